@@ -46,9 +46,8 @@ class Server:
 @contextmanager
 def postgres_server(**settings: str) -> Iterator[Server]:
     """Start a server with an empty database; ``settings`` are settings of the server."""
-    started = PostgresServer.start(
-        **{"fsync": "on", "full_page_writes": "on", "shared_buffers": "512MB", "max_wal_size": "16GB", **settings}
-    )
+    durable = {"fsync": "on", "full_page_writes": "on", "shared_buffers": "512MB", "max_wal_size": "16GB"}
+    started = PostgresServer.start(**(durable | settings))
     try:
         url = f"postgresql://{USER}@127.0.0.1:{started.port}/postgres"
         yield Server(url, psutil.Process(started.process.pid))

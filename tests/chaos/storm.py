@@ -12,6 +12,7 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import Protocol
 
 import psutil
 
@@ -55,6 +56,14 @@ class Actor:
         return [child for child in children if _is_worker(child)]
 
 
+class Server(Protocol):
+    """The server of a store, as an actor or in another form."""
+
+    def kill(self) -> None: ...
+
+    def start(self) -> object: ...
+
+
 def _is_worker(process: psutil.Process) -> bool:
     """Return whether a process runs tasks, that is, pyspark's daemon has forked it. The process can end meanwhile."""
     try:
@@ -81,7 +90,7 @@ def storm(
     chance: random.Random,
     victims: Iterable[str],
     *,
-    server: Actor | None = None,
+    server: Server | None = None,
 ) -> Counter[str]:
     """Kill processes at random moments, then wait until the driver has caught up. Return the number of kills by kind.
 

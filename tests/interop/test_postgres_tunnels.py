@@ -246,8 +246,10 @@ def test_types_are_the_same_in_base_data_and_stream(store: Store, server: psycop
     server.execute(
         "CREATE TABLE kinds (id bigint PRIMARY KEY, n numeric(12,3), free numeric, u uuid, j jsonb, m mood, p positive,"
         " d date, t timestamptz, local timestamp, clock time, f real, flags boolean, b bytea, tags text[], ints int[],"
-        " doubled bigint GENERATED ALWAYS AS (id * 2) STORED)"
+        " computed bigint)"
     )
+    if server.info.server_version >= 180_000:
+        server.execute("ALTER TABLE kinds DROP computed, ADD computed bigint GENERATED ALWAYS AS (id * 2) STORED")
     values = (
         "-12.5, 1234567890123456789012345678901234567890.5, gen_random_uuid(), '{\"a\": [1, null]}', 'glad', 7,"
         " '1999-12-31', '2024-02-29 12:00:00.123456+02', '1900-01-01 00:00:01', '23:59:59.5', 1.5, true, '\\x00ff',"
@@ -275,8 +277,9 @@ def test_a_log_without_the_key_of_changed_rows_is_refused(
     assert store.tunnels() == []
 
 
-def test_a_virtual_generated_column_is_refused(store: Store, server: psycopg.Connection[Any]) -> None:
-    server.execute("ALTER TABLE orders ADD double bigint GENERATED ALWAYS AS (price * 2) VIRTUAL")
+def test_a_generated_column_that_is_not_in_the_log_is_refused(store: Store, server: psycopg.Connection[Any]) -> None:
+    kind = "VIRTUAL" if server.info.server_version >= 180_000 else "STORED"
+    server.execute(f"ALTER TABLE orders ADD double bigint GENERATED ALWAYS AS (price * 2) {kind}")
     with pytest.raises(UnsupportedError, match=r"generated columns.*double"):
         store.create_tunnel("orders", "changes")
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from contextlib import nullcontext
 from pathlib import Path
 
@@ -20,6 +21,7 @@ from headrace.failpoints import VARIABLE
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.ports import Store
 from headrace.tables.changes import ChangeOp
+from tests.conformance import serving
 from tests.conformance.reading import run_to_the_end
 from tests.effort import THOROUGH
 from tests.spark.documents import ROOT
@@ -30,6 +32,9 @@ POINTS = ["rows-staged", "marker-written"]
 if THOROUGH:
     POINTS += ["plan-unsaved", "plan-saved", "rows-read", "end-recorded"]
     POINTS += ["rows-written", "published", "uncommitted", "committed"]
+# In PostgreSQL, the source and the sink of each query are in one database.
+CASES = [("embedded", point) for point in POINTS]
+CASES += [("postgres", point) for point in (POINTS if THOROUGH else ["marker-written"])]
 ROWS = 40
 BATCH = 15
 _DRIVER = """
@@ -47,15 +52,26 @@ publish(spark, store, checkpoint)
 """
 
 
-def shop(directory: Path) -> Store:
-    """Return a store with a table of orders, a tunnel of them, and a table for their copy."""
-    store = headrace.open(directory, create=True, synchronous="off")
+@pytest.fixture
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    """A store with a table of orders, a tunnel of them, and a table for their copy."""
+    if request.param == "postgres":
+        opened = headrace.open(serving.postgres_database(f"failpoints_{tmp_path.name[-40:]}".lower()))
+    else:
+        opened = headrace.open(tmp_path / "shop", create=True, synchronous="off")
+    with opened:
+        _fill(opened)
+        yield opened
+        for tunnel in opened.tunnels():
+            opened.drop_tunnel(tunnel.id)
+
+
+def _fill(store: Store) -> None:
     orders = store.create_table("orders", {"id": "long", "price": "long"}, "id")
     store.create_table("copy", {"id": "long", "price": "long"}, "id")
     store.create_tunnel("orders", "all", kind="Stream")
     store.create_tunnel("copy", "log", kind="Stream")
     orders.put([{"id": number, "price": number} for number in range(ROWS)])
-    return store
 
 
 def changes_of(spark: SparkSession, store: str) -> DataFrame:
@@ -75,12 +91,10 @@ def assert_copied_once(store: Store) -> None:
     assert sorted((change.op, change.key[0]) for change in changes) == [(ChangeOp.INSERT, n) for n in range(ROWS)]
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize(("store", "point"), CASES, indirect=["store"])
 def test_a_restart_continues_a_query_whose_process_was_killed(
-    spark: SparkSession, tmp_path: Path, checkpoint: str, point: str
+    spark: SparkSession, store: Store, checkpoint: str, point: str
 ) -> None:
-    store = shop(tmp_path / "shop")
-
     def run() -> None:
         writer = changes_of(spark, store.url).writeStream.format("headrace")
         query = writer.options(store=store.url, table="copy", checkpointLocation=checkpoint)
@@ -94,10 +108,10 @@ def test_a_restart_continues_a_query_whose_process_was_killed(
     assert_copied_once(store)
 
 
+@pytest.mark.parametrize("store", ["embedded", "postgres"], indirect=True)
 def test_a_driver_killed_between_publication_and_sparks_commit_publishes_nothing_twice(
-    spark: SparkSession, tmp_path: Path, checkpoint: str
+    spark: SparkSession, store: Store, checkpoint: str
 ) -> None:
-    store = shop(tmp_path / "shop")
     command = [sys.executable, "-W", "ignore", "-c", _DRIVER, store.url, checkpoint]
     driver = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=300, start_new_session=True)
     assert driver.returncode == -signal.SIGKILL, driver.stderr[-4000:]

@@ -136,13 +136,17 @@ class Connection:
 
     # -- transactions ------------------------------------------------------------------------------------
 
-    def run(self, work: Callable[[psycopg.Connection], Result]) -> Result:
+    def run(self, work: Callable[[psycopg.Connection], Result], *, repeatable: bool = False) -> Result:
         """Run a function in a transaction of psycopg, and commit; repeat it after temporary errors.
+
+        Args:
+            repeatable: the function changes nothing more when it runs again after its commit. If the connection is
+                lost during the commit, it runs again; otherwise that is an error.
 
         Raises:
             HeadraceError: an error of the database, see `headrace.stores.postgres.failures`.
         """
-        return self._repeated(self._statements, work)
+        return self._repeated(self._statements, work, repeatable)
 
     def ask(self, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
         """Return the rows of a statement that is its own transaction: one exchange with the server, `run` needs 3."""
@@ -156,15 +160,11 @@ class Connection:
                 if not session.closed:
                     session.autocommit = False
 
-        return self._repeated(self._statements, rows)
+        return self._repeated(self._statements, rows, True)
 
-    def run_bulk(self, work: Callable[[Bulk], Result], *, reads: bool = False) -> Result:
-        """Run a function in a transaction of ADBC, and commit; repeat it after temporary errors.
-
-        Args:
-            reads: the function changes nothing, so it is also repeated if the commit fails.
-        """
-        return self._repeated(self._bulks, work, reads=reads)
+    def run_bulk(self, work: Callable[[Bulk], Result], *, repeatable: bool = False) -> Result:
+        """Run a function in a transaction of ADBC, and commit; see `run`."""
+        return self._repeated(self._bulks, work, repeatable)
 
     @contextmanager
     def autocommit(self) -> Iterator[psycopg.Connection]:
@@ -202,14 +202,14 @@ class Connection:
 
     # -- connections -------------------------------------------------------------------------------------
 
-    def _repeated(self, pool: _Pool[Any], work: Callable[[Any], Result], *, reads: bool = False) -> Result:
+    def _repeated(self, pool: _Pool[Any], work: Callable[[Any], Result], repeatable: bool) -> Result:
         retries = Retries(self.address.retry_seconds, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE)
         while True:
             connection = self._leased(pool)
             committing = False
             try:
                 result = work(connection)
-                committing = not reads
+                committing = True
                 failpoints.reach("uncommitted")
                 connection.commit()
                 failpoints.reach("committed")
@@ -223,7 +223,7 @@ class Connection:
                     self._rolled_back(pool, connection)
                 if failure is None:
                     raise
-                if committing and failure.lost:
+                if committing and failure.lost and not repeatable:
                     raise StoreError(
                         f"it is unknown whether {self.address.url} committed a transaction",
                         received=failure.message,

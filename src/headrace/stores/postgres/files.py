@@ -81,27 +81,26 @@ class PostgresFiles(Files):
 
     def status(self, path: str) -> FileStatus | None:
         path = normal_path(path)
-        node = self._tables.run(lambda connection: self._tree(connection).find(path))
+        node = self._read(lambda tree: tree.find(path))
         return None if node is None else node.status(path)
 
     def list(self, path: str) -> list[FileStatus]:
         path = normal_path(path)
 
-        def work(connection: psycopg.Connection) -> list[FileStatus]:
-            tree = self._tree(connection)
+        def work(tree: _Tree) -> list[FileStatus]:
             node = tree.need(path)
             if not node.directory:
                 return [node.status(path)]
             return [child.status(f"{path.rstrip('/')}/{name}") for name, child in tree.children(node.id)]
 
-        return self._tables.run(work)
+        return self._read(work)
 
     def open_read(self, path: str, offset: int = 0, length: int | None = None) -> Content:
         path = normal_path(path)
 
         number, skipped = divmod(max(0, offset), PART_BYTES)
         count = PART_BYTES - skipped if length is None else max(0, min(length, PART_BYTES - skipped))
-        found = self._tables.run(lambda connection: self._tree(connection).find_bytes(path, number, skipped, count))
+        found = self._read(lambda tree: tree.find_bytes(path, number, skipped, count))
         if found is None:
             raise _not_found(path)
         node, data = found
@@ -120,7 +119,7 @@ class PostgresFiles(Files):
         while offset < end:
             number, skipped = divmod(offset, PART_BYTES)
             read = partial(_Tree.part, number=number, skipped=skipped, count=min(PART_BYTES - skipped, end - offset))
-            data = self._tables.run(lambda connection, read=read: read(self._tree(connection), file))  # type: ignore[misc]
+            data = self._read(lambda tree, read=read: read(tree, file))  # type: ignore[misc]
             if data is None:
                 raise StoreError("the file was replaced or removed while it was read", received=path)
             yield data
@@ -128,7 +127,7 @@ class PostgresFiles(Files):
 
     def create(self, path: str, *, overwrite: bool = False) -> Upload:
         path = normal_path(path)
-        _check_free(self._tables.run(lambda connection: self._tree(connection).find(path)), path, overwrite)
+        _check_free(self._read(lambda tree: tree.find(path)), path, overwrite)
         return _PostgresUpload(self, path, overwrite)
 
     def make_directory(self, path: str) -> None:
@@ -184,6 +183,10 @@ class PostgresFiles(Files):
                 return self._tables.run(lambda connection: work(self._tree(connection)))
             except _CollisionError:
                 pass
+
+    def _read(self, work: Callable[[_Tree], Result]) -> Result:
+        """Run a function that changes nothing in a transaction."""
+        return self._tables.run(lambda connection: work(self._tree(connection)), repeatable=True)
 
     def _tree(self, connection: psycopg.Connection) -> _Tree:
         return _Tree(connection, self._tables.schema)

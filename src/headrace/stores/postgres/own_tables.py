@@ -48,19 +48,19 @@ class OwnTables:
         self.schema = '"' + schema.replace('"', '""') + '"'
         """The quoted name of the schema, for statements."""
 
-    def run(self, work: Callable[[psycopg.Connection], Result]) -> Result:
+    def run(self, work: Callable[[psycopg.Connection], Result], *, repeatable: bool = False) -> Result:
         """Run a function in a transaction, see `Connection.run`, after the tables are created if they do not exist."""
-        return self._with_tables(lambda: self._connection.run(work))
+        return self._with_tables(lambda: self._connection.run(work, repeatable=repeatable))
 
-    def run_bulk(self, work: Callable[[Bulk], Result]) -> Result:
+    def run_bulk(self, work: Callable[[Bulk], Result], *, repeatable: bool = False) -> Result:
         """Run a function in a transaction of ADBC; see `run`."""
-        return self._with_tables(lambda: self._connection.run_bulk(work))
+        return self._with_tables(lambda: self._connection.run_bulk(work, repeatable=repeatable))
 
     def _with_tables(self, call: Callable[[], Result]) -> Result:
         try:
             return call()
         except MissingRelationError:
-            self._connection.run(self._create)
+            self._connection.run(self._create, repeatable=True)
         return call()
 
     def _create(self, connection: psycopg.Connection) -> None:

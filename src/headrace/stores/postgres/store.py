@@ -93,13 +93,13 @@ class PostgresStore(Store):
             assert row is not None
             return f"postgresql:{row[0]}/{row[1]}"
 
-        return self._connection.run(read)
+        return self._connection.run(read, repeatable=True)
 
     # -- tables -------------------------------------------------------------------------------------------
 
     def tables(self) -> list[str]:
         """Return the sorted names of the users' tables; those of schema ``public`` without their schema."""
-        return self._connection.run(lambda session: stored_tables.names(session, self._schema))
+        return self._connection.run(lambda session: stored_tables.names(session, self._schema), repeatable=True)
 
     def create_table(
         self,
@@ -271,7 +271,7 @@ class PostgresStore(Store):
         deadline = time.monotonic() + timeout
         pause = _FIRST_PAUSE
         while True:
-            position = self._connection.run(_position)
+            position = self._connection.run(_position, repeatable=True)
             if position != self._seen:
                 self._seen = position
                 return True

@@ -111,7 +111,7 @@ def splits(connection: Connection, table: TableLayout, count: int, size: int | N
         raise OptionError("a table is split into at least one range", received=count)
     bounds: list[Key] = []
     if count > 1:
-        pages = connection.run(lambda session: _pages(session, table))
+        pages = connection.run(lambda session: _pages(session, table), repeatable=True)
         most = count if size is None else min(count, 1 + pages * _PAGE_BYTES // size)
         bounds = _bounds(connection, table, most, pages) if most > 1 else []
     return [KeyRange(low, high) for low, high in itertools.pairwise([None, *bounds, None])]
@@ -137,7 +137,7 @@ def _bounds(connection: Connection, table: TableLayout, count: int, pages: int) 
         count=sql.Literal(count),
     )
     wanted = table.schema.nullable(table.primary_key)
-    rows = connection.run_bulk(lambda bulk: fetch(bulk, statement, columns, wanted))
+    rows = connection.run_bulk(lambda bulk: fetch(bulk, statement, columns, wanted), repeatable=True)
     return list(zip(*(rows.column(name).to_pylist() for name in table.primary_key), strict=True))
 
 

@@ -70,7 +70,9 @@ class PostgresTable(Table):
         if known is not None and state is not None and known[0] == state:
             return known[1]
         # The state is older than the layout: a change between the two is noticed at the next call.
-        found = self._connection.run(lambda session: stored_tables.layout(session, self.name, self._own))
+        found = self._connection.run(
+            lambda session: stored_tables.layout(session, self.name, self._own), repeatable=True
+        )
         self._known = state, found
         return found
 
@@ -110,7 +112,7 @@ class PostgresTable(Table):
     def _write(self, layout: TableLayout, change: RowChange, rows: pa.Table, *, keep_nulls: bool = True) -> int:
         check_values(rows, layout)
         self._connection.run_bulk(lambda bulk: apply(bulk, layout, change, rows, keep_nulls=keep_nulls))
-        return self._connection.run_bulk(committed_version)
+        return self._connection.run_bulk(committed_version, repeatable=True)
 
     # -- reading ----------------------------------------------------------------------------------------
 
@@ -149,7 +151,7 @@ class PostgresTable(Table):
                 cursor.execute(f'DROP TABLE pg_temp."{STAGE}"')
             return rows
 
-        rows = self._connection.run_bulk(found).combine_chunks()
+        rows = self._connection.run_bulk(found, repeatable=True).combine_chunks()
         return aligned(typed, rows, layout.primary_key, fields)
 
     def scan(

@@ -108,7 +108,8 @@ class PostgresTunnelClient(TunnelClient):
             )
             self._tunnel.save_positions(statements, {channel: position})
 
-        self._database.run(write)
+        # The second time, the sequence number would be used.
+        self._database.run(write, repeatable=False)
         self._tunnel.release_log()
 
     def close(self) -> None:
@@ -160,7 +161,8 @@ def connect(database: Database, tunnel: SharedTunnel, tag: str, timeout: float) 
         lock_tunnel(statements, tunnel.id)
         statements.execute("UPDATE headrace.tunnel SET reader = %s WHERE id = %s", (_CLIENTS, tunnel.id))
         statements.execute(
-            "INSERT INTO headrace.tunnel_client (id, tunnel, tag, timeout, connected) VALUES (%s, %s, %s, %s, %s)",
+            "INSERT INTO headrace.tunnel_client (id, tunnel, tag, timeout, connected) VALUES (%s, %s, %s, %s, %s)"
+            " ON CONFLICT (id) DO NOTHING",
             (client_id, tunnel.id, tag, timeout, time.time()),
         )
 

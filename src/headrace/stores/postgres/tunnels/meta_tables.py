@@ -82,9 +82,11 @@ CREATE TABLE IF NOT EXISTS headrace.spool (
     channel text NOT NULL,
     first_row bigint NOT NULL,
     rows bigint NOT NULL,
-    content bytea STORAGE EXTERNAL NOT NULL,
+    content bytea NOT NULL,
     PRIMARY KEY (tunnel, channel, first_row)
 );
+-- The content is compressed.
+ALTER TABLE headrace.spool ALTER COLUMN content SET STORAGE EXTERNAL;
 CREATE TABLE IF NOT EXISTS headrace.tunnel_client (
     id text PRIMARY KEY,
     tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
@@ -140,9 +142,12 @@ class Database:
         self.schema = schema
         self._prefix = sql.Identifier(schema).as_string() + "."
 
-    def run(self, work: Callable[[Statements], Result]) -> Result:
-        """Run a function in a transaction; repeat it after temporary errors."""
-        return self.connection.run(lambda connection: work(Statements(connection, self._prefix)))
+    def run(self, work: Callable[[Statements], Result], *, repeatable: bool = True) -> Result:
+        """Run a function in a transaction; repeat it after temporary errors, see `Connection.run`.
+
+        Almost all records of tunnels are written so that a second time changes nothing.
+        """
+        return self.connection.run(lambda connection: work(Statements(connection, self._prefix)), repeatable=repeatable)
 
     def query(self, statement: LiteralString, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Return the rows of a query."""
@@ -156,7 +161,7 @@ class Database:
                 cursor.execute(statement)
                 return spooled(cursor.fetch_record_batch())
 
-        return self.connection.run_bulk(read, reads=True)
+        return self.connection.run_bulk(read, repeatable=True)
 
     def create_tables(self) -> None:
         """Create the schema and the tables, as far as they do not exist."""

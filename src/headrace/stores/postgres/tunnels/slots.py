@@ -8,7 +8,7 @@ which sends each change by itself.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import LiteralString, NamedTuple
 
 import pyarrow as pa
 from psycopg import sql
@@ -20,6 +20,7 @@ from headrace.stores.postgres.tunnels.positions import lsn_text
 
 # Creating a slot waits for all write transactions that are open.
 _CREATE_SECONDS = 120
+_DROP_SLOT: LiteralString = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
 # The version of the server that can publish stored generated columns.
 _GENERATED_COLUMNS = 180_000
 
@@ -55,7 +56,13 @@ def create_publication(database: Database, name: str, tables: Sequence[TableLayo
         sql.SQL(", ").join(table.name.sql for table in tables),
         sql.SQL(", publish_generated_columns = stored" if any(needs) else ""),
     )
-    database.run(lambda statements: statements.connection.execute(statement))
+
+    def create(statements: Statements) -> None:
+        # If the outcome of a commit is unknown, this runs again.
+        statements.connection.execute(_drop_publication(name))
+        statements.connection.execute(statement)
+
+    database.run(create)
 
 
 def has_generated(database: Database, table: TableLayout) -> bool:
@@ -95,6 +102,8 @@ def create_slot(database: Database, name: str) -> int:
 
     def create(statements: Statements) -> int:
         statements.execute(f"SET LOCAL statement_timeout = '{_CREATE_SECONDS}s'")
+        # If the connection is lost, this runs again. The name belongs to one tunnel.
+        statements.execute(_DROP_SLOT, (name,))
         found = statements.first(
             "SELECT lsn - '0/0'::pg_lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput')", (name,)
         )
@@ -106,9 +115,12 @@ def create_slot(database: Database, name: str) -> int:
 
 def drop(database: Database, slot: str) -> None:
     """Drop a slot and the publication of the same name, as far as they exist."""
-    database.query("SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s", (slot,))
-    statement = sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(slot))
-    database.run(lambda statements: statements.connection.execute(statement))
+    database.query(_DROP_SLOT, (slot,))
+    database.run(lambda statements: statements.connection.execute(_drop_publication(slot)))
+
+
+def _drop_publication(name: str) -> sql.Composed:
+    return sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name))
 
 
 def state(database: Database, tunnel: str, slot: str, system: str, lost: str) -> SlotState:

@@ -192,12 +192,13 @@ def _insert(statements: Statements, tunnel: StoredTunnel, tables: Sequence[Table
         " VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (relation, name) DO NOTHING",
         (*tunnel[:4], tunnel.kind.value, *tunnel[5:]),
     )
-    if not added.rowcount:
+    if not added.rowcount and not statements.first("SELECT FROM headrace.tunnel WHERE id = %s", (tunnel.id,)):
         owner = f"table {tunnel.table!r} has" if tunnel.relation else "several tables have"
         raise AlreadyExistsError(f"{owner} a tunnel of this name", received=repr(tunnel.name))
     for table in tables:
         statements.execute(
-            "INSERT INTO headrace.tunnel_table (tunnel, relation, table_name) VALUES (%s, %s, %s)",
+            "INSERT INTO headrace.tunnel_table (tunnel, relation, table_name) VALUES (%s, %s, %s)"
+            " ON CONFLICT DO NOTHING",
             (tunnel.id, table.oid, table.name.text),
         )
 
@@ -222,7 +223,8 @@ def _insert_channels(
     for seq, channel in enumerate(channels):
         statements.execute(
             "INSERT INTO headrace.channel (tunnel, seq, id, kind, parents, relation, low, high, start, committed)"
-            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)",
+            " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
+            " ON CONFLICT DO NOTHING",
             (
                 tunnel.id,
                 seq,

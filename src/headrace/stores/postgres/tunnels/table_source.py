@@ -123,5 +123,5 @@ class TableSource:
                 ((text,),) = cursor.fetchall()
             return text, fetch(bulk, statement, columns, table.schema.changes)
 
-        text, rows = self._database.connection.run_bulk(read)
+        text, rows = self._database.connection.run_bulk(read, repeatable=True)
         return ChunkRows(text, parse_lsn(lsn), rows.to_batches())

@@ -1,0 +1,171 @@
+"""Kills of readers of base data, and crashes of the server: reading continues where it was, and is exact."""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+
+import headrace
+from headrace import failpoints
+from headrace.errors import HeadraceError
+from headrace.ports import Tunnel
+from headrace.stores.postgres.tunnels import stored_tunnels
+from headrace.stores.postgres.tunnels.base_data import ChunkRows
+from headrace.stores.postgres.tunnels.table_source import TableSource
+from headrace.tables.conditions import KeyRange
+from headrace.tunnels.values import ChannelKind
+from tests.conformance import serving
+from tests.conformance.reading import drain, read_from, replay, state_of
+from tests.postgres_server import USER, PostgresServer
+from tests.processes import CONTEXT
+
+ROWS, CHUNKS = 4000, 8
+# Two transactions of a chunk: its rows, and their spool. Other ones only read the tunnel's records.
+KILLS = ["chunk:3", *(f"{point}:{times}" for point in ("uncommitted", "committed") for times in (13, 16, 20))]
+
+
+@pytest.fixture(autouse=True)
+def base_data_is_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the first reader read the base data, as that of large tables."""
+    monkeypatch.setattr(stored_tunnels, "SMALL_TABLE_ROWS", 0)
+
+
+@pytest.fixture
+def read_ranges(monkeypatch: pytest.MonkeyPatch) -> list[KeyRange]:
+    """The key ranges that this process has read from tables as base data."""
+    found: list[KeyRange] = []
+    snapshot = TableSource.snapshot
+
+    def noting(self: TableSource, relation: int, keys: KeyRange) -> ChunkRows:
+        found.append(keys)
+        return snapshot(self, relation, keys)
+
+    monkeypatch.setattr(TableSource, "snapshot", noting)
+    return found
+
+
+def create(url: str, session: psycopg.Connection[Any]) -> None:
+    session.execute("CREATE TABLE orders (id bigint PRIMARY KEY, price bigint)")
+    session.execute("INSERT INTO orders SELECT n, n FROM generate_series(1, %s) n", [ROWS])
+    with headrace.open(url) as store:
+        store.create_tunnel("orders", "changes", base_channels=CHUNKS)
+
+
+def read_base_data(url: str, kill: str) -> None:
+    """Read the chunks in order, until a failpoint, or the end of the given number of chunks, kills this process."""
+    point, _, times = kill.partition(":")
+    with headrace.open(url) as store:
+        tunnel = store.tunnel("changes")
+        chunks = [channel for channel in tunnel.channels() if channel.kind is ChannelKind.BASE_DATA]
+        failpoints.arm(None if point == "chunk" else kill)
+        for number, channel in enumerate(chunks):
+            if point == "chunk" and number == int(times):
+                os.kill(os.getpid(), signal.SIGKILL)
+            read_from(tunnel, channel.id, channel.committed, page_rows=100)
+
+
+@pytest.mark.parametrize("kill", KILLS)
+def test_base_data_whose_reader_was_killed_continues_with_the_chunk_that_it_was_reading(
+    tmp_path: Path, read_ranges: list[KeyRange], kill: str
+) -> None:
+    url = serving.postgres_database(f"crashes_{tmp_path.name[-40:]}".lower())
+    with psycopg.connect(url, autocommit=True) as session:
+        create(url, session)
+        reader = CONTEXT.Process(target=read_base_data, args=(url, kill))
+        reader.start()
+        reader.join(60)
+        assert reader.exitcode == -signal.SIGKILL
+        spooled = session.execute(
+            "SELECT channel, snapshot, time, rows FROM headrace.chunk ORDER BY channel"
+        ).fetchall()
+        assert 0 < len(spooled) < CHUNKS
+        session.execute("UPDATE orders SET price = -price WHERE id % 3 = 0")
+        session.execute("DELETE FROM orders WHERE id % 7 = 0")
+        with headrace.open(url) as store:
+            tunnel = store.tunnel("changes")
+            assert replay(drain(tunnel, page_rows=100)) == state_of(store.table("orders"))
+            assert len(read_ranges) == CHUNKS - len(spooled)
+            kept = "SELECT channel, snapshot, time, rows FROM headrace.chunk WHERE channel = ANY(%s) ORDER BY channel"
+            assert session.execute(kept, [[channel for channel, *_ in spooled]]).fetchall() == spooled
+            store.drop_tunnel("changes")
+
+
+# -- crashes of the server ------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def server() -> Iterator[PostgresServer]:
+    """A server for one test, which may crash it."""
+    started = PostgresServer.start()
+    try:
+        yield started
+    finally:
+        started.remove()
+
+
+@pytest.fixture
+def url(server: PostgresServer) -> str:
+    return f"postgresql://{USER}@127.0.0.1:{server.port}/postgres"
+
+
+def crash(server: PostgresServer) -> None:
+    """Stop the server at once, and start it again: its sessions end, and its tables recover from the log."""
+    server.stop(immediately=True)
+    server.run()
+
+
+def read_with_crashes(tunnel: Tunnel, crash: Callable[[], None]) -> list[Any]:
+    """Read a tunnel to its end like `drain`, with a crash of the server before each second page."""
+    found: list[Any] = []
+    pages = 0
+    read = tunnel.read
+
+    def reading(*arguments: Any) -> Any:
+        nonlocal pages
+        pages += 1
+        if pages % 2 == 0 and pages <= 8:
+            crash()
+        return read(*arguments)
+
+    tunnel.read = reading  # type: ignore[method-assign, assignment]
+    found = drain(tunnel, page_rows=ROWS // CHUNKS)
+    assert pages >= 8
+    return found
+
+
+def test_base_data_and_stream_continue_by_themselves_after_crashes_of_the_server(
+    server: PostgresServer, url: str, read_ranges: list[KeyRange]
+) -> None:
+    with psycopg.connect(url, autocommit=True) as session:
+        create(url, session)
+        session.execute("UPDATE orders SET price = -price WHERE id <= 2000")
+        session.execute("DELETE FROM orders WHERE id % 7 = 0")
+    with headrace.open(url) as store:
+        changes = read_with_crashes(store.tunnel("changes"), lambda: crash(server))
+        assert replay(changes) == state_of(store.table("orders"))
+        assert len(read_ranges) == CHUNKS
+    with headrace.open(url) as store:
+        store.table("orders").put({"id": 1, "price": 5})
+        assert [change.row for change in drain(store.tunnel("changes"))] == [{"id": 1, "price": 5}]
+
+
+def test_a_server_that_does_not_come_back_is_an_error_and_the_reader_continues_later(
+    server: PostgresServer, url: str
+) -> None:
+    with psycopg.connect(url, autocommit=True) as session:
+        create(url, session)
+    with headrace.open(url, retry_seconds=0.2) as store:
+        tunnel = store.tunnel("changes")
+        channels = tunnel.channels()
+        read_from(tunnel, channels[0].id, channels[0].committed)
+        server.stop(immediately=True)
+        with pytest.raises(HeadraceError, match="connection to postgresql://"):
+            read_from(tunnel, channels[1].id, channels[1].committed)
+        server.run()
+        assert replay(drain(tunnel)) == state_of(store.table("orders"))
