@@ -130,7 +130,7 @@ class TablesSource:
     def _tables(self) -> Mapping[int, JsonTable]:
         if self._known is None:
             self._known = {
-                relation: JsonTable(source.layout, source.columns(), self._form)
+                relation: JsonTable(TableName.parse(self._names[relation]), source.layout, source.columns(), self._form)
                 for relation, source in self._sources.items()
             }
         return self._known
