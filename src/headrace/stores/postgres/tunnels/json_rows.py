@@ -84,8 +84,9 @@ def window(
 def base_rows(rows: pa.RecordBatch, table: JsonTable) -> pa.RecordBatch:
     """Return rows of a table as rows of the one table."""
     values = dict(zip(rows.schema.names, rows.columns, strict=True))
-    keys = objects(_json_columns({name: values[name] for name in table.layout.primary_key}, table), rows.num_rows)
-    return _rows(table.name, keys, objects(_json_columns(values, table), rows.num_rows))
+    columns = _json_columns(values, table)
+    keys = objects({name: columns[name] for name in table.layout.primary_key}, rows.num_rows)
+    return _rows(table.name, keys, objects(columns, rows.num_rows))
 
 
 def _part(changed: ChangedImages, table: JsonTable) -> _Part:
@@ -98,8 +99,9 @@ def _part(changed: ChangedImages, table: JsonTable) -> _Part:
     names = [column.name for column in images.relation.columns if column.name in table.layout.schema]
     every = list(dict.fromkeys([*names, *key]))
     values = dict(zip(every, columns_of(images, table.columns, every), strict=True))
-    keys = objects(_json_columns({name: values[name] for name in key}, table), len(images))
-    columns = _json_columns({name: values[name] for name in names}, table)
+    texts = _json_columns(values, table)
+    keys = objects({name: texts[name] for name in key}, len(images))
+    columns = {name: texts[name] for name in names}
     for place, column in enumerate(images.relation.columns):
         unchanged = images.unchanged(place)
         if unchanged is not None and column.name in columns:
