@@ -17,13 +17,13 @@ from headrace.cli.main import main
 from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError, OptionError, SchemaError, UnsupportedError
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.ports import Store, Tunnel
-from headrace.stores.postgres.tunnels import stored_tunnels
+from headrace.stores.postgres.tunnels import log, stored_tunnels
 from headrace.tables.changes import ChangeOp
 from headrace.tables.json_forms import Decimals, JsonForm
 from headrace.tunnels.records import INITIAL_BATCH
 from headrace.tunnels.values import FINISHED, ChannelKind
 from tests.conformance import serving
-from tests.conformance.reading import Change, drain, only_channel, read_batch, read_from, replay, run_to_the_end
+from tests.conformance.reading import Change, drain, only_channel, read_batch, read_from, replay, run_to_the_end, unpack
 
 DEBEZIUM = JsonForm(debezium=True, decimals=Decimals.PRECISE)
 
@@ -296,6 +296,45 @@ def test_a_truncation_names_its_table(store: Store, server: psycopg.Connection[A
         tunnel.read(channel, page.next, 10)
 
 
+def test_rows_have_the_name_that_their_table_had(store: Store, server: psycopg.Connection[Any], url: str) -> None:
+    server.execute("INSERT INTO orders VALUES (1, 1)")
+    store.create_tunnel_of_tables("public.*", "changes")
+    server.execute("INSERT INTO orders VALUES (2, 1)")
+    server.execute("ALTER TABLE orders RENAME TO sales")
+    server.execute("INSERT INTO sales VALUES (3, 1)")
+    with headrace.open(url) as other:
+        found = [(change.key[1], json.loads(change.key[2])["id"]) for change in drain(other.tunnel("changes"))]
+    assert found == [("orders", 1), ("orders", 2), ("sales", 3)]
+
+
+@pytest.mark.parametrize("rows", [1, 2, 3, 7])
+def test_pages_and_windows_of_any_size_have_the_same_changes(
+    store: Store, server: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
+    server.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
+    tunnel = store.create_tunnel_of_tables("public.*", "changes", "Stream")
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    for number in range(20):
+        with server.transaction():
+            server.execute("INSERT INTO orders SELECT %s + n, 0 FROM generate_series(1, 3) n", (10 * number,))
+            server.execute("INSERT INTO items VALUES (%s, 1, 'a'), (%s, 2, 'b')", (number, number))
+            server.execute("UPDATE orders SET price = price + 1 WHERE id %% 20 = %s", (number,))
+            server.execute("UPDATE items SET line = line + 10 WHERE order_id = %s AND line = 1", (number,))
+    whole, _ = read_from(tunnel, channel, start, page_rows=10_000)
+    monkeypatch.setattr(log, "WINDOW_BYTES", 500)
+    with headrace.open(store.url) as other:
+        parts, _ = read_from(other.tunnel("changes"), channel, start, page_rows=rows)
+        # Each page from a tunnel that has read nothing before.
+        position, alone = start, list[Change]()
+        for _ in range(5):
+            page = other.tunnel("changes").read(channel, position, rows)
+            alone += unpack(page.changes, tunnel.table.schema.primary_key)
+            position = page.next
+    assert parts == whole
+    assert alone == whole[: len(alone)]
+    assert len(whole) == 60 + 40 + 40 + 2 * sum(change.op is ChangeOp.PREIMAGE for change in whole)
+
+
 def test_changes_of_a_dropped_table_are_left_out_with_a_warning(
     store: Store, server: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -312,6 +351,22 @@ def test_a_store_without_such_tunnels_and_a_tunnel_of_one_table_refuse(store: St
         embedded.create_tunnel_of_tables(["a", "b"], "changes")
     with pytest.raises(UnsupportedError, match="are not JSON"):
         store.create_tunnel("orders", "one", "Stream").with_json(DEBEZIUM)
+
+
+def test_the_description_names_tables_that_are_newer_than_the_tunnel(
+    store: Store, server: psycopg.Connection[Any]
+) -> None:
+    tunnel = store.create_tunnel_of_tables("public.*, !public.log", "changes", "Stream")
+    named = store.create_tunnel_of_tables("orders, items", "others", "Stream")
+    assert tunnel.describe().warnings == ()
+    server.execute("CREATE TABLE bills (id bigint PRIMARY KEY)")
+    server.execute("CREATE TABLE log (at timestamptz)")
+    server.execute("DROP TABLE items")
+    server.execute("INSERT INTO bills VALUES (1)")
+    (warning,) = tunnel.describe().warnings
+    assert warning.endswith("are newer than the tunnel are not followed: bills")
+    assert named.describe().warnings == ()
+    assert drain(tunnel) == []
 
 
 def test_threads_that_read_the_slot_at_the_same_time_wait_for_each_other(
@@ -338,5 +393,9 @@ def test_the_command_line_names_several_tables(store: Store, capsys: pytest.Capt
     code, created = run("tunnel", "create", "--tables", "orders, items", "changes", "--kind", "Stream")
     assert (code, created["table"]) == (0, "public.orders, public.items")
     assert run("tunnel", "list")[1][0]["table"] == "public.orders, public.items"
+    with psycopg.connect(store.url, autocommit=True) as server:
+        server.execute("INSERT INTO orders VALUES (1, 2)")
+    code, change = run("tunnel", "tail", "changes", "--no-follow")
+    assert (change["table"], change["row"], change["_change_type"]) == ("orders", '{"id":1,"price":2}', "insert")
     for wrong in (["orders", "changes", "--tables", "items"], ["changes"], ["--tables", "items", "x", "--start", "0"]):
         assert run("tunnel", "create", *wrong)[0] != 0

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -87,6 +88,14 @@ def test_an_event_has_the_envelope_of_debezium() -> None:
     rows = shape.rows(changes(ROWS))
     assert rows.column("topic").to_pylist()[3:5] == ["shop.public.rental", "shop.public.film"]
     assert rows.column("key").to_pylist()[:2] == ['{"id":1}', '{"id":2}']
+
+
+def test_the_document_shows_such_an_event() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "postgres.md").read_text()
+    shown = json.loads(page.split("```json\n")[1].split("```")[0])
+    row = '{"id":7,"price":"AfQ=","at":"2024-02-29T10:00:00.5Z"}'
+    (event,) = events(DebeziumShape(Origin("postgresql", "shop"), "shop"), [(ChangeOp.INSERT, "orders", "{}", row)])
+    assert json.dumps(shown) == json.dumps(event)
 
 
 def test_base_data_has_no_transaction() -> None:

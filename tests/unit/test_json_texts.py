@@ -125,6 +125,12 @@ def test_a_row_without_columns_is_an_empty_object() -> None:
     assert objects({}, 2).to_pylist() == ["{}", "{}"]
 
 
+@pytest.mark.parametrize("kind", [kind for kind, _ in COLUMNS.values()])
+def test_no_values_are_no_texts(kind: pa.DataType) -> None:
+    for form in (PLAIN, DEBEZIUM):
+        assert json_texts(pa.array([], kind), form).to_pylist() == []
+
+
 def test_a_type_without_a_form_is_an_error() -> None:
     with pytest.raises(UnsupportedError, match="no form in JSON"):
         json_texts(pa.array([{"a": 1}]), PLAIN)

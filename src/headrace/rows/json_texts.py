@@ -21,6 +21,8 @@ from headrace.tables.json_forms import Decimals, JsonForm
 from headrace.types import type_name
 
 _TO_ESCAPE: Final = '["\\\\\x00-\x1f]'
+_ESCAPED_BYTES: Final = np.zeros(256, np.bool_)
+_ESCAPED_BYTES[[*range(0x20), ord('"'), ord("\\")]] = True
 _SHORT: Final = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r", "\t": "\\t", "\b": "\\b", "\f": "\\f"}
 _LONG: Final = {chr(code): f"\\u{code:04x}" for code in range(0x20) if chr(code) not in _SHORT}
 _PADDING: Final = ord("=")
@@ -92,9 +94,10 @@ def _in_quotes(texts: pa.StringArray) -> pa.StringArray:
 
 
 def _escaped(texts: pa.StringArray) -> pa.StringArray:
-    found = pc.fill_null(pc.match_substring_regex(texts, _TO_ESCAPE), False)
-    if not found.true_count:
+    # A look at all bytes takes a tenth of the time of the expression.
+    if not _ESCAPED_BYTES[_bytes(texts)].any():
         return texts
+    found = pc.fill_null(pc.match_substring_regex(texts, _TO_ESCAPE), False)
     part = texts.filter(found)
     for character, escape in _SHORT.items():
         part = pc.replace_substring(part, character, escape)
@@ -131,12 +134,26 @@ def _decimals(values: pa.Decimal128Array, form: Decimals) -> pa.StringArray:
 
 def base64_texts(values: pa.BinaryArray) -> pa.StringArray:
     """Return binaries in base64; nulls stay null."""
+    if len(values) == 0:
+        # Arrow may have no offsets.
+        return pa.array([], pa.string())
     filled = pc.fill_null(values, b"")
-    offsets = np.frombuffer(filled.buffers()[1], np.int32)[filled.offset : filled.offset + len(filled) + 1]
-    buffer = filled.buffers()[2]
-    data = np.frombuffer(buffer, np.uint8) if buffer is not None else np.empty(0, np.uint8)
-    starts = offsets[:-1].astype(np.int64)
-    return _base64(data, starts, offsets[1:] - starts, values.is_valid().to_numpy(zero_copy_only=False))
+    offsets = _offsets(filled).astype(np.int64)
+    starts = offsets[:-1] - offsets[0]
+    return _base64(_bytes(filled), starts, np.diff(offsets), values.is_valid().to_numpy(zero_copy_only=False))
+
+
+def _offsets(values: pa.StringArray | pa.BinaryArray) -> npt.NDArray[np.int32]:
+    return np.frombuffer(values.buffers()[1], np.int32)[values.offset : values.offset + len(values) + 1]
+
+
+def _bytes(values: pa.StringArray | pa.BinaryArray) -> npt.NDArray[np.uint8]:
+    """Return the bytes of all values, one value after the other."""
+    buffer = values.buffers()[2]
+    if buffer is None or len(values) == 0:
+        return np.empty(0, np.uint8)
+    offsets = _offsets(values)
+    return np.frombuffer(buffer, np.uint8)[offsets[0] : offsets[-1]]
 
 
 def _base64(

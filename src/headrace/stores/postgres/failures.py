@@ -39,7 +39,7 @@ _UNUSABLE = re.compile(
 # The prefix of ADBC before the server's message, and the state after it.
 _ADBC_PREFIX = re.compile(r"^[A-Z_]+: (\[libpq\] )?(.*?: ERROR: +)?", re.DOTALL)
 _STREAM_ERROR = "[libpq]"
-_SLOT_IN_USE = re.compile(r"replication slot \".*\" is active for PID")
+_SLOT_IN_USE = re.compile(r"replication slot .* is active for PID")
 UNREADABLE = "headrace cannot read column "
 """The begin of the text that a query casts to a type, to fail with the name of a column."""
 ROUNDED = "headrace does not round column "
@@ -129,7 +129,7 @@ def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | N
         # An error amid the rows of a statement passes through Arrow's stream, which keeps its text only.
         text = _first_line(str(error))
         state = "55006" if _SLOT_IN_USE.search(text) else "XX000" if "ERROR:" in text else ""
-        return Failure(state, text.partition("ERROR: ")[2].strip() or text)
+        return Failure(state, text.partition("ERROR: ")[2] or text)
     return None
 
 

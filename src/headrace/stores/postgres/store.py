@@ -31,6 +31,7 @@ from headrace.stores.postgres.tunnels.tables_source import TablesSource
 from headrace.stores.postgres.tunnels.tunnel import PostgresTunnel
 from headrace.tables.column_limits import check_columns
 from headrace.tables.conditions import OPERATORS
+from headrace.tables.json_forms import PLAIN, JsonForm
 from headrace.tables.schema import TableSchema
 from headrace.tunnels.validation import Named, find
 from headrace.tunnels.values import Start, StartKind, TunnelKind
@@ -266,12 +267,12 @@ class PostgresStore(Store):
         if stored.relation:
             table = PostgresTable(self._connection, stored.table, self._schema)
             return PostgresTunnel(self._database, table, stored, lambda _: TableSource(self._database, table.layout))
-        several = SeveralTables(
-            stored.table, TablesSource.schema, lambda: TablesSource(self._database, stored.id).layouts()
-        )
-        return PostgresTunnel(
-            self._database, several, stored, lambda form: TablesSource(self._database, stored.id, form)
-        )
+
+        def follow(form: JsonForm) -> TablesSource:
+            return TablesSource(self._database, stored.id, stored.table, form)
+
+        several = SeveralTables(stored.table, TablesSource.schema, lambda: follow(PLAIN).layouts())
+        return PostgresTunnel(self._database, several, stored, follow)
 
     def diagnose(self, table: str | None = None) -> list[Finding]:
         return diagnosis.diagnose(self._database, table)

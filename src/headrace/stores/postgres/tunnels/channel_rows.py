@@ -1,4 +1,4 @@
-"""The channels of tunnels: the rows of table ``headrace.channel``."""
+"""The rows of a tunnel in table ``headrace.channel``, and the snapshots of its base data."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from headrace.stores.postgres.tunnels.meta_tables import Statements
 from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel, dropped, key_from_json
+from headrace.stores.postgres.tunnels.visibility import Chunks, SnapshotChunk, TableChunks
 from headrace.tables.conditions import KeyRange
 from headrace.tunnels.channels import channel_states
 from headrace.tunnels.values import FINISHED, Channel, ChannelKind, Position
@@ -56,6 +57,20 @@ def rows_in(statements: Statements, tunnel: StoredTunnel) -> list[ChannelRow]:
 
 
 def channels_of(rows: Sequence[ChannelRow]) -> list[Channel]:
-    """Return rows as channels with their states."""
+    """Return channels with their states."""
     states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
     return [Channel(row.id, row.kind, states[row.id], row.committed, row.parents) for row in rows]
+
+
+def read_chunks(statements: Statements, tunnel: str) -> TableChunks:
+    """Return the chunks of base data with the snapshots in which they were read."""
+    found = statements.execute(
+        "SELECT c.relation::bigint, c.low, k.snapshot FROM headrace.channel c"
+        " LEFT JOIN headrace.chunk k ON k.tunnel = c.tunnel AND k.channel = c.id"
+        " WHERE c.tunnel = %s AND c.kind = %s ORDER BY c.seq",
+        (tunnel, ChannelKind.BASE_DATA.value),
+    )
+    by_table: dict[int, list[SnapshotChunk]] = {}
+    for relation, low, snapshot in found:
+        by_table.setdefault(relation, []).append(SnapshotChunk(key_from_json(low), snapshot))
+    return TableChunks({relation: Chunks(each) for relation, each in by_table.items()})

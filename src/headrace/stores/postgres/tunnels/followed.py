@@ -40,6 +40,9 @@ class Followed(Protocol):
     def refresh(self) -> bool:
         """Read the definitions of the tables, if they have changed; return whether they have."""
 
+    def warnings(self) -> list[str]:
+        """Return what is not followed and may be expected to be, in sentences."""
+
     def name_of(self, relation: int) -> str:
         """Return the name of a table, for errors."""
 

@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.rows.json_texts import json_texts, objects
+from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
 from headrace.stores.postgres.tunnels.pages import (
     ChangedImages,
@@ -43,8 +44,9 @@ _DIGITS: Final = re.compile(r"\((\d)\)")
 
 
 class JsonTable(NamedTuple):
-    """One of the tables: its columns in the catalog, and the form of its rows."""
+    """One of the tables: its name when the tunnel was created, its columns in the catalog, and the form of its rows."""
 
+    name: TableName
     layout: TableLayout
     columns: TableColumns
     form: JsonForm
@@ -82,8 +84,9 @@ def window(
 def base_rows(rows: pa.RecordBatch, table: JsonTable) -> pa.RecordBatch:
     """Return rows of a table as rows of the one table."""
     values = dict(zip(rows.schema.names, rows.columns, strict=True))
-    keys = objects(_json_columns({name: values[name] for name in table.layout.primary_key}, table), rows.num_rows)
-    return _rows(table, keys, objects(_json_columns(values, table), rows.num_rows))
+    columns = _json_columns(values, table)
+    keys = objects({name: columns[name] for name in table.layout.primary_key}, rows.num_rows)
+    return _rows(table.name, keys, objects(columns, rows.num_rows))
 
 
 def _part(changed: ChangedImages, table: JsonTable) -> _Part:
@@ -96,8 +99,9 @@ def _part(changed: ChangedImages, table: JsonTable) -> _Part:
     names = [column.name for column in images.relation.columns if column.name in table.layout.schema]
     every = list(dict.fromkeys([*names, *key]))
     values = dict(zip(every, columns_of(images, table.columns, every), strict=True))
-    keys = objects(_json_columns({name: values[name] for name in key}, table), len(images))
-    columns = _json_columns({name: values[name] for name in names}, table)
+    texts = _json_columns(values, table)
+    keys = objects({name: texts[name] for name in key}, len(images))
+    columns = {name: texts[name] for name in names}
     for place, column in enumerate(images.relation.columns):
         unchanged = images.unchanged(place)
         if unchanged is not None and column.name in columns:
@@ -106,7 +110,8 @@ def _part(changed: ChangedImages, table: JsonTable) -> _Part:
     if not table.form.debezium and (ops == ChangeOp.DELETE).any():
         rows = pc.if_else(pa.array(ops == ChangeOp.DELETE), pa.scalar(None, pa.string()), rows)
     changes = Changes(
-        _rows(table, keys, rows),
+        # The name that the table had at that time.
+        _rows(TableName(images.relation.schema, images.relation.name), keys, rows),
         pa.array(ops),
         pa.array(images.lsns),
         pa.array(images.times).view(pa.timestamp("us", tz="UTC")),
@@ -115,8 +120,7 @@ def _part(changed: ChangedImages, table: JsonTable) -> _Part:
     return _Part(changes, images.messages)
 
 
-def _rows(table: JsonTable, keys: pa.StringArray, rows: pa.StringArray) -> pa.RecordBatch:
-    name = table.layout.name
+def _rows(name: TableName, keys: pa.StringArray, rows: pa.StringArray) -> pa.RecordBatch:
     constants = [pa.repeat(pa.scalar(text), len(rows)) for text in (name.schema, name.table)]
     return pa.RecordBatch.from_arrays([*constants, keys, rows], schema=SCHEMA.changes)
 

@@ -46,6 +46,11 @@ class TablePattern(NamedTuple):
     def text(self) -> str:
         return f"{_LEFT_OUT if self.left_out else ''}{quoted(self.schema)}.{quoted(self.table)}"
 
+    @property
+    def general(self) -> bool:
+        """Whether later tables can match."""
+        return "*" in self.schema + self.table
+
     def matches(self, name: TableName) -> bool:
         return _matches(self.schema, name.schema) and _matches(self.table, name.table)
 
@@ -74,20 +79,22 @@ def text_of(patterns: Sequence[TablePattern]) -> str:
     return ", ".join(pattern.text for pattern in patterns)
 
 
-def matching(connection: psycopg.Connection, patterns: Sequence[TablePattern], own: str) -> list[TableName]:
+def matching(
+    connection: psycopg.Connection, patterns: Sequence[TablePattern], own: str, *, missing_ok: bool = False
+) -> list[TableName]:
     """Return the tables that match, sorted by schema and name.
 
     Args:
         own: the schema of headrace's own tables.
 
     Raises:
-        NotFoundError: a pattern matches no table.
+        NotFoundError: a pattern matches no table, and ``missing_ok`` is not set.
     """
     known = [TableName(*row) for row in connection.execute(_TABLES.format(sql.Literal(own)))]
     found: set[TableName] = set()
     for pattern in patterns:
         names = {name for name in known if pattern.matches(name)}
-        if not names and not pattern.left_out:
+        if not (names or missing_ok or pattern.left_out):
             raise NotFoundError("no such table", received=pattern.text, valid=[name.text for name in known])
         found |= set() if pattern.left_out else names
     left_out = [pattern for pattern in patterns if pattern.left_out]

@@ -81,6 +81,9 @@ class TableSource:
     def published(self) -> Sequence[PublishedTable]:
         return [PublishedTable.of(self.layout)]
 
+    def warnings(self) -> list[str]:
+        return []
+
     def name_of(self, relation: int) -> str:
         return self.layout.name.text
 

@@ -12,7 +12,7 @@ from headrace.errors import NotFoundError
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables import stored_tables
-from headrace.stores.postgres.tunnels import json_rows
+from headrace.stores.postgres.tunnels import json_rows, table_patterns
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
 from headrace.stores.postgres.tunnels.json_rows import JsonTable
 from headrace.stores.postgres.tunnels.meta_tables import Database
@@ -46,14 +46,16 @@ class TablesSource:
 
     Args:
         tunnel: the id of the tunnel.
+        patterns: the patterns of the names of its tables.
         form: the form of the rows.
     """
 
     schema: TableSchema = json_rows.SCHEMA
 
-    def __init__(self, database: Database, tunnel: str, form: JsonForm = PLAIN) -> None:
+    def __init__(self, database: Database, tunnel: str, patterns: str, form: JsonForm = PLAIN) -> None:
         self._database = database
         self._tunnel = tunnel
+        self._patterns = patterns
         self._form = form
         self._states: list[tuple[object, ...]] | None = None
         self._names: dict[int, str] = {}
@@ -93,6 +95,25 @@ class TablesSource:
     def published(self) -> Sequence[PublishedTable]:
         return [PublishedTable.of(layout) for layout in self.layouts()]
 
+    def warnings(self) -> list[str]:
+        """Name the tables that are newer than the tunnel: their changes have no base data."""
+        patterns = [
+            pattern for pattern in table_patterns.parse([self._patterns]) if pattern.left_out or pattern.general
+        ]
+        if all(pattern.left_out for pattern in patterns):
+            return []
+        own = self._database.schema
+        matching = self._database.run(
+            lambda statements: table_patterns.matching(statements.connection, patterns, own, missing_ok=True)
+        )
+        followed = {source.layout.name for source in self._sources.values()}
+        newer = [name.text for name in matching if name not in followed]
+        if not newer:
+            return []
+        return [
+            f"tables that match {self._patterns} and are newer than the tunnel are not followed: {', '.join(newer)}"
+        ]
+
     def name_of(self, relation: int) -> str:
         return self._names.get(relation, str(relation))
 
@@ -114,7 +135,7 @@ class TablesSource:
     def _tables(self) -> Mapping[int, JsonTable]:
         if self._known is None:
             self._known = {
-                relation: JsonTable(source.layout, source.columns(), self._form)
+                relation: JsonTable(TableName.parse(self._names[relation]), source.layout, source.columns(), self._form)
                 for relation, source in self._sources.items()
             }
         return self._known

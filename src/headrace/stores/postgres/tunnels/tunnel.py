@@ -11,7 +11,7 @@ from headrace.errors import DataLossError, NotFoundError, OptionError, Unsupport
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
 from headrace.stores.postgres.tunnels import base_data, clients, retention
 from headrace.stores.postgres.tunnels.batches import BatchRecords, lock_tunnel
-from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_of, rows_in
+from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_of, read_chunks, rows_in
 from headrace.stores.postgres.tunnels.followed import Followed
 from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog, Marks, Place
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
@@ -24,8 +24,8 @@ from headrace.stores.postgres.tunnels.positions import (
 )
 from headrace.stores.postgres.tunnels.publications import Publication
 from headrace.stores.postgres.tunnels.retention import LogRelease
-from headrace.stores.postgres.tunnels.stored_tunnels import STREAM, StoredTunnel, dropped, key_from_json
-from headrace.stores.postgres.tunnels.visibility import Chunks, SnapshotChunk, TableChunks
+from headrace.stores.postgres.tunnels.stored_tunnels import STREAM, StoredTunnel, dropped
+from headrace.stores.postgres.tunnels.visibility import TableChunks
 from headrace.tables.json_forms import PLAIN, JsonForm, Origin
 from headrace.tunnels.records import BatchPlan, ChannelEnd
 from headrace.tunnels.validation import microseconds
@@ -97,6 +97,7 @@ class PostgresTunnel(Tunnel):
         details, warnings = (
             ({}, []) if self._stored.slot is None else retention.describe(self._database, self._stored.slot)
         )
+        warnings += self._tables.warnings()
         for row, channel in zip(rows, channels_of(rows), strict=True):
             try:
                 backlog = self._backlog(row, channel.committed, None, WINDOW_BYTES)
@@ -444,16 +445,7 @@ class PostgresTunnel(Tunnel):
     def _in_base(self, marks: Marks) -> TableChunks:
         """Return the chunks with their snapshots. The stream is read after all of them are spooled."""
         if self._chunks is None:
-            found = self._database.query(
-                "SELECT c.relation::bigint, c.low, k.snapshot FROM headrace.channel c"
-                " LEFT JOIN headrace.chunk k ON k.tunnel = c.tunnel AND k.channel = c.id"
-                " WHERE c.tunnel = %s AND c.kind = %s ORDER BY c.seq",
-                (self.id, ChannelKind.BASE_DATA.value),
-            )
-            by_table: dict[int, list[SnapshotChunk]] = {}
-            for relation, low, snapshot in found:
-                by_table.setdefault(relation, []).append(SnapshotChunk(key_from_json(low), snapshot))
-            chunks = TableChunks({relation: Chunks(each) for relation, each in by_table.items()})
+            chunks = self._database.run(lambda statements: read_chunks(statements, self.id))
             # Each chunk that is read changes what the stream leaves out.
             self._log.forget()
             if not chunks.complete:
