@@ -65,7 +65,15 @@ def _certify(directory: Path, authority: Path, host: str) -> None:
     kind = ["-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-noenc"]
     _openssl("req", *kind, "-subj", f"/CN={host}", "-keyout", directory / "server.key", "-out", request)
     names.write_text(f"subjectAltName=DNS:{host}\n")
-    signer = ["-CA", authority, "-CAkey", authority.with_suffix(".key"), "-CAcreateserial", "-extfile", names]
+    signer: list[str | Path] = [
+        "-CA",
+        authority,
+        "-CAkey",
+        authority.with_suffix(".key"),
+        "-CAcreateserial",
+        "-extfile",
+        names,
+    ]
     _openssl("x509", "-req", "-in", request, *signer, "-days", "2", "-out", directory / "server.crt")
 
 
@@ -110,7 +118,8 @@ def read(store: Store) -> int:
     """Read with both drivers: psycopg for names, ADBC for rows."""
     with store:
         assert store.tables() == ["t"]
-        return store.table("t").scan().read_all().num_rows
+        rows: int = store.table("t").scan().read_all().num_rows
+        return rows
 
 
 def error_of(store: Store) -> HeadraceError:
