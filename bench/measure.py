@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -86,9 +86,10 @@ def orders_table(directory: Path, rows: int, name: str = "orders", **options: An
 
 
 @contextmanager
-def spark_session() -> Iterator[SparkSession]:
-    """Start a Spark session on two cores, without the UI."""
+def spark_session(conf: Mapping[str, str] | None = None) -> Iterator[SparkSession]:
+    """Start a Spark session on two cores, without the UI; ``conf`` has more settings."""
     settings = {"spark.ui.enabled": "false", "spark.sql.shuffle.partitions": 2, "spark.driver.memory": "4g"}
+    settings.update(conf or {})
     spark = headrace.session("bench", master="local[2,4]", conf=settings)
     spark.sparkContext.setLogLevel("ERROR")
     try:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import io
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 import pyarrow as pa
 from pyarrow import csv
-from tests.postgres_server import USER, PostgresServer
 
 import headrace
-from bench.measure import COLUMNS, Ratio, Result, median_of, orders, rate, seconds
+from bench.measure import Ratio, Result, median_of, orders, rate, seconds
+from bench.postgres_server import create_orders, postgres_server
 
 _BATCH_ROWS = 100_000
 _STAGE = "CREATE TEMPORARY TABLE staged (LIKE plain) ON COMMIT DROP"
@@ -22,20 +20,6 @@ _UPSERT = """
 INSERT INTO plain SELECT * FROM staged ORDER BY "UserId", "OrderId"
 ON CONFLICT ("UserId", "OrderId") DO UPDATE SET price = EXCLUDED.price, timestamp = EXCLUDED.timestamp
 """
-
-
-@contextmanager
-def _server() -> Iterator[str]:
-    """Start a server that syncs its log, with empty tables ``orders`` and ``plain``; yield the database's address."""
-    server = PostgresServer.start(fsync="on", full_page_writes="on", shared_buffers="512MB")
-    try:
-        url = f"postgresql://{USER}@127.0.0.1:{server.port}/postgres"
-        with headrace.open(url) as store:
-            for name in ("orders", "plain"):
-                store.create_table(name, COLUMNS, ["UserId", "OrderId"])
-        yield url
-    finally:
-        server.remove()
 
 
 def _by_hand(connection: psycopg.Connection, rows: pa.Table) -> None:
@@ -53,7 +37,8 @@ def postgres_put(directory: Path, scale: float) -> Result:
     """`put` of rows of which half exist, compared with COPY into a temporary table and one INSERT ON CONFLICT."""
     rows, repeats = int(1_000_000 * scale), 7
     half = _BATCH_ROWS // 2
-    with _server() as url, headrace.open(url) as store, psycopg.connect(url, autocommit=True) as connection:
+    with postgres_server() as server, headrace.open(server.url) as store, server.connect() as connection:
+        create_orders(store, "orders", "plain")
         table = store.table("orders")
         for first in range(0, rows, _BATCH_ROWS):
             table.put(orders(first, _BATCH_ROWS))
@@ -81,11 +66,12 @@ def postgres_put(directory: Path, scale: float) -> Result:
 def postgres_scan(directory: Path, scale: float) -> Result:
     """`scan` to Arrow in key order, compared with ADBC's query of the same rows."""
     rows = int(1_000_000 * scale)
-    with _server() as url, headrace.open(url) as store, adbc.connect(url) as connection:
+    with postgres_server() as server, headrace.open(server.url) as store, adbc.connect(server.url) as connection:
+        create_orders(store, "orders")
         table = store.table("orders")
         for first in range(0, rows, _BATCH_ROWS):
             table.put(orders(first, _BATCH_ROWS))
-        with psycopg.connect(url, autocommit=True) as session:
+        with server.connect() as session:
             session.execute("VACUUM ANALYZE")
 
         def query(order: str) -> None:

@@ -34,6 +34,7 @@ PROGRAMS = Path(os.environ.get("HEADRACE_POSTGRES_BIN") or Path(_PACKAGE.origin)
 _SETTINGS = {
     "wal_level": "logical",
     "max_replication_slots": "512",
+    "max_prepared_transactions": "8",
     "max_wal_senders": "64",
     "max_connections": "200",
     # The server never survives the machine that runs the tests.
@@ -62,7 +63,7 @@ class PostgresServer:
     process: subprocess.Popen[bytes]
 
     @classmethod
-    def start(cls, *, programs: Path = PROGRAMS, **settings: str) -> PostgresServer:
+    def start(cls, programs: Path = PROGRAMS, /, **settings: str) -> PostgresServer:
         """Create a cluster, and start its server.
 
         Args:
@@ -116,6 +117,11 @@ class PostgresServer:
 
 
 _NOT_STARTED: Any = None
+
+
+def client_program(name: str) -> Path:
+    """Return the path of a program that connects to a server, such as ``pgbench``."""
+    return PROGRAMS / name
 
 
 @cache

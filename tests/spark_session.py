@@ -13,7 +13,8 @@ Tests that start Spark in a process of their own, because a shared session canno
 - ``spark/test_connect.py`` (1): Spark Connect and classic Spark cannot be in one process.
 - ``spark/test_pipelines.py`` (2): pipelines run on Spark Connect; one is started by ``spark-pipelines run``.
 - ``spark/test_docs.py`` (1): the quick start of the README as a user runs it, with relative paths.
-- ``spark/test_demo.py`` (4): the demo kills its driver and starts another; then ``headrace run`` and ``headrace sql``.
+- ``spark/test_demo.py`` (6): the demo kills its driver and starts another; then ``headrace run`` and ``headrace sql``.
+- ``spark/test_flights.py`` (2): kills its driver and starts another.
 - ``spark/test_checkpoints_in_stores.py`` (1): a query goes on in another process, from another directory.
 - ``spark/test_sql_streams.py`` (1): a session stops a stream of another process.
 - ``spark/test_failpoints.py`` (1): kills the driver with its Java process.

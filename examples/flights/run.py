@@ -1,8 +1,9 @@
 """A year of flights as a change stream: 336,776 departures are inserted, updated and deleted in time order.
 
 One stream counts events per hour. Another one follows the table of flights: statistics per carrier, which stay right
-through the updates and deletes of December. Run it with ``python examples/flights/run.py [DIRECTORY]``; the default is
-a temporary directory. At the end, each row of the statistics is compared with DuckDB's result over the raw file.
+through the updates and deletes of December. Run it with ``python examples/flights/run.py [DIRECTORY [STORE]]``; the
+default is a temporary directory with an embedded store. At the end, each row of the statistics is compared with
+DuckDB's result over the raw file.
 """
 
 from __future__ import annotations
@@ -146,30 +147,40 @@ def streamed(store: headrace.Store, table: str, columns: dict[str, str]) -> list
     return sorted((tuple(row.values()) for row in rows), key=lambda row: row[:3])
 
 
-def main(directory: Path, first: datetime.date = JANUARY) -> int:
-    """Run the example in a directory with the flights since a day; return 0 if both results are equal, otherwise 1."""
+def is_right(store: headrace.Store, raw: Path, first: datetime.date) -> bool:
+    """Compare the statistics of the streams with DuckDB's, and print the numbers of rows."""
+    results = {
+        "hourly": (streamed(store, "hourly", HOURLY), expected(raw, first)),
+        "carriers": (streamed(store, "carriers", CARRIERS), expected_carriers(raw, first)),
+    }
+    for name, (ours, theirs) in results.items():
+        different = len(set(ours) ^ set(theirs))
+        print(f"{name}: {len(ours)} rows from the stream, {len(theirs)} from DuckDB, {different} differ")
+    return all(ours == theirs for ours, theirs in results.values())
+
+
+def main(directory: Path, first: datetime.date = JANUARY, url: str | None = None) -> int:
+    """Run the example with the flights since a day; return 0 if both results are equal, otherwise 1.
+
+    Args:
+        directory: a directory for the raw file and the checkpoints.
+        url: an existing store without tables of these names; by default, an embedded store in the directory.
+    """
     raw = extract(directory)
-    with headrace.open(directory / "store", create=True) as store:
+    with headrace.open(url or directory / "store", create=url is None) as store:
         create_tables(store)
         write_flights(store, read_flights(raw, first))
-        os.environ["FLIGHTS_STORE"] = str(directory / "store")
+        os.environ["FLIGHTS_STORE"] = store.url
         os.environ["FLIGHTS_CHECKPOINT"] = str(directory / "checkpoint")
         spark = headrace.session("flights", conf={"spark.ui.enabled": "false"})
         streams = headrace.sql(spark, workspace=directory)
         streams.run(SCRIPT.read_text(), available_now=True)
         streams.wait()
-        results = {
-            "hourly": (streamed(store, "hourly", HOURLY), expected(raw, first)),
-            "carriers": (streamed(store, "carriers", CARRIERS), expected_carriers(raw, first)),
-        }
-    for name, (ours, theirs) in results.items():
-        different = len(set(ours) ^ set(theirs))
-        print(f"{name}: {len(ours)} rows from the stream, {len(theirs)} from DuckDB, {different} differ")
-    return 0 if all(ours == theirs for ours, theirs in results.values()) else 1
+        return 0 if is_right(store, raw, first) else 1
 
 
 if __name__ == "__main__":
     if len(sys.argv) > 1:
-        sys.exit(main(Path(sys.argv[1])))
+        sys.exit(main(Path(sys.argv[1]), url=sys.argv[2] if len(sys.argv) > 2 else None))
     with tempfile.TemporaryDirectory(prefix="headrace-flights-") as temporary:
         sys.exit(main(Path(temporary)))

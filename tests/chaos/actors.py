@@ -72,8 +72,6 @@ def write(directory: Path, seed: int, reshapes: int = 3) -> None:
     # A restarted writer makes other changes.
     chance = random.Random(seed + os.getpid())
     table = headrace.open(address(directory)).table("orders")
-    # Clients of an instance cannot split and merge, so this uses the store of the server.
-    itself = headrace.open(directory / "store").table("orders") if reshapes else table
     while not (directory / "stop").exists():
         numbers = [chance.randrange(5_000) for _ in range(chance.choice([1, 5, 50, 400]))]
         rows = [order(chance, number) for number in numbers]
@@ -87,7 +85,8 @@ def write(directory: Path, seed: int, reshapes: int = 3) -> None:
                 table.delete([{key: row[key] for key in ("UserId", "OrderId")} for row in rows])
             else:
                 reshapes -= 1
-                _reshape(itself, chance)
+                # Clients of an instance cannot split and merge, so this uses the store of the server.
+                _reshape(headrace.open(directory / "store").table("orders"), chance)
         except StoreError as error:
             # A server that is killed does not say whether it has committed. Either is right here.
             if "unknown" not in str(error):

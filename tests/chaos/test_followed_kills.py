@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import uuid
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
@@ -13,14 +14,21 @@ from headrace.ports import Store
 from tests.chaos import followed_actors
 from tests.chaos.actors import order
 from tests.chaos.storm import SEED, Actor, random_victims, storm, wait_for
+from tests.conformance import serving
 
 
 @pytest.mark.storm
 @pytest.mark.timeout(3600)
-def test_after_kills_at_any_moment_followed_queries_have_their_results(tmp_path: Path, actors_of: list[Actor]) -> None:
+@pytest.mark.parametrize("kind", ["embedded", "postgres"])
+def test_after_kills_at_any_moment_followed_queries_have_their_results(
+    tmp_path: Path, actors_of: list[Actor], kind: str
+) -> None:
+    if kind == "postgres":
+        (tmp_path / "address").write_text(serving.postgres_database(f"t{uuid.uuid4().hex}"))
     store = followed_actors.create(tmp_path)
     driver = Actor("followed_actors", tmp_path, "driver")
-    writer = Actor("followed_actors", tmp_path, "writer", str(SEED))
+    # A table of PostgreSQL cannot be split.
+    writer = Actor("followed_actors", tmp_path, "writer", str(SEED), "3" if kind == "embedded" else "0")
     actors_of += [driver, writer]
     chance = random.Random(SEED)
     killed = storm(tmp_path, driver, [writer], chance, random_victims(chance))
@@ -36,6 +44,7 @@ def test_after_kills_at_any_moment_followed_queries_have_their_results(tmp_path:
     driver.start()
     wait_for((tmp_path / "done").exists, 300)
     _check(store, context)
+    store.close()
 
 
 def _check(store: Store, context: str) -> None:

@@ -28,10 +28,13 @@ def locked() -> Iterator[str]:
     try:
         with psycopg.connect(host="127.0.0.1", port=server.port, user=USER, dbname="postgres", autocommit=True) as root:
             root.execute(sql.SQL("CREATE ROLE locked LOGIN PASSWORD {}").format(PASSWORD))
+            root.execute("CREATE ROLE no_login")
+            root.execute("CREATE ROLE rejected LOGIN")
             root.execute("CREATE TABLE t (id int PRIMARY KEY)")
             root.execute("GRANT SELECT ON t TO locked")
             rules = server.root / "data" / "pg_hba.conf"
-            rules.write_text("host all locked 127.0.0.1/32 scram-sha-256\n" + rules.read_text())
+            refused = "host all rejected 127.0.0.1/32 reject\n"
+            rules.write_text(f"{refused}host all locked 127.0.0.1/32 scram-sha-256\n" + rules.read_text())
             root.execute("SELECT pg_reload_conf()")
         yield f"postgresql://locked@127.0.0.1:{server.port}/postgres"
     finally:
@@ -74,6 +77,16 @@ def test_a_wrong_password_or_database_is_an_error_at_once_without_the_password(l
             store.tables()
         texts = [str(caught.value), repr(caught.value), repr(store), store.url, repr(vars(store))]
         assert not [text for text in texts if password in text or password[:6] in text]
+
+
+@pytest.mark.parametrize("user", ["no_login", "rejected", "missing"])
+def test_a_user_that_the_server_refuses_is_an_error_at_once(locked: str, user: str) -> None:
+    store = headrace.open(locked.replace("locked@", f"{user}@"), retry_seconds=1e6)
+    with pytest.raises(OptionError, match="does not accept the user or the password"):
+        store.tables()
+    # Through the other driver.
+    with pytest.raises(OptionError, match="does not accept the user or the password"), store._connection.reading():  # type: ignore[attr-defined]
+        pass
 
 
 def test_a_user_without_a_right_is_told_the_right(locked: str) -> None:
@@ -129,3 +142,24 @@ def test_a_forked_process_does_not_use_or_close_the_connections_of_its_parent(st
         observer.rollback()
         assert observer.execute(sessions).fetchone() == before
     assert table.scan().read_all().num_rows == 4
+
+
+def test_idle_connections_do_not_outlive_a_restart_of_the_server() -> None:
+    server = PostgresServer.start()
+    try:
+        # Without repetitions, each use of a stale connection would be an error.
+        url = f"postgresql://{USER}@127.0.0.1:{server.port}/postgres"
+        with headrace.open(url, retry_seconds=0) as store:
+            table = store.create_table("t", {"id": "long"}, "id")
+            for stops in (False, True, False):
+                table.put({"id": 1})
+                # Several idle connections of each driver.
+                readers = [table.scan() for _ in range(3)]
+                assert [reader.read_all().num_rows for reader in readers] == [1, 1, 1]
+                server.stop(immediately=stops)
+                server.run()
+                assert table.scan().read_all().to_pylist() == [{"id": 1}]
+                table.put({"id": 1})
+                assert store.tables() == ["t"]
+    finally:
+        server.remove()

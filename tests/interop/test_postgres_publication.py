@@ -15,8 +15,9 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.errors import PublicationError, RowsNotWrittenError, StoreError
+from headrace.errors import PublicationError, RowsNotWrittenError, SchemaError, StoreError
 from headrace.ports import Publisher, Staged, Store, Write
+from headrace.sinks.targets import TableTarget
 from headrace.tables.changes import RowChange
 from tests.conformance import serving
 from tests.conformance.reading import rows_of
@@ -100,6 +101,26 @@ def blocked(url: str, call: Callable[[], bool], then: Callable[[Session, int], N
 
 
 # -- crashes and lost connections -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("change", [RowChange.PUT, RowChange.REPLACE_ALL])
+def test_a_query_can_leave_out_columns_that_the_server_fills(store: Store, session: Session, change: RowChange) -> None:
+    session.execute(
+        "CREATE TABLE t (id bigint PRIMARY KEY, serial int NOT NULL GENERATED ALWAYS AS IDENTITY,"
+        " state text NOT NULL DEFAULT 'new', n int, twice int GENERATED ALWAYS AS (n * 2) STORED NOT NULL,"
+        " note text DEFAULT 'none')"
+    )
+    session.execute("INSERT INTO t (id, state, n) VALUES (1, 'old', 1)")
+    target, publisher = TableTarget("t", change), store.publisher("job")
+    rows = pa.RecordBatch.from_pylist([{"id": 1, "n": 5}, {"id": 2, "n": 6}])
+    target.check(store, rows.schema)
+    assert publisher.publish(0, [target.write(target.stage(store, publisher, 0, [rows]))])
+    assert session.execute("SELECT id, serial = 1, state, n, twice, note FROM t ORDER BY id").fetchall() == [
+        (1, True, "old", 5, 10, None),
+        (2, False, "new", 6, 12, None),
+    ]
+    with pytest.raises(SchemaError, match="'state' is NOT NULL and has no value in row 1"):
+        store.table("t").put([{"id": 3, "n": 1, "state": "new"}, {"id": 4, "n": 1}])
 
 
 def test_rows_staged_before_a_crash_of_the_server_are_refused_and_staged_again(server: PostgresServer) -> None:

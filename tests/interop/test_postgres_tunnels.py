@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from typing import Any
 
 import psycopg
 import pytest
-from psycopg import sql
+from psycopg import pq, sql
 
 import headrace
-from headrace.errors import DataLossError, UnsupportedError
+from headrace.errors import DataLossError, StoreBusyError, UnsupportedError
+from headrace.feeds.channel_reading import read_channel
+from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.ports import Store
 from headrace.stores.postgres.tunnels import log
+from headrace.stores.postgres.tunnels import tunnel as tunnel_module
 from headrace.tables.changes import ChangeOp
-from headrace.tunnels.values import FINISHED, ChannelKind
+from headrace.tunnels.values import FINISHED, ChannelKind, Page, Start, StartKind
 from tests.conformance import serving
 from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
 
@@ -135,6 +139,73 @@ def test_the_slot_of_an_idle_table_follows_the_log_of_busy_ones(
     server.execute("INSERT INTO orders VALUES ('a', 1)")
     with headrace.open(store.url) as other:
         assert [change.key for change in drain(other.tunnel("changes"))] == [("a",)]
+
+
+def test_a_plan_looks_at_little_of_a_long_log_and_finds_rows_behind_that_of_other_tables(
+    store: Store, server: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tunnel_module, "LOOK_BYTES", 100_000)
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    for first in range(0, 5000, 100):
+        server.execute(
+            "INSERT INTO orders SELECT lpad(n::text, 6, '0'), n, repeat('x', 100)"
+            " FROM generate_series(%s::int, %s::int) n",
+            (first, first + 99),
+        )
+    found = tunnel.backlog(channel, start)
+    assert found.rows is None
+    assert 0 < found.at_least < 5000
+    feed = TunnelFeed(tunnel)
+    batch = feed.latest(feed.initial())
+    (task,) = feed.tasks(feed.initial(), batch)
+    assert sum(part.num_rows for part in read_channel(tunnel, batch, task.plan)) == 5000
+    # A description counts all of them.
+    assert tunnel.describe().backlog_rows == 5000
+    _, end = read_from(tunnel, channel, start)
+    server.execute("CREATE TABLE busy AS SELECT repeat('x', 1000) FROM generate_series(1, 2000)")
+    assert tunnel.backlog(channel, end).empty
+    server.execute("INSERT INTO orders VALUES ('last', 1)")
+    assert tunnel.backlog(channel, end).rows == 1
+
+
+def test_a_slot_that_another_process_reads_is_waited_for(store: Store, server: psycopg.Connection[Any]) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    server.execute("INSERT INTO orders VALUES ('a', 1)")
+    slot = f"headrace_{tunnel.id}"
+    with psycopg.connect(store.url, autocommit=True, replication="database") as other:
+        begin = f"START_REPLICATION SLOT {slot} LOGICAL 0/0 (proto_version '1', publication_names '{slot}')"
+        assert other.pgconn.exec_(begin.encode()).status == pq.ExecStatus.COPY_BOTH
+        with (
+            headrace.open(store.url, retry_seconds=0.1) as impatient,
+            pytest.raises(StoreBusyError, match="is active for PID"),
+        ):
+            impatient.tunnel("changes").read(channel, start, 10)
+        reading = threading.Thread(target=lambda: found.append(tunnel.read(channel, start, 10)))
+        found: list[Page] = []
+        reading.start()
+        other.pgconn.finish()
+    reading.join()
+    assert found[0].changes.rows.column("id").to_pylist() == ["a"]
+
+
+def test_a_query_that_needs_all_rows_begins_only_at_the_beginning(store: Store) -> None:
+    table = store.table("orders")
+    table.put([{"id": "a"}, {"id": "b"}])
+    tunnel = store.create_tunnel("orders", "changes")
+    beginning = Start(StartKind.BEGINNING)
+    positions = tunnel.start_positions(beginning)
+    assert positions == {channel.id: channel.committed for channel in tunnel.channels()}
+    table.put([{"id": "c"}])
+    # What was read and not committed can be read again.
+    for _ in range(2):
+        found = [change for channel, at in positions.items() for change in read_from(tunnel, channel, at)[0]]
+        assert [change.key for change in found] == [("a",), ("b",), ("c",)]
+    assert tunnel.start_positions(beginning) == positions
+    drain(tunnel)
+    with pytest.raises(DataLossError, match=r"read by another query.*a tunnel of its own"):
+        tunnel.start_positions(beginning)
 
 
 def test_a_snapshot_is_read_chunk_by_chunk_while_writers_run(store: Store, server: psycopg.Connection[Any]) -> None:

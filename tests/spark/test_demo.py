@@ -5,9 +5,13 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import uuid
 from pathlib import Path
 
+import psycopg
 import pytest
+
+from tests.conformance import serving
 
 
 def headrace(*arguments: str) -> subprocess.CompletedProcess[str]:
@@ -15,6 +19,31 @@ def headrace(*arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         [sys.executable, "-m", "headrace.cli.main", *arguments], capture_output=True, text=True, check=False
     )
+
+
+@pytest.mark.timeout(900)
+def test_the_demo_with_its_tables_in_postgresql_proves_its_result_and_leaves_nothing(tmp_path: Path) -> None:
+    url = serving.postgres_database(f"t{uuid.uuid4().hex}")
+    ended = headrace("demo", "--json", "--seconds", "1", "--store", url)
+    assert ended.returncode == 0, ended.stderr
+    proof = json.loads(ended.stdout.splitlines()[-1])
+    assert proof["proven"]
+    assert proof["clean_stop"]
+    assert proof["windows"] > 0
+    assert proof["users"] == 3
+    assert proof["orders"] > 1000
+    assert proof["events"] > 1000
+    assert proof["deletions"] > 0
+    assert proof["published_batch"] == proof["batches_before_kill"] + proof["batches_after_kill"] - 1
+    with psycopg.connect(url) as server:
+        for left in (
+            "SELECT slot_name FROM pg_replication_slots WHERE database = current_database()",
+            "SELECT pubname FROM pg_publication",
+            "SELECT tablename FROM pg_tables WHERE schemaname = 'public' AND tablename <> '__headrace_followed__'",
+            "SELECT id FROM headrace.tunnel",
+            "SELECT id FROM headrace.stage",
+        ):
+            assert server.execute(left).fetchall() == [], left
 
 
 @pytest.mark.timeout(900)

@@ -152,7 +152,7 @@ def test_of_two_queries_that_begin_at_the_same_time_one_has_the_target(
         job = FollowedJobs(to).find(winner.target)
         assert job is not None
         assert existing(to, job.state_tables) == list(job.state_tables)
-        own, other = state_name(job.target, job.job), state_name(job.target, loser)
+        own, other = state_name(to, job.target, job.job), state_name(to, job.target, loser)
         assert existing(to, [name.replace(own, other) for name in job.state_tables]) == []
 
 

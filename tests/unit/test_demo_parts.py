@@ -13,7 +13,7 @@ import headrace
 from headrace.demo.orders import COLUMNS, LATENESS_MS, PRIMARY_KEY, OrderBook
 from headrace.demo.processes import Children, session_members
 from headrace.demo.proof import compare, current_totals, read_all, recompute, totals_content, window_key
-from headrace.demo.script import TOTALS_COLUMNS, TOTALS_KEY, script, totals_script
+from headrace.demo.script import TOTALS_COLUMNS, TOTALS_KEY, script, store_script, totals_script
 from headrace.demo.view import Snapshot, as_facts, as_line, as_picture
 from headrace.errors import HeadraceError
 from headrace.streaming_sql.language.grammar import parse
@@ -104,13 +104,14 @@ def test_totals_are_those_of_the_orders_that_exist(tmp_path: Path) -> None:
 
 def test_the_script_is_in_the_dialect() -> None:
     text = script(endpoint=Path("/data"), tunnel_id="0-1", checkpoint=Path("/checkpoint"))
+    text += store_script(store="postgresql://db/shop", tunnel="events", checkpoint=Path("/checkpoint"))
     text += totals_script(store=Path("/data/i"), tunnel="totals", checkpoint=Path("/checkpoint"))
     assert [type(statement).__name__ for statement in parse(text)] == [
         "CreateTable",
         "CreateTable",
         "CreateScan",
         "CreateStream",
-    ] * 2
+    ] * 3
 
 
 def test_killing_a_child_kills_its_descendants_in_other_process_groups(tmp_path: Path) -> None:
@@ -163,6 +164,7 @@ def test_every_snapshot_can_be_shown() -> None:
     totals = {"alice": (2, 12.5, 10.0), "bob": (1, 4.0, 4.0)}
     for snapshot in (
         Snapshot(0.0, "starting", 0, 0, None, None),
+        Snapshot(1.0, "running", None, None, 2, 1),
         Snapshot(12.5, "running", 10, 5, 3, 7, windows, totals),
         Snapshot(99.0, "killed", 10, 5, 0, 0, {window_key(0): (0, 0.0)}),
     ):

@@ -11,11 +11,12 @@ import headrace
 
 SOURCE = Path(headrace.__file__).parent
 # The rooms that each room may import besides itself. A room is a folder, or a module next to the folders.
-VALUES = {"errors", "cached", "option_names", "failpoints", "types", "tables", "tunnels", "queues"}
+VALUES = {"errors", "cached", "diagnosis", "option_names", "failpoints", "types", "tables", "tunnels", "queues"}
 BELOW_STORES = VALUES | {"ports", "retries", "rows", "sqlite", "wire"}
 ALLOWED = {
     "errors": set(),
     "cached": set(),
+    "diagnosis": set(),
     "failpoints": set(),
     "option_names": {"errors"},
     "retries": set(),
@@ -42,7 +43,7 @@ ALLOWED = {
     "streaming_sql": BELOW_STORES | {"feeds", "formats", "sinks", "following", "spark", "registry"},
     # They serve an embedded store.
     "endpoints": BELOW_STORES | {"registry", "stores", "http"},
-    "demo": BELOW_STORES | {"feeds", "formats", "spark", "registry", "streaming_sql", "cli"},
+    "demo": BELOW_STORES | {"feeds", "following", "formats", "spark", "registry", "streaming_sql", "cli"},
     "cli": BELOW_STORES
     | {"comparing", "feeds", "following", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
 }

@@ -150,6 +150,24 @@ def test_the_stream_leaves_out_what_the_snapshot_of_a_chunk_has_seen() -> None:
     assert [(key, note) for _, key, note in rows_of(found)] == [("a", "6"), ("a", "8"), ("m", "8")]
 
 
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_row_that_moves_to_another_chunk_is_left_out_only_where_base_data_has_the_change(whole: bool) -> None:
+    # The second chunk was read after transaction 6, and the first one before it.
+    chunks = Chunks([SnapshotChunk(None, "5:5:"), SnapshotChunk(("m",), "7:7:")])
+
+    def moved(before: bytes, after: bytes) -> bytes:
+        old = {"old": [before, b"1"]} if whole else {"key": [before, None]}
+        return pg.update(7, [after, b"1"], **old)
+
+    messages = [pg.begin(6, xid=6), moved(b"a", b"x"), moved(b"y", b"b"), pg.insert(7, [b"c", b"2"]), pg.commit(6)]
+    delete = ChangeOp.DELETE_WITH_ROW if whole else ChangeOp.DELETE
+    assert rows_of(window_of(*messages, chunks=chunks)) == [
+        (delete, "a", "1" if whole else None),
+        (ChangeOp.INSERT, "b", "1"),
+        (ChangeOp.INSERT, "c", "2"),
+    ]
+
+
 def test_a_chunk_that_was_not_read_contains_no_change() -> None:
     chunks = Chunks([SnapshotChunk(None, None)])
     assert not chunks.complete

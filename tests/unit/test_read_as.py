@@ -13,6 +13,7 @@ from headrace.formats.headrace import read_as
 from headrace.formats.headrace.source import HeadraceSource
 from headrace.formats.source import Source
 from headrace.ports import Store
+from headrace.stores.postgres.store import PostgresStore
 from headrace.stores.tablestore.store import TablestoreStore
 from headrace.stores.ytsaurus.store import YtStore
 from headrace.tunnels.values import Start, StartKind
@@ -80,6 +81,7 @@ def test_a_table_without_pre_images_is_refused(store: Store) -> None:
 
 def test_stores_whose_changes_lack_something_are_refused(store: Store) -> None:
     read_as.check_store(store.capabilities)
+    read_as.check_store(PostgresStore.capabilities)
     for capabilities in (
         TablestoreStore.capabilities,
         YtStore.capabilities,
@@ -88,5 +90,5 @@ def test_stores_whose_changes_lack_something_are_refused(store: Store) -> None:
         replace(store.capabilities, whole_rows=False),
         replace(store.capabilities, tells_rows=False),
     ):
-        with pytest.raises(UnsupportedError, match=r"a store without: .*an embedded store"):
+        with pytest.raises(UnsupportedError, match=r"a store without: .*an embedded store or a PostgreSQL database"):
             read_as.check_store(capabilities)

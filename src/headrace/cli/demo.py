@@ -24,15 +24,20 @@ if TYPE_CHECKING:
               help="Work in this empty directory and keep it; by default, a temporary one.")  # fmt: skip
 @click.option("--seconds", type=click.FloatRange(min=0), default=10.0, show_default=True,
               help="How long the driver runs before it is killed, and again after.")  # fmt: skip
+@click.option("--store", metavar="URL",
+              help="An existing store for the tables (postgresql://…); by default, a new embedded one.")  # fmt: skip
 @common_options
 @pass_app
 @click.pass_context
-def demo(context: click.Context, app: App, directory: Path | None, seconds: float) -> None:
+def demo(context: click.Context, app: App, directory: Path | None, seconds: float, store: str | None) -> None:
     """Keep statistics of changing orders, exactly once, in about a minute.
 
     Writers insert, update and delete orders. A streaming SQL script counts these events in windows of 30 seconds, and
     keeps totals of the orders that exist, by user. The driver is killed and started again. At the end the statistics
     are computed again from the change log, and the totals from the orders. The exit code is 1 if the job's differ.
+
+    With --store, the tables OrderSource, OrderStreamSink and OrderTotals are created there. Without --dir, they are
+    dropped at the end, with their tunnels.
 
     Example: headrace demo --dir demo --seconds 5
     """
@@ -43,7 +48,7 @@ def demo(context: click.Context, app: App, directory: Path | None, seconds: floa
     temporary = directory is None
     place = directory or Path(tempfile.mkdtemp(prefix="headrace-demo-"))
     try:
-        outcome = Story(place, app.output, seconds=seconds).run()
+        outcome = Story(place, app.output, seconds=seconds, store=store, keep=not temporary).run()
     except Exception:
         if temporary:
             app.output.note(f"Its files are in {place}")
@@ -80,7 +85,7 @@ def _report(app: App, outcome: Outcome) -> None:
             "batches": f"{outcome.batches_before_kill} before the kill, {outcome.batches_after_kill} after",
             "killed": killed,
             "marker in the store": f"batch {outcome.published_batch}",
-            "orphaned stages": outcome.orphaned_stages,
+            "orphaned stages": "not counted" if outcome.orphaned_stages is None else outcome.orphaned_stages,
             "driver stopped cleanly": outcome.clean_stop,
         },
         title="Proof",

@@ -1,7 +1,8 @@
 """The script of the demonstration: the sample of Tablestore's vendor, and a stream that follows the orders.
 
 The vendor's sample has only an endpoint, keys and a tunnel id of ours. It counts events. The second part, in headrace's
-own format, keeps totals of the orders that exist.
+own format, keeps totals of the orders that exist. For stores that format ``tablestore`` does not know, the sample is in
+headrace's format, too.
 """
 
 from __future__ import annotations
@@ -39,6 +40,22 @@ SELECT CAST(window.start AS String) AS begin, CAST(window.end AS String) AS end,
 FROM order_source_stream_view GROUP BY window(to_timestamp(timestamp / 1000), "30 seconds");
 """)
 
+_STORE_SCRIPT = Template("""\
+CREATE TABLE order_source USING headrace OPTIONS (store = "$store", table = "$source");
+CREATE TABLE order_stream_sink USING headrace OPTIONS (store = "$store", table = "$sink");
+
+CREATE SCAN order_source_stream_view ON order_source USING STREAM
+  OPTIONS (tunnel = "$tunnel", maxRowsPerTrigger = 10000);
+
+-- With pre-images, a deleted order has its time. It is no event.
+CREATE STREAM job1 OPTIONS (checkpointLocation = "$checkpoint", outputMode = "update")
+INSERT INTO order_stream_sink
+SELECT CAST(window.start AS String) AS begin, CAST(window.end AS String) AS end,
+  count(*) AS count, CAST(sum(price) AS Double) AS totalPrice
+FROM order_source_stream_view WHERE _change_type IN ('insert', 'update_postimage')
+GROUP BY window(to_timestamp(timestamp / 1000), "30 seconds");
+""")
+
 # A batch every two seconds: the totals share two cores with the vendor's stream and the writers.
 _TOTALS_SCRIPT = Template("""
 -- The orders that exist, by user: updates and deletes of orders change the totals, too.
@@ -57,6 +74,11 @@ def script(*, endpoint: Path | str, tunnel_id: str, checkpoint: Path) -> str:
     return _SCRIPT.substitute(
         endpoint=endpoint, instance=INSTANCE, source=SOURCE, sink=SINK, tunnel=tunnel_id, checkpoint=checkpoint
     )
+
+
+def store_script(*, store: str, tunnel: str, checkpoint: Path) -> str:
+    """Return the sample in headrace's format, for the tunnel with a name in a store."""
+    return _STORE_SCRIPT.substitute(store=store, source=SOURCE, sink=SINK, tunnel=tunnel, checkpoint=checkpoint)
 
 
 def totals_script(*, store: Path | str, tunnel: str, checkpoint: Path) -> str:

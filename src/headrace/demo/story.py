@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -32,15 +33,17 @@ from headrace.demo.script import (
     TOTALS_COLUMNS,
     TOTALS_KEY,
     script,
+    store_script,
     totals_script,
 )
 from headrace.demo.view import Snapshot, as_facts, as_line, as_picture
 from headrace.errors import HeadraceError, OptionError
+from headrace.following.jobs import FollowedJobs
 from headrace.spark.checkpoint import stored_query_id
 
 if TYPE_CHECKING:
     from headrace.cli.output import LiveView, Output
-    from headrace.ports import Store
+    from headrace.ports import Store, Table
 
 USERS = ("alice", "bob")
 TUNNEL, TOTALS_TUNNEL, PROOF_TUNNEL = "order-statistics", "order-totals", "proof"
@@ -60,7 +63,8 @@ class Outcome:
         differences: windows with different statistics in the sink and in the recomputation.
         users: the number of users in the totals, and ``orders`` that of the orders that exist in the end.
         totals_differences: users with different totals in the table of totals and over the orders that exist.
-        orphaned_stages: the number of staged row sets in the store that no batch will publish.
+        orphaned_stages: the number of staged row sets in the store that no batch will publish; None if the store is
+            not the demonstration's own.
         published_batch: the batch of the job's marker in the store.
         killed_in_batch: the batch that was running when the driver was killed; None between two batches.
         clean_stop: whether the driver ended after SIGTERM, without SIGKILL.
@@ -77,13 +81,13 @@ class Outcome:
     batches_after_kill: int
     killed_in_batch: int | None
     published_batch: int | None
-    orphaned_stages: int
+    orphaned_stages: int | None
     clean_stop: bool
 
     @property
     def proven(self) -> bool:
         differ = self.differences or self.totals_differences
-        return not differ and self.orphaned_stages == 0 and self.windows > 0 and self.users > 0
+        return not differ and not self.orphaned_stages and self.windows > 0 and self.users > 0
 
 
 class Story:
@@ -92,15 +96,22 @@ class Story:
     Args:
         directory: the directory for all files. It must be empty or missing.
         seconds: how long the driver runs after its first batch, before the kill and again after it.
+        store: the address of an existing store for the tables; by default, an embedded store in the directory.
+        keep: whether tables and tunnels stay in an existing store.
     """
 
-    def __init__(self, directory: Path, output: Output, *, seconds: float) -> None:
+    def __init__(
+        self, directory: Path, output: Output, *, seconds: float, store: str | None = None, keep: bool = True
+    ) -> None:
         if directory.exists() and any(directory.iterdir()):
             raise OptionError("the directory for the demonstration must be empty", received=str(directory))
         directory.mkdir(parents=True, exist_ok=True)
         self.directory = directory.resolve()
         self._output = output
         self._seconds = seconds
+        self._store = store
+        self._keep = keep
+        self._created: list[str] = []
         self._begin = time.monotonic()
         self._driver_state = "starting"
         self._checkpoint = self.directory / "checkpoint" / "job1"
@@ -112,7 +123,8 @@ class Story:
         """Run all steps. At the end, also after an error, all child processes are killed."""
         import headrace
 
-        with headrace.open(str(self.directory / INSTANCE), create=True) as store, self._children:
+        place = str(self.directory / INSTANCE) if self._store is None else self._store
+        with headrace.open(place, create=self._store is None) as store, self._dropping(store), self._children:
             self._prepare(store)
             with self._output.live() as view:
                 outcome = self._live(store, view)
@@ -128,10 +140,23 @@ class Story:
 
     # -- the steps --------------------------------------------------------------------------------------
 
+    @contextmanager
+    def _dropping(self, store: Store) -> Iterator[None]:
+        """Drop what was created in an existing store at the end of the block, unless it is to stay."""
+        try:
+            yield
+        finally:
+            if self._store is not None and not self._keep:
+                if TOTALS in self._created:
+                    job = FollowedJobs(store).find(TOTALS)
+                    self._created += () if job is None else job.state_tables
+                for name in self._created:
+                    store.drop_table(name, missing_ok=True)
+
     def _prepare(self, store: Store) -> None:
-        source = store.create_table(SOURCE, COLUMNS, PRIMARY_KEY, pre_images=True)
-        store.create_table(SINK, SINK_COLUMNS, SINK_KEY)
-        store.create_table(TOTALS, TOTALS_COLUMNS, TOTALS_KEY)
+        source = self._create(store, SOURCE, COLUMNS, PRIMARY_KEY, pre_images=True)
+        self._create(store, SINK, SINK_COLUMNS, SINK_KEY)
+        self._create(store, TOTALS, TOTALS_COLUMNS, TOTALS_KEY)
         self._clock = EventClock(time.time())
         book = OrderBook("carol", seed=0)
         source.put(book.place(FIRST_ORDERS, self._clock.now_ms()))
@@ -139,11 +164,22 @@ class Story:
         # No row is written between the calls, so all tunnels begin with the same rows.
         store.create_tunnel(SOURCE, TOTALS_TUNNEL)
         store.create_tunnel(SOURCE, PROOF_TUNNEL)
-        text = script(endpoint=self.directory, tunnel_id=tunnel.id, checkpoint=self._checkpoint)
-        text += totals_script(store=self.directory / INSTANCE, tunnel=TOTALS_TUNNEL, checkpoint=self._totals_checkpoint)
+        text = (
+            script(endpoint=self.directory, tunnel_id=tunnel.id, checkpoint=self._checkpoint)
+            if self._store is None
+            else store_script(store=store.url, tunnel=TUNNEL, checkpoint=self._checkpoint)
+        )
+        text += totals_script(store=store.url, tunnel=TOTALS_TUNNEL, checkpoint=self._totals_checkpoint)
         self._script.write_text(text)
-        self._say(f"Created a store with {FIRST_ORDERS} orders and two tunnels in {self.directory}", "prepared")
+        self._say(f"Created a table with {FIRST_ORDERS} orders and three tunnels in {store.url}", "prepared")
         self._output.event(f"\n{text}", event="script", path=str(self._script), text=text)
+
+    def _create(
+        self, store: Store, name: str, columns: Mapping[str, str], key: Sequence[str], **options: bool
+    ) -> Table:
+        table = store.create_table(name, columns, key, **options)
+        self._created.append(name)
+        return table
 
     def _live(self, store: Store, view: LiveView) -> Outcome:
         writers = [self._start_writer(store, user, seed) for seed, user in enumerate(USERS, start=1)]
@@ -193,30 +229,32 @@ class Story:
         return self._prove(store, before, killed_in, clean)
 
     def _prove(self, store: Store, before: int, killed_in: int | None, clean: bool) -> Outcome:
-        from headrace.stores.embedded.connection import Database
-
         recomputed = recompute(read_all(store.tunnel(PROOF_TUNNEL)))
         in_sink, totals = sink_content(store.table(SINK)), totals_content(store.table(TOTALS))
-        source = store.table(SOURCE)
-        database = Database(self.directory / INSTANCE)
-        job = stored_query_id(str(self._checkpoint), store)
-        markers = database.query("SELECT batch FROM marker WHERE job = ?", (job,))
-        stages = database.query("SELECT count(*) FROM stage")
+        now = current_totals(store.table(SOURCE))
+        publisher = store.publisher(stored_query_id(str(self._checkpoint), store) or "", SINK)
         return Outcome(
             windows=len(in_sink),
             events=recomputed.events,
             deletions=recomputed.deletions,
             differences=compare(in_sink, recomputed.windows),
             users=len(totals),
-            orders=source.describe().rows or 0,
-            totals_differences=compare(totals, current_totals(source)),
+            orders=sum(orders for orders, _, _ in now.values()),
+            totals_differences=compare(totals, now),
             batches_before_kill=before,
             batches_after_kill=self._committed() - before,
             killed_in_batch=killed_in,
-            published_batch=max((int(row[0]) for row in markers), default=None),
-            orphaned_stages=int(stages[0][0]),
+            published_batch=next((n for n in range(self._committed(), -1, -1) if publisher.published(n)), None),
+            orphaned_stages=self._orphaned_stages(),
             clean_stop=clean,
         )
+
+    def _orphaned_stages(self) -> int | None:
+        from headrace.stores.embedded.connection import Database
+
+        if self._store is not None:
+            return None
+        return int(Database(self.directory / INSTANCE).query("SELECT count(*) FROM stage")[0][0])
 
     # -- child processes, and the job's checkpoint --------------------------------------------------------
 
@@ -254,8 +292,8 @@ class Story:
         return Snapshot(
             seconds=self.seconds(),
             driver=self._driver_state,
-            changes=sum(partition.next for partition in description.partitions),
-            orders=description.rows or 0,
+            changes=sum(partition.next for partition in description.partitions) if description.partitions else None,
+            orders=description.rows,
             lag=_lag(store),
             batch=self.last_committed(),
             windows=sink_content(store.table(SINK)),

@@ -21,14 +21,16 @@ class Snapshot:
     """The state at one time.
 
     Attributes:
+        changes: the number of changes in the log; None if the store does not know it.
+        orders: the number of rows; None if the store does not know it.
         lag: the number of changes that a stream has not committed, the greater one of both streams.
         batch: the last committed batch of the statistics.
     """
 
     seconds: float
     driver: str
-    changes: int
-    orders: int
+    changes: int | None
+    orders: int | None
     lag: int | None
     batch: int | None
     windows: Mapping[WindowKey, Statistic] = field(default_factory=dict)
@@ -63,10 +65,10 @@ def as_facts(snapshot: Snapshot) -> dict[str, Any]:
 
 def as_line(snapshot: Snapshot) -> str:
     """Return a snapshot as one line of text."""
-    lag = "?" if snapshot.lag is None else snapshot.lag
     batch = "none" if snapshot.batch is None else snapshot.batch
     return (
-        f"{snapshot.seconds:5.1f} s  driver {snapshot.driver:<10} changes {snapshot.changes:>6}  lag {lag:>6}  "
+        f"{snapshot.seconds:5.1f} s  driver {snapshot.driver:<10} changes {_shown(snapshot.changes):>6}  "
+        f"lag {_shown(snapshot.lag):>6}  "
         f"batch {batch:>4}  windows {len(snapshot.windows):>3}  events counted {snapshot.counted:>6}  "
         f"orders in totals {snapshot.totalled:>6}"
     )
@@ -92,9 +94,9 @@ def as_picture(snapshot: Snapshot) -> RenderableType:
         "driver ",
         (f"{snapshot.driver:<9}", styles.get(snapshot.driver, "bold")),
         "  changes written ",
-        (f"{snapshot.changes:>6}", "bold"),
+        (f"{_shown(snapshot.changes):>6}", "bold"),
         "   lag ",
-        (f"{'?' if snapshot.lag is None else snapshot.lag:>6}", "bold red" if snapshot.lag else "bold green"),
+        (f"{_shown(snapshot.lag):>6}", "bold red" if snapshot.lag else "bold green"),
         "   batches published ",
         (f"{0 if snapshot.batch is None else snapshot.batch + 1:>4}", "bold"),
     )
@@ -108,3 +110,7 @@ def as_picture(snapshot: Snapshot) -> RenderableType:
         console_table(("begin", "end", "count", "totalPrice", ""), rows),
         console_table(("UserId", "orders", "spent", "highest"), totals),
     )
+
+
+def _shown(number: int | None) -> str:
+    return "?" if number is None else str(number)

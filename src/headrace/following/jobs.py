@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,22 +31,17 @@ _LONGEST_TARGET = 24
 
 def is_internal(table: str) -> bool:
     """Return whether headrace keeps a table for itself. `headrace table list` does not show it by default."""
-    return table.rpartition("/")[2].startswith(_INTERNAL)
+    # Before the last part is a directory, or a schema of PostgreSQL.
+    return re.split("[/.]", table)[-1].startswith(_INTERNAL)
 
 
-def state_name(target: str, job: str) -> str:
+def state_name(store: Store, target: str, job: str) -> str:
     """Return the name, or the beginning of the names, of the tables with the state of a job."""
     digest = hashlib.sha256(f"{job}/{target}".encode()).hexdigest()[:_HASH_LENGTH]
-    directory, slash, name = target.rpartition("/")
-    # A dot separates the schema of a table in PostgreSQL.
+    name = target.rpartition("/")[2]
+    # A name with a dot or a quote would be in quotes in PostgreSQL, and could not be continued.
     shown = name.encode()[:_LONGEST_TARGET].decode(errors="ignore").replace(".", "_").replace('"', "_")
-    return f"{directory}{slash}{_STATE}{shown}_{digest}"
-
-
-def _jobs_of(target: str) -> str:
-    """Return the name of the table with the jobs of targets in the directory of this one."""
-    directory, slash, _ = target.rpartition("/")
-    return f"{directory}{slash}{_JOBS}"
+    return store.beside(target, f"{_STATE}{shown}_{digest}")
 
 
 @dataclass(frozen=True)
@@ -109,21 +105,21 @@ class FollowedJobs:
         if known is not None and known.job == wanted.job:
             _check_same(known, wanted)
             self.drop_obsolete(known)
-            return known, _claim(row, replace(known, obsolete=()) if known.obsolete else None)
+            return known, self._claim(row, replace(known, obsolete=()) if known.obsolete else None)
         if batch:
             raise target_taken(wanted.target, wanted.job, batch)
         self._check_free(known, wanted)
         obsolete = () if known is None else (*known.obsolete, *known.state_tables)
         begun = replace(wanted, obsolete=tuple(name for name in obsolete if name not in wanted.state_tables))
-        self._store.create_table(_jobs_of(wanted.target), _COLUMNS, "target", exist_ok=True)
-        claim = _claim(row, begun)
+        self._store.create_table(self._table_of(wanted.target), _COLUMNS, "target", exist_ok=True)
+        claim = self._claim(row, begun)
         if self._store.capabilities.transactions:
             return begun, claim
         try:
             self._store.publisher(wanted.job).take(claim)
         except ClaimLostError:
             raise target_taken(wanted.target, wanted.job, batch) from None
-        return begun, _claim(claim.after)
+        return begun, self._claim(claim.after)
 
     def is_lost(self, claim: Claim) -> bool:
         """Return whether another job has taken the target since a job has got its claim."""
@@ -139,11 +135,21 @@ class FollowedJobs:
         for name in job.state_tables:
             self._store.drop_table(name, missing_ok=True)
 
+    def _table_of(self, target: str) -> str:
+        """Return the name of the table with the jobs of targets in the directory or schema of this one."""
+        return self._store.beside(target, _JOBS)
+
     def _row(self, target: str) -> dict[str, Any] | None:
         try:
-            return self._store.table(_jobs_of(target), _COLUMNS).get({"target": target})
+            return self._store.table(self._table_of(target), _COLUMNS).get({"target": target})
         except NotFoundError:
             return None
+
+    def _claim(self, row: Mapping[str, str] | None, job: FollowedJob | None = None) -> Claim:
+        """Return the claim that puts the row of a job over a row that was found; without a job, the same row."""
+        after = row if job is None else _row_of(job)
+        assert after is not None
+        return Claim(self._table_of(after["target"]), row, after)
 
     def _check_free(self, known: FollowedJob | None, wanted: FollowedJob) -> None:
         if wanted.overwrite:
@@ -161,13 +167,6 @@ class FollowedJobs:
         )
 
 
-def _claim(row: Mapping[str, str] | None, job: FollowedJob | None = None) -> Claim:
-    """Return the claim that puts the row of a job over a row that was found; without a job, the same row."""
-    after = row if job is None else _row_of(job)
-    assert after is not None
-    return Claim(_jobs_of(after["target"]), row, after)
-
-
 def _job_of(row: Mapping[str, Any]) -> FollowedJob:
     target = row["target"]
     try:
@@ -181,9 +180,7 @@ def _job_of(row: Mapping[str, Any]) -> FollowedJob:
             tuple(content["obsolete"]),
         )
     except (ValueError, KeyError, TypeError) as error:
-        raise StoreDamagedError(
-            f"the row of {target!r} in table {_jobs_of(target)!r} is invalid", received=str(error)
-        ) from None
+        raise StoreDamagedError(f"the row of {target!r} in table {_JOBS!r} is invalid", received=str(error)) from None
 
 
 def _row_of(job: FollowedJob) -> dict[str, str]:

@@ -224,7 +224,8 @@ class MirrorSetup:
     # -- the record -----------------------------------------------------------------------------------------
 
     def _records(self) -> Table:
-        return self._target.create_table(RECORDS, _COLUMNS.arrow, _COLUMNS.primary_key, exist_ok=True)
+        name = self._target.beside(self._form.target, RECORDS)
+        return self._target.create_table(name, _COLUMNS.arrow, _COLUMNS.primary_key, exist_ok=True)
 
     def _record(self) -> MirrorRecord | None:
         row = self._records().get({"target": self._form.target})

@@ -60,7 +60,7 @@ class Source(ABC):
     def splits(self, table: Table) -> list[KeyRange]:
         """Return the key ranges that the tasks of a batch read of a table read."""
 
-    def shape(self, table: Table, wanted: Sequence[str] | None) -> Shape:
+    def shape(self, tunnel: Tunnel, wanted: Sequence[str] | None) -> Shape:
         """Return the rows of a tunnel's stream.
 
         Args:
@@ -209,7 +209,7 @@ class Source(ABC):
             if queues:
                 return self.queue_shape(queues, None).schema
             if self.names_tunnel():
-                return self.shape(self.open_checked_tunnel(store).table, None).schema
+                return self.shape(self.open_checked_tunnel(store), None).schema
             return self.table_columns(self.open_table(store))
 
     def reads_queues(self) -> bool:

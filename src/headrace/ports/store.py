@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from headrace.diagnosis import Finding
 from headrace.errors import UnsupportedError
 from headrace.ports.arguments import Port
 from headrace.ports.files import Files
@@ -54,6 +55,8 @@ class Capabilities:
         tunnels: tables log their changes, and tunnels read them.
         row_times: queues know the commit time of each row, also without a column `$timestamp`.
         partition_sizes: queues know the size of each partition; otherwise it is estimated from the size of the queue.
+        several_tables: a tunnel can follow several tables, see `Store.create_tunnel_of_tables`.
+        tunnel_options: the names of the options of a new tunnel that only this store has.
         max_columns: the maximum number of columns of a new table or queue.
         rows_at_once: the maximum number of rows for one partition that a publication makes visible atomically. Larger
             publications are also exactly once, but their rows become visible in parts. None is no limit.
@@ -81,6 +84,8 @@ class Capabilities:
     tunnels: bool = True
     row_times: bool = True
     partition_sizes: bool = True
+    several_tables: bool = False
+    tunnel_options: tuple[str, ...] = ()
     max_columns: int = MAX_COLUMNS
     rows_at_once: int | None = None
 
@@ -137,6 +142,27 @@ class Store(Port):
     def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
         """Remove a table with its rows, change log and tunnels."""
 
+    def beside(self, table: str, name: str) -> str:
+        """Return the name of a table in the directory, or in the schema, of another table.
+
+        Args:
+            table: the other table.
+            name: a name without a directory or schema.
+        """
+        directory, slash, _ = table.rpartition("/")
+        return f"{directory}{slash}{name}"
+
+    def diagnose(self, table: str | None = None) -> list[Finding]:
+        """Check the service, and the rights of the user, for `headrace doctor`.
+
+        Args:
+            table: a table that should be followed.
+
+        Raises:
+            UnsupportedError: this store has no such checks.
+        """
+        raise UnsupportedError("doctor has no checks for stores of this kind", received=self.url)
+
     # -- tunnels -----------------------------------------------------------------------------------------
 
     def create_tunnel(
@@ -147,8 +173,9 @@ class Store(Port):
         *,
         start: str | Start = "latest",
         base_channels: int | None = None,
+        **options: Any,
     ) -> Tunnel:
-        """Subscribe to a table.
+        """Subscribe to a table; ``options`` are those of `Capabilities.tunnel_options`.
 
         Args:
             kind: BaseData, Stream or BaseAndStream.
@@ -156,6 +183,35 @@ class Store(Port):
             base_channels: the number of channels for the base data; by its size if None.
         """
         raise self._no_tunnels()
+
+    def create_tunnel_of_tables(
+        self,
+        tables: str | Sequence[str],
+        name: str,
+        kind: str | TunnelKind = TunnelKind.BASE_AND_STREAM,
+        *,
+        base_channels: int | None = None,
+        **options: Any,
+    ) -> Tunnel:
+        """Subscribe to several tables as one; the name of the tunnel is unique among such tunnels.
+
+        The tunnel has the changes of a table whose rows are those of all the tables: columns ``schema``, ``table``,
+        ``key`` and ``row``. The last two are JSON objects.
+
+        Args:
+            tables: the names of the tables, and patterns, as the store defines them.
+            kind: BaseData, Stream (new changes) or BaseAndStream.
+            base_channels: the number of channels for the base data of each table; by its size if None.
+            options: see `create_tunnel`.
+
+        Raises:
+            UnsupportedError: see `Capabilities.several_tables`.
+        """
+        raise UnsupportedError(
+            "a tunnel of this store follows one table",
+            received=self.url,
+            remedy="create a tunnel for each table with Store.create_tunnel (on the command line without --tables)",
+        )
 
     def tunnel(
         self,

@@ -5,10 +5,12 @@ from __future__ import annotations
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from headrace.errors import UnsupportedError
 from headrace.ports.arguments import Port
 from headrace.ports.tables import Table
+from headrace.tables.json_forms import JsonForm, Origin
 from headrace.tunnels.leases import Lease, LeaseStatus, Saved
 from headrace.tunnels.records import BatchPlan, ChannelEnd
 from headrace.tunnels.values import Backlog, Channel, Page, Position, Start, TunnelKind
@@ -34,7 +36,14 @@ class ChannelDescription:
 
 @dataclass(frozen=True)
 class TunnelDescription:
-    """The state of a tunnel. ``stage`` is ``BaseData`` until all base data is read, then ``Stream``."""
+    """The state of a tunnel.
+
+    Attributes:
+        stage: ``BaseData`` until all base data is read, then ``Stream``.
+        created: in seconds since 1970.
+        details: more facts, by names that only this store has. None is an unknown value, or no limit.
+        warnings: what needs the attention of a person, in sentences.
+    """
 
     id: str
     name: str
@@ -43,6 +52,8 @@ class TunnelDescription:
     stage: str
     created: float
     channels: tuple[ChannelDescription, ...]
+    details: Mapping[str, int | str | bool | None] = field(default_factory=dict)
+    warnings: tuple[str, ...] = ()
 
     @property
     def backlog_rows(self) -> int | None:
@@ -99,9 +110,28 @@ class Tunnel(Port):
     name: str
     kind: TunnelKind
     table: Table
+    borrowed: tuple[str, ...] = ()
+    """What the tunnel uses and headrace has not created, in words. It remains when the tunnel is dropped."""
+
+    @property
+    def origin(self) -> Origin:
+        """The database of the tables; empty if change events of other systems have no name for it."""
+        return Origin()
 
     @abstractmethod
     def describe(self) -> TunnelDescription: ...
+
+    def with_json(self, form: JsonForm) -> Tunnel:
+        """Return this tunnel with another form of its rows, which are JSON.
+
+        Raises:
+            UnsupportedError: the tunnel has the columns of its table. Only tunnels of several tables have JSON.
+        """
+        raise UnsupportedError(
+            f"the rows of tunnel {self.name!r} are not JSON: it has the columns of one table",
+            received=f"a tunnel of table {self.table.name!r}",
+            remedy="create a tunnel with Store.create_tunnel_of_tables, which takes one table, too",
+        )
 
     # -- channels -----------------------------------------------------------------------------------
 

@@ -26,8 +26,9 @@ def to_arrow(rows: Rows, schema: RowSchema, *, columns: ColumnSet) -> pa.Table:
     """Return rows with exactly the types of a table or queue.
 
     Args:
-        columns: ``all`` returns all columns of the schema, missing attributes as null; ``given`` returns the key and
-            the attributes of the rows; ``keys`` returns the key and ignores other columns.
+        columns: ``all`` returns all columns of the schema, missing attributes as null, except those that the store
+            fills; ``given`` returns the key and the attributes of the rows; ``keys`` returns the key and ignores other
+            columns.
 
     Returns:
         A table with the columns in the schema's order. With ``given``, NOT NULL attributes may be null, because null
@@ -53,7 +54,9 @@ def to_arrow(rows: Rows, schema: RowSchema, *, columns: ColumnSet) -> pa.Table:
     wanted = [
         column
         for column in schema.columns
-        if column.name in primary_key or columns == "all" or (columns == "given" and column.name in given)
+        if column.name in primary_key
+        or (columns != "keys" and column.name in given)
+        or (columns == "all" and not column.filled)
     ]
     arrays = [
         to_column(given[column.name], column) if column.name in given else _nulls(length, column.type)

@@ -172,10 +172,10 @@ def check_columns(columns: pa.Schema, schema: RowSchema, where: str) -> None:
 
 
 def check_complete(columns: pa.Schema, schema: RowSchema, where: str) -> None:
-    """Raise `SchemaError` if a NOT NULL column is missing; other missing columns become null."""
+    """Raise `SchemaError` if a NOT NULL column is missing that the store does not fill."""
     present = set(columns.names)
     for column in schema.columns:
-        if not column.nullable and column.name not in present:
+        if not column.nullable and not column.filled and column.name not in present:
             raise SchemaError(
                 f"the query has no column {column.name!r}, which is NOT NULL in {where}",
                 received=columns.names,

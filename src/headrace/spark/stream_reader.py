@@ -112,6 +112,6 @@ class TunnelStreamReader(FeedStreamReader[str, ChannelTask]):
         fail_on_data_loss = self._source.settings.get("failOnDataLoss")
         with self._source.open_store() as store:
             tunnel = self._source.open_tunnel(store)
-            shape = self._source.shape(tunnel.table, self._schema.fieldNames())
+            shape = self._source.shape(tunnel, self._schema.fieldNames())
             for changes in read_channel(tunnel, task.batch, task.plan, fail_on_data_loss=fail_on_data_loss):
                 yield shape.rows(changes)

@@ -52,6 +52,7 @@ class Changes:
         timestamps: timestamp[us, UTC] of the commits; not null.
         written: the attribute cells that an UPDATE or UPSERT has set: attribute name → boolean array. A missing name,
             a null entry, or None for the whole mapping means that the cells were set.
+        transactions: int64 ids of the transactions, if the store has them; None if it has none, or for base data.
     """
 
     rows: pa.RecordBatch
@@ -59,6 +60,7 @@ class Changes:
     versions: pa.Int64Array
     timestamps: pa.TimestampArray
     written: Mapping[str, pa.BooleanArray] | None = None
+    transactions: pa.Int64Array | None = None
 
     @property
     def num_rows(self) -> int:
@@ -72,6 +74,7 @@ class Changes:
             self.versions.slice(offset, length),
             self.timestamps.slice(offset, length),
             None if self.written is None else {k: v.slice(offset, length) for k, v in self.written.items()},
+            None if self.transactions is None else self.transactions.slice(offset, length),
         )
 
     def filter(self, mask: pa.BooleanArray) -> Changes:
@@ -82,6 +85,18 @@ class Changes:
             self.versions.filter(mask),
             self.timestamps.filter(mask),
             None if self.written is None else {k: v.filter(mask) for k, v in self.written.items()},
+            None if self.transactions is None else self.transactions.filter(mask),
+        )
+
+    def take(self, order: pa.Int64Array) -> Changes:
+        """Return the changes at some indexes, in this order."""
+        return Changes(
+            self.rows.take(order),
+            self.ops.take(order),
+            self.versions.take(order),
+            self.timestamps.take(order),
+            None if self.written is None else {k: v.take(order) for k, v in self.written.items()},
+            None if self.transactions is None else self.transactions.take(order),
         )
 
     def whole_pairs(self, rows: int) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TypeAlias
 
 import pyarrow as pa
@@ -24,11 +24,19 @@ _NOT_NULL = re.compile(r"(.*\S)\s+not\s+null\s*", re.IGNORECASE | re.DOTALL)
 
 @dataclass(frozen=True)
 class Column:
-    """A column: its name (any text), its Arrow type, and whether it may be null. Key columns are never null."""
+    """A column.
+
+    Attributes:
+        name: any text.
+        type: the Arrow type.
+        nullable: whether it may be null. Key columns are never null.
+        filled: whether the store has a value for rows that are written without the column, such as a default value.
+    """
 
     name: str
     type: pa.DataType
     nullable: bool = True
+    filled: bool = field(default=False, compare=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str) or not self.name:

@@ -117,6 +117,8 @@ class StartKind(enum.StrEnum):
     LATEST = "latest"
     TIMESTAMP = "timestamp"
     BATCH = "batch"
+    BEGINNING = "beginning"
+    """The first rows of a tunnel that no query has read. Every store has them, also one that cannot rewind."""
 
 
 @dataclass(frozen=True)

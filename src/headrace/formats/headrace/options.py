@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from headrace.formats.headrace.debezium import CHANGE_FORMATS, COLUMNS
 from headrace.formats.headrace.read_as import CHANGES, READ_AS
 from headrace.formats.option_kinds import boolean, limit, name, names, one_of, secret
 from headrace.formats.options import BATCH_READ, QUEUE_OPTIONS, RETAIN_BATCHES, SOURCE, Option
+from headrace.tables.json_forms import Decimals
 
 OPTIONS = (
     Option("store", "the store: a directory or a URL; the environment's HEADRACE_STORE by default"),
@@ -45,6 +47,15 @@ OPTIONS = (
            "promises that the rows add up to the table: each update and delete has its old row, and a new query reads "
            "the tunnel from its beginning. It is an error if the table does not keep pre-images", one_of(*READ_AS),
            CHANGES, (SOURCE,)),
+    Option("changeFormat", "tunnel of several tables: `columns` gives the columns `schema`, `table`, `key` and `row`. "
+           "`debezium` gives change events as Debezium's connector writes them with JSON without schemas: the columns "
+           "`topic`, `key` and `value`", one_of(*CHANGE_FORMATS), COLUMNS, (SOURCE,)),
+    Option("topicPrefix", "`changeFormat=debezium`: Debezium's `topic.prefix`, the beginning of each topic and "
+           "`source.name` of each event; the name of the database by default", name, None, (SOURCE,)),
+    Option("decimalHandlingMode", "`changeFormat=debezium`: Debezium's `decimal.handling.mode`", one_of(*Decimals),
+           Decimals.PRECISE, (SOURCE,)),
+    Option("tombstonesOnDelete", "`changeFormat=debezium`: after each delete a row with its key and no value, for the "
+           "compaction of Kafka; Debezium's `tombstones.on.delete`", boolean, "false", (SOURCE,)),
     Option("includeRowAddress", "queues: add the columns `_queue`, `_partition` and `_row_index` at the end", boolean,
            "false", (SOURCE, BATCH_READ)),
 )  # fmt: skip

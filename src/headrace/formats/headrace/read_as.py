@@ -70,8 +70,8 @@ def check_store(capabilities: Capabilities) -> None:
         raise UnsupportedError(
             "this store's changes do not have what readAs=table needs",
             received=f"a store without: {', '.join(missing)}",
-            valid="an embedded store",
-            remedy="read the changes as they are (readAs=changes), or write them into a table of an embedded store",
+            valid="an embedded store or a PostgreSQL database",
+            remedy="read the changes as they are (readAs=changes), or write them into a table of such a store",
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import OptionError
-from headrace.formats.headrace import read_as
+from headrace.formats.headrace import debezium, read_as
 from headrace.formats.headrace.format import HEADRACE
 from headrace.formats.source import Source, nullable, splits
 from headrace.tables.conditions import KeyRange
@@ -32,8 +32,14 @@ class HeadraceSource(Source):
 
     def check_stream_read(self) -> None:
         super().check_stream_read()
+        debezium.check_options(self.settings)
         if read_as.reads_table(self.settings):
             read_as.check_options(self.settings)
+
+    def open_tunnel(self, store: Store) -> Tunnel:
+        form = debezium.json_form(self.settings)
+        tunnel = super().open_tunnel(store)
+        return tunnel if form is None else tunnel.with_json(form)
 
     def open_checked_tunnel(self, store: Store) -> Tunnel:
         if not read_as.reads_table(self.settings):
@@ -45,7 +51,7 @@ class HeadraceSource(Source):
 
     def tunnel_start(self) -> Start:
         # The committed positions may be those of another query, which has read the rows before them.
-        return Start(StartKind.EARLIEST) if read_as.reads_table(self.settings) else super().tunnel_start()
+        return Start(StartKind.BEGINNING) if read_as.reads_table(self.settings) else super().tunnel_start()
 
     def queue_names(self) -> tuple[str, ...]:
         queue, queues = self.settings.get("queue"), self.settings.get("queues")
@@ -61,11 +67,22 @@ class HeadraceSource(Source):
     def table_columns(self, table: Table) -> pa.Schema:
         return nullable(table.schema.arrow)
 
-    def shape(self, table: Table, wanted: Sequence[str] | None) -> Shape:
+    def shape(self, tunnel: Tunnel, wanted: Sequence[str] | None) -> Shape:
         from headrace.tables.change_columns import ChangeShape, SignedShape
 
+        table = tunnel.table
         if read_as.reads_table(self.settings):
             return SignedShape(table.schema, table.name, wanted)
+        if debezium.json_form(self.settings) is not None:
+            from headrace.formats.headrace.debezium_events import DebeziumShape
+
+            return DebeziumShape(
+                tunnel.origin,
+                self.settings.get("topicPrefix"),
+                wanted,
+                pre_images=self.settings.get("preImages"),
+                tombstones=self.settings.get("tombstonesOnDelete"),
+            )
         return ChangeShape(table.schema, wanted, pre_images=self.settings.get("preImages"))
 
     def splits(self, table: Table) -> list[KeyRange]:

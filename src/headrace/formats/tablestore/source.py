@@ -13,7 +13,7 @@ from headrace.tables.conditions import KeyRange
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.ports import Store, Table
+    from headrace.ports import Store, Table, Tunnel
     from headrace.tables.change_columns import Shape
 
 
@@ -35,11 +35,12 @@ class TablestoreSource(Source):
             return nullable(table.schema.arrow)
         return checked_catalog(parse_catalog(self.settings.need("catalog")), table.schema)
 
-    def shape(self, table: Table, wanted: Sequence[str] | None) -> Shape:
+    def shape(self, tunnel: Tunnel, wanted: Sequence[str] | None) -> Shape:
         from headrace.formats.tablestore.columns import TablestoreShape, checked_catalog, parse_catalog
 
-        catalog = checked_catalog(parse_catalog(self.settings.need("catalog", " for a stream")), table.schema)
-        shape = TablestoreShape(table.schema, catalog)
+        schema = tunnel.table.schema
+        catalog = checked_catalog(parse_catalog(self.settings.need("catalog", " for a stream")), schema)
+        shape = TablestoreShape(schema, catalog)
         if wanted is not None and list(wanted) != shape.schema.names:
             raise SchemaError(
                 "a stream of format tablestore has the columns that option catalog makes",

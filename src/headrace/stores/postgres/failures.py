@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 import psycopg
+import pyarrow as pa
 from adbc_driver_manager import Error as AdbcError
 
 from headrace.errors import (
@@ -25,7 +26,9 @@ _SERIALIZATION = ("40001", "40P01")
 _BUSY = (*_SERIALIZATION, "53300", "55006", "55P03", "57P03")
 # 25P03: the server closed an idle transaction.
 _LOST = ("57P01", "57P02", "57P05", "25P03")
-_REFUSED = re.compile(r"authentication failed|no password supplied|pg_hba\.conf|role \".*\" does not exist")
+_REFUSED = re.compile(
+    r"authentication failed|no password supplied|pg_hba\.conf|role \".*\" (does not exist|is not permitted to log in)"
+)
 _NO_DATABASE = re.compile(r"database \".*\" does not exist")
 # Messages of libpq about settings, certificates and files, which a repetition does not change.
 _UNUSABLE = re.compile(
@@ -36,6 +39,7 @@ _UNUSABLE = re.compile(
 # The prefix of ADBC before the server's message, and the state after it.
 _ADBC_PREFIX = re.compile(r"^[A-Z_]+: (\[libpq\] )?(.*?: ERROR: +)?", re.DOTALL)
 _STREAM_ERROR = "[libpq]"
+_SLOT_IN_USE = re.compile(r"replication slot \".*\" is active for PID")
 UNREADABLE = "headrace cannot read column "
 """The begin of the text that a query casts to a type, to fail with the name of a column."""
 ROUNDED = "headrace does not round column "
@@ -84,7 +88,8 @@ class Failure:
     def refused(self) -> bool:
         """Whether the server does not accept the user or the password.
 
-        Without a connection, libpq has the server's message only, and no SQLSTATE. A server with messages in another
+        SQLSTATE 28000 and 28P01 say so. But libpq gives no SQLSTATE for a connection that fails, only the server's
+        message, through both drivers. A server with messages in another
         language than English refuses a wrong password like one that is not reachable.
         """
         return self.state[:2] == "28" or self.needs_password or bool(_REFUSED.search(self.message))
@@ -120,10 +125,11 @@ def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | N
             details.get("PG_DIAG_CONSTRAINT_NAME", ""),
             connecting,
         )
-    if isinstance(error, OSError) and _STREAM_ERROR in str(error):
+    if isinstance(error, OSError | pa.ArrowException) and _STREAM_ERROR in str(error):
         # An error amid the rows of a statement passes through Arrow's stream, which keeps its text only.
         text = _first_line(str(error))
-        return Failure("XX000" if "ERROR:" in text else "", text.partition("ERROR: ")[2] or text)
+        state = "55006" if _SLOT_IN_USE.search(text) else "XX000" if "ERROR:" in text else ""
+        return Failure(state, text.partition("ERROR: ")[2].strip() or text)
     return None
 
 
@@ -161,7 +167,8 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
                 received=failure.detail or None,
                 remedy="nothing of the write was applied: correct the row, or the constraint",
             )
-        case "22" | "21":
+        # 54: the value of a key is too long for an index.
+        case "22" | "21" | "54":
             return SchemaError(f"PostgreSQL does not accept a value: {message}", received=failure.detail or state)
         case "28":
             return _connection_error(failure, server)

@@ -48,8 +48,8 @@ class TableName:
     @property
     def text(self) -> str:
         """The shortest form."""
-        table = _quoted(self.table)
-        return table if self.schema == PUBLIC else f"{_quoted(self.schema)}.{table}"
+        table = quoted(self.table)
+        return table if self.schema == PUBLIC else f"{quoted(self.schema)}.{table}"
 
     @property
     def sql(self) -> sql.Identifier:
@@ -71,5 +71,6 @@ def _plain(part: str) -> str:
     return part[1:-1].replace('""', '"') if part.startswith('"') else part
 
 
-def _quoted(part: str) -> str:
+def quoted(part: str) -> str:
+    """Return a part of a name as it is written in a name."""
     return '"' + part.replace('"', '""') + '"' if "." in part or '"' in part else part

@@ -112,9 +112,12 @@ class PgColumn:
     in_key: bool
 
     @property
-    def stays_if_missing(self) -> bool:
-        """Whether a put without this column keeps its value: a NOT NULL column with a default value cannot be null."""
-        return self.not_null and self.has_default and not self.in_key
+    def filled(self) -> bool:
+        """Whether the server has a value for a row that is written without this column.
+
+        A column with a default value that may be null becomes null, as in other stores.
+        """
+        return self.generated or (self.not_null and self.has_default and not self.in_key)
 
     @property
     def is_native(self) -> bool:
@@ -148,7 +151,10 @@ class PgColumn:
         ).format(column=column, last=sql.Literal(_TIMES[self.base]), problem=problem, base=sql.SQL(self.base))
 
     def _checked_array(self, column: sql.Composable) -> sql.Composable:
-        """Return an array, or fail with the name of the column: Arrow has no arrays of arrays of one type."""
+        """Return an array, or fail with the name of the column: Arrow has no arrays of arrays of one type.
+
+        Arrow's lists have no bounds, and ADBC fails at an array whose first index is not 0 or 1.
+        """
         # ADBC has no texts for elements of other types, and its numbers are texts. It does not know arrays of domains.
         kind = sql.SQL(self.base if self.base in _ARROW else "text")
         wrong = sql.SQL("array_ndims({}) > 1").format(column)
@@ -157,7 +163,9 @@ class PgColumn:
                 "{wrong} OR (SELECT bool_or(e <= '-infinity' OR e >= {last}) FROM unnest({column}) e)"
             ).format(wrong=wrong, column=column, last=sql.Literal(_TIMES[self.base]))
         return sql.SQL(
-            "CASE WHEN {wrong} THEN ({problem}::text || {column}::text)::{kind}[] ELSE {column}::{kind}[] END"
+            "CASE WHEN {wrong} THEN ({problem}::text || {column}::text)::{kind}[] "
+            "WHEN array_lower({column}, 1) <> 1 THEN ARRAY(SELECT e FROM unnest({column}::{kind}[]) e) "
+            "ELSE {column}::{kind}[] END"
         ).format(wrong=wrong, problem=sql.Literal(f"{UNREADABLE}{self.name}: "), column=column, kind=kind)
 
     def written(self, value: sql.Composable) -> sql.Composable:
@@ -214,20 +222,17 @@ class TableLayout:
     def schema(self) -> TableSchema:
         """The columns in headrace's types."""
         return TableSchema(
-            tuple(Column(column.name, column.type, not column.not_null) for column in self.columns), self.primary_key
+            tuple(Column(column.name, column.type, not column.not_null, column.filled) for column in self.columns),
+            self.primary_key,
         )
 
     @cached_property
     def written(self) -> TableSchema:
-        """The columns that writes set. A column with a default value may be missing, also if it is NOT NULL."""
-        return TableSchema(
-            tuple(
-                Column(column.name, column.type, not column.not_null or column.has_default)
-                for column in self.columns
-                if not column.generated
-            ),
-            self.primary_key,
+        """The columns that writes set."""
+        columns = tuple(
+            column for column, stored in zip(self.schema.columns, self.columns, strict=True) if not stored.generated
         )
+        return TableSchema(columns, self.primary_key)
 
     def column(self, name: str) -> PgColumn:
         """Return a column, or raise `SchemaError`."""

@@ -122,7 +122,7 @@ class FollowedBatches:
         """
         with open_store(self.url, **self.store_options) as store:
             self._job = self._job or query_id(batch_df.sparkSession, self.checkpoint, store)
-            tables = self._state_tables()
+            tables = self._state_tables(store)
             jobs = FollowedJobs(store)
             names = tuple(table.name for table in tables.values())
             job, claim = jobs.begin(
@@ -141,9 +141,9 @@ class FollowedBatches:
                 raise target_taken(job.target, job.job, batch) from error
             jobs.drop_obsolete(job)
 
-    def _state_tables(self) -> dict[str, StateTable]:
+    def _state_tables(self, store: Store) -> dict[str, StateTable]:
         states = self.query.states
-        return {} if states is None else states.tables(state_name(self.target.name, self._job) + "_")
+        return {} if states is None else states.tables(state_name(store, self.target.name, self._job) + "_")
 
     def _publishing(self, tables: Mapping[str, StateTable], claim: Claim, *, replaces: bool) -> BatchFunction:
         put = RowChange.REPLACE_ALL if replaces else RowChange.PUT

@@ -40,11 +40,12 @@ def properties(stream: FollowedStream, store: Store) -> Iterator[tuple[str, str]
     yield "groups", f"a row for each group in {target}, with the key ({key}); deleted with the last row of the group"
     for call in query.aggregates:
         yield "aggregate", f"{call.text}: {_kept(call)}"
-    tables = states.tables(state_name(target, "") + "_")
+    name = state_name(store, target, "")
+    tables = states.tables(f"{name}_")
     where = f"in the store of {target}, published in one transaction with it"
     if keeps_previous(store):
         where = f"in the store of {target}; each row also keeps its state before the last batch, which can be repeated"
-    yield "state tables", f"{', '.join(tables)}: named {state_name(target, '')[:-12]}…, {where}"
+    yield "state tables", f"{', '.join(tables)}: named {name[:-12]}…, {where}"
 
 
 def _kept(call: AggregateCall) -> str:

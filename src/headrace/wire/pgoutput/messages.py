@@ -6,7 +6,7 @@ column. No step works row by row: the rows are walked column by column.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 from typing import Final, NamedTuple
 
@@ -135,9 +135,18 @@ class Decoded(NamedTuple):
 
 
 class Decoder:
-    """Decodes consecutive batches of one read of a slot. It keeps relations and the open transaction between them."""
+    """Decodes consecutive batches of one read of a slot. It keeps relations and the open transaction between them.
 
-    def __init__(self) -> None:
+    Args:
+        first: the LSN of the first wanted commit. Changes of earlier transactions are left out.
+        relations: the oids of the relations whose images are wanted; None for all.
+    """
+
+    def __init__(self, first: int = 0, relations: Collection[int] | None = None) -> None:
+        self.reached = 0
+        """The LSN of the last transaction that has begun; the transactions before it are complete."""
+        self._first = first
+        self._wanted = relations
         self._relations: dict[int, Relation] = {}
         self._transaction: Transaction | None = None
         self._messages = 0
@@ -165,14 +174,16 @@ class Decoder:
             raise PgOutputError(
                 "unknown kind of message", received=repr(received), valid="B, C, O, R, Y, I, U, D, T, M"
             )
-        batch = _Batch(data, starts, ends, kinds, self._transaction)
+        batch = _Batch(data, starts, ends, kinds, self._transaction, self._first)
         described = self._describe(batch)
-        images = [found for oid in batch.relation_ids() for found in self._images(batch, oid, described.get(oid, []))]
+        wanted = [oid for oid in batch.relation_ids() if self._wanted is None or oid in self._wanted]
+        images = [found for oid in wanted for found in self._images(batch, oid, described.get(oid, []))]
         images.sort(key=lambda found: int(found.messages[0]))
         truncations = list(self._truncations(batch, described))
         for oid, versions in described.items():
             self._relations[oid] = versions[-1][1]
         self._transaction = batch.last_transaction()
+        self.reached = max(self.reached, batch.last_lsn)
         self._messages += count
         return Decoded(images, truncations)
 
@@ -252,7 +263,7 @@ class Decoder:
         )
 
     def _truncations(self, batch: _Batch, described: dict[int, list[tuple[int, Relation]]]) -> Iterator[Truncation]:
-        found = np.flatnonzero(batch.kinds == _TRUNCATE)
+        found = batch.wanted(np.flatnonzero(batch.kinds == _TRUNCATE))
         lsns, times, xids = batch.transactions_of(found)
         for place, index in enumerate(found.tolist()):
             content = Content(bytes(batch.data[batch.starts[index] + 1 : batch.ends[index]]))
@@ -273,7 +284,7 @@ class Decoder:
 
 
 class _Batch:
-    """The messages of a batch, and their transactions."""
+    """The messages of a batch, and their transactions; the rows are those of wanted transactions only."""
 
     def __init__(
         self,
@@ -282,8 +293,10 @@ class _Batch:
         ends: Integers,
         kinds: npt.NDArray[np.uint8],
         transaction: Transaction | None,
+        first_wanted: int,
     ) -> None:
         self.data, self.starts, self.ends, self.kinds = data, starts, ends, kinds
+        self._first_wanted = first_wanted
         self._carried = transaction
         begins = np.flatnonzero(kinds == _BEGIN)
         self._begins = begins
@@ -296,9 +309,21 @@ class _Batch:
         self._times = np.concatenate([[first.time], big_endian(data, at + 9, "i8") + EPOCH])
         self._xids = np.concatenate([[first.xid], big_endian(data, at + 17, "u4").astype(np.int64)])
         self._check_order()
-        self._rows = np.flatnonzero(_ROWS[kinds])
-        self._check_shortest(self._rows, 8)
+        rows = np.flatnonzero(_ROWS[kinds])
+        self._check_shortest(rows, 8)
+        self._rows = self.wanted(rows)
         self._relations = big_endian(data, starts[self._rows] + 1, "u4").astype(np.int64)
+
+    @property
+    def last_lsn(self) -> int:
+        """The LSN of the last transaction."""
+        return int(self._lsns[-1])
+
+    def wanted(self, messages: Integers) -> Integers:
+        """Return the messages of wanted transactions."""
+        lsns = self.transactions_of(messages)[0]
+        # Commits are in order.
+        return messages[int(np.searchsorted(lsns, self._first_wanted)) :]
 
     def relation_ids(self) -> list[int]:
         """Return the oids of the relations with rows in this batch."""

@@ -23,7 +23,11 @@ _TIMES: Final = frozenset({types.DATE, types.TIMESTAMP, types.TIMESTAMPTZ})
 _DIGITS: Final = np.full(256, 255, np.uint8)
 _DIGITS[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
 _DIGITS[np.frombuffer(b"ABCDEF", np.uint8)] = np.arange(10, 16)
-_ELEMENT: Final = re.compile(r'"((?:[^"\\]|\\.)*)"|([^{},"]+)', re.DOTALL)
+# The elements of an array of boxes have a delimiter of their own.
+_DELIMITERS: Final = {types.BOXES: ";"}
+_ELEMENTS: Final = {
+    delimiter: re.compile(rf'"((?:[^"\\]|\\.)*)"|([^{{}}{delimiter}"]+)', re.DOTALL) for delimiter in ",;"
+}
 _ESCAPE: Final = re.compile(r"\\(.)", re.DOTALL)
 _REMEDY: Final = "replace the value in the table, or exclude the column from the publication"
 
@@ -35,8 +39,8 @@ def from_texts(texts: pa.StringArray, oid: int, data_type: pa.DataType, column: 
         PgOutputError: a text is not a value of this type.
         SchemaError: a value does not fit ``data_type``.
     """
-    if oid in types.ARRAYS and pa.types.is_list(data_type):
-        return _arrays(texts, types.ARRAYS[oid], data_type, column)
+    if pa.types.is_list(data_type):
+        return _arrays(texts, oid, data_type, column)
     if oid in _TIMES:
         found = pc.filter(texts, pc.is_in(texts, _INFINITE))
         if len(found):
@@ -44,7 +48,7 @@ def from_texts(texts: pa.StringArray, oid: int, data_type: pa.DataType, column: 
     if oid == types.BYTEA and pa.types.is_binary(data_type):
         return _binaries(texts, column)
     if pa.types.is_string(data_type):
-        return texts
+        return as_cast(texts, oid)
     if pa.types.is_boolean(data_type):
         return pc.equal(texts, "t")
     if oid == types.TIME and pa.types.is_duration(data_type):
@@ -58,6 +62,17 @@ def from_texts(texts: pa.StringArray, oid: int, data_type: pa.DataType, column: 
         ) from None
     except pa.ArrowInvalid as error:
         raise value_error(column, str(error)[:200], str(data_type), _REMEDY) from None
+
+
+def as_cast(texts: pa.StringArray, oid: int) -> pa.StringArray:
+    """Return texts as a cast to ``text`` gives them: of some types, the log has other texts."""
+    if oid == types.BPCHAR:
+        return pc.ascii_rtrim(texts, " ")
+    if oid == types.INET:
+        # The log leaves out the length of the network of a single address.
+        whole = pc.if_else(pc.match_substring(texts, ":"), "/128", "/32")
+        return pc.binary_join_element_wise(texts, pc.if_else(pc.match_substring(texts, "/"), "", whole), "")
+    return texts
 
 
 def without_zeros(times: pa.StringArray) -> pa.StringArray:
@@ -83,13 +98,14 @@ def _binaries(texts: pa.StringArray, column: str) -> pa.BinaryArray:
     )
 
 
-def _arrays(texts: pa.StringArray, element: int, data_type: pa.ListType, column: str) -> pa.Array:
+def _arrays(texts: pa.StringArray, oid: int, data_type: pa.ListType, column: str) -> pa.Array:
     """Return arrays in text format, one by one: only tables with unusual types are read in this format."""
+    element, delimiter = types.ARRAYS.get(oid, types.UNKNOWN), _DELIMITERS.get(oid, ",")
     elements: list[str | None] = []
     lengths = []
     for text in texts.to_pylist():
         before = len(elements)
-        elements.extend(() if text is None else _elements(text, column))
+        elements.extend(() if text is None else _elements(text, delimiter, column))
         lengths.append(len(elements) - before)
     values = from_texts(pa.array(elements, pa.string()), element, data_type.value_type, column)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int32)
@@ -97,7 +113,7 @@ def _arrays(texts: pa.StringArray, element: int, data_type: pa.ListType, column:
     return pa.Array.from_buffers(data_type, len(texts), [bitmap, pa.py_buffer(offsets)], children=[values])
 
 
-def _elements(text: str, column: str) -> Iterator[str | None]:
+def _elements(text: str, delimiter: str, column: str) -> Iterator[str | None]:
     """Yield the elements of an array such as ``{1,NULL,"a b"}``."""
     # An array whose index does not begin at 1 has its bounds before it.
     content = text[text.find("=") + 1 :] if text.startswith("[") else text
@@ -107,8 +123,8 @@ def _elements(text: str, column: str) -> Iterator[str | None]:
     while at < last:
         if content[at] == "{":
             raise value_error(column, text[:200], "arrays with one dimension", _REMEDY)
-        found = _ELEMENT.match(content, at, last)
-        if found is None or (found.end() < last and content[found.end()] != ","):
+        found = _ELEMENTS[delimiter].match(content, at, last)
+        if found is None or (found.end() < last and content[found.end()] != delimiter):
             raise PgOutputError(f"a value of column {column!r} is not an array")
         if found[1] is not None:
             yield _ESCAPE.sub(r"\1", found[1])

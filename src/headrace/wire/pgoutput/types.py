@@ -8,6 +8,7 @@ from typing import Final
 BOOL, BYTEA, CHAR, NAME, INT8, INT2, INT4, TEXT, OID, JSON = 16, 17, 18, 19, 20, 21, 23, 25, 26, 114
 FLOAT4, FLOAT8, UNKNOWN, BPCHAR, VARCHAR = 700, 701, 705, 1042, 1043
 DATE, TIME, TIMESTAMP, TIMESTAMPTZ, NUMERIC, UUID, JSONB, XML = 1082, 1083, 1114, 1184, 1700, 2950, 3802, 142
+INET, BOXES = 869, 1020
 
 TEXTS: Final = frozenset({CHAR, NAME, TEXT, JSON, UNKNOWN, BPCHAR, VARCHAR, XML})
 """The types whose binary format is their text."""
@@ -28,6 +29,7 @@ ARRAYS: Final[Mapping[int, int]] = {
     1021: FLOAT4,
     1022: FLOAT8,
     1028: OID,
+    1041: INET,
     1115: TIMESTAMP,
     1182: DATE,
     1183: TIME,

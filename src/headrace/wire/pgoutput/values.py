@@ -18,7 +18,7 @@ from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.cells import Cells, validity
 from headrace.wire.pgoutput.errors import PgOutputError, value_error
 from headrace.wire.pgoutput.numerics import decode_numerics, numeric_texts
-from headrace.wire.pgoutput.text_values import from_texts, without_zeros
+from headrace.wire.pgoutput.text_values import as_cast, from_texts, without_zeros
 
 _EPOCH_DAYS: Final = 10_957
 _EPOCH: Final = 946_684_800_000_000
@@ -76,7 +76,7 @@ def _booleans(cells: Cells, oid: int, data_type: pa.DataType) -> pa.Array:
 
 
 def _texts(cells: Cells, oid: int, data_type: pa.DataType) -> pa.Array:
-    return converted(cells.texts(), oid, data_type, cells.column)
+    return converted(as_cast(cells.texts(), oid), oid, data_type, cells.column)
 
 
 def _binaries(cells: Cells, oid: int, data_type: pa.DataType) -> pa.Array:

@@ -38,6 +38,8 @@ from headrace.tunnels.values import (
     TunnelKind,
 )
 
+# A log that is kept is read from the beginning by any number of queries.
+_FIRST = (StartKind.EARLIEST, StartKind.BEGINNING)
 # The number of finished channels that are examined at once for deletion.
 _FORGET_AT_ONCE = 64
 
@@ -159,7 +161,7 @@ class EmbeddedTunnel(Tunnel):
         with self._database.read() as connection:
             rows = self._rows(connection)
             logs = self._logs(connection)
-            if start.kind is StartKind.EARLIEST:
+            if start.kind in _FIRST:
                 self._check_complete(rows)
             return {row.id: self._start_position(connection, row, logs, start) for row in rows}
 
@@ -167,9 +169,9 @@ class EmbeddedTunnel(Tunnel):
         self, connection: apsw.Connection, row: _Row, logs: Mapping[int, _Log], start: Start
     ) -> Position:
         if row.kind is ChannelKind.BASE_DATA:
-            if start.kind is StartKind.EARLIEST and row.finished:
+            if start.kind in _FIRST and row.finished:
                 raise base_data.already_read(row.id)
-            return row.start if start.kind is StartKind.EARLIEST else FINISHED
+            return row.start if start.kind in _FIRST else FINISHED
         changes = logs[row.partition]
         if start.kind is StartKind.LATEST:
             return changes.end
@@ -181,7 +183,7 @@ class EmbeddedTunnel(Tunnel):
                 received=f"startingPosition {start.timestamp or start.kind} for {row.id}",
                 remedy="start at latest, at a later timestamp, or with a new tunnel",
             )
-        if start.kind is StartKind.EARLIEST:
+        if start.kind in _FIRST:
             return row.start
         found = max(first, chunks.row_at_time(connection, row.partition, ts))
         return row_position(found) if found < changes.next else changes.end

@@ -10,7 +10,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from headrace.errors import NotFoundError, SchemaError, UnsupportedError
+from headrace.errors import HeadraceError, NotFoundError, SchemaError, UnsupportedError
 from headrace.option_names import check_names
 from headrace.stores.postgres.connection import Connection
 from headrace.stores.postgres.definitions import create_byte_domain
@@ -23,6 +23,8 @@ FIXED_OPTIONS = TableOptions(retention_seconds=None, change_log=False)
 """The options of all tables, except for the images of rows before a change."""
 # An ALTER or DROP waits for readers, and everything else then waits for it.
 LOCK_SECONDS = 10
+# The catalog's letters for relations that are not tables.
+_OTHER_RELATIONS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence"}
 
 _TABLES = """
 SELECT n.nspname, c.relname
@@ -106,12 +108,13 @@ def layout(connection: psycopg.Connection, name: str, schema: str) -> TableLayou
 
     Raises:
         NotFoundError: there is no such table.
+        UnsupportedError: it is a view or another relation.
         SchemaError: the table has no primary key of 1 to 4 columns.
     """
     parsed = TableName.parse(name)
     found = connection.execute(_TABLE, [parsed.schema, parsed.table]).fetchone() if "\0" not in name else None
     if found is None:
-        raise NotFoundError("no such table", received=repr(name), valid=names(connection, schema))
+        raise _no_table(connection, parsed, names(connection, schema))
     oid, pre_images, partitioned, key = found
     if not key or len(key) > MAX_KEY_COLUMNS:
         raise SchemaError(
@@ -152,6 +155,25 @@ def create(
     )
     if options.get("pre_images"):
         set_pre_images(connection, parsed, True)
+
+
+def _no_table(connection: psycopg.Connection, name: TableName, tables: list[str]) -> HeadraceError:
+    """Return the error for a name that no table has, which another relation may have."""
+    found = None
+    if "\0" not in name.text:
+        found = connection.execute(
+            "SELECT c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+            " WHERE n.nspname = %s AND c.relname = %s",
+            [name.schema, name.table],
+        ).fetchone()
+    if found is None or found[0] not in _OTHER_RELATIONS:
+        return NotFoundError("no such table", received=repr(name.text), valid=tables)
+    return UnsupportedError(
+        f"{name.text!r} is not a table, and so it has no primary key and no changes in the log",
+        received=_OTHER_RELATIONS[found[0]],
+        valid=tables,
+        remedy="name the table, or read this with Spark's JDBC source",
+    )
 
 
 def add_columns(connection: psycopg.Connection, table: TableLayout, columns: tuple[Column, ...], own: str) -> None:

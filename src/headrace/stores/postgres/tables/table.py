@@ -89,11 +89,8 @@ class PostgresTable(Table):
             and changes of transactions that begin to commit later have this version or a greater one.
         """
         layout = self.layout()
-        given = _without_generated(rows, layout)
-        typed = to_arrow(given, layout.written, columns="all")
-        named = _names(given)
-        kept = [name for name in typed.column_names if name in named or not layout.column(name).stays_if_missing]
-        return self._write(layout, RowChange.PUT, typed.select(kept))
+        typed = to_arrow(_without_generated(rows, layout), layout.written, columns="all")
+        return self._write(layout, RowChange.PUT, typed)
 
     def update(self, rows: Rows, *, keep_nulls: bool = True) -> int:
         layout = self.layout()
@@ -202,17 +199,6 @@ class PostgresTable(Table):
             "PostgreSQL removes changes from its write-ahead log itself, when all slots have read them",
             received=repr(self.name),
         )
-
-
-def _names(rows: Rows) -> set[str]:
-    """Return the names of the columns of users' rows that `to_arrow` accepts."""
-    if isinstance(rows, pa.Table | pa.RecordBatch):
-        return set(rows.column_names)
-    if isinstance(rows, Mapping):
-        return set(rows)
-    if not isinstance(rows, Sequence):
-        return set(rows.columns)
-    return {name for row in rows for name in row}
 
 
 def _without_generated(rows: Rows, layout: TableLayout) -> Rows:

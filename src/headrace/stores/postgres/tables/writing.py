@@ -135,11 +135,7 @@ def _statements(
     kept = change is RowChange.UPDATE and not keep_nulls
     insert = upsert(table, columns, kept=kept)
     given = {column.name for column in columns}
-    required = [
-        column.name
-        for column in table.columns
-        if column.not_null and not column.in_key and not column.has_default and not column.generated
-    ]
+    required = [column.name for column in table.columns if column.not_null and not column.in_key and not column.filled]
     if change is RowChange.UPDATE and (kept or not given.issuperset(required)) and required:
         # An INSERT checks NOT NULL before it looks for a conflict, so existing rows are updated first.
         return [_update(table, columns, kept=kept), upsert(table, columns, kept=kept, only_new=True)]

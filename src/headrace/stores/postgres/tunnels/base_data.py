@@ -8,7 +8,7 @@ passed it, because the stream leaves out the changes that a chunk's snapshot has
 from __future__ import annotations
 
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -90,11 +90,17 @@ def read(
     channel: str,
     chunk: Chunk,
     schema: TableSchema,
+    base_rows: Callable[[pa.RecordBatch], pa.RecordBatch],
     position: Position,
     max_rows: int,
     until: Position | None,
 ) -> Page:
-    """Read rows of a spooled chunk from a position, up to another one."""
+    """Read rows of a spooled chunk from a position, up to another one.
+
+    Args:
+        schema: the columns of the rows.
+        base_rows: returns rows of the spool with these columns.
+    """
     first = row_of(position)
     last = chunk.rows if until is None or until == FINISHED else min(chunk.rows, row_of(until))
     last = min(last, first + max(1, min(max_rows, _SPOOL_ROWS)))
@@ -108,9 +114,9 @@ def read(
         if not found:
             raise already_read(channel)
         for start, content in found:
-            batch = _unpacked(content, schema)
+            (batch,) = pa.ipc.open_stream(content)
             low, high = max(0, first - start), min(batch.num_rows, last - start)
-            parts.append(_changes(batch.slice(low, high - low), chunk))
+            parts.append(_changes(base_rows(batch.slice(low, high - low)), chunk))
     return Page(concatenated(parts, schema), FINISHED if last >= chunk.rows else row_position(max(first, last)))
 
 
@@ -152,13 +158,3 @@ def _packed(batch: pa.RecordBatch) -> bytes:
     with pa.ipc.new_stream(sink, batch.schema, options=_IPC) as writer:
         writer.write_batch(batch)
     return bytes(sink.getvalue())
-
-
-def _unpacked(content: bytes, schema: TableSchema) -> pa.RecordBatch:
-    """Return spooled rows with the columns of the table; a column that is newer than the spool is null."""
-    (batch,) = pa.ipc.open_stream(content)
-    columns = [
-        batch.column(field.name) if field.name in batch.schema.names else pa.nulls(batch.num_rows, field.type)
-        for field in schema.changes
-    ]
-    return pa.RecordBatch.from_arrays(columns, schema=schema.changes)

@@ -1,24 +1,28 @@
 """The change log of a tunnel: what its slot contains between two LSNs, in windows.
 
-A window is decoded at once, and the last one is kept, because several pages may lie in one window.
+A window is decoded at once, and the last one is kept, because several pages may lie in one window. One read of the slot
+serves several windows, see `headrace.stores.postgres.tunnels.peeks`.
 """
 
 from __future__ import annotations
 
+from collections import deque
+from contextlib import suppress
 from typing import NamedTuple
 
 from headrace.errors import DataLossError
 from headrace.stores.postgres.tunnels import slots
+from headrace.stores.postgres.tunnels.followed import Followed
 from headrace.stores.postgres.tunnels.meta_tables import Database
-from headrace.stores.postgres.tunnels.pages import TableColumns, Visibility, Window, window
+from headrace.stores.postgres.tunnels.pages import Visibility, Window
+from headrace.stores.postgres.tunnels.peeks import Peek, reach
 from headrace.stores.postgres.tunnels.positions import lsn_of, lsn_position, lsn_text
+from headrace.stores.postgres.tunnels.publications import Publication
 from headrace.tunnels.values import Position
-from headrace.wire.pgoutput.messages import Decoded, Decoder, Images, Truncation
+from headrace.wire.pgoutput.messages import Truncation
 
 WINDOW_BYTES = 64 << 20
-"""The log of a window in bytes. A read costs the server all log since the slot's position, so windows are large."""
-KEPT_BYTES = 1 << 20
-"""The log in bytes that the slot keeps before the committed position, so that recent batches can be read again."""
+"""The log of a window in bytes: its changes are in memory at once."""
 
 
 class Place(NamedTuple):
@@ -49,33 +53,24 @@ class Marks(NamedTuple):
 
 
 class ChangeLog:
-    """The changes of a table in a slot.
+    """The changes of a tunnel's tables in a slot.
 
     Args:
-        relation: the oid of the table.
-        table: the table.
-        binary: whether all its columns can be read in binary format.
+        followed: the tables.
     """
 
     def __init__(
-        self,
-        database: Database,
-        tunnel: str,
-        slot: str,
-        system: str,
-        relation: int,
-        table: TableColumns,
-        *,
-        binary: bool,
+        self, database: Database, tunnel: str, slot: str, system: str, publication: Publication, followed: Followed
     ) -> None:
         self._database = database
         self._tunnel = tunnel
         self._slot = slot
         self._system = system
-        self._relation = relation
-        self._table = table
-        self._binary = binary
+        self._publication = publication
+        self._followed = followed
         self._kept: tuple[Window, list[Truncation]] | None = None
+        # At most one. A deque is atomic, so threads need no lock: a thread that finds none reads the slot itself.
+        self._peeks: deque[Peek] = deque(maxlen=1)
         # An interval that has no changes of the table.
         self._empty = (0, 0)
 
@@ -102,7 +97,7 @@ class ChangeLog:
         while True:
             if self._empty[0] <= start < self._empty[1]:
                 start = max(start, min(self._empty[1], limit))
-            found = self._window(start, min(limit, start + WINDOW_BYTES), marks, in_base)
+            found = self._window(start, limit, state, marks, in_base)
             first, last = found.rows_before(start) + skip, found.rows
             if until is not None:
                 last = min(last, found.rows_before(lsn_of(until)) + until.skip)
@@ -119,16 +114,21 @@ class ChangeLog:
         """Return a position whose rows to skip are rows of the transaction at its LSN."""
         start, skip = lsn_of(position), position.skip
         while start < state.flushed:
-            found = self._window(start, min(state.flushed, start + WINDOW_BYTES), marks, in_base)
+            found = self._window(start, state.flushed, state, marks, in_base)
             row = found.rows_before(start) + skip
             if found.rows and row <= found.rows:
                 return found.position(row)
             skip, start = row - found.rows, found.end
         return lsn_position(start, skip)
 
+    def accept_publication(self) -> bool:
+        """Accept changes that the publication may have left out; return whether there may be any."""
+        return self._publication.accept(self._followed.published)
+
     def forget(self) -> None:
         """Forget what was read."""
         self._kept = None
+        self._peeks.clear()
         self._empty = (0, 0)
 
     def idle_until(self, lsn: int) -> int:
@@ -146,39 +146,48 @@ class ChangeLog:
         """Return the same position with the smallest number of rows to skip."""
         return self._canonical(position, self.state(position), marks, in_base) if position.skip else position
 
-    def _window(self, start: int, end: int, marks: Marks, in_base: Visibility | None) -> Window:
-        """Return a window that contains ``start``; it may end before ``end`` or after it.
+    def _window(
+        self, start: int, limit: int, state: slots.SlotState, marks: Marks, in_base: Visibility | None
+    ) -> Window:
+        """Return a window that contains ``start``; it may end before ``limit`` or after it.
 
         Raises:
             DataLossError: the table was truncated at the start.
         """
-        if self._kept is None or not self._kept[0].start <= start < self._kept[0].end:
-            self._kept = self._read(start, max(start, end), in_base if start < marks.base_end else None)
-        found, truncations = self._kept
+        kept = self._kept
+        if kept is None or not kept[0].start <= start < kept[0].end:
+            self._kept = kept = self._read(start, max(start, limit), state, in_base if start < marks.base_end else None)
+        found, truncations = kept
         if truncations and truncations[0].transaction.lsn <= start:
+            truncated = {each.oid for each in truncations[0].relations} & set(self._followed.relations)
             raise DataLossError(
-                f"table {self._table.name!r} was truncated, and the log does not contain the removed rows",
+                f"table {', '.join(map(self._followed.name_of, sorted(truncated)))!r} was truncated, and the log does "
+                "not contain the removed rows",
                 received=f"commit version {truncations[0].transaction.lsn}",
                 remedy="create a new tunnel of kind BaseAndStream, or continue after it with failOnDataLoss=false",
             )
         return found
 
-    def _read(self, start: int, end: int, in_base: Visibility | None) -> tuple[Window, list[Truncation]]:
-        decoder, images, truncations = Decoder(), list[Images](), list[Truncation]()
-        if start < end:
-            for batch in slots.peek(self._database, self._slot, end, binary=self._binary):
-                decoded: Decoded = decoder.decode(batch.column(0))
-                images += [found for found in decoded.images if found.relation.oid == self._relation]
-                truncations += [
-                    each
-                    for each in decoded.truncations
-                    if start <= each.transaction.lsn < end
-                    and any(relation.oid == self._relation for relation in each.relations)
-                ]
-        if truncations:
-            # The changes before the truncation can be read.
-            end = max(start, truncations[0].transaction.lsn)
-        return window(images, self._table, start, end, in_base), truncations
+    def _read(
+        self, start: int, limit: int, state: slots.SlotState, in_base: Visibility | None
+    ) -> tuple[Window, list[Truncation]]:
+        if start >= limit:
+            return self._followed.window([], start, start, in_base), []
+        peek: Peek | None = None
+        with suppress(IndexError):
+            peek = self._peeks.pop()
+        if peek is None or not peek.start <= start < peek.end:
+            end = reach(start, WINDOW_BYTES, state.restart, limit)
+            # After the end of the log was looked up: a later change of the publication has no effect before it.
+            self._publication.check(self._followed.published, f"changes after {lsn_text(start)}")
+            messages = slots.peek(self._database, self._slot, self._publication.name, end, binary=self._followed.binary)
+            peek = Peek(messages, self._followed.relations, start, end)
+        part = peek.read(start, min(start + WINDOW_BYTES, peek.end))
+        if part.end < peek.end:
+            self._peeks.append(peek)
+        # The changes before a truncation can be read.
+        end = max(start, part.truncations[0].transaction.lsn) if part.truncations else part.end
+        return self._followed.window(part.images, start, end, in_base), part.truncations
 
 
 def _check_position(tunnel: str, start: int, state: slots.SlotState, marks: Marks) -> None:

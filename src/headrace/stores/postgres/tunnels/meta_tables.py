@@ -11,6 +11,7 @@ from psycopg import sql
 
 from headrace.stores.postgres.connection import Bulk, Connection
 from headrace.stores.postgres.definitions import create_schema
+from headrace.stores.postgres.tunnels.spooling import spooled
 
 Result = TypeVar("Result")
 Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
@@ -26,8 +27,13 @@ CREATE TABLE IF NOT EXISTS headrace.tunnel (
     kind text NOT NULL,
     created double precision NOT NULL,
     reader text,
-    -- The slot and the publication; null for a tunnel without a stream.
+    -- The slot and the publication; null for a tunnel without a stream. Those that headrace has created are its own.
     slot text,
+    publication text,
+    own_slot boolean NOT NULL,
+    own_publication boolean NOT NULL,
+    -- The state of the publication, as JSON.
+    publication_state text NOT NULL DEFAULT '{}',
     -- The system identifier of the cluster.
     system text NOT NULL,
     -- The LSN from which the snapshot of no chunk sees a change.
@@ -43,6 +49,8 @@ CREATE TABLE IF NOT EXISTS headrace.channel (
     id text NOT NULL,
     kind text NOT NULL,
     parents text[] NOT NULL,
+    -- The table of base data; 0 for the stream.
+    relation oid NOT NULL,
     -- The key range of a chunk of base data, as JSON.
     low text,
     high text,
@@ -55,6 +63,13 @@ CREATE TABLE IF NOT EXISTS headrace.channel (
     client text,
     since double precision NOT NULL DEFAULT 0,
     PRIMARY KEY (tunnel, id)
+);
+-- The tables of a tunnel that follows several; its row in headrace.tunnel has relation 0.
+CREATE TABLE IF NOT EXISTS headrace.tunnel_table (
+    tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
+    relation oid NOT NULL,
+    table_name text NOT NULL,
+    PRIMARY KEY (tunnel, relation)
 );
 -- The snapshot of a chunk, from its first read until the stream has passed it.
 CREATE TABLE IF NOT EXISTS headrace.chunk (
@@ -143,13 +158,13 @@ class Database:
         """Return the rows of a query."""
         return self.run(lambda statements: statements.execute(statement, parameters).fetchall())
 
-    def arrow(self, statement: str) -> list[pa.RecordBatch]:
-        """Return the result of a query as Arrow."""
+    def arrow(self, statement: str) -> Sequence[pa.RecordBatch]:
+        """Return the result of a query as Arrow; a large one is in a temporary file."""
 
-        def read(bulk: Bulk) -> list[pa.RecordBatch]:
+        def read(bulk: Bulk) -> Sequence[pa.RecordBatch]:
             with bulk.cursor() as cursor:
                 cursor.execute(statement)
-                return list(cursor.fetch_record_batch())
+                return spooled(cursor.fetch_record_batch())
 
         return self.connection.run_bulk(read, repeatable=True)
 

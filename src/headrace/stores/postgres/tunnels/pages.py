@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -85,19 +85,33 @@ def window(
         in_base: finds the images of transactions that base data already contains; None for none.
 
     Raises:
-        UnsupportedError: an update has no value for a cell, see `_check_unchanged`.
+        UnsupportedError: an update has no value for a cell, see `check_unchanged`.
     """
-    parts = []
-    for found in images:
-        mask = (found.lsns >= start) & (found.lsns < end)
-        kept = found if mask.all() else found.filter(mask)
-        if len(kept) and in_base is not None:
-            keys = _columns(kept, table, table.schema.primary_key)
-            base = in_base(kept, keys)
-            kept = kept.filter(~base) if base.any() else kept
-        if len(kept):
-            parts.append(_changes(kept, table))
-    return Window(start, end, concatenated(parts, table.schema))
+    parts = [changed_images(found, table, start, end, in_base) for found in images]
+    return Window(start, end, concatenated([_changes(part, table) for part in parts if len(part.ops)], table.schema))
+
+
+class ChangedImages(NamedTuple):
+    """Images that are changes, and the operation of each."""
+
+    images: Images
+    ops: npt.NDArray[np.int8]
+
+
+def changed_images(
+    found: Images, table: TableColumns, start: int, end: int, in_base: Visibility | None
+) -> ChangedImages:
+    """Return the images that are committed in an interval and are changes; see `window`."""
+    mask = (found.lsns >= start) & (found.lsns < end)
+    images = found if mask.all() else found.filter(mask)
+    if in_base is None and not _is_old(images.kinds).any():
+        return ChangedImages(images, _OPS[images.kinds])
+    # Base data can contain one of the two rows of a change of the key, so operations are found before it is left out.
+    keys = columns_of(images, table, table.schema.primary_key)
+    ops, keep = _ops(images, keys)
+    if in_base is not None and len(images):
+        keep &= ~in_base(images, keys)
+    return ChangedImages(images, ops) if keep.all() else ChangedImages(images.filter(keep), ops[keep])
 
 
 def concatenated(parts: Sequence[Changes], schema: TableSchema) -> Changes:
@@ -114,28 +128,36 @@ def concatenated(parts: Sequence[Changes], schema: TableSchema) -> Changes:
         pa.concat_arrays([part.ops for part in parts]),
         pa.concat_arrays([part.versions for part in parts]),
         pa.concat_arrays([part.timestamps for part in parts]),
+        transactions=_transactions(parts),
     )
 
 
-def _changes(images: Images, table: TableColumns) -> Changes:
-    schema = table.schema
-    _check_unchanged(images, table)
-    columns = _columns(images, table, schema.names)
-    ops, keep = _ops(images, [columns[schema.names.index(name)] for name in schema.primary_key])
-    changes = Changes(
-        pa.RecordBatch.from_arrays(columns, schema=schema.changes),
-        pa.array(ops),
+def _transactions(parts: Sequence[Changes]) -> pa.Int64Array | None:
+    ids = [part.transactions for part in parts if part.transactions is not None]
+    return pa.concat_arrays(ids) if len(ids) == len(parts) else None
+
+
+def _changes(part: ChangedImages, table: TableColumns) -> Changes:
+    images, schema = part.images, table.schema
+    check_unchanged(images, table)
+    return Changes(
+        pa.RecordBatch.from_arrays(columns_of(images, table, schema.names), schema=schema.changes),
+        pa.array(part.ops),
         pa.array(images.lsns),
         pa.array(images.times).view(pa.timestamp("us", tz="UTC")),
+        transactions=pa.array(images.xids),
     )
-    return changes if keep.all() else changes.filter(pa.array(keep))
+
+
+def _is_old(kinds: npt.NDArray[np.uint8]) -> Mask:
+    return np.asarray((kinds == ImageKind.OLD_ROW) | (kinds == ImageKind.OLD_KEY))
 
 
 def _ops(images: Images, keys: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int8], Mask]:
     """Return the operation of each image, and which images are changes."""
     kinds = images.kinds
     ops, keep = _OPS[kinds], np.ones(len(kinds), np.bool_)
-    old = np.flatnonzero((kinds == ImageKind.OLD_ROW) | (kinds == ImageKind.OLD_KEY))
+    old = np.flatnonzero(_is_old(kinds))
     if len(old) == 0:
         return ops, keep
     # The new row follows its old one.
@@ -151,8 +173,8 @@ def _ops(images: Images, keys: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int8]
     return ops, keep
 
 
-def _columns(images: Images, table: TableColumns, names: Sequence[str]) -> list[pa.Array]:
-    """Return columns of images; a column that the relation did not have yet is null."""
+def columns_of(images: Images, table: TableColumns, names: Sequence[str]) -> list[pa.Array]:
+    """Return columns of images by their names; a column that the relation did not have yet is null."""
     places = {column.name: place for place, column in enumerate(images.relation.columns)}
     columns = []
     for name in names:
@@ -165,7 +187,7 @@ def _columns(images: Images, table: TableColumns, names: Sequence[str]) -> list[
     return columns
 
 
-def _check_unchanged(images: Images, table: TableColumns) -> None:
+def check_unchanged(images: Images, table: TableColumns) -> None:
     """Check that updates contain all their values.
 
     PostgreSQL does not log a value that it stores out of line (about 2 kB and more) if an update does not change it.

@@ -2,22 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 
 import pyarrow as pa
 from psycopg import sql
 
-from headrace.cached import cached_property
 from headrace.stores.postgres.connection import Bulk
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables.conditions import where
 from headrace.stores.postgres.tables.reading import fetch, key_order, selected
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
 from headrace.stores.postgres.tunnels.meta_tables import Database
-from headrace.stores.postgres.tunnels.pages import TableColumns
+from headrace.stores.postgres.tunnels.pages import TableColumns, Visibility, Window, window
 from headrace.stores.postgres.tunnels.positions import parse_lsn
+from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.tables.conditions import KeyRange
+from headrace.tables.schema import TableSchema
 from headrace.wire.pgoutput import types
+from headrace.wire.pgoutput.messages import Images
 
 _TYPES = """
 WITH RECURSIVE based AS (
@@ -25,44 +27,87 @@ WITH RECURSIVE based AS (
     WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
     UNION
     SELECT b.declared, y.typbasetype FROM based b JOIN pg_type y ON y.oid = b.type WHERE y.typtype = 'd'
+), elements AS (
+    SELECT b.declared, y.typelem AS type FROM based b JOIN pg_type y ON y.oid = b.type
+    WHERE y.typelem <> 0 AND y.typlen = -1 AND y.typtype <> 'd'
+    UNION
+    SELECT e.declared, y.typbasetype FROM elements e JOIN pg_type y ON y.oid = e.type WHERE y.typtype = 'd'
 )
 SELECT b.declared, CASE
     WHEN y.typtype = 'e' THEN 'text'::regtype::oid
     WHEN e.typtype = 'e' THEN 'text[]'::regtype::oid
+    WHEN e.typarray <> 0 THEN e.typarray
     ELSE b.type END
 FROM based b JOIN pg_type y ON y.oid = b.type
-LEFT JOIN pg_type e ON e.oid = y.typelem AND y.typlen = -1
+LEFT JOIN (elements l JOIN pg_type e ON e.oid = l.type AND e.typtype <> 'd') ON l.declared = b.declared
 WHERE y.typtype <> 'd'
 """
 
 
 class TableSource:
-    """The table of a tunnel.
+    """The table of a tunnel; see `headrace.stores.postgres.tunnels.followed.Followed`.
 
     Args:
-        layout: the table in the catalog.
+        current: returns the table as the catalog has it now; the same object if it has not changed.
     """
 
-    def __init__(self, database: Database, layout: TableLayout) -> None:
+    def __init__(self, database: Database, current: Callable[[], TableLayout]) -> None:
         self._database = database
-        self.layout = layout
+        self._current = current
+        self._types: Mapping[int, int] | None = None
+        self.layout = current()
+        """The table at the time of the last `refresh`."""
 
-    @cached_property
-    def base_types(self) -> Mapping[int, int]:
-        """The declared types of the columns → types with the same format: of domains and enums, another one."""
-        found = self._database.query(_TYPES, (self.layout.oid,))
-        return {int(declared): int(base) for declared, base in found}
+    def refresh(self) -> bool:
+        layout = self._current()
+        if layout is self.layout:
+            return False
+        self.layout, self._types = layout, None
+        return True
+
+    @property
+    def schema(self) -> TableSchema:
+        return self.layout.schema
+
+    @property
+    def relations(self) -> Collection[int]:
+        return (self.layout.oid,)
 
     @property
     def binary(self) -> bool:
-        """Whether the decoder reads all columns in binary format."""
-        return all(map(types.in_binary, self.base_types.values()))
+        return all(map(types.in_binary, self._base_types().values()))
+
+    @property
+    def published(self) -> Sequence[PublishedTable]:
+        return [PublishedTable.of(self.layout)]
+
+    def name_of(self, relation: int) -> str:
+        return self.layout.name.text
 
     def columns(self) -> TableColumns:
         """Return the columns as images of the table are decoded."""
-        return TableColumns(self.layout.name.text, self.layout.schema, self.base_types)
+        return TableColumns(self.layout.name.text, self.layout.schema, self._base_types())
 
-    def snapshot(self, keys: KeyRange) -> ChunkRows:
+    def window(self, images: Sequence[Images], start: int, end: int, in_base: Visibility | None) -> Window:
+        return window(images, self.columns(), start, end, in_base)
+
+    def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        schema = self.layout.schema.changes
+        columns = [
+            # A column that is newer than the rows is null.
+            rows.column(field.name) if field.name in rows.schema.names else pa.nulls(rows.num_rows, field.type)
+            for field in schema
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
+
+    def _base_types(self) -> Mapping[int, int]:
+        """Return the declared types of the columns → types with the same format: of domains and enums, another one."""
+        if self._types is None:
+            found = self._database.query(_TYPES, (self.layout.oid,))
+            self._types = {int(declared): int(base) for declared, base in found}
+        return self._types
+
+    def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:
         """Return the rows of a key range in key order, with their snapshot, from one short transaction."""
         table = self.layout
         names = table.schema.names

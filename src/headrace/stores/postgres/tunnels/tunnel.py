@@ -3,31 +3,30 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
-from typing import NamedTuple
+from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from headrace.errors import NotFoundError, OptionError, UnsupportedError
-from headrace.ports import ChannelDescription, Tunnel, TunnelClient, TunnelDescription
-from headrace.stores.postgres.tables.table import PostgresTable
-from headrace.stores.postgres.tunnels import base_data, clients, slots
+from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
+from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
+from headrace.stores.postgres.tunnels import base_data, clients, retention
 from headrace.stores.postgres.tunnels.batches import BatchRecords, lock_tunnel
-from headrace.stores.postgres.tunnels.log import KEPT_BYTES, ChangeLog, Marks
+from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_of, rows_in
+from headrace.stores.postgres.tunnels.followed import Followed
+from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog, Marks, Place
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 from headrace.stores.postgres.tunnels.positions import (
     is_after,
     lsn_of,
     lsn_position,
-    lsn_text,
     row_of,
     row_position,
 )
+from headrace.stores.postgres.tunnels.publications import Publication
+from headrace.stores.postgres.tunnels.retention import LogRelease
 from headrace.stores.postgres.tunnels.stored_tunnels import STREAM, StoredTunnel, dropped, key_from_json
-from headrace.stores.postgres.tunnels.table_source import TableSource
-from headrace.stores.postgres.tunnels.visibility import Chunks, SnapshotChunk
-from headrace.tables.conditions import KeyRange
-from headrace.tunnels.channels import channel_states
+from headrace.stores.postgres.tunnels.visibility import Chunks, SnapshotChunk, TableChunks
+from headrace.tables.json_forms import PLAIN, JsonForm, Origin
 from headrace.tunnels.records import BatchPlan, ChannelEnd
 from headrace.tunnels.validation import microseconds
 from headrace.tunnels.values import (
@@ -42,48 +41,68 @@ from headrace.tunnels.values import (
     TunnelKind,
 )
 
-
-class _Row(NamedTuple):
-    """A row of table ``headrace.channel``."""
-
-    id: str
-    kind: ChannelKind
-    parents: tuple[str, ...]
-    keys: KeyRange
-    start: Position
-    committed: Position
-
-    @property
-    def finished(self) -> bool:
-        return self.committed == FINISHED
+LOOK_BYTES = 8 << 20
+"""The log in bytes that is decoded to plan a batch. The tasks of the batch decode it again."""
 
 
 class PostgresTunnel(Tunnel):
-    """A tunnel of a database, created by `headrace.stores.postgres.store.PostgresStore`."""
+    """A tunnel of a database, created by `headrace.stores.postgres.store.PostgresStore`.
 
-    def __init__(self, database: Database, table: PostgresTable, stored: StoredTunnel) -> None:
+    Args:
+        table: the table whose changes the tunnel has.
+        follow: opens the tables in the database.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        table: Table,
+        stored: StoredTunnel,
+        follow: Callable[[JsonForm], Followed],
+        form: JsonForm = PLAIN,
+    ) -> None:
         self._database = database
         self._stored = stored
+        self._follow = follow
+        self._form = form
         self._batches = BatchRecords(database, stored.id)
-        self._opened_source: TableSource | None = None
+        self._release = None if stored.slot is None else LogRelease(database, stored.id, stored.slot)
+        self._opened_tables: Followed | None = None
         self._opened_log: ChangeLog | None = None
-        self._chunks: Chunks | None = None
-        self._table = table
+        self._chunks: TableChunks | None = None
         self.table = table
         self.id = stored.id
         self.name = stored.name
         self.kind = stored.kind
         self.created = stored.created
+        self.borrowed = stored.borrowed
 
     def __repr__(self) -> str:
         return f"PostgresTunnel({self.name!r} of table {self.table.name!r}, {self.kind}, id {self.id})"
+
+    @property
+    def origin(self) -> Origin:
+        ((database,),) = self._database.query("SELECT current_database()")
+        return Origin("postgresql", database)
+
+    def with_json(self, form: JsonForm) -> Tunnel:
+        if self._stored.relation:
+            return super().with_json(form)
+        return PostgresTunnel(self._database, self.table, self._stored, self._follow, form)
 
     def describe(self) -> TunnelDescription:
         rows = self._rows()
         holders = self._database.run(lambda statements: clients.holders(statements, self.id))
         described = []
-        for row, channel in zip(rows, _channels(rows), strict=True):
-            backlog = self._backlog(row, channel.committed, None)
+        details, warnings = (
+            ({}, []) if self._stored.slot is None else retention.describe(self._database, self._stored.slot)
+        )
+        for row, channel in zip(rows, channels_of(rows), strict=True):
+            try:
+                backlog = self._backlog(row, channel.committed, None, WINDOW_BYTES)
+            except DataLossError as error:
+                backlog = Backlog(rows=None)
+                warnings.append(error.problem)
             holder = holders.get(row.id)
             described.append(
                 ChannelDescription(channel, backlog)
@@ -101,12 +120,14 @@ class PostgresTunnel(Tunnel):
             ),
             created=self.created,
             channels=tuple(described),
+            details=details,
+            warnings=tuple(warnings),
         )
 
     # -- channels -----------------------------------------------------------------------------------
 
     def channels(self, known: Mapping[str, Position] | None = None) -> list[Channel]:
-        return _channels(self._rows())
+        return channels_of(self._rows())
 
     def start_positions(self, start: Start) -> dict[str, Position]:
         if start.kind in (StartKind.COMMITTED, StartKind.BATCH):
@@ -121,8 +142,12 @@ class PostgresTunnel(Tunnel):
                 valid="committed, latest or a timestamp",
                 remedy="create a tunnel of its own, of kind BaseAndStream",
             )
+        rows = self._rows()
+        if start.kind is StartKind.BEGINNING:
+            self._check_unread(rows)
+            return {row.id: row.start for row in rows}
         positions = {}
-        for row in self._rows():
+        for row in rows:
             if row.kind is ChannelKind.BASE_DATA or row.finished:
                 positions[row.id] = FINISHED
             elif start.timestamp is None:
@@ -130,6 +155,16 @@ class PostgresTunnel(Tunnel):
             else:
                 positions[row.id] = self._at_time(row.committed, microseconds(start.timestamp))
         return positions
+
+    def _check_unread(self, rows: list[ChannelRow]) -> None:
+        """Raise `DataLossError` if rows of the tunnel were committed: they cannot be read again."""
+        read = [row.id for row in rows if row.committed != row.start]
+        if read:
+            raise DataLossError(
+                f"the first rows of tunnel {self.name!r} were read by another query, and cannot be read again",
+                received=f"committed channels {', '.join(read[:3])}",
+                remedy="create a tunnel of its own for each query",
+            )
 
     def _at_time(self, position: Position, time: int) -> Position:
         """Return the position of the first change at or after a time in µs, from a position on."""
@@ -151,13 +186,18 @@ class PostgresTunnel(Tunnel):
 
     def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
         row = self._row(channel)
-        found = self._backlog(row, position, until)
-        if found.empty and row.kind is ChannelKind.STREAM and position == row.committed and until is None:
-            # Other tables may be busy while this one is idle.
-            self.release_log()
+        found = self._backlog(row, position, until, LOOK_BYTES)
+        if found.empty:
+            self._follow_log(row, position)
         return found
 
-    def _backlog(self, row: _Row, position: Position, until: Position | None) -> Backlog:
+    def _follow_log(self, row: ChannelRow, position: Position) -> None:
+        """Let the server forget the log of others, which may be busy while this table is idle."""
+        if row.kind is ChannelKind.STREAM and position == row.committed:
+            self.release_log()
+
+    def _backlog(self, row: ChannelRow, position: Position, until: Position | None, reach: int) -> Backlog:
+        """Return the backlog of a channel; of a stream, the rows in the first ``reach`` bytes of the log with rows."""
         if position == FINISHED:
             return Backlog(rows=0, bytes=0, seconds=0.0, ends=True)
         if row.kind is ChannelKind.BASE_DATA:
@@ -165,8 +205,7 @@ class PostgresTunnel(Tunnel):
             if chunk is None:
                 return Backlog(rows=None, ends=True)
             return Backlog(rows=max(0, chunk.rows - row_of(position)), ends=True)
-        marks = self._marks()
-        place = self._log.find(position, _bound(until), marks, self._in_base(marks))
+        place, more = self._look(position, _bound(until), reach)
         count = place.last - place.first
         if count == 0:
             return Backlog(rows=0, bytes=0, seconds=0.0)
@@ -174,22 +213,48 @@ class PostgresTunnel(Tunnel):
         seconds = max(0.0, time.time() - changes.timestamps[place.first].value / 1e6)
         size = max(1, changes.rows.nbytes * count // max(1, changes.num_rows))
         if place.window.end < place.end:
-            # The window was read some time ago, or the backlog is large.
-            place = self._log.find(lsn_position(place.window.end), _bound(until), marks, self._in_base(marks))
+            # The window was read some time ago, or has an end of its own.
+            place, more = self._look(lsn_position(place.window.end), _bound(until), reach)
             count += place.last - place.first
-        more = place.window.end < place.end
+        more |= place.window.end < place.end
         return Backlog(rows=None if more else count, bytes=size, seconds=seconds, at_least=count)
+
+    def _look(self, position: Position, until: Position | None, reach: int) -> tuple[Place, bool]:
+        """Return the first rows at a position, and whether the log goes on after the part that was looked at.
+
+        Args:
+            reach: the length of that part in bytes of the log; without rows in it, a longer part is looked at.
+        """
+        marks = self._marks()
+        while True:
+            bound = lsn_position(lsn_of(position) + reach)
+            ends = until is not None and lsn_of(until) < lsn_of(bound)
+            place = self._log.find(position, until if ends else bound, marks, self._in_base(marks))
+            more = not ends and place.end == lsn_of(bound)
+            if place.first < place.last or not more:
+                return place, more
+            reach *= 4
 
     def read(self, channel: str, position: Position, max_rows: int, until: Position | None = None) -> Page:
         self._notice_new_columns()
         row = self._row(channel)
-        schema = self._source.layout.schema
+        tables = self._tables
         if position == FINISHED:
-            return base_data.no_rows(schema)
+            return base_data.no_rows(tables.schema)
         if row.kind is ChannelKind.BASE_DATA:
             chunk = self._chunk(row)
             return self._database.run(
-                lambda statements: base_data.read(statements, self.id, row.id, chunk, schema, position, max_rows, until)
+                lambda statements: base_data.read(
+                    statements,
+                    self.id,
+                    row.id,
+                    chunk,
+                    tables.schema,
+                    lambda rows: tables.base_rows(row.relation, rows),
+                    position,
+                    max_rows,
+                    until,
+                )
             )
         marks = self._marks()
         place = self._log.find(position, _bound(until), marks, self._in_base(marks))
@@ -199,6 +264,7 @@ class PostgresTunnel(Tunnel):
             count = min(count, part.whole_pairs(max(1, max_rows)))
         after = place.first + count
         if count == 0:
+            self._follow_log(row, position)
             # The end of the log is no part of the position: it grows without changes of the table.
             return Page(window.changes.slice(0, 0), self._log.canonical(position, marks, self._in_base(marks)))
         return Page(window.changes.slice(place.first, count), window.position(after))
@@ -211,6 +277,8 @@ class PostgresTunnel(Tunnel):
         if row.kind is ChannelKind.BASE_DATA:
             return (FINISHED, 0) if row.finished else (position, 0)
         state = self._log.state(position)
+        if self._log.accept_publication():
+            return position, None
         marks = self._marks()
         truncated = self._log.truncation(position)
         if truncated is not None:
@@ -242,7 +310,7 @@ class PostgresTunnel(Tunnel):
     def save_positions(self, statements: Statements, positions: Mapping[str, Position]) -> None:
         """Save committed positions like `commit`, inside the caller's transaction."""
         lock_tunnel(statements, self.id)
-        rows = {row.id: row for row in self._rows_in(statements)}
+        rows = {row.id: row for row in rows_in(statements, self._stored)}
         released = []
         for channel, position in positions.items():
             if channel not in rows:
@@ -262,13 +330,13 @@ class PostgresTunnel(Tunnel):
 
     def committed(self, statements: Statements, channel: str) -> Position:
         """Return the committed position of a channel, inside the caller's transaction."""
-        rows = self._rows_in(statements)
+        rows = rows_in(statements, self._stored)
         for row in rows:
             if row.id == channel:
                 return row.committed
         raise self._no_channel(channel, rows)
 
-    def _normal(self, statements: Statements, row: _Row, position: Position) -> Position:
+    def _normal(self, statements: Statements, row: ChannelRow, position: Position) -> Position:
         """Return a position in the form in which positions of its channel can be compared."""
         if position == FINISHED:
             return position
@@ -282,30 +350,15 @@ class PostgresTunnel(Tunnel):
         return self._log.canonical(position, marks, self._in_base(marks))
 
     def release_log(self) -> None:
-        """Advance the slot, if the server keeps much log that the tunnel no longer needs.
-
-        The slot stays `KEPT_BYTES` behind the committed position, so that recent batches can be read again. If the
-        table has had no change since the committed position, it follows the end of the log.
-        """
-        if self._stored.slot is None:
+        """Advance the slot, if the server keeps much log that the tunnel no longer needs; see `LogRelease`."""
+        if self._release is None:
             return
-        rows = {row.id: row for row in self._rows()}
-        committed = rows[STREAM].committed
+        committed = next(row.committed for row in self._rows() if row.id == STREAM)
         if committed == FINISHED:
             return
         at = lsn_of(committed)
         idle = self._log.idle_until(at) if committed.skip == 0 else at
-        target = max(at, idle) - KEPT_BYTES
-        marks = self._marks()
-        if target <= marks.advanced + KEPT_BYTES:
-            return
-        # Before the slot moves, so that a read never takes our own advance for one of others.
-        self._database.query(
-            "UPDATE headrace.tunnel SET advanced = greatest(advanced, %s::pg_lsn), lost = greatest(lost, %s::pg_lsn)"
-            " WHERE id = %s RETURNING 1",
-            (lsn_text(target), lsn_text(min(at, target)), self.id),
-        )
-        slots.advance(self._database, self._stored.slot, target)
+        self._release.release(at, idle, self._marks().advanced)
 
     # -- clients that share the channels -------------------------------------------------------------
 
@@ -343,40 +396,40 @@ class PostgresTunnel(Tunnel):
             if row.kind is ChannelKind.BASE_DATA:
                 self._chunk(row)
 
-    def _chunk(self, row: _Row) -> base_data.Chunk:
+    def _chunk(self, row: ChannelRow) -> base_data.Chunk:
         """Return a chunk; read and spool it, if this is its first read."""
         if row.finished:
             raise base_data.already_read(row.id)
         found = self._database.run(lambda statements: base_data.find(statements, self.id, row.id))
         if found is not None:
             return found
-        rows = self._source.snapshot(row.keys)
+        rows = self._tables.snapshot(row.relation, row.keys)
         return self._database.run(lambda statements: base_data.spool(statements, self.id, row.id, rows))
 
     def _notice_new_columns(self) -> None:
-        """Read the log with the current columns of the table, which can be added while a tunnel is read."""
-        if self._opened_source is not None and self._opened_source.layout is not self._table.layout():
-            self._opened_source = self._opened_log = None
+        """Read the log with the current columns of the tables, which can be added while a tunnel is read."""
+        if self._opened_tables is not None and self._opened_tables.refresh():
+            self._opened_log = None
 
     @property
-    def _source(self) -> TableSource:
-        """The table with the columns that it had at the beginning of the call; see `_notice_new_columns`."""
-        if self._opened_source is None:
-            self._opened_source = TableSource(self._database, self._table.layout())
-        return self._opened_source
+    def _tables(self) -> Followed:
+        """The tables with the columns that they had at the beginning of the call; see `_notice_new_columns`."""
+        if self._opened_tables is None:
+            self._opened_tables = self._follow(self._form)
+        return self._opened_tables
 
     @property
     def _log(self) -> ChangeLog:
         if self._opened_log is None:
             assert self._stored.slot is not None
+            assert self._stored.publication is not None
             self._opened_log = ChangeLog(
                 self._database,
                 self.name,
                 self._stored.slot,
                 self._stored.system,
-                self._stored.relation,
-                self._source.columns(),
-                binary=self._source.binary,
+                Publication(self._database, self.id, self.name, self._stored.publication),
+                self._tables,
             )
         return self._opened_log
 
@@ -388,16 +441,19 @@ class PostgresTunnel(Tunnel):
             raise dropped(self._stored)
         return Marks(*(int(value) for value in found[0]))
 
-    def _in_base(self, marks: Marks) -> Chunks:
+    def _in_base(self, marks: Marks) -> TableChunks:
         """Return the chunks with their snapshots. The stream is read after all of them are spooled."""
         if self._chunks is None:
             found = self._database.query(
-                "SELECT c.low, k.snapshot FROM headrace.channel c"
+                "SELECT c.relation::bigint, c.low, k.snapshot FROM headrace.channel c"
                 " LEFT JOIN headrace.chunk k ON k.tunnel = c.tunnel AND k.channel = c.id"
                 " WHERE c.tunnel = %s AND c.kind = %s ORDER BY c.seq",
                 (self.id, ChannelKind.BASE_DATA.value),
             )
-            chunks = Chunks([SnapshotChunk(key_from_json(low), snapshot) for low, snapshot in found])
+            by_table: dict[int, list[SnapshotChunk]] = {}
+            for relation, low, snapshot in found:
+                by_table.setdefault(relation, []).append(SnapshotChunk(key_from_json(low), snapshot))
+            chunks = TableChunks({relation: Chunks(each) for relation, each in by_table.items()})
             # Each chunk that is read changes what the stream leaves out.
             self._log.forget()
             if not chunks.complete:
@@ -407,37 +463,17 @@ class PostgresTunnel(Tunnel):
 
     # -- rows of the database -------------------------------------------------------------------------
 
-    def _rows(self) -> list[_Row]:
-        return self._database.run(self._rows_in)
+    def _rows(self) -> list[ChannelRow]:
+        return self._database.run(lambda statements: rows_in(statements, self._stored))
 
-    def _rows_in(self, statements: Statements) -> list[_Row]:
-        found = statements.execute(
-            "SELECT id, kind, parents, low, high, start, committed, skip FROM headrace.channel"
-            " WHERE tunnel = %s ORDER BY seq",
-            (self.id,),
-        ).fetchall()
-        if not found and not statements.first("SELECT 1 FROM headrace.tunnel WHERE id = %s", (self.id,)):
-            raise dropped(self._stored)
-        return [
-            _Row(
-                channel,
-                ChannelKind(kind),
-                tuple(parents),
-                KeyRange(key_from_json(low), key_from_json(high)),
-                Position(start),
-                Position(committed, skip),
-            )
-            for channel, kind, parents, low, high, start, committed, skip in found
-        ]
-
-    def _row(self, channel: str) -> _Row:
+    def _row(self, channel: str) -> ChannelRow:
         rows = self._rows()
         for row in rows:
             if row.id == channel:
                 return row
         raise self._no_channel(channel, rows)
 
-    def _no_channel(self, channel: str, rows: list[_Row]) -> NotFoundError:
+    def _no_channel(self, channel: str, rows: list[ChannelRow]) -> NotFoundError:
         return NotFoundError(
             f"tunnel {self.name!r} has no such channel", received=repr(channel), valid=[row.id for row in rows]
         )
@@ -445,8 +481,3 @@ class PostgresTunnel(Tunnel):
 
 def _bound(until: Position | None) -> Position | None:
     return None if until is None or until == FINISHED else until
-
-
-def _channels(rows: list[_Row]) -> list[Channel]:
-    states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
-    return [Channel(row.id, row.kind, states[row.id], row.committed, row.parents) for row in rows]

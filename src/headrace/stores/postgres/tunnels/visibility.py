@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
@@ -23,7 +23,7 @@ class SnapshotChunk(NamedTuple):
 
 
 class Chunks:
-    """The chunks of a tunnel, in key order."""
+    """The chunks of a table, in key order."""
 
     def __init__(self, chunks: Sequence[SnapshotChunk]) -> None:
         self._lows = [chunk.low for chunk in chunks[1:]]
@@ -49,6 +49,19 @@ class Chunks:
             chunk = _places([key.take(pa.array(unclear)) for key in keys], self._lows)
             mask[unclear] = seen[self._snapshot_of[chunk], unclear]
         return mask
+
+
+class TableChunks:
+    """The chunks of the tables of a tunnel, by the oids of the tables."""
+
+    def __init__(self, chunks: Mapping[int, Chunks]) -> None:
+        self._chunks = chunks
+        self.complete = all(each.complete for each in chunks.values())
+
+    def __call__(self, images: Images, keys: Sequence[pa.Array]) -> npt.NDArray[np.bool_]:
+        """Return which images belong to transactions that the snapshot of their chunk sees; see `Chunks`."""
+        chunks = self._chunks.get(images.relation.oid)
+        return np.zeros(len(images), np.bool_) if chunks is None else chunks(images, keys)
 
 
 def _places(keys: Sequence[pa.Array], lows: Sequence[Key | None]) -> npt.NDArray[np.int64]:

@@ -173,10 +173,10 @@ class TablestoreTunnel(Tunnel):
             raise OptionError(
                 "a query that begins at the committed positions needs no start positions", received="committed"
             )
-        if start.kind is StartKind.EARLIEST:
+        if start.kind in (StartKind.EARLIEST, StartKind.BEGINNING):
             raise UnsupportedError(
                 "Tablestore gives no positions before the committed positions of a tunnel",
-                received="startingPosition earliest",
+                received=f"startingPosition {start.kind}",
                 valid="committed, latest, batch:<uuid> or a timestamp",
                 remedy="create a tunnel of its own, with start='earliest' or with kind='BaseAndStream'",
             )

@@ -1,0 +1,61 @@
+"""The channels of tunnels: the rows of table ``headrace.channel``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from headrace.stores.postgres.tunnels.meta_tables import Statements
+from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel, dropped, key_from_json
+from headrace.tables.conditions import KeyRange
+from headrace.tunnels.channels import channel_states
+from headrace.tunnels.values import FINISHED, Channel, ChannelKind, Position
+
+
+class ChannelRow(NamedTuple):
+    """A row of the table. ``relation`` is the oid of the table of base data, and 0 for the stream."""
+
+    id: str
+    kind: ChannelKind
+    parents: tuple[str, ...]
+    relation: int
+    keys: KeyRange
+    start: Position
+    committed: Position
+
+    @property
+    def finished(self) -> bool:
+        return self.committed == FINISHED
+
+
+def rows_in(statements: Statements, tunnel: StoredTunnel) -> list[ChannelRow]:
+    """Return the channels of a tunnel in the order of their creation.
+
+    Raises:
+        NotFoundError: the tunnel was dropped.
+    """
+    found = statements.execute(
+        "SELECT id, kind, parents, relation::bigint, low, high, start, committed, skip FROM headrace.channel"
+        " WHERE tunnel = %s ORDER BY seq",
+        (tunnel.id,),
+    ).fetchall()
+    if not found and not statements.first("SELECT 1 FROM headrace.tunnel WHERE id = %s", (tunnel.id,)):
+        raise dropped(tunnel)
+    return [
+        ChannelRow(
+            channel,
+            ChannelKind(kind),
+            tuple(parents),
+            relation,
+            KeyRange(key_from_json(low), key_from_json(high)),
+            Position(start),
+            Position(committed, skip),
+        )
+        for channel, kind, parents, relation, low, high, start, committed, skip in found
+    ]
+
+
+def channels_of(rows: Sequence[ChannelRow]) -> list[Channel]:
+    """Return rows as channels with their states."""
+    states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
+    return [Channel(row.id, row.kind, states[row.id], row.committed, row.parents) for row in rows]

@@ -1,0 +1,136 @@
+"""The log that the server keeps for a slot: its release, and its description.
+
+The server keeps its log from ``restart_lsn`` on. An advance of the slot moves ``restart_lsn`` only to a place where the
+log has a list of the running transactions. The server writes one every 15 s if there is other log, and with each
+checkpoint. All databases of the server share one log. So the slot of an idle table must follow the end of the log, and
+must be advanced once more after a burst of others, when the next list is written.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from headrace.stores.postgres.tunnels import slots
+from headrace.stores.postgres.tunnels.meta_tables import Database
+from headrace.stores.postgres.tunnels.positions import lsn_text
+
+KEPT_BYTES = 1 << 20
+"""The log in bytes that the slot keeps before the committed position, so that recent batches can be read again."""
+LAG_BYTES = 32 << 20
+"""The distance of ``restart_lsn`` from the slot's position at which another advance is worth its cost: two segments."""
+LOOK_SECONDS = 1.0
+"""The time between two looks at the lag of ``restart_lsn``."""
+# With a long open transaction, each advance costs 0.6 s of CPU time for each GB of log since its begin.
+_ADVANCING_SHARE = 0.05
+_LONG_TRANSACTION_BYTES = 1 << 30
+# Warn when less than this share of max_slot_wal_keep_size is left.
+_SCARCE = 0.2
+_STATE = """
+SELECT s.slot_name::text AS slot, s.active, s.restart_lsn::text AS restart_lsn,
+    s.confirmed_flush_lsn::text AS confirmed_flush_lsn, s.wal_status, s.safe_wal_size,
+    (pg_current_wal_flush_lsn() - s.restart_lsn)::bigint AS retained_bytes,
+    (s.confirmed_flush_lsn - s.restart_lsn)::bigint AS behind,
+    (SELECT setting::bigint << 20 FROM pg_settings WHERE name = 'max_slot_wal_keep_size') AS allowed,
+    -- From PostgreSQL 17 on.
+    to_jsonb(s) ->> 'invalidation_reason' AS reason, (to_jsonb(s) ->> 'failover')::boolean AS failover
+FROM pg_replication_slots s WHERE s.slot_name = %s
+"""
+
+
+class LogRelease:
+    """Lets the server forget log that a tunnel no longer needs."""
+
+    def __init__(self, database: Database, tunnel: str, slot: str) -> None:
+        self._database = database
+        self._tunnel = tunnel
+        self._slot = slot
+        self._next_look = self._next_advance = 0.0
+
+    def release(self, committed: int, idle_until: int, advanced: int) -> None:
+        """Advance the slot, if the server keeps much log for nothing.
+
+        Args:
+            committed: the LSN of the committed position.
+            idle_until: the LSN up to which the tables have had no change since then.
+            advanced: the LSN to which headrace has advanced the slot.
+        """
+        # If there is nothing to read again for a while, the slot follows the end of the log.
+        target = idle_until if idle_until - committed >= KEPT_BYTES else committed - KEPT_BYTES
+        now = time.monotonic()
+        if now < self._next_advance or not (target > advanced + KEPT_BYTES or self._lags(target, advanced, now)):
+            return
+        # Before the slot moves, so that a read never takes our own advance for one of others.
+        self._database.query(
+            "UPDATE headrace.tunnel SET advanced = greatest(advanced, %s::pg_lsn), lost = greatest(lost, %s::pg_lsn)"
+            " WHERE id = %s RETURNING 1",
+            (lsn_text(target), lsn_text(min(committed, target)), self._tunnel),
+        )
+        slots.advance(self._database, self._slot, target)
+        end = time.monotonic()
+        self._next_advance = end + (end - now) / _ADVANCING_SHARE
+
+    def _lags(self, target: int, advanced: int, now: float) -> bool:
+        """Return whether the server keeps much log from before the slot's position."""
+        if target <= advanced or now < self._next_look:
+            return False
+        self._next_look = now + LOOK_SECONDS
+        found = self._database.query(
+            "SELECT confirmed_flush_lsn - restart_lsn FROM pg_replication_slots WHERE slot_name = %s", (self._slot,)
+        )
+        return bool(found and found[0][0] is not None and found[0][0] > LAG_BYTES)
+
+
+def describe(database: Database, slot: str) -> tuple[Mapping[str, int | str | bool | None], list[str]]:
+    """Return the state of a slot by the names of ``pg_replication_slots``, and warnings about it."""
+
+    def read(statements: Any) -> dict[str, Any]:
+        cursor = statements.execute(_STATE, (slot,))
+        row = cursor.fetchone()
+        assert cursor.description is not None
+        return (
+            {} if row is None else {column.name: value for column, value in zip(cursor.description, row, strict=True)}
+        )
+
+    state = database.run(read)
+    if not state:
+        return {"slot": slot}, []
+    warnings = list(_warnings(state))
+    allowed, reason, failover = (state.pop(name) for name in ("allowed", "reason", "failover"))
+    del state["behind"]
+    state["max_slot_wal_keep_size"] = None if allowed < 0 else allowed
+    if reason is not None:
+        state["invalidation_reason"] = reason
+    if failover:
+        state["failover"] = True
+    return state, warnings
+
+
+def _warnings(state: Mapping[str, Any]) -> list[str]:
+    status, kept, allowed, left = (state[name] for name in ("wal_status", "retained_bytes", "allowed", "safe_wal_size"))
+    if status == "lost" or kept is None:
+        why = "" if state["reason"] is None else f" ({state['reason']})"
+        return [f"the server has invalidated slot {state['slot']}{why}: create a new tunnel"]
+    found = []
+    if status == "unreserved" or (allowed > 0 and left is not None and left < allowed * _SCARCE):
+        found.append(
+            f"the server keeps {megabytes(kept)} of log for slot {state['slot']}, and removes it beyond "
+            f"max_slot_wal_keep_size = {megabytes(allowed)}: start the query that reads the tunnel, or raise the limit"
+        )
+    elif status == "extended":
+        found.append(
+            f"the server keeps {megabytes(kept)} of log for slot {state['slot']}, more than max_wal_size: start the "
+            "query that reads the tunnel, or drop the tunnel"
+        )
+    if state["behind"] > _LONG_TRANSACTION_BYTES:
+        found.append(
+            f"{megabytes(state['behind'])} of this log are kept for a transaction that has been open for long: each "
+            "read of the slot decodes them again"
+        )
+    return found
+
+
+def megabytes(size: int) -> str:
+    """Return a size for people."""
+    return f"{size / (1 << 20):,.0f} MB"

@@ -1,0 +1,98 @@
+"""Several tables by names and patterns such as ``public.*``; ``!public.log_*`` leaves tables out."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import psycopg
+from psycopg import sql
+
+from headrace.errors import NotFoundError, OptionError
+from headrace.stores.postgres.names import TableName, quoted
+
+_LEFT_OUT = "!"
+# Tables that a publication can have. Changes of a partition have the name of its table.
+_TABLES = sql.SQL(
+    """
+SELECT n.nspname::text, c.relname::text
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition
+    AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', {})
+ORDER BY 1, 2
+"""
+)
+
+
+class TablePattern(NamedTuple):
+    """A pattern of names; ``*`` in the schema or in the table stands for any text.
+
+    Attributes:
+        left_out: the tables are left out of those of the other patterns.
+    """
+
+    schema: str
+    table: str
+    left_out: bool
+
+    @classmethod
+    def parse(cls, text: str) -> TablePattern:
+        """Return the pattern of a text, or raise `NotFoundError` for a text that cannot be the name of a table."""
+        name = TableName.parse(text.strip().removeprefix(_LEFT_OUT))
+        return cls(name.schema, name.table, text.strip().startswith(_LEFT_OUT))
+
+    @property
+    def text(self) -> str:
+        return f"{_LEFT_OUT if self.left_out else ''}{quoted(self.schema)}.{quoted(self.table)}"
+
+    def matches(self, name: TableName) -> bool:
+        return _matches(self.schema, name.schema) and _matches(self.table, name.table)
+
+
+def parse(texts: Sequence[str]) -> list[TablePattern]:
+    """Return the patterns of texts, of which each may have several, separated by commas.
+
+    Raises:
+        OptionError: no text names tables to include.
+    """
+    patterns = [TablePattern.parse(part) for text in texts for part in text.split(",")]
+    if all(pattern.left_out for pattern in patterns):
+        raise OptionError(
+            "a tunnel of several tables needs their names", received=list(texts), valid="names and patterns: public.*"
+        )
+    return patterns
+
+
+def is_pattern(text: str) -> bool:
+    """Return whether a text that names the table of a tunnel names several tables."""
+    return "*" in text or "," in text
+
+
+def text_of(patterns: Sequence[TablePattern]) -> str:
+    """Return patterns as the name of the table of their tunnel."""
+    return ", ".join(pattern.text for pattern in patterns)
+
+
+def matching(connection: psycopg.Connection, patterns: Sequence[TablePattern], own: str) -> list[TableName]:
+    """Return the tables that match, sorted by schema and name.
+
+    Args:
+        own: the schema of headrace's own tables.
+
+    Raises:
+        NotFoundError: a pattern matches no table.
+    """
+    known = [TableName(*row) for row in connection.execute(_TABLES.format(sql.Literal(own)))]
+    found: set[TableName] = set()
+    for pattern in patterns:
+        names = {name for name in known if pattern.matches(name)}
+        if not names and not pattern.left_out:
+            raise NotFoundError("no such table", received=pattern.text, valid=[name.text for name in known])
+        found |= set() if pattern.left_out else names
+    left_out = [pattern for pattern in patterns if pattern.left_out]
+    return [name for name in known if name in found and not any(pattern.matches(name) for pattern in left_out)]
+
+
+def _matches(pattern: str, name: str) -> bool:
+    return re.fullmatch(".*".join(map(re.escape, pattern.split("*"))), name, re.DOTALL) is not None

@@ -1,0 +1,206 @@
+"""The log that a PostgreSQL server keeps for tunnels: how it is released, and how people see it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import psycopg
+import pytest
+
+import headrace
+from headrace.cli.main import main
+from headrace.ports import Store, Tunnel
+from headrace.stores.postgres.tunnels import log, retention
+from headrace.tunnels.values import Start
+from tests.conformance.reading import drain, only_channel
+from tests.postgres_server import USER, PostgresServer, create_database
+
+Server = psycopg.Connection[Any]
+MB = 1 << 20
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PostgresServer]:
+    """A server of these tests alone: other tests would write to its log."""
+    server = PostgresServer.start(max_wal_size="32MB", min_wal_size="32MB", max_slot_wal_keep_size="160MB")
+    try:
+        create_database(server.port, "followed")
+        create_database(server.port, "other")
+        yield server
+    finally:
+        server.remove()
+
+
+@pytest.fixture
+def server(cluster: PostgresServer) -> Iterator[Server]:
+    address = f"postgresql://{USER}@127.0.0.1:{cluster.port}/followed"
+    with psycopg.connect(address, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def other(cluster: PostgresServer) -> Iterator[Server]:
+    """A connection to another database of the same server."""
+    address = f"postgresql://{USER}@127.0.0.1:{cluster.port}/other"
+    with psycopg.connect(address, autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def store(cluster: PostgresServer, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setattr(log, "WINDOW_BYTES", MB)
+    monkeypatch.setattr(retention, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(retention, "_ADVANCING_SHARE", 1e9)
+    server.execute("CREATE TABLE orders (id text PRIMARY KEY)")
+    with headrace.open(f"postgresql://{USER}@127.0.0.1:{cluster.port}/followed") as opened:
+        yield opened
+        for tunnel in opened.tunnels():
+            opened.drop_tunnel(tunnel.id)
+    server.execute("DROP TABLE orders")
+
+
+def write(connection: Server, megabytes: int) -> None:
+    """Write log, by a table that no tunnel follows."""
+    connection.execute("CREATE TABLE IF NOT EXISTS busy (t text)")
+    connection.execute(
+        "INSERT INTO busy SELECT repeat('x', 1000) FROM generate_series(1, %s::int)", (megabytes * 1000,)
+    )
+    connection.execute("TRUNCATE busy")
+
+
+def retained(server: Server) -> int:
+    found = server.execute(
+        "SELECT max(pg_current_wal_flush_lsn() - restart_lsn)::bigint FROM pg_replication_slots"
+    ).fetchone()
+    assert found is not None
+    return int(found[0])
+
+
+def list_running_transactions(server: Server) -> None:
+    """Do what the server does every 15 s."""
+    server.execute("SELECT pg_log_standby_snapshot()")
+    # A commit writes the log to the disk, as the server itself does a little later.
+    server.execute("SELECT pg_logical_emit_message(true, '', '')")
+
+
+def look(tunnel: Tunnel) -> None:
+    """Look for changes, as a query does while it waits."""
+    (channel,) = tunnel.channels()
+    assert tunnel.backlog(channel.id, channel.committed).rows == 0
+
+
+@pytest.mark.parametrize("busy", ["a table", "a database"])
+def test_an_idle_table_keeps_little_log_while_others_are_busy(
+    store: Store, server: Server, other: Server, busy: str
+) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    kept = []
+    for _ in range(6):
+        write(server if busy == "a table" else other, 20)
+        list_running_transactions(other)
+        look(tunnel)
+        kept.append(retained(server))
+    # Between two looks, 20 MB are written.
+    assert max(kept) < retention.LAG_BYTES + 22 * MB
+    server.execute("INSERT INTO orders VALUES ('a')")
+    assert [change.key for change in drain(tunnel)] == [("a",)]
+
+
+def test_the_log_of_a_burst_is_released_when_it_is_over(store: Store, server: Server, other: Server) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    write(other, 60)
+    look(tunnel)
+    list_running_transactions(other)
+    look(tunnel)
+    assert retained(server) < MB
+
+
+def test_a_worker_and_a_query_that_reads_what_is_there_follow_the_log(
+    store: Store, server: Server, other: Server
+) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    write(other, 20)
+    list_running_transactions(other)
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    assert tunnel.read(channel, start, 10).changes.num_rows == 0
+    assert retained(server) < 4 * MB
+    write(other, 20)
+    list_running_transactions(other)
+    end = tunnel.latest_positions()[channel]
+    assert tunnel.backlog(channel, start, end).empty
+    assert retained(server) < 4 * MB
+
+
+def test_an_open_transaction_keeps_the_log_and_loses_no_change(
+    store: Store, cluster: PostgresServer, server: Server, other: Server
+) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    with psycopg.connect(f"postgresql://{USER}@127.0.0.1:{cluster.port}/followed") as slow:
+        slow.execute("INSERT INTO orders VALUES ('slow')")
+        for _ in range(3):
+            write(other, 20)
+            list_running_transactions(other)
+            look(tunnel)
+        assert retained(server) > 50 * MB
+        server.execute("INSERT INTO orders VALUES ('fast')")
+        assert [change.key for change in drain(tunnel)] == [("fast",)]
+        slow.commit()
+    assert [change.key for change in drain(tunnel)] == [("slow",)]
+    write(other, 4)
+    list_running_transactions(other)
+    look(tunnel)
+    assert retained(server) < 10 * MB
+
+
+def test_a_description_shows_the_kept_log_and_warns(
+    store: Store, server: Server, other: Server, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    described = tunnel.describe()
+    found = server.execute("SELECT restart_lsn::text, confirmed_flush_lsn::text FROM pg_replication_slots").fetchone()
+    assert found is not None
+    # The server itself writes a little log at any time.
+    sizes = {name: described.details[name] for name in ("safe_wal_size", "retained_bytes")}
+    assert 0 <= int(sizes["retained_bytes"] or 0) < MB
+    assert int(sizes["safe_wal_size"] or 0) > 100 * MB
+    assert described.details == {
+        **sizes,
+        "slot": f"headrace_{tunnel.id}",
+        "active": False,
+        "restart_lsn": found[0],
+        "confirmed_flush_lsn": found[1],
+        "wal_status": "reserved",
+        "max_slot_wal_keep_size": 160 * MB,
+    }
+    assert described.warnings == ()
+    write(other, 75)
+    (warning,) = tunnel.describe().warnings
+    assert "more than max_wal_size" in warning
+    write(other, 75)
+    (warning,) = tunnel.describe().warnings
+    assert "removes it beyond max_slot_wal_keep_size = 160 MB" in warning
+
+    command = ["tunnel", "describe", "changes", "-s", store.url]
+    assert main([*command, "--json"]) == 0
+    record = json.loads(capsys.readouterr().out)
+    assert record["retained_bytes"] > 120 * MB
+    assert "max_slot_wal_keep_size" in record["warnings"][0]
+    assert main(command) == 0
+    text = capsys.readouterr()
+    assert "wal_status" in text.out
+    assert "warning: " in text.err
+    # The server removes log at a checkpoint.
+    write(other, 100)
+    server.execute("CHECKPOINT")
+    lost = tunnel.describe()
+    assert lost.details["wal_status"] == "lost"
+    assert lost.channels[0].backlog.rows is None
+    assert any("has invalidated slot" in each for each in lost.warnings)
+    assert store.tunnels()[0].describe().details == lost.details
+
+
+def test_a_tunnel_without_a_slot_has_no_details(store: Store) -> None:
+    described = store.create_tunnel("orders", "changes", "BaseData", start=Start.parse("latest")).describe()
+    assert (described.details, described.warnings) == ({}, ())

@@ -1,0 +1,342 @@
+"""Tunnels of several PostgreSQL tables: one slot, the order of transactions, base data, repeated reads."""
+
+from __future__ import annotations
+
+import base64
+import json
+import threading
+from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import psycopg
+import pytest
+
+import headrace
+from headrace.cli.main import main
+from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError, OptionError, SchemaError, UnsupportedError
+from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.ports import Store, Tunnel
+from headrace.stores.postgres.tunnels import stored_tunnels
+from headrace.tables.changes import ChangeOp
+from headrace.tables.json_forms import Decimals, JsonForm
+from headrace.tunnels.records import INITIAL_BATCH
+from headrace.tunnels.values import FINISHED, ChannelKind
+from tests.conformance import serving
+from tests.conformance.reading import Change, drain, only_channel, read_batch, read_from, replay, run_to_the_end
+
+DEBEZIUM = JsonForm(debezium=True, decimals=Decimals.PRECISE)
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest) -> str:
+    return serving.postgres_database(f"several{abs(hash(request.node.nodeid)):x}")
+
+
+@pytest.fixture
+def server(url: str) -> Iterator[psycopg.Connection[Any]]:
+    with psycopg.connect(url, user="postgres", autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def store(url: str, server: psycopg.Connection[Any]) -> Iterator[Store]:
+    server.execute("CREATE TABLE orders (id bigint PRIMARY KEY, price bigint)")
+    server.execute("CREATE TABLE items (order_id bigint, line int, name text, PRIMARY KEY (order_id, line))")
+    with headrace.open(url) as opened:
+        yield opened
+        for tunnel in opened.tunnels():
+            opened.drop_tunnel(tunnel.id)
+
+
+def rows_of(server: psycopg.Connection[Any], *tables: str) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Return the rows of tables as PostgreSQL writes them as JSON."""
+    found = {}
+    for table in tables:
+        rows = server.execute(f"SELECT to_json(t) FROM {table} t").fetchall()
+        if rows:
+            found["public", table] = sorted((row for (row,) in rows), key=repr)
+    return found
+
+
+def followed(changes: Sequence[Change]) -> dict[tuple[str, str], list[dict[str, Any]]]:
+    """Return the rows of the tables after changes of a tunnel, and check that each change fits the rows before it."""
+    found: dict[tuple[str, str], list[dict[str, Any]]] = {}
+    for (schema, table, key), row in replay(changes).items():
+        values = json.loads(row["row"])
+        assert json.loads(key).items() <= values.items()
+        found.setdefault((schema, table), []).append(values)
+    return {name: sorted(rows, key=repr) for name, rows in found.items()}
+
+
+def test_a_transaction_over_two_tables_arrives_whole_and_in_order(
+    store: Store, server: psycopg.Connection[Any]
+) -> None:
+    tunnel = store.create_tunnel_of_tables("public.*", "changes", "Stream")
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    with server.transaction():
+        server.execute("INSERT INTO orders VALUES (1, 10)")
+        server.execute("INSERT INTO items VALUES (1, 1, 'tea')")
+        server.execute("UPDATE orders SET price = 12")
+        server.execute("INSERT INTO items VALUES (1, 2, 'cup')")
+        server.execute("DELETE FROM items WHERE line = 1")
+    page = tunnel.read(channel, start, 100)
+    assert page.changes.rows.column("table").to_pylist() == ["orders", "items", "orders", "items", "items"]
+    assert [ChangeOp(op) for op in page.changes.ops.to_pylist()] == [
+        ChangeOp.INSERT,
+        ChangeOp.INSERT,
+        ChangeOp.REPLACE,
+        ChangeOp.INSERT,
+        ChangeOp.DELETE,
+    ]
+    assert page.changes.rows.column("row").to_pylist() == [
+        '{"id":1,"price":10}',
+        '{"order_id":1,"line":1,"name":"tea"}',
+        '{"id":1,"price":12}',
+        '{"order_id":1,"line":2,"name":"cup"}',
+        None,
+    ]
+    assert page.changes.rows.column("key").to_pylist()[-1] == '{"order_id":1,"line":1}'
+    assert len(set(page.changes.versions.to_pylist())) == 1
+    assert page.changes.transactions is not None
+    assert len(set(page.changes.transactions.to_pylist())) == 1
+    # One slot and one publication for both tables.
+    assert server.execute(
+        "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
+    ).fetchone() == (1,)
+    assert server.execute("SELECT count(*) FROM pg_publication").fetchone() == (1,)
+
+
+def test_base_data_and_stream_of_all_tables_add_up_while_writers_run(
+    store: Store, server: psycopg.Connection[Any], url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # No table is small, so that each chunk is read at another time.
+    monkeypatch.setattr(stored_tunnels, "SMALL_TABLE_ROWS", 0)
+    server.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
+    server.execute("INSERT INTO orders SELECT n, n FROM generate_series(1, 2000) n")
+    server.execute("INSERT INTO items SELECT n, 1, 'x' FROM generate_series(1, 1000) n")
+    stop = threading.Event()
+
+    def write() -> None:
+        number = 10_000
+        with psycopg.connect(url, user="postgres") as connection:
+            while not stop.is_set():
+                number += 1
+                connection.execute("INSERT INTO orders VALUES (%s, 0)", (number,))
+                connection.execute("UPDATE orders SET price = -price WHERE id %% 97 = %s", (number % 97,))
+                connection.execute("UPDATE items SET order_id = -order_id WHERE order_id %% 89 = %s", (number % 89,))
+                connection.execute("DELETE FROM items WHERE order_id %% 83 = %s", (number % 83,))
+                connection.execute("INSERT INTO items VALUES (%s, 1, 'new'), (%s, 2, 'new')", (number, number))
+                connection.rollback() if number % 5 == 0 else connection.commit()
+
+    writer = threading.Thread(target=write)
+    writer.start()
+    try:
+        tunnel = store.create_tunnel_of_tables(["orders", "items"], "changes", base_channels=3)
+        base = [channel for channel in tunnel.channels() if channel.kind is ChannelKind.BASE_DATA]
+        assert len(base) == 6
+        found = []
+        for channel in reversed(base):
+            # Another process reads each chunk.
+            with headrace.open(url) as other:
+                changes, end = read_from(other.tunnel("changes"), channel.id, channel.committed, page_rows=300)
+            assert end == FINISHED
+            found += changes
+            tunnel.commit({channel.id: end})
+    finally:
+        stop.set()
+        writer.join()
+    found += drain(tunnel)
+    assert followed(found) == rows_of(server, "orders", "items")
+    assert {change.op for change in found} >= {ChangeOp.PREIMAGE, ChangeOp.DELETE, ChangeOp.INSERT, ChangeOp.REPLACE}
+
+
+@pytest.mark.parametrize("form", [None, DEBEZIUM])
+def test_a_repeated_batch_has_the_same_bytes(
+    store: Store, server: psycopg.Connection[Any], url: str, form: JsonForm | None
+) -> None:
+    def opened(of: Store) -> Tunnel:
+        tunnel = of.tunnel("changes")
+        return tunnel if form is None else tunnel.with_json(form)
+
+    server.execute("INSERT INTO orders SELECT n, n FROM generate_series(1, 100) n")
+    store.create_tunnel_of_tables(["public.*"], "changes", base_channels=2)
+    feed = TunnelFeed(opened(store))
+    first = feed.latest(INITIAL_BATCH)
+    base = read_batch(feed.tunnel, feed.plan(first))
+    server.execute("INSERT INTO items SELECT n, 1, 'x' FROM generate_series(1, 50) n")
+    server.execute("DELETE FROM orders WHERE id > 90")
+    batches = run_to_the_end(feed, first)
+    server.execute("ALTER TABLE orders ADD COLUMN city text DEFAULT 'Ufa'")
+    server.execute("UPDATE orders SET price = 0")
+    with headrace.open(url) as other:
+        again = TunnelFeed(opened(other))
+        for batch, changes in batches:
+            assert read_batch(again.tunnel, again.plan(batch)) == changes
+    assert len(base) == 100
+    assert sum(len(changes) for _, changes in batches) == 60
+
+
+def test_values_in_base_data_and_stream_are_the_same(store: Store, server: psycopg.Connection[Any]) -> None:
+    server.execute("CREATE TYPE mood AS ENUM ('sad', 'glad')")
+    server.execute("CREATE DOMAIN positive AS integer CHECK (VALUE > 0)")
+    server.execute(
+        "CREATE TABLE kinds (id bigint PRIMARY KEY, n numeric(12,3), free numeric, u uuid, j jsonb, m mood, p positive,"
+        " d date, t timestamptz, local timestamp, short timestamp(3), clock time, clock3 time(3), f real, g float8,"
+        " flags boolean, b bytea, tags text[], ints int[], span int4range, text text)"
+    )
+    server.execute("ALTER TABLE kinds REPLICA IDENTITY FULL")
+    values = (
+        "-12.5, 1234567890123456789012345678901234567890.5, 'a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11', '{\"a\": [1]}',"
+        " 'glad', 7, '1999-12-31', '2024-02-29 12:00:00.5+02', '1900-01-01 00:00:01', '2024-02-29 12:00:00.123',"
+        " '24:00:00', '23:59:59.5', 1.5, 'NaN', true, '\\x00ff', '{a,NULL,\"b \\\" c\"}', '{1,2,3}', '[1,5)', E'\\t\"é'"
+    )
+    server.execute(f"INSERT INTO kinds VALUES (1, {values})")
+    server.execute("INSERT INTO kinds VALUES (2)")
+    tunnel = store.create_tunnel_of_tables("kinds", "changes")
+    server.execute(f"INSERT INTO kinds VALUES (3, {values})")
+    server.execute("INSERT INTO kinds VALUES (4)")
+    plain = {
+        "n": -12.5,
+        "free": "1234567890123456789012345678901234567890.5",
+        "u": "a0eebc99-9c0b-4ef8-bb6d-6bb9bd380a11",
+        "j": '{"a": [1]}',
+        "m": "glad",
+        "p": 7,
+        "d": "1999-12-31",
+        "t": "2024-02-29T10:00:00.5Z",
+        "local": "1900-01-01T00:00:01",
+        "short": "2024-02-29T12:00:00.123",
+        "clock": "24:00:00",
+        "clock3": "23:59:59.5",
+        "f": 1.5,
+        "g": "NaN",
+        "flags": True,
+        "b": "AP8=",
+        "tags": ["a", None, 'b " c'],
+        "ints": [1, 2, 3],
+        "span": "[1,5)",
+        "text": '\t"é',
+    }
+    debezium = plain | {
+        "n": base64.b64encode((-12500).to_bytes(2, "big", signed=True)).decode(),
+        "d": 10956,
+        "local": -2208988799000000,
+        "short": 1709208000123,
+        "clock": 86_400_000_000,
+        "clock3": 86_399_500,
+    }
+    for form, expected in ((None, plain), (DEBEZIUM, debezium)):
+        opened = tunnel if form is None else tunnel.with_json(form)
+        found = []
+        for channel in opened.channels():
+            changes, _ = read_from(opened, channel.id, channel.committed)
+            found += [json.loads(change.row["row"]) for change in changes]
+        nothing = dict.fromkeys(plain)
+        assert found == [{"id": n, **(expected if n % 2 else nothing)} for n in (1, 2, 3, 4)]
+
+
+def test_unchanged_large_values_are_an_error_or_the_placeholder_of_debezium(
+    store: Store, server: psycopg.Connection[Any]
+) -> None:
+    server.execute("ALTER TABLE items ALTER name SET STORAGE EXTERNAL")
+    server.execute("INSERT INTO items VALUES (1, 1, repeat('x', 10000))")
+    tunnel = store.create_tunnel_of_tables("public.*", "changes", "Stream")
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    server.execute("UPDATE items SET line = 2")
+    with pytest.raises(UnsupportedError, match="unchanged large value of column 'name'"):
+        tunnel.read(channel, start, 10)
+    page = tunnel.with_json(DEBEZIUM).read(channel, start, 10)
+    assert json.loads(page.changes.rows.column("row")[1].as_py())["name"] == "__debezium_unavailable_value"
+
+
+def test_tables_are_named_by_patterns(store: Store, server: psycopg.Connection[Any]) -> None:
+    server.execute("CREATE SCHEMA sales")
+    server.execute("CREATE TABLE sales.bills (id bigint PRIMARY KEY)")
+    server.execute("CREATE TABLE log (at timestamptz)")
+    with pytest.raises(SchemaError, match="'log' has no primary key"):
+        store.create_tunnel_of_tables("public.*", "changes")
+    tunnel = store.create_tunnel_of_tables("*.*, !public.log, !headrace.*", "changes", "Stream")
+    assert tunnel.table.name == "*.*, !public.log, !headrace.*"
+    assert store.tunnel("changes", "*.*,!public.log,!headrace.*").id == tunnel.id
+    assert [each.id for each in store.tunnels("*.*, !public.log, !headrace.*")] == [tunnel.id]
+    published = server.execute("SELECT schemaname || '.' || tablename FROM pg_publication_tables ORDER BY 1").fetchall()
+    assert published == [("public.items",), ("public.orders",), ("sales.bills",)]
+    with pytest.raises(AlreadyExistsError, match="several tables have a tunnel of this name"):
+        store.create_tunnel_of_tables("orders", "changes")
+    # A tunnel of one table may have the same name.
+    store.create_tunnel("orders", "changes", "Stream")
+    with pytest.raises(NotFoundError, match=r"no such table.*public\.x\*"):
+        store.create_tunnel_of_tables("x*", "others")
+    with pytest.raises(OptionError, match="needs their names"):
+        store.create_tunnel_of_tables(["!public.log"], "others")
+
+
+def test_the_table_of_such_a_tunnel_is_described_and_has_no_rows_to_read(
+    store: Store, server: psycopg.Connection[Any]
+) -> None:
+    table = store.create_tunnel_of_tables("public.*", "changes").table
+    assert table.schema.primary_key == ("schema", "table", "key")
+    assert not table.describe().options.pre_images
+    server.execute("ALTER TABLE orders REPLICA IDENTITY FULL")
+    server.execute("ALTER TABLE items REPLICA IDENTITY FULL")
+    assert table.describe().options.pre_images
+    with pytest.raises(UnsupportedError, match="only their changes"):
+        table.scan()
+
+
+def test_a_truncation_names_its_table(store: Store, server: psycopg.Connection[Any]) -> None:
+    tunnel = store.create_tunnel_of_tables("public.*", "changes", "Stream")
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    server.execute("INSERT INTO orders VALUES (1, 1)")
+    server.execute("TRUNCATE items")
+    page = tunnel.read(channel, start, 10)
+    assert page.changes.rows.column("table").to_pylist() == ["orders"]
+    with pytest.raises(DataLossError, match="table 'items' was truncated"):
+        tunnel.read(channel, page.next, 10)
+
+
+def test_changes_of_a_dropped_table_are_left_out_with_a_warning(
+    store: Store, server: psycopg.Connection[Any], caplog: pytest.LogCaptureFixture
+) -> None:
+    tunnel = store.create_tunnel_of_tables("public.*", "changes", "Stream")
+    server.execute("INSERT INTO items VALUES (1, 1, 'x')")
+    server.execute("DROP TABLE items")
+    server.execute("INSERT INTO orders VALUES (1, 1)")
+    assert [change.key[1] for change in drain(tunnel)] == ["orders"]
+    assert "items was dropped" in caplog.text
+
+
+def test_a_store_without_such_tunnels_and_a_tunnel_of_one_table_refuse(store: Store, tmp_path: Any) -> None:
+    with headrace.open(tmp_path / "shop", create=True) as embedded, pytest.raises(UnsupportedError, match="one table"):
+        embedded.create_tunnel_of_tables(["a", "b"], "changes")
+    with pytest.raises(UnsupportedError, match="are not JSON"):
+        store.create_tunnel("orders", "one", "Stream").with_json(DEBEZIUM)
+
+
+def test_threads_that_read_the_slot_at_the_same_time_wait_for_each_other(
+    store: Store, server: psycopg.Connection[Any]
+) -> None:
+    tunnel = store.create_tunnel_of_tables("public.*", "changes", "Stream")
+    server.execute("INSERT INTO orders SELECT n, n FROM generate_series(1, 20000) n")
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+
+    def read(_: int) -> int:
+        with headrace.open(store.url) as other:
+            return int(other.tunnel("changes").read(channel, start, 100_000).changes.num_rows)
+
+    with ThreadPoolExecutor(4) as threads:
+        assert set(threads.map(read, range(12))) == {20000}
+
+
+def test_the_command_line_names_several_tables(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+    def run(*arguments: str) -> tuple[int, Any]:
+        code = main([*arguments, "--json", "-s", store.url])
+        shown = capsys.readouterr()
+        return code, json.loads(shown.out or shown.err)
+
+    code, created = run("tunnel", "create", "--tables", "orders, items", "changes", "--kind", "Stream")
+    assert (code, created["table"]) == (0, "public.orders, public.items")
+    assert run("tunnel", "list")[1][0]["table"] == "public.orders, public.items"
+    for wrong in (["orders", "changes", "--tables", "items"], ["changes"], ["--tables", "items", "x", "--start", "0"]):
+        assert run("tunnel", "create", *wrong)[0] != 0

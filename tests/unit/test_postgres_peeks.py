@@ -1,0 +1,119 @@
+"""One read of a slot, in parts: the same changes wherever it is cut, and what it costs."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from pathlib import Path
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.stores.postgres.tunnels import spooling
+from headrace.stores.postgres.tunnels.peeks import Part, Peek, reach
+from headrace.stores.postgres.tunnels.spooling import spooled
+from headrace.wire.pgoutput import types
+from tests.unit import pgoutput_samples as pg
+
+WANTED, OTHER = 7, 8
+END = 1000
+
+
+def batches(messages: Sequence[bytes], cuts: Sequence[int]) -> list[pa.RecordBatch]:
+    """Return messages as Arrow batches that are cut at some places."""
+    bounds = [0, *sorted({cut % (len(messages) + 1) for cut in cuts}), len(messages)]
+    return [
+        pa.record_batch({"data": pa.array(messages[low:high], pa.binary())}) for low, high in itertools.pairwise(bounds)
+    ]
+
+
+def transactions(lsns: Sequence[int], rows: int = 2) -> list[bytes]:
+    """Return transactions of one table, with those of another table and a truncation of it between them."""
+    messages = [pg.relation(oid, f"t{oid}", [("k", types.TEXT)]) for oid in (WANTED, OTHER)]
+    for lsn in lsns:
+        inserts = [pg.insert(WANTED, [b"%d-%d" % (lsn, row)]) for row in range(rows)]
+        messages += [pg.begin(lsn), *inserts, pg.insert(OTHER, [b"x"]), pg.truncate(OTHER), pg.commit(lsn)]
+    return messages
+
+
+def keys(part: Part) -> list[tuple[int, str]]:
+    return [
+        (int(lsn), key)
+        for found in part.images
+        for lsn, key in zip(found.lsns, found.column(0, pa.string()).to_pylist(), strict=True)
+        if lsn >= part.start
+    ]
+
+
+@given(
+    st.lists(st.integers(1, END - 1), unique=True).map(sorted),
+    st.lists(st.integers(0, 100), max_size=6),
+    st.lists(st.integers(1, END), max_size=6),
+    st.integers(0, END - 1),
+)
+def test_the_parts_of_a_read_have_each_change_once(
+    lsns: list[int], cuts: list[int], ends: list[int], start: int
+) -> None:
+    peek = Peek(batches(transactions(lsns), cuts), (WANTED,), start, END)
+    found, at = [], start
+    for end in [*(end for end in sorted(ends) if end > start), END]:
+        if end <= at:
+            continue
+        part = peek.read(at, end)
+        assert part.start == at
+        assert end <= part.end <= END
+        assert all(lsn < part.end for lsn, _ in keys(part))
+        found += keys(part)
+        at = part.end
+    assert found == [(lsn, f"{lsn}-{row}") for lsn in lsns if lsn >= start for row in range(2)]
+    # A part that was read before, and one that does not follow the last part.
+    for first in {start, (start + END) // 2}:
+        assert keys(peek.read(first, END)) == [each for each in found if each[0] >= first]
+
+
+def test_a_part_ends_with_the_read_if_no_change_follows() -> None:
+    peek = Peek(batches(transactions([10, 20]), []), (WANTED,), 0, END)
+    assert peek.read(0, 15)[:2] == (0, 15)
+    assert peek.read(15, 30)[:2] == (15, END)
+    assert Peek([], (WANTED,), 0, END).read(0, 1)[:2] == (0, END)
+
+
+def test_a_truncation_is_in_the_part_of_its_transaction() -> None:
+    messages = [*transactions([10]), pg.begin(20), pg.truncate(WANTED), pg.commit(20), *transactions([30])]
+    peek = Peek(batches(messages, []), (WANTED,), 0, END)
+    assert [[each.transaction.lsn for each in peek.read(*part).truncations] for part in ((0, 15), (15, 25))] == [
+        [],
+        [20],
+    ]
+    assert [lsn for lsn, _ in keys(peek.read(25, END))] == [30, 30]
+    assert [each.transaction.lsn for each in peek.read(20, 21).truncations] == [20]
+
+
+@pytest.mark.parametrize("behind", [0, 1, 100])
+def test_the_reads_of_a_batch_cost_the_server_little_more_than_its_log(behind: int) -> None:
+    window, log = 10, 10_000
+    decoded = count = 0
+    start = behind
+    while start < log:
+        start = reach(start, window, 0, log)
+        decoded, count = decoded + start, count + 1
+    assert decoded < 4 * log
+    assert count <= 12
+    # A look at the first changes of a large backlog is small.
+    assert reach(behind, window, 0, log) <= 2 * behind + window
+
+
+@pytest.mark.parametrize("memory", [0, 1 << 20])
+def test_a_large_result_is_in_a_file_and_the_same(memory: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(spooling, "MEMORY_BYTES", memory)
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
+    found = [pa.record_batch({"data": pa.array([b"x" * size, b""], pa.binary())}) for size in (1, 1000, 0)]
+    before = pa.total_allocated_bytes()
+    kept = spooled(pa.RecordBatchReader.from_batches(found[0].schema, found))
+    assert list(kept) == found
+    assert (pa.total_allocated_bytes() - before < 500) or memory
+    assert list(tmp_path.iterdir()) == []
+    empty = pa.RecordBatchReader.from_batches(found[0].schema, [])
+    assert list(spooled(empty)) == []
