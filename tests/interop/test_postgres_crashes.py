@@ -42,9 +42,9 @@ def read_ranges(monkeypatch: pytest.MonkeyPatch) -> list[KeyRange]:
     found: list[KeyRange] = []
     snapshot = TableSource.snapshot
 
-    def noting(self: TableSource, keys: KeyRange) -> ChunkRows:
+    def noting(self: TableSource, relation: int, keys: KeyRange) -> ChunkRows:
         found.append(keys)
-        return snapshot(self, keys)
+        return snapshot(self, relation, keys)
 
     monkeypatch.setattr(TableSource, "snapshot", noting)
     return found
