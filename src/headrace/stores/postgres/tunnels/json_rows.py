@@ -6,7 +6,7 @@ The one table has a row for each row of the tables: the names of its schema and 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -60,16 +60,16 @@ class _Part(NamedTuple):
 
 
 def window(
-    images: Sequence[Images], table_of: Callable[[int], JsonTable], start: int, end: int, in_base: Visibility | None
+    images: Sequence[Images], tables: Mapping[int, JsonTable], start: int, end: int, in_base: Visibility | None
 ) -> Window:
     """Return the changes of all tables in the order of the log; see `headrace.stores.postgres.tunnels.pages.window`.
 
     Args:
-        table_of: returns the table with an oid.
+        tables: the tables of the images, by their oids.
     """
     parts = []
     for found in images:
-        table = table_of(found.relation.oid)
+        table = tables[found.relation.oid]
         changed = changed_images(found, table.columns, start, end, in_base)
         if len(changed.ops):
             parts.append(_part(changed, table))

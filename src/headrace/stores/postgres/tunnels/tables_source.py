@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Sequence
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -37,6 +38,10 @@ WHERE t.tunnel = %s ORDER BY t.relation
 """
 
 
+def _same(layout: TableLayout) -> TableLayout:
+    return layout
+
+
 class TablesSource:
     """The tables of a tunnel; see `headrace.stores.postgres.tunnels.followed.Followed`.
 
@@ -65,7 +70,8 @@ class TablesSource:
 
     def layouts(self) -> list[TableLayout]:
         """Return the tables that exist."""
-        return [self._source(relation).layout for relation in self._current]
+        found = [self._source(relation) for relation in list(self._current)]
+        return [source.layout for source in found if source is not None]
 
     def refresh(self) -> bool:
         states = self._database.query(_STATES, (self._tunnel,))
@@ -110,31 +116,53 @@ class TablesSource:
         return self._names.get(relation, str(relation))
 
     def window(self, images: Sequence[Images], start: int, end: int, in_base: Visibility | None) -> Window:
-        return json_rows.window(images, self._table, start, end, in_base)
+        tables = {relation: self._table(relation) for relation in {found.relation.oid for found in images}}
+        known = {relation: table for relation, table in tables.items() if table is not None}
+        kept = [found for found in images if found.relation.oid in known]
+        return json_rows.window(kept, known, start, end, in_base)
 
     def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:
-        return self._source(relation).snapshot(relation, keys)
+        source = self._source(relation)
+        if source is None:
+            raise self._dropped(relation)
+        return source.snapshot(relation, keys)
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        return json_rows.base_rows(rows, self._table(relation))
+        table = self._table(relation)
+        if table is None:
+            raise self._dropped(relation)
+        return json_rows.base_rows(rows, table)
 
-    def _table(self, relation: int) -> JsonTable:
+    def _table(self, relation: int) -> JsonTable | None:
         source = self._source(relation)
+        if source is None:
+            return None
         return JsonTable(TableName.parse(self._names[relation]), source.layout, source.columns(), self._form)
 
-    def _source(self, relation: int) -> TableSource:
-        if relation not in self._current:
-            raise NotFoundError(
-                "a table was dropped before its base data was read",
-                received=self.name_of(relation),
-                remedy="create a new tunnel",
-            )
-        if relation not in self._sources:
+    def _source(self, relation: int) -> TableSource | None:
+        """Return a table; None if it was dropped."""
+        while relation in self._current and relation not in self._sources:
             layout = self._layout(self._current[relation])
-            self._sources[relation] = TableSource(self._database, lambda: layout)
-        return self._sources[relation]
+            if layout is not None and layout.oid == relation:
+                self._sources[relation] = TableSource(self._database, partial(_same, layout))
+            elif self.refresh():
+                # The table was renamed or dropped since the last `refresh`; the next one must say so, too.
+                self._states = None
+            else:
+                return None
+        return self._sources.get(relation)
 
-    def _layout(self, name: TableName) -> TableLayout:
-        return self._database.run(
-            lambda statements: stored_tables.layout(statements.connection, name.text, self._database.schema)
+    def _layout(self, name: TableName) -> TableLayout | None:
+        try:
+            return self._database.run(
+                lambda statements: stored_tables.layout(statements.connection, name.text, self._database.schema)
+            )
+        except NotFoundError:
+            return None
+
+    def _dropped(self, relation: int) -> NotFoundError:
+        return NotFoundError(
+            "a table was dropped before its base data was read",
+            received=self.name_of(relation),
+            remedy="create a new tunnel",
         )
