@@ -83,7 +83,7 @@ def tls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[TlsServer]:
     authority, other = _authority(directory, "authority"), _authority(directory, "other")
     _certify(directory, authority, "localhost")
     assert PROGRAMS is not None
-    server = PostgresServer.start(programs=PROGRAMS)
+    server = PostgresServer.start(PROGRAMS)
     try:
         data = server.root / "data"
         owner = data.stat()
