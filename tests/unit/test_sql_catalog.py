@@ -127,7 +127,7 @@ def test_a_scan_is_replaced_only_by_or_replace(workspace: Workspace) -> None:
         "kafka.ssl.truststore.password",
     ],
 )
-def test_secret_names(name: str) -> None:
+def test_secret_options_are_known_by_their_names(name: str) -> None:
     assert is_secret_name(name)
 
 
@@ -183,7 +183,7 @@ def test_options_of_a_definition_are_checked_at_once(monkeypatch: pytest.MonkeyP
         ("yt", {"path": "//tmp/q", "max_rows_per_partitions": "1"}, "did you mean max_rows_per_partition?"),
     ],
 )
-def test_wrong_options_of_a_definition(
+def test_wrong_options_of_a_definition_are_refused(
     provider: str, options: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HEADRACE_STORE", raising=False)
@@ -301,7 +301,7 @@ def test_a_damaged_definition_raises_a_headrace_error(workspace: Workspace, tmp_
 # -- options --------------------------------------------------------------------------------------------
 
 
-def test_options_of_a_stream_in_any_case() -> None:
+def test_options_of_a_stream_are_read_in_any_case() -> None:
     options = read_stream_options(
         "s",
         {"CheckpointLocation": "cp", "OUTPUTMODE": "Update", "triggerInterval": "30000", "rowChange": "update"},
@@ -326,7 +326,7 @@ def test_options_of_a_stream_in_any_case() -> None:
         ({"checkpointLocation": "x", "triggerIntervalMs": "5s"}, "milliseconds"),
     ],
 )
-def test_wrong_options_of_a_stream(options: dict[str, str], says: str) -> None:
+def test_wrong_options_of_a_stream_are_refused(options: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=re.escape(says)):
         read_stream_options("s", options)
 
