@@ -118,7 +118,8 @@ def read(store: Store) -> int:
     """Read with both drivers: psycopg for names, ADBC for rows."""
     with store:
         assert store.tables() == ["t"]
-        return len(store.table("t").scan().read_all())
+        rows: int = store.table("t").scan().read_all().num_rows
+        return rows
 
 
 def error_of(store: Store) -> HeadraceError:

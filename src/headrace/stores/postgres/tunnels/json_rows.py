@@ -65,7 +65,7 @@ def window(
     """Return the changes of all tables in the order of the log; see `headrace.stores.postgres.tunnels.pages.window`.
 
     Args:
-        tables: the tables by their oids; they have all images.
+        tables: the tables of the images, by their oids.
     """
     parts = []
     for found in images:

@@ -24,7 +24,7 @@ from headrace.wire.pgoutput.messages import Images
 _TYPES = """
 WITH RECURSIVE based AS (
     SELECT atttypid AS declared, atttypid AS type FROM pg_attribute
-    WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
+    WHERE attrelid = ANY(%s) AND attnum > 0 AND NOT attisdropped
     UNION
     SELECT b.declared, y.typbasetype FROM based b JOIN pg_type y ON y.oid = b.type WHERE y.typtype = 'd'
 ), elements AS (
@@ -42,6 +42,15 @@ FROM based b JOIN pg_type y ON y.oid = b.type
 LEFT JOIN (elements l JOIN pg_type e ON e.oid = l.type AND e.typtype <> 'd') ON l.declared = b.declared
 WHERE y.typtype <> 'd'
 """
+
+
+def base_types(database: Database, relations: Sequence[int]) -> Mapping[int, int]:
+    """Return the declared types of the columns of tables → types with the same format.
+
+    It is another type only for domains and enums.
+    """
+    found = database.query(_TYPES, (list(relations),))
+    return {int(declared): int(base) for declared, base in found}
 
 
 class TableSource:
@@ -104,10 +113,8 @@ class TableSource:
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def _base_types(self) -> Mapping[int, int]:
-        """Return the declared types of the columns → types with the same format: of domains and enums, another one."""
         if self._types is None:
-            found = self._database.query(_TYPES, (self.layout.oid,))
-            self._types = {int(declared): int(base) for declared, base in found}
+            self._types = base_types(self._database, [self.layout.oid])
         return self._types
 
     def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -18,10 +19,11 @@ from headrace.stores.postgres.tunnels.json_rows import JsonTable
 from headrace.stores.postgres.tunnels.meta_tables import Database
 from headrace.stores.postgres.tunnels.pages import Visibility, Window
 from headrace.stores.postgres.tunnels.publications import PublishedTable
-from headrace.stores.postgres.tunnels.table_source import TableSource
+from headrace.stores.postgres.tunnels.table_source import TableSource, base_types
 from headrace.tables.conditions import KeyRange
 from headrace.tables.json_forms import PLAIN, JsonForm
 from headrace.tables.schema import TableSchema
+from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Images
 
 _log = logging.getLogger("headrace")
@@ -44,6 +46,8 @@ def _same(layout: TableLayout) -> TableLayout:
 class TablesSource:
     """The tables of a tunnel; see `headrace.stores.postgres.tunnels.followed.Followed`.
 
+    The definition of a table is read when the first of its changes is decoded, because a tunnel can have hundreds.
+
     Args:
         tunnel: the id of the tunnel.
         patterns: the patterns of the names of its tables.
@@ -57,39 +61,42 @@ class TablesSource:
         self._tunnel = tunnel
         self._patterns = patterns
         self._form = form
-        self._states: list[tuple[object, ...]] | None = None
+        self._states: list[tuple[Any, ...]] | None = None
+        # The names when the tunnel was created, and the current names of the tables that exist.
         self._names: dict[int, str] = {}
+        self._current: dict[int, TableName] = {}
         self._sources: dict[int, TableSource] = {}
-        self._known: dict[int, JsonTable] | None = None
+        self._binary: bool | None = None
         self.refresh()
 
     def layouts(self) -> list[TableLayout]:
         """Return the tables that exist."""
-        return [source.layout for source in self._sources.values()]
+        found = [self._source(relation) for relation in list(self._current)]
+        return [source.layout for source in found if source is not None]
 
     def refresh(self) -> bool:
         states = self._database.query(_STATES, (self._tunnel,))
         if states == self._states:
             return False
-        sources = {}
-        for relation, name, schema, table, *_ in states:
-            if table is None:
-                _log.warning("table %s was dropped: its changes that were not read are left out", name)
-                continue
-            layout = self._layout(TableName(schema, table))
-            sources[int(relation)] = TableSource(self._database, partial(_same, layout))
-        # The states are older than the layouts: a change between the two is noticed at the next call.
-        self._states, self._sources, self._known = states, sources, None
-        self._names = {int(relation): name for relation, name, *_ in states}
+        # The states are older than the definitions: a change between the two is noticed at the next call.
+        self._states, self._sources, self._binary = states, {}, None
+        self._names = {relation: name for relation, name, *_ in states}
+        self._current = {
+            relation: TableName(schema, table) for relation, _, schema, table, *_ in states if table is not None
+        }
+        for relation in self._names.keys() - self._current.keys():
+            _log.warning("table %s was dropped: its changes that were not read are left out", self._names[relation])
         return True
 
     @property
     def relations(self) -> Collection[int]:
-        return self._sources.keys()
+        return self._current.keys()
 
     @property
     def binary(self) -> bool:
-        return all(source.binary for source in self._sources.values())
+        if self._binary is None:
+            self._binary = all(map(types.in_binary, base_types(self._database, list(self._current)).values()))
+        return self._binary
 
     @property
     def published(self) -> Sequence[PublishedTable]:
@@ -97,54 +104,70 @@ class TablesSource:
 
     def warnings(self) -> list[str]:
         """Name the tables that are newer than the tunnel: their changes have no base data."""
-        patterns = [
-            pattern for pattern in table_patterns.parse([self._patterns]) if pattern.left_out or pattern.general
-        ]
+        patterns = [each for each in table_patterns.parse([self._patterns]) if each.left_out or each.general]
         if all(pattern.left_out for pattern in patterns):
             return []
         own = self._database.schema
         matching = self._database.run(
             lambda statements: table_patterns.matching(statements.connection, patterns, own, missing_ok=True)
         )
-        followed = {source.layout.name for source in self._sources.values()}
-        newer = [name.text for name in matching if name not in followed]
+        followed = set(self._current.values())
+        newer = ", ".join(name.text for name in matching if name not in followed)
         if not newer:
             return []
-        return [
-            f"tables that match {self._patterns} and are newer than the tunnel are not followed: {', '.join(newer)}"
-        ]
+        return [f"tables that match {self._patterns} and are newer than the tunnel are not followed: {newer}"]
 
     def name_of(self, relation: int) -> str:
         return self._names.get(relation, str(relation))
 
     def window(self, images: Sequence[Images], start: int, end: int, in_base: Visibility | None) -> Window:
-        return json_rows.window(images, self._tables(), start, end, in_base)
+        tables = {relation: self._table(relation) for relation in {found.relation.oid for found in images}}
+        known = {relation: table for relation, table in tables.items() if table is not None}
+        kept = [found for found in images if found.relation.oid in known]
+        return json_rows.window(kept, known, start, end, in_base)
 
     def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:
-        return self._source(relation).snapshot(relation, keys)
+        source = self._source(relation)
+        if source is None:
+            raise self._dropped(relation)
+        return source.snapshot(relation, keys)
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        self._source(relation)
-        return json_rows.base_rows(rows, self._tables()[relation])
+        table = self._table(relation)
+        if table is None:
+            raise self._dropped(relation)
+        return json_rows.base_rows(rows, table)
 
-    def _layout(self, name: TableName) -> TableLayout:
-        return self._database.run(
-            lambda statements: stored_tables.layout(statements.connection, name.text, self._database.schema)
-        )
+    def _table(self, relation: int) -> JsonTable | None:
+        source = self._source(relation)
+        if source is None:
+            return None
+        return JsonTable(TableName.parse(self._names[relation]), source.layout, source.columns(), self._form)
 
-    def _tables(self) -> Mapping[int, JsonTable]:
-        if self._known is None:
-            self._known = {
-                relation: JsonTable(TableName.parse(self._names[relation]), source.layout, source.columns(), self._form)
-                for relation, source in self._sources.items()
-            }
-        return self._known
+    def _source(self, relation: int) -> TableSource | None:
+        """Return a table; None if it was dropped."""
+        while relation in self._current and relation not in self._sources:
+            layout = self._layout(self._current[relation])
+            if layout is not None and layout.oid == relation:
+                self._sources[relation] = TableSource(self._database, partial(_same, layout))
+            elif self.refresh():
+                # The table was renamed or dropped since the last `refresh`; the next one must say so, too.
+                self._states = None
+            else:
+                return None
+        return self._sources.get(relation)
 
-    def _source(self, relation: int) -> TableSource:
-        if relation not in self._sources:
-            raise NotFoundError(
-                "a table was dropped before its base data was read",
-                received=self.name_of(relation),
-                remedy="create a new tunnel",
+    def _layout(self, name: TableName) -> TableLayout | None:
+        try:
+            return self._database.run(
+                lambda statements: stored_tables.layout(statements.connection, name.text, self._database.schema)
             )
-        return self._sources[relation]
+        except NotFoundError:
+            return None
+
+    def _dropped(self, relation: int) -> NotFoundError:
+        return NotFoundError(
+            "a table was dropped before its base data was read",
+            received=self.name_of(relation),
+            remedy="create a new tunnel",
+        )
