@@ -144,7 +144,7 @@ def test_what_cannot_be_kept_is_refused_before_the_query_starts(
     count = "SELECT user, count(*) AS n FROM o GROUP BY user"
     assert "table 'by_user' has rows" in refused(count, "by_user")
     assert "overwrite" in refused(count, "by_user")
-    assert "does not read a table as a table" in refused(count, "by_user", changes)
+    assert "does not have readAs" in refused(count, "by_user", changes)
     assert "key column 'id'" in refused("SELECT count(*) AS id, user FROM o GROUP BY user", "by_id")
     assert "valid: also user" in refused("SELECT id, user, count(*) AS n FROM o GROUP BY id, user", "by_id")
     assert "key of scan 'o'" in refused("SELECT user, id + 1 AS id FROM o", "by_user")

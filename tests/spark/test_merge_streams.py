@@ -227,7 +227,7 @@ def test_what_create_stream_refuses(session: StreamingSql, store: Store, tmp_pat
         ("INTO log t USING changes s ON t.id = s.id WHEN MATCHED THEN DELETE", "a queue only appends"),
         ("INTO files t USING changes s ON t.id = s.id WHEN MATCHED THEN DELETE", "must be a table of format"),
         ("INTO changes t USING changes s ON t.id = s.id WHEN MATCHED THEN DELETE", "can only be read"),
-        ("INTO copy t USING batch_orders s ON t.id = s.id WHEN MATCHED THEN DELETE", "is no stream"),
+        ("INTO copy t USING batch_orders s ON t.id = s.id WHEN MATCHED THEN DELETE", "is not a stream"),
         ("INTO copy t USING changes s ON t.id = s.customer WHEN MATCHED THEN DELETE", "column 'id' has another type"),
         (
             "INTO copy t USING changes s ON t.id = s.id WHEN MATCHED THEN UPDATE SET price = s.note",

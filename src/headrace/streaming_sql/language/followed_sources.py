@@ -62,7 +62,7 @@ class Sources:
         return self._text.error(
             "this SELECT reads no followed scan",
             index,
-            remedy="select from a scan with readAs = 'table'; rows that never change belong into the target once",
+            remedy="select from a scan with readAs = 'table'; write rows that never change into the target with INSERT",
         )
 
     def _without_brackets(self, start: int, end: int) -> tuple[int, int]:

@@ -43,7 +43,7 @@ class _Destination:
 def _destination(context: Context, parameters: Parameters, parameter: str) -> _Destination:
     path: YPath = parameters.path(parameter)
     if path.attribute is not None or path.children:
-        raise refused("this is not the place of a node", received=path.text)
+        raise refused("a node cannot be at this path", received=path.text)
     found = context.cypress.look(chain_of(context, parameters), path, follow=False)
     if not found.rest:
         parent = context.cypress.parent(found.node)
