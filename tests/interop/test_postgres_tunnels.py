@@ -12,9 +12,9 @@ from psycopg import pq, sql
 
 import headrace
 from headrace.errors import DataLossError, OptionError, StoreBusyError, UnsupportedError
-from headrace.formats.headrace.source import HeadraceSource
 from headrace.feeds.channel_reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.formats.headrace.source import HeadraceSource
 from headrace.ports import Store
 from headrace.stores.postgres.tunnels import log
 from headrace.stores.postgres.tunnels import tunnel as tunnel_module
