@@ -7,7 +7,7 @@ import statistics
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -17,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import headrace
 from bench.measure import COLUMNS, Ratio, Result, spark_session
-from bench.postgres_server import Server, cpu_seconds, create_orders, insert_orders, postgres_server
+from bench.postgres_server import Server, create_orders, insert_orders, postgres_server
 
 _MEGABYTE = 1_000_000
 _OTHER = "CREATE TABLE other (id bigint, text text)"
@@ -164,13 +164,22 @@ def _write(session: psycopg.Connection, size: int, duration: float) -> None:
 
 
 def _python_share(run: Callable[[], object]) -> float:
-    """Return the CPU time of Spark's Python processes during a run, as a share of a core."""
-    (java,) = [each for each in psutil.Process().children() if each.name() == "java"]
+    """Return the CPU time of Spark's Python processes during a run, as a share of a core.
 
-    def spent() -> float:
-        times = java.cpu_times()
-        return cpu_seconds(java) - float(times.user + times.system)
-
-    before, begin = spent(), time.monotonic()
+    Processes that end during the run do not count: Spark ends those that have nothing to do.
+    """
+    before, begin = _python_seconds(), time.monotonic()
     run()
-    return (spent() - before) / (time.monotonic() - begin)
+    after = _python_seconds()
+    return sum(spent - before.get(process, 0.0) for process, spent in after.items()) / (time.monotonic() - begin)
+
+
+def _python_seconds() -> dict[int, float]:
+    """Return the CPU time of Spark's Python processes, by process id."""
+    found = {}
+    for each in psutil.Process().children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            if "python" in each.name():
+                times = each.cpu_times()
+                found[each.pid] = float(times.user + times.system)
+    return found

@@ -133,6 +133,20 @@ def major_version(programs: Path = PROGRAMS) -> int:
     return int(found[0])
 
 
+def installed_programs() -> list[Path]:
+    """Return the directories of the programs of all versions that the system has."""
+    return sorted(path.parent for path in Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+
+
+@cache
+def programs_with_tls() -> Path | None:
+    """Return the directory of the programs of a server with TLS, which the wheel's lacks; None if there is none."""
+    for programs in (PROGRAMS, *installed_programs()):
+        if b"libssl.so" in (programs / "postgres").read_bytes():
+            return programs
+    return None
+
+
 def needs_version(major: int) -> pytest.MarkDecorator:
     """Return the mark of a test for servers from a version on."""
     return pytest.mark.skipif(major_version() < major, reason=f"needs PostgreSQL {major}")

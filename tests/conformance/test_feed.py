@@ -182,9 +182,10 @@ def test_a_preimage_stays_with_its_change_under_any_limit(store: Store) -> None:
     assert [[change.op for change in changes] for _, changes in batches] == [[ChangeOp.PREIMAGE, ChangeOp.REPLACE]] * 3
 
 
-@pytest.mark.needs("pre_images", "logs_calls")
+@pytest.mark.needs("pre_images")
 def test_a_preimage_stays_with_its_change_in_a_large_commit(store: Store) -> None:
-    table = store.create_table("t", {"id": "long"}, "id", pre_images=True)
+    # Where calls are not logged, a put of a row that has only a key would be no change.
+    table = store.create_table("t", {"id": "long", "price": "long"}, "id", pre_images=True)
     count = 40_000
     table.put(pa.table({"id": range(1, count)}))
     tunnel = store.create_tunnel("t", "changes", "Stream")

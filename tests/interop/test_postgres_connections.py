@@ -28,10 +28,13 @@ def locked() -> Iterator[str]:
     try:
         with psycopg.connect(host="127.0.0.1", port=server.port, user=USER, dbname="postgres", autocommit=True) as root:
             root.execute(sql.SQL("CREATE ROLE locked LOGIN PASSWORD {}").format(PASSWORD))
+            root.execute("CREATE ROLE no_login")
+            root.execute("CREATE ROLE rejected LOGIN")
             root.execute("CREATE TABLE t (id int PRIMARY KEY)")
             root.execute("GRANT SELECT ON t TO locked")
             rules = server.root / "data" / "pg_hba.conf"
-            rules.write_text("host all locked 127.0.0.1/32 scram-sha-256\n" + rules.read_text())
+            refused = "host all rejected 127.0.0.1/32 reject\n"
+            rules.write_text(f"{refused}host all locked 127.0.0.1/32 scram-sha-256\n" + rules.read_text())
             root.execute("SELECT pg_reload_conf()")
         yield f"postgresql://locked@127.0.0.1:{server.port}/postgres"
     finally:
@@ -76,6 +79,16 @@ def test_a_wrong_password_or_database_is_an_error_at_once_without_the_password(l
         assert not [text for text in texts if password in text or password[:6] in text]
 
 
+@pytest.mark.parametrize("user", ["no_login", "rejected", "missing"])
+def test_a_user_that_the_server_refuses_is_an_error_at_once(locked: str, user: str) -> None:
+    store = headrace.open(locked.replace("locked@", f"{user}@"), retry_seconds=1e6)
+    with pytest.raises(OptionError, match="does not accept the user or the password"):
+        store.tables()
+    # Through the other driver.
+    with pytest.raises(OptionError, match="does not accept the user or the password"), store._connection.reading():  # type: ignore[attr-defined]
+        pass
+
+
 def test_a_user_without_a_right_is_told_the_right(locked: str) -> None:
     with headrace.open(locked, password=PASSWORD, retry_seconds=0) as store:
         with pytest.raises(StoreError, match=r"no right.*permission denied for table t") as caught:
@@ -84,8 +97,8 @@ def test_a_user_without_a_right_is_told_the_right(locked: str) -> None:
 
 
 def test_tls_that_the_server_does_not_have_is_an_error(locked: str) -> None:
-    for mode, message in (("require", "TLS"), ("nonsense", "sslmode")):
-        store = headrace.open(locked, password=PASSWORD, sslmode=mode, retry_seconds=0)
+    for mode, message in (("require", "does not support SSL"), ("nonsense", "sslmode")):
+        store = headrace.open(locked, password=PASSWORD, sslmode=mode, retry_seconds=1e6)
         with pytest.raises(StoreError, match=message):
             store.tables()
 

@@ -120,9 +120,8 @@ def crash(server: PostgresServer) -> None:
     server.run()
 
 
-def read_with_crashes(tunnel: Tunnel, crash: Callable[[], None]) -> list[Any]:
+def read_with_crashes(tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch, crash: Callable[[], None]) -> list[Any]:
     """Read a tunnel to its end like `drain`, with a crash of the server before each second page."""
-    found: list[Any] = []
     pages = 0
     read = tunnel.read
 
@@ -133,21 +132,21 @@ def read_with_crashes(tunnel: Tunnel, crash: Callable[[], None]) -> list[Any]:
             crash()
         return read(*arguments)
 
-    tunnel.read = reading  # type: ignore[method-assign, assignment]
+    monkeypatch.setattr(tunnel, "read", reading)
     found = drain(tunnel, page_rows=ROWS // CHUNKS)
     assert pages >= 8
     return found
 
 
 def test_base_data_and_stream_continue_by_themselves_after_crashes_of_the_server(
-    server: PostgresServer, url: str, read_ranges: list[KeyRange]
+    server: PostgresServer, url: str, read_ranges: list[KeyRange], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with psycopg.connect(url, autocommit=True) as session:
         create(url, session)
         session.execute("UPDATE orders SET price = -price WHERE id <= 2000")
         session.execute("DELETE FROM orders WHERE id % 7 = 0")
     with headrace.open(url) as store:
-        changes = read_with_crashes(store.tunnel("changes"), lambda: crash(server))
+        changes = read_with_crashes(store.tunnel("changes"), monkeypatch, lambda: crash(server))
         assert replay(changes) == state_of(store.table("orders"))
         assert len(read_ranges) == CHUNKS
     with headrace.open(url) as store:

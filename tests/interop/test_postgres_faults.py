@@ -358,8 +358,8 @@ def test_a_put_whose_commit_has_no_answer_is_an_error_that_says_so(
         behind.put({"id": "a", "price": 1})
         proxy.watch()
         behind.put({"id": "b", "price": 1})
-        # The statement, its commit, the version, its commit: each is one such message of ADBC.
-        commit = Counter(proxy.seen)[QUERY] - 3
+        # The statement, its commit, a look at the connection, the version, its commit: each is one message of ADBC.
+        commit = Counter(proxy.seen)[QUERY] - 4
         proxy.fail_at(QUERY, commit, fault)
         with pytest.raises(StoreError, match=r"unknown whether .* committed.*look before you do it again"):
             behind.put({"id": "c", "price": 1})

@@ -80,7 +80,8 @@ def test_a_batch_of_many_windows_costs_the_server_a_small_multiple_of_its_log(
     assert small < once / 2, "a plan looks at two windows"
     changes, end = read_from(tunnel, channel, start, page_rows=1000)
     assert [change.key for change in changes] == [(number,) for number in range(rows)]
-    assert decoded_bytes(server, tunnel) - once - small < 3.5 * once
+    # At most three times the log, and once more to see that nothing follows; 8.5 times if each window were a read.
+    assert decoded_bytes(server, tunnel) - once - small < 4.5 * once
     # The batch is the same when it is read again, by another process in windows of another size.
     with headrace.open(store.url) as other:
         log.WINDOW_BYTES *= 3
@@ -121,9 +122,9 @@ def test_log_without_changes_is_one_window(
     server.execute("CREATE TABLE busy AS SELECT repeat('x', 1000) FROM generate_series(1, 10000)")
     peek, ends = slots.peek, list[int]()
 
-    def counted(database: Any, slot: str, end: int, **options: Any) -> Any:
+    def counted(database: Any, slot: str, publication: str, end: int, **options: Any) -> Any:
         ends.append(end)
-        return peek(database, slot, end, **options)
+        return peek(database, slot, publication, end, **options)
 
     monkeypatch.setattr(slots, "peek", counted)
     page = tunnel.read(channel, start, 10)

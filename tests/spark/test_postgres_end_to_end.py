@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
@@ -44,7 +44,7 @@ def test_an_aggregation_in_update_mode_continues_after_restarts_and_repeats_no_w
             grouped,
             store=sink.url,
             table="totals",
-            checkpoint="headrace:///checkpoints/totals",
+            checkpoint="postgresql:///checkpoints/totals",
             mode="update",
             trigger={"availableNow": True},
         ).start().awaitTermination()
@@ -83,3 +83,30 @@ def test_the_native_sink_and_a_batch_write_fill_a_table(spark: SparkSession, sin
     assert table.scan(["id"]).read_all().column("id").to_pylist() == list(range(10))
     read = spark.read.format("headrace").option("store", sink.url).load("copy")
     assert read.count() == 10
+
+
+def test_queues_in_postgres_are_refused_by_sources_sinks_and_sql(
+    spark: SparkSession, sink: Store, tmp_path: Path, checkpoint: str
+) -> None:
+    ticks = spark.readStream.format("rate").load().selectExpr("CAST(value AS STRING) AS data")
+    streams, rows = spark.readStream.format("headrace"), spark.read.format("headrace")
+    native = ticks.writeStream.format("headrace").options(store=sink.url, queue="clicks", checkpointLocation=checkpoint)
+    sql = headrace.sql(spark, tmp_path)
+    statement = f"CREATE QUEUE clicks (data string) USING headrace OPTIONS (store='{sink.url}', queue='clicks')"
+
+    def native_stream() -> None:
+        native.trigger(availableNow=True).start().awaitTermination()
+
+    attempts: list[Callable[[], object]] = [
+        lambda: streams.options(store=sink.url, consumer="reader").load("clicks"),
+        lambda: rows.options(store=sink.url, queue="clicks").load(),
+        native_stream,
+        lambda: headrace.write_stream(ticks, store=sink.url, queue="clicks", checkpoint=tmp_path / "other").start(),
+        lambda: sql.run(statement),
+    ]
+    for attempt in attempts:
+        with pytest.raises(Exception, match="this store has no queues, consumers or producers") as caught:
+            attempt()
+        assert "use tables and tunnels" in str(caught.value)
+    for query in spark.streams.active:
+        query.stop()

@@ -11,6 +11,7 @@ import pytest
 from headrace.checkpoint_server.locations import parse_served, served_url
 from headrace.errors import OptionError
 from headrace.formats.checkpoint_locations import StoreLocation, checkpoint_text, parse_location
+from headrace.formats.registry import checkpoint_scheme
 from headrace.spark import checkpoint_location
 
 
@@ -25,6 +26,7 @@ from headrace.spark import checkpoint_location
         ("yt://cluster//home/ckpt", StoreLocation("yt", "cluster", "/home/ckpt")),
         ("yt+http://127.0.0.1:8080//home/ckpt", StoreLocation("yt", "http://127.0.0.1:8080", "/home/ckpt")),
         ("YT+HTTPS://cluster/home/ckpt", StoreLocation("yt", "https://cluster", "/home/ckpt")),
+        ("postgresql:///jobs/orders", StoreLocation("postgresql", None, "/jobs/orders")),
         ("/data/checkpoints", None),
         ("file:///data/checkpoints", None),
         ("s3a://bucket/yt", None),
@@ -43,6 +45,9 @@ def test_the_scheme_identifies_an_address_in_a_store(url: str, expected: StoreLo
         "yt:",
         "headrace://shop/orders",
         "yt:///a b",
+        "postgresql://host/db",
+        "postgresql://me:secret@host/db/a",
+        "postgresql:///a?password=secret",
         "yt:///é",
         "yt:///a/../b",
         "yt:///a?b",
@@ -84,6 +89,24 @@ def test_an_error_names_the_settings_that_name_a_store(monkeypatch: pytest.Monke
         checkpoint_location.checkpoint("headrace:///a")
 
 
+def test_a_checkpoint_in_a_database_is_in_the_sink_or_in_the_database_of_the_environment(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    for variable in ("HEADRACE_STORE", "PGSERVICE", "PGHOST", "PGDATABASE"):
+        monkeypatch.delenv(variable, raising=False)
+    scheme = checkpoint_scheme("postgresql")
+    assert not scheme.replaces_sink("postgresql://me@host/db")
+    assert scheme.replaces_sink("/data/shop")
+    with pytest.raises(OptionError, match="HEADRACE_STORE or PGSERVICE or PGHOST or PGDATABASE"):
+        checkpoint_location.checkpoint("postgresql:///a")
+    monkeypatch.setenv("HEADRACE_STORE", "/data/shop")
+    assert scheme.default_store() is None
+    monkeypatch.setenv("PGSERVICE", "shop")
+    assert scheme.default_store() == "postgresql://"
+    monkeypatch.setenv("HEADRACE_STORE", "postgresql://me@host/db")
+    assert scheme.default_store() == "postgresql://me@host/db"
+
+
 @pytest.mark.parametrize(
     "place",
     ["/a b/c%20d", "a/b", "a b", "~somebody/a", "s3a://bucket/a", "hdfs://host:8020/a", "hdfs:///a", "dbfs:/a",
@@ -116,9 +139,8 @@ def test_all_forms_of_a_local_directory_are_accepted(place: Any, meant: str, mon
     [
         ("tablestore+https://host/shop/a", "a store of format tablestore has no files"),
         ("tablestore+http://secret@host/shop", "a store of format tablestore has no files"),
-        ("postgresql://me:secret@host/db", "headrace:///path"),
-        ("postgres://me:secret@host/db", "headrace:///path"),
-        ("jdbc:postgresql://host/db?password=secret", "headrace:///path"),
+        ("postgres://me:secret@host/db", "postgresql:///path"),
+        ("jdbc:postgresql://host/db?password=secret", "postgresql:///path"),
         ("http://host:80/a", "yt+http://host:port/path"),
         ("https://me:secret@host/a", "yt+https://host/path"),
         ("ytsaurus://proxy/a", "yt://proxy/path"),

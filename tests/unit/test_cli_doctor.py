@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 
 from headrace.cli import environment_checks
-from headrace.cli.environment_checks import Status
 from headrace.cli.store_checks import check_store, file_system_of
+from headrace.diagnosis import Status
 
 
 def program(path: Path, script: str) -> str:

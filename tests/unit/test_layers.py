@@ -11,11 +11,12 @@ import headrace
 
 SOURCE = Path(headrace.__file__).parent
 # The rooms that each room may import besides itself. A room is a folder, or a module next to the folders.
-VALUES = {"errors", "cached", "option_names", "failpoints", "types", "tables", "tunnels", "queues"}
+VALUES = {"errors", "cached", "diagnosis", "option_names", "failpoints", "types", "tables", "tunnels", "queues"}
 BELOW_STORES = VALUES | {"ports", "retries", "rows", "sqlite", "wire"}
 ALLOWED = {
     "errors": set(),
     "cached": set(),
+    "diagnosis": set(),
     "failpoints": set(),
     "option_names": {"errors"},
     "retries": set(),

@@ -11,27 +11,33 @@ from urllib.parse import urlsplit
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
-from headrace.cli.environment_checks import Finding, Status, environment_checks
-from headrace.errors import UnsupportedError
+from headrace.cli.environment_checks import environment_checks
+from headrace.diagnosis import Finding, Status
+from headrace.errors import HeadraceError, UnsupportedError
 
 
 @click.command(short_help="Check the machine for common problems.")
 @store_option
+@click.option("-t", "--table", metavar="NAME", help="Also check that the user can follow this table (PostgreSQL).")
 @click.option("--spark", is_flag=True, help="Also start a Spark session and read through the data source.")
 @common_options
 @pass_app
 @click.pass_context
-def doctor(context: click.Context, app: App, spark: bool) -> None:
-    """Check Java, Python, packages and temporary space; with --store, also an embedded store.
+def doctor(context: click.Context, app: App, table: str | None, spark: bool) -> None:
+    """Check Java, Python, packages and temporary space; with --store, also a store.
 
-    The exit code is 1 if a check fails.
+    Of an embedded store: its files. Of PostgreSQL: the settings of the server and the rights of the user, with the SQL
+    that grants what is missing. The exit code is 1 if a check fails.
 
-    Example: headrace doctor --spark -s shop
+    \b
+    Example:
+      headrace doctor --spark -s shop
+      headrace doctor --table orders -s postgresql://shop@db/shop
     """
     with app.output.status("Checking"):
         findings = [check() for check in environment_checks()]
         if app.store_url is not None:
-            findings += _store_findings(app.store_url)
+            findings += _store_findings(app, app.store_url, table)
         if spark:
             from headrace.cli.store_checks import check_spark
 
@@ -50,6 +56,7 @@ def show(app: App, findings: list[Finding]) -> None:
                 "python": sys.executable,
                 "findings": [asdict(finding) for finding in findings],
                 "counts": {str(status): counts[status] for status in Status},
+                "sql": [line for finding in findings for line in finding.sql.splitlines()],
             }
         )
         return
@@ -58,15 +65,24 @@ def show(app: App, findings: list[Finding]) -> None:
         if finding.remedy:
             app.output.done(f"       → {finding.remedy}")
     app.output.done(", ".join(f"{counts[status]} {status}" for status in Status))
+    if statements := [finding.sql for finding in findings if finding.sql]:
+        app.output.done("\nSQL that grants what is missing:\n\n" + "\n".join(statements))
 
 
 _MARKS = {Status.OK: "ok    ", Status.WARN: "warn  ", Status.FAIL: "FAIL  "}
 
 
-def _store_findings(url: str) -> list[Finding]:
+def _store_findings(app: App, url: str, table: str | None) -> list[Finding]:
+    if urlsplit(url).scheme not in ("", "file"):
+        try:
+            with app.store() as store:
+                return store.diagnose(table)
+        except UnsupportedError:
+            raise
+        except HeadraceError as error:
+            return [Finding("Store", Status.FAIL, error.problem, error.remedy or "see the message")]
+    if table is not None:
+        raise UnsupportedError("doctor checks no tables of embedded stores", received=f"--table {table}")
     from headrace.cli.store_checks import check_store
 
-    scheme = urlsplit(url).scheme
-    if scheme not in ("", "file"):
-        raise UnsupportedError("doctor checks embedded stores only", received=scheme + "://…", valid="a directory")
     return check_store(Path(url.removeprefix("file://").removeprefix("file:")))

@@ -16,9 +16,9 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable
-from dataclasses import dataclass
-from enum import StrEnum
 from pathlib import Path
+
+from headrace.diagnosis import Finding, Status
 
 OLDEST_JAVA = 17
 OLDEST_PYTHON = (3, 11)
@@ -28,22 +28,6 @@ SCARCE_DISK_BYTES = 2 << 30
 NO_DISK_BYTES = 100 << 20
 _PROBE_SECONDS = 60
 _OTHER_SQLITES = ("_sqlite3", "pysqlite3", "sqlcipher3", "adbc_driver_sqlite")
-
-
-class Status(StrEnum):
-    OK = "ok"
-    WARN = "warn"
-    FAIL = "fail"
-
-
-@dataclass(frozen=True)
-class Finding:
-    """The result of a check. ``remedy`` says how to repair the problem; it is empty if there is none."""
-
-    name: str
-    status: Status
-    found: str
-    remedy: str = ""
 
 
 Check = Callable[[], Finding]

@@ -8,7 +8,8 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.cli.environment_checks import NO_DISK_BYTES, SCARCE_DISK_BYTES, Finding, Status
+from headrace.cli.environment_checks import NO_DISK_BYTES, SCARCE_DISK_BYTES
+from headrace.diagnosis import Finding, Status
 from headrace.errors import HeadraceError, own_message
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
 from headrace.cli.uses import check_unused, force_option, uses_of_tunnel
+from headrace.errors import NotFoundError
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,8 +77,17 @@ def list_tunnels(app: App, table: str | None) -> None:
 )
 @click.option("--start", default="latest", show_default=True, help="For Stream: latest, earliest or a timestamp.")
 @click.option("--base-channels", type=click.IntRange(min=1), help="The number of channels of a table's base data.")
+@click.option("--slot", metavar="NAME", help="An existing replication slot of PostgreSQL, with --publication.")
+@click.option("--publication", metavar="NAME", help="An existing publication of PostgreSQL.")
+@click.option("--failover", is_flag=True, default=None, help="Let standbys of PostgreSQL copy the new slot.")
 def create_tunnel(
-    app: App, names: tuple[str, ...], tables: str | None, kind: str, start: str, base_channels: int | None
+    app: App,
+    names: tuple[str, ...],
+    tables: str | None,
+    kind: str,
+    start: str,
+    base_channels: int | None,
+    **options: str | bool | None,
 ) -> None:
     """Create a tunnel: subscribe to the changes of a table, or of several tables (--tables).
 
@@ -87,12 +97,13 @@ def create_tunnel(
     if len(of_table) != (tables is None):
         raise click.UsageError("Give TABLE and NAME, or --tables and NAME.")
     with app.store() as store:
+        given = {option: value for option, value in options.items() if value is not None}
         if tables is None:
-            created = store.create_tunnel(of_table[0], name, kind, start=start, base_channels=base_channels)
+            created = store.create_tunnel(of_table[0], name, kind, start=start, base_channels=base_channels, **given)
         else:
             if start != "latest":
                 raise click.UsageError("A tunnel of several tables starts at the latest changes: leave out --start.")
-            created = store.create_tunnel_of_tables(tables, name, kind, base_channels=base_channels)
+            created = store.create_tunnel_of_tables(tables, name, kind, base_channels=base_channels, **given)
     table = created.table.name if tables is not None else of_table[0]
     app.output.done(f"Created tunnel {name} of {table}: {created.id}", tunnel=name, table=table, id=created.id)
 
@@ -131,8 +142,19 @@ def drop_tunnel(app: App, id_or_name: str, table: str | None, if_exists: bool, f
     with app.store() as store:
         if not force:
             check_unused(f"tunnel {id_or_name}", lambda: uses_of_tunnel(store, id_or_name, table))
+        borrowed = _borrowed(store, id_or_name, table)
         store.drop_tunnel(id_or_name, table, missing_ok=if_exists)
-    app.output.done(f"Dropped tunnel {id_or_name}.", tunnel=id_or_name)
+    text = "".join(f" It has used {each}: this remains." for each in borrowed)
+    app.output.done(
+        f"Dropped tunnel {id_or_name}.{text}", tunnel=id_or_name, **({"remains": borrowed} if borrowed else {})
+    )
+
+
+def _borrowed(store: Store, id_or_name: str, table: str | None) -> list[str]:
+    try:
+        return list(store.tunnel(id_or_name, table).borrowed)
+    except NotFoundError:
+        return []
 
 
 @_command("tail")

@@ -21,6 +21,10 @@ Task = TypeVar("Task")
 _IDLE_WAIT_SECONDS = 0.1
 # A pause between two calls that is longer than this means that the query is busy with another source.
 _POLLING_SECONDS = 0.05
+# A store can be busy with other tables. After some looks without a result, they take at most this share of the time.
+_QUICK_LOOKS = 5
+_LOOKING_SHARE = 0.1
+_LONGEST_PAUSE = 0.5
 
 
 class Feed(ABC, Generic[Position, Task]):
@@ -91,6 +95,8 @@ class FeedPlanner(Generic[Position, Task]):
         self._store = store
         self._idle = False
         self._returned = 0.0
+        self._looks_in_vain = 0
+        self._next_look = 0.0
 
     def initial(self) -> Offset:
         """Return the offset before the first batch."""
@@ -101,8 +107,13 @@ class FeedPlanner(Generic[Position, Task]):
         previous = self.feed.position_of(start)
         end = previous
         if not (self._idle and self._nothing_new()):
+            begin = time.monotonic()
             end = self.feed.latest(previous, unlimited=unlimited)
             self._idle = end == previous
+            self._looks_in_vain = self._looks_in_vain + 1 if self._idle else 0
+            if self._looks_in_vain > _QUICK_LOOKS:
+                now = time.monotonic()
+                self._next_look = now + min(_LONGEST_PAUSE, (now - begin) / _LOOKING_SHARE)
         self._returned = time.monotonic()
         return self.feed.offset_of(end)
 
@@ -118,6 +129,9 @@ class FeedPlanner(Generic[Position, Task]):
         """Wait briefly for a commit to the store; return whether `Feed.latest` would certainly find nothing."""
         if time.monotonic() - self._returned > _POLLING_SECONDS:
             return False
+        time.sleep(max(0.0, self._next_look - time.monotonic()))
         changed = self._store.wait_for_change(_IDLE_WAIT_SECONDS)
+        if not changed:
+            self._looks_in_vain = 0
         # Rows that wait for a minimum number of rows also become due after a time, without a commit.
         return not changed and not any(self.feed.rows_behind().values())

@@ -1,4 +1,5 @@
-"""The locations of checkpoints, as users write them: ``headrace:///path``, ``yt:///path``, or a location for Spark.
+"""The locations of checkpoints, as users write them: ``headrace:///path``, ``yt:///path``, ``postgresql:///path``,
+or a location for Spark.
 
 `headrace.checkpoint_server.locations` has the addresses that Spark gets for checkpoints in a store.
 """
@@ -30,10 +31,9 @@ _NO_FILE_SYSTEM = {
     "http": "a cluster of YTsaurus is yt+http://host:port/path",
     "https": "a cluster of YTsaurus is yt+https://host/path",
     "ytsaurus": "a cluster of YTsaurus is yt://proxy/path",
-    "postgresql": "a checkpoint in the store that the query writes is headrace:///path",
-    "postgres": "a checkpoint in the store that the query writes is headrace:///path",
+    "postgres": "a checkpoint in a PostgreSQL database is postgresql:///path",
     "sqlite": "a checkpoint in the store that the query writes is headrace:///path",
-    "jdbc": "a checkpoint in the store that the query writes is headrace:///path",
+    "jdbc": "a checkpoint in a PostgreSQL database is postgresql:///path",
 }
 _NO_FILE_SYSTEM |= {
     f"{name}{transport}": f"a store of format {name} has no files: use a directory, or another store's headrace:///path"

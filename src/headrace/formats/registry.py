@@ -6,6 +6,7 @@ from collections.abc import Mapping
 
 from headrace.errors import OptionError
 from headrace.formats.format import CheckpointScheme, Format
+from headrace.formats.headrace.location import DATABASE_CHECKPOINTS
 from headrace.formats.headrace.source import HeadraceSource
 from headrace.formats.source import Source
 from headrace.formats.tablestore.source import TablestoreSource
@@ -16,7 +17,9 @@ FORMATS: Mapping[str, Format] = {source.format.name: source.format for source in
 """The formats by name. The first is the default where a user may leave the format out."""
 DEFAULT_FORMAT = _SOURCES[0].format
 CHECKPOINT_SCHEMES: Mapping[str, CheckpointScheme] = {
-    scheme.name: scheme for each in FORMATS.values() if (scheme := each.checkpoint_scheme)
+    scheme.name: scheme
+    for scheme in (*(each.checkpoint_scheme for each in FORMATS.values()), DATABASE_CHECKPOINTS)
+    if scheme is not None
 }
 """The schemes of checkpoints in a store, by name."""
 

@@ -10,6 +10,7 @@ from typing import Any, Self
 
 import pyarrow as pa
 
+from headrace.diagnosis import Finding
 from headrace.errors import UnsupportedError
 from headrace.ports.arguments import Port
 from headrace.ports.files import Files
@@ -55,6 +56,7 @@ class Capabilities:
         row_times: queues know the commit time of each row, also without a column `$timestamp`.
         partition_sizes: queues know the size of each partition; otherwise it is estimated from the size of the queue.
         several_tables: a tunnel can follow several tables, see `Store.create_tunnel_of_tables`.
+        tunnel_options: the names of the options of a new tunnel that only this store has.
         max_columns: the maximum number of columns of a new table or queue.
         rows_at_once: the maximum number of rows for one partition that a publication makes visible atomically. Larger
             publications are also exactly once, but their rows become visible in parts. None is no limit.
@@ -83,6 +85,7 @@ class Capabilities:
     row_times: bool = True
     partition_sizes: bool = True
     several_tables: bool = False
+    tunnel_options: tuple[str, ...] = ()
     max_columns: int = MAX_COLUMNS
     rows_at_once: int | None = None
 
@@ -149,6 +152,17 @@ class Store(Port):
         directory, slash, _ = table.rpartition("/")
         return f"{directory}{slash}{name}"
 
+    def diagnose(self, table: str | None = None) -> list[Finding]:
+        """Check the service, and the rights of the user, for `headrace doctor`.
+
+        Args:
+            table: a table that should be followed.
+
+        Raises:
+            UnsupportedError: this store has no such checks.
+        """
+        raise UnsupportedError("doctor has no checks for stores of this kind", received=self.url)
+
     # -- tunnels -----------------------------------------------------------------------------------------
 
     def create_tunnel(
@@ -159,8 +173,9 @@ class Store(Port):
         *,
         start: str | Start = "latest",
         base_channels: int | None = None,
+        **options: Any,
     ) -> Tunnel:
-        """Subscribe to a table.
+        """Subscribe to a table; ``options`` are those of `Capabilities.tunnel_options`.
 
         Args:
             kind: BaseData, Stream or BaseAndStream.
@@ -176,6 +191,7 @@ class Store(Port):
         kind: str | TunnelKind = TunnelKind.BASE_AND_STREAM,
         *,
         base_channels: int | None = None,
+        **options: Any,
     ) -> Tunnel:
         """Subscribe to several tables as one; the name of the tunnel is unique among such tunnels.
 
@@ -186,6 +202,7 @@ class Store(Port):
             tables: the names of the tables, and patterns, as the store defines them.
             kind: BaseData, Stream (new changes) or BaseAndStream.
             base_channels: the number of channels for the base data of each table; by its size if None.
+            options: see `create_tunnel`.
 
         Raises:
             UnsupportedError: see `Capabilities.several_tables`.

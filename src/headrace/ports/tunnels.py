@@ -110,6 +110,8 @@ class Tunnel(Port):
     name: str
     kind: TunnelKind
     table: Table
+    borrowed: tuple[str, ...] = ()
+    """What the tunnel uses and headrace has not created, in words. It remains when the tunnel is dropped."""
 
     @property
     def origin(self) -> Origin:

@@ -18,7 +18,7 @@ from headrace.checkpoint_server.server import LOOPBACK, CheckpointServer, serve
 from headrace.checkpoint_server.tokens import CLIENT_ID
 from headrace.checkpoint_server.tokens import PATH as TOKEN_PATH
 from headrace.errors import HeadraceError, OptionError
-from headrace.formats.checkpoint_locations import ANY_VALID, StoreLocation, checkpoint_text, parse_location
+from headrace.formats.checkpoint_locations import ANY_VALID, VALID, StoreLocation, checkpoint_text, parse_location
 from headrace.formats.registry import checkpoint_scheme
 from headrace.ports import Store
 from headrace.spark.checkpoint import clear_unfinished_start, is_connect
@@ -45,9 +45,10 @@ def checkpoint(
 
     Args:
         url: ``headrace:///path`` for a directory of ``store``; ``yt:///path`` for a directory of ``store``, or without
-            it of the cluster that the environment's YT_PROXY names; ``yt://proxy/path``, ``yt+http://host:port/path``
-            or ``yt+https://host/path`` for a directory of that cluster. A directory, or a URL of one of Spark's file
-            systems, is returned unchanged.
+            it of the cluster that the environment's YT_PROXY names; ``postgresql:///path`` in the same way, for the
+            PostgreSQL database that HEADRACE_STORE or libpq's environment names; ``yt://proxy/path``,
+            ``yt+http://host:port/path`` or ``yt+https://host/path`` for a directory of that cluster. A directory, or a
+            URL of one of Spark's file systems, is returned unchanged.
         store: the store, or its path or URL; by default the environment's HEADRACE_STORE. It must be omitted if
             ``url`` is not in a store.
         spark: the session that starts the query; by default the active session.
@@ -65,7 +66,7 @@ def checkpoint(
             raise OptionError(
                 "a store is given, but this checkpoint location is not in a store",
                 received=f"{text.partition(':')[0]}:…" if ":" in text else text,
-                valid="headrace:///path, yt:///path",
+                valid=VALID,
                 remedy="use headrace:///path for a directory of the store, or omit store",
             )
         return text

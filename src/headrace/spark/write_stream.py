@@ -128,7 +128,8 @@ def write_stream(
         df: the query. Its columns are matched with the columns of the table or queue by name. In rows for a queue, a
             column ``$tablet_index`` is the partition of the row.
         checkpoint: the checkpoint location: a directory, any URL that Spark can write, or ``headrace:///path`` for a
-            directory in the sink's store; see docs/checkpoints.md, also for ``yt:///path``.
+            directory in the sink's store; see docs/checkpoints.md, also for ``yt:///path`` and
+            ``postgresql:///path``.
         store: the store's path or URL. ``table`` or ``queue`` is a table or queue of this store.
         key: only for a queue: the columns whose values choose the partition of a row.
         outputs: several tables and queues of the store, written in one transaction for each batch, instead of

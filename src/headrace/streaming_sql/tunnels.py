@@ -17,7 +17,8 @@ if TYPE_CHECKING:
     from headrace.formats.location import Location
     from headrace.ports import Store, Tunnel
 
-_OPTIONS = ("start", "baseChannels")
+# The last ones are those of some stores, see `headrace.ports.Capabilities.tunnel_options`.
+_OPTIONS = ("start", "baseChannels", "slot", "publication", "failover")
 
 
 class Tunnels:
@@ -29,7 +30,7 @@ class Tunnels:
     def create(self, statement: st.CreateTunnel) -> Result:
         """Create a tunnel on a table of the catalog; return its id in the result."""
         name = str(statement.name)
-        start, base_channels = _tunnel_options(statement.options)
+        start, base_channels, others = _tunnel_options(statement.options)
         location = self._location(self._catalog.table(str(statement.table)))
         with location.open_store() as store:
             try:
@@ -39,6 +40,7 @@ class Tunnels:
                     statement.kind or "BaseAndStream",
                     start=start,
                     base_channels=base_channels,
+                    **others,
                 )
             except AlreadyExistsError:
                 if not statement.if_not_exists:
@@ -83,7 +85,8 @@ class Tunnels:
             return Result(statement.part.text, message=f"tunnel {statement.name} does not exist")
         with store:
             store.drop_tunnel(tunnel.id)
-        return Result(statement.part.text, message=f"tunnel {tunnel.name} ({tunnel.id}) dropped")
+        remains = "".join(f"; {each} remains" for each in tunnel.borrowed)
+        return Result(statement.part.text, message=f"tunnel {tunnel.name} ({tunnel.id}) dropped{remains}")
 
     def _find(self, name: st.Name, table: st.Name | None) -> tuple[Store, Tunnel]:
         """Return a tunnel by id or name, and its store. Without a table, search the stores of all tables."""
@@ -114,7 +117,7 @@ class Tunnels:
         return location
 
 
-def _tunnel_options(options: Mapping[str, str]) -> tuple[str, int | None]:
+def _tunnel_options(options: Mapping[str, str]) -> tuple[str, int | None, dict[str, str | bool]]:
     names = check_names("a tunnel", options, _OPTIONS, any_case=True)
     given = {names[name]: value for name, value in options.items()}
     channels = given.get("baseChannels")
@@ -122,4 +125,10 @@ def _tunnel_options(options: Mapping[str, str]) -> tuple[str, int | None]:
         raise OptionError(
             "invalid value of option baseChannels", received=repr(channels), valid="a positive whole number"
         )
-    return given.get("start", "latest"), None if channels is None else int(channels)
+    others: dict[str, str | bool] = {name: given[name] for name in ("slot", "publication") if name in given}
+    failover = given.get("failover")
+    if failover is not None:
+        if failover.lower() not in ("true", "false"):
+            raise OptionError("invalid value of option failover", received=repr(failover), valid="true or false")
+        others["failover"] = failover.lower() == "true"
+    return given.get("start", "latest"), None if channels is None else int(channels), others

@@ -6,6 +6,7 @@ import os
 from typing import Any
 
 from headrace.errors import OptionError
+from headrace.formats.format import CheckpointScheme
 from headrace.formats.location import Location
 from headrace.formats.settings import Settings
 from headrace.formats.store_options import (
@@ -22,12 +23,31 @@ from headrace.formats.store_options import (
 )
 
 STORE = "HEADRACE_STORE"
+# Variables of libpq that name a server or a database.
+_DATABASE_VARIABLES = ("PGSERVICE", "PGHOST", "PGDATABASE")
 _ACCESS_KEY = ("accessKeyId", "accessKeySecret", "stsToken")
 
 
 def default_store() -> str | None:
     """Return the store that the environment names; None if it names none."""
     return os.environ.get(STORE) or None
+
+
+def default_database() -> str | None:
+    """Return the URL of the PostgreSQL database that the environment names; None if it names none."""
+    store = default_store()
+    if store and is_database(store):
+        return store
+    return "postgresql://" if any(map(os.environ.get, _DATABASE_VARIABLES)) else None
+
+
+DATABASE_CHECKPOINTS = CheckpointScheme(
+    "postgresql",
+    (STORE, *_DATABASE_VARIABLES),
+    default_database,
+    replaces_sink=lambda store_url: not is_database(store_url),
+)
+"""Checkpoints in a PostgreSQL database: the one that a query writes, otherwise the one that the environment names."""
 
 
 def add_environment(options: dict[str, str]) -> dict[str, str]:

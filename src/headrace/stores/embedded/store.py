@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import NotFoundError, SchemaError
+from headrace.option_names import check_names
 from headrace.ports import (
     Capabilities,
     Consumer,
@@ -133,7 +134,9 @@ class EmbeddedStore(Store):
         *,
         start: str | Start = "latest",
         base_channels: int | None = None,
+        **options: Any,
     ) -> Tunnel:
+        check_names("a tunnel of this store", options, self.capabilities.tunnel_options)
         begin = start if isinstance(start, Start) else Start.parse(start)
         tunnel_id = stored_tunnels.create(
             self._database, self.table(table), name, TunnelKind.parse(kind), begin, base_channels

@@ -26,8 +26,16 @@ _SERIALIZATION = ("40001", "40P01")
 _BUSY = (*_SERIALIZATION, "53300", "55006", "55P03", "57P03")
 # 25P03: the server closed an idle transaction.
 _LOST = ("57P01", "57P02", "57P05", "25P03")
-_REFUSED = re.compile(r"authentication failed|no password supplied|no pg_hba\.conf entry|role \".*\" does not exist")
+_REFUSED = re.compile(
+    r"authentication failed|no password supplied|pg_hba\.conf|role \".*\" (does not exist|is not permitted to log in)"
+)
 _NO_DATABASE = re.compile(r"database \".*\" does not exist")
+# Messages of libpq about settings, certificates and files, which a repetition does not change.
+_UNUSABLE = re.compile(
+    r"certificate|does not match host name|does not support SSL|SSL was required|invalid .*value: |invalid port number"
+    r"|definition of service|service file|private key|channel binding|syntax error",
+    re.IGNORECASE,
+)
 # The prefix of ADBC before the server's message, and the state after it.
 _ADBC_PREFIX = re.compile(r"^[A-Z_]+: (\[libpq\] )?(.*?: ERROR: +)?", re.DOTALL)
 _STREAM_ERROR = "[libpq]"
@@ -74,16 +82,22 @@ class Failure:
         """Whether a repetition of the transaction can succeed."""
         if self.state:
             return self.state in _BUSY or self.lost
-        return not self.refused and not _NO_DATABASE.search(self.message)
+        return not self.refused and not self.unusable and not _NO_DATABASE.search(self.message)
 
     @property
     def refused(self) -> bool:
         """Whether the server does not accept the user or the password.
 
-        Without a connection, libpq has the server's message only, and no SQLSTATE. A server with messages in another
+        SQLSTATE 28000 and 28P01 say so. But libpq gives no SQLSTATE for a connection that fails, only the server's
+        message, through both drivers. A server with messages in another
         language than English refuses a wrong password like one that is not reachable.
         """
         return self.state[:2] == "28" or self.needs_password or bool(_REFUSED.search(self.message))
+
+    @property
+    def unusable(self) -> bool:
+        """Whether there is no connection with these settings: TLS, certificates, services."""
+        return self.connecting and not self.state and bool(_UNUSABLE.search(self.message))
 
 
 def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | None:
@@ -153,7 +167,8 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
                 received=failure.detail or None,
                 remedy="nothing of the write was applied: correct the row, or the constraint",
             )
-        case "22" | "21":
+        # 54: the value of a key is too long for an index.
+        case "22" | "21" | "54":
             return SchemaError(f"PostgreSQL does not accept a value: {message}", received=failure.detail or state)
         case "28":
             return _connection_error(failure, server)
@@ -189,10 +204,18 @@ def _connection_error(failure: Failure, server: str) -> HeadraceError:
         return OptionError(
             f"{server} does not accept the user or the password",
             received=message,
-            remedy="check the user in the address, ~/.pgpass, PGPASSWORD, option password and the server's pg_hba.conf",
+            remedy="check the user in the address, ~/.pgpass, PGPASSWORD, option password, sslmode and the server's "
+            "pg_hba.conf",
         )
     if failure.state == "3D000" or _NO_DATABASE.search(message):
         return NotFoundError("no such database", received=message)
+    if failure.unusable:
+        return StoreError(
+            f"no connection to {server} with these settings",
+            received=message,
+            remedy="check sslmode, sslrootcert, sslcert, sslkey (in Spark sslMode, sslRootCert), the service file and "
+            "libpq's environment",
+        )
     if failure.connecting:
         return StoreError(f"no connection to {server}", received=message, remedy="check the host, the port and TLS")
     return StoreError(f"the connection to {server} broke", received=message)

@@ -10,8 +10,10 @@ import psycopg
 import pyarrow as pa
 
 from headrace.cached import cached_property
+from headrace.diagnosis import Finding
 from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError
 from headrace.ports import Capabilities, Publisher, Store, Tunnel
+from headrace.stores.postgres import diagnosis
 from headrace.stores.postgres.connection import Address, Connection
 from headrace.stores.postgres.files import PostgresFiles
 from headrace.stores.postgres.names import TableName
@@ -20,8 +22,9 @@ from headrace.stores.postgres.schemas import COLUMN_TYPES
 from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tables.several_tables import SeveralTables
 from headrace.stores.postgres.tables.table import MAX_COLUMNS, PostgresTable
-from headrace.stores.postgres.tunnels import stored_tunnels, table_patterns
+from headrace.stores.postgres.tunnels import slot_options, stored_tunnels, table_patterns
 from headrace.stores.postgres.tunnels.meta_tables import Database
+from headrace.stores.postgres.tunnels.slot_options import SlotOptions
 from headrace.stores.postgres.tunnels.stored_tunnels import NewTable, StoredTunnel
 from headrace.stores.postgres.tunnels.table_source import TableSource
 from headrace.stores.postgres.tunnels.tables_source import TablesSource
@@ -34,9 +37,10 @@ from headrace.tunnels.validation import Named, find
 from headrace.tunnels.values import Start, StartKind, TunnelKind
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
-# A standby has no position of its own; what it has replayed is what its readers see.
+# Tunnels read the log up to its flushed end. Its inserted end has a commit earlier: a look in between would find
+# nothing, and the next growth of the log can be 15 seconds away. Readers of a standby see what it has replayed.
 _POSITION = """
-SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_insert_lsn() END)::text
+SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)::text
 """
 
 
@@ -71,6 +75,7 @@ class PostgresStore(Store):
         row_times=False,
         partition_sizes=False,
         several_tables=True,
+        tunnel_options=slot_options.OPTIONS,
         max_columns=MAX_COLUMNS,
     )
 
@@ -162,20 +167,28 @@ class PostgresStore(Store):
         *,
         start: str | Start = "latest",
         base_channels: int | None = None,
+        **options: Any,
     ) -> PostgresTunnel:
         """Subscribe to a table; see `headrace.ports.Store.create_tunnel`.
 
         The tunnel has a replication slot and a publication, for which the user needs the attribute REPLICATION, the
         table, and CREATE in the database. The server waits until all open write transactions have ended.
+
+        Args:
+            options: ``slot`` and ``publication`` are names of existing ones, which `drop_tunnel` leaves. A stream that
+                begins with an existing slot has the changes after the slot's position. ``failover=True`` lets standbys
+                keep a copy of the new slot (PostgreSQL 17 and later).
         """
         found = self.table(table)
+        tunnel_kind = TunnelKind.parse(kind)
         return self._created(
             [NewTable(found.layout(), found.splits)],
             None,
             name,
-            TunnelKind.parse(kind),
+            tunnel_kind,
             start if isinstance(start, Start) else Start.parse(start),
             base_channels,
+            slot_options.parse(options, tunnel_kind),
         )
 
     def create_tunnel_of_tables(
@@ -185,13 +198,16 @@ class PostgresStore(Store):
         kind: str | TunnelKind = TunnelKind.BASE_AND_STREAM,
         *,
         base_channels: int | None = None,
+        **options: Any,
     ) -> PostgresTunnel:
         """Subscribe to several tables by one replication slot; see `headrace.ports.Store.create_tunnel_of_tables`.
 
         Args:
             tables: names and patterns: ``public.*``, ``sales.order_*``, and ``!public.log`` for a table to leave out.
             base_channels: the number of channels for the base data of each table; by its size if None.
+            options: see `create_tunnel`.
         """
+        tunnel_kind = TunnelKind.parse(kind)
         patterns = table_patterns.parse([tables] if isinstance(tables, str) else tables)
         names = self._connection.run(lambda session: table_patterns.matching(session, patterns, self._schema))
         found = [self.table(each.text) for each in names]
@@ -199,9 +215,10 @@ class PostgresStore(Store):
             [NewTable(each.layout(), each.splits) for each in found],
             table_patterns.text_of(patterns),
             name,
-            TunnelKind.parse(kind),
+            tunnel_kind,
             Start(StartKind.LATEST),
             base_channels,
+            slot_options.parse(options, tunnel_kind),
         )
 
     def _created(
@@ -212,8 +229,11 @@ class PostgresStore(Store):
         kind: TunnelKind,
         start: Start,
         base_channels: int | None,
+        options: SlotOptions,
     ) -> PostgresTunnel:
-        stored, small = stored_tunnels.create(self._database, tables, patterns, name, kind, start, base_channels)
+        stored, small = stored_tunnels.create(
+            self._database, tables, patterns, name, kind, start, base_channels, options
+        )
         tunnel = self._opened(stored)
         if small:
             tunnel.read_base_data()
@@ -253,6 +273,9 @@ class PostgresStore(Store):
 
         several = SeveralTables(stored.table, TablesSource.schema, lambda: follow(PLAIN).layouts())
         return PostgresTunnel(self._database, several, stored, follow)
+
+    def diagnose(self, table: str | None = None) -> list[Finding]:
+        return diagnosis.diagnose(self._database, table)
 
     # -- files, publication, waiting ----------------------------------------------------------------------
 

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError
+from headrace.option_names import check_names
 from headrace.ports import Capabilities, Publisher, Store, Table, Tunnel
 from headrace.stores.tablestore.connection import Connection
 from headrace.stores.tablestore.meta_table import DEFAULT_NAME, MetaTable
@@ -154,7 +155,9 @@ class TablestoreStore(Store):
         *,
         start: str | Start = "latest",
         base_channels: int | None = None,
+        **options: Any,
     ) -> Tunnel:
+        check_names("a tunnel of this store", options, self.capabilities.tunnel_options)
         begin = start if isinstance(start, Start) else Start.parse(start)
         handle = self.table(table)
         tunnel_id = create_tunnel(self.connection, table, name, TunnelKind.parse(kind), begin, base_channels)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headrace.stores.postgres.tunnels.meta_tables import Statements
-from headrace.stores.postgres.tunnels.stored_tunnels import key_from_json
+from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel, dropped, key_from_json
 from headrace.stores.postgres.tunnels.visibility import Chunks, SnapshotChunk, TableChunks
 from headrace.tables.conditions import KeyRange
 from headrace.tunnels.channels import channel_states
@@ -29,13 +29,19 @@ class ChannelRow(NamedTuple):
         return self.committed == FINISHED
 
 
-def read_rows(statements: Statements, tunnel: str) -> list[ChannelRow]:
-    """Return the channels of a tunnel in the order of their creation."""
+def rows_in(statements: Statements, tunnel: StoredTunnel) -> list[ChannelRow]:
+    """Return the channels of a tunnel in the order of their creation.
+
+    Raises:
+        NotFoundError: the tunnel was dropped.
+    """
     found = statements.execute(
         "SELECT id, kind, parents, relation::bigint, low, high, start, committed, skip FROM headrace.channel"
         " WHERE tunnel = %s ORDER BY seq",
-        (tunnel,),
-    )
+        (tunnel.id,),
+    ).fetchall()
+    if not found and not statements.first("SELECT 1 FROM headrace.tunnel WHERE id = %s", (tunnel.id,)):
+        raise dropped(tunnel)
     return [
         ChannelRow(
             channel,

@@ -9,6 +9,7 @@ import pyarrow as pa
 
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
 from headrace.stores.postgres.tunnels.pages import Visibility, Window
+from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import TableSchema
 from headrace.wire.pgoutput.messages import Images
@@ -31,6 +32,10 @@ class Followed(Protocol):
     @property
     def binary(self) -> bool:
         """Whether the decoder reads all columns in binary format."""
+
+    @property
+    def published(self) -> Sequence[PublishedTable]:
+        """The tables as a publication should have them."""
 
     def refresh(self) -> bool:
         """Read the definitions of the tables, if they have changed; return whether they have."""

@@ -17,6 +17,7 @@ from headrace.stores.postgres.tunnels.meta_tables import Database
 from headrace.stores.postgres.tunnels.pages import Visibility, Window
 from headrace.stores.postgres.tunnels.peeks import Peek, reach
 from headrace.stores.postgres.tunnels.positions import lsn_of, lsn_position, lsn_text
+from headrace.stores.postgres.tunnels.publications import Publication
 from headrace.tunnels.values import Position
 from headrace.wire.pgoutput.messages import Truncation
 
@@ -58,11 +59,14 @@ class ChangeLog:
         followed: the tables.
     """
 
-    def __init__(self, database: Database, tunnel: str, slot: str, system: str, followed: Followed) -> None:
+    def __init__(
+        self, database: Database, tunnel: str, slot: str, system: str, publication: Publication, followed: Followed
+    ) -> None:
         self._database = database
         self._tunnel = tunnel
         self._slot = slot
         self._system = system
+        self._publication = publication
         self._followed = followed
         self._kept: tuple[Window, list[Truncation]] | None = None
         # At most one. A deque is atomic, so threads need no lock: a thread that finds none reads the slot itself.
@@ -117,6 +121,10 @@ class ChangeLog:
             skip, start = row - found.rows, found.end
         return lsn_position(start, skip)
 
+    def accept_publication(self) -> bool:
+        """Accept changes that the publication may have left out; return whether there may be any."""
+        return self._publication.accept(self._followed.published)
+
     def forget(self) -> None:
         """Forget what was read."""
         self._kept = None
@@ -170,7 +178,9 @@ class ChangeLog:
             peek = self._peeks.pop()
         if peek is None or not peek.start <= start < peek.end:
             end = reach(start, WINDOW_BYTES, state.restart, limit)
-            messages = slots.peek(self._database, self._slot, end, binary=self._followed.binary)
+            # After the end of the log was looked up: a later change of the publication has no effect before it.
+            self._publication.check(self._followed.published, f"changes after {lsn_text(start)}")
+            messages = slots.peek(self._database, self._slot, self._publication.name, end, binary=self._followed.binary)
             peek = Peek(messages, self._followed.relations, start, end)
         part = peek.read(start, min(start + WINDOW_BYTES, peek.end))
         if part.end < peek.end:

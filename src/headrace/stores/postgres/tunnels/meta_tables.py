@@ -27,8 +27,13 @@ CREATE TABLE IF NOT EXISTS headrace.tunnel (
     kind text NOT NULL,
     created double precision NOT NULL,
     reader text,
-    -- The slot and the publication; null for a tunnel without a stream.
+    -- The slot and the publication; null for a tunnel without a stream. Those that headrace has created are its own.
     slot text,
+    publication text,
+    own_slot boolean NOT NULL,
+    own_publication boolean NOT NULL,
+    -- The state of the publication, as JSON.
+    publication_state text NOT NULL DEFAULT '{}',
     -- The system identifier of the cluster.
     system text NOT NULL,
     -- The LSN from which the snapshot of no chunk sees a change.

@@ -97,15 +97,22 @@ def has_generated(database: Database, table: TableLayout) -> bool:
     return bool(with_generated and stored)
 
 
-def create_slot(database: Database, name: str) -> int:
-    """Create a slot and return the LSN from which it has all changes. The server waits for open write transactions."""
+def create_slot(database: Database, name: str, *, failover: bool = False) -> int:
+    """Create a slot and return the LSN from which it has all changes. The server waits for open write transactions.
+
+    Args:
+        failover: whether standbys keep a copy of the slot; from PostgreSQL 17 on.
+    """
 
     def create(statements: Statements) -> int:
         statements.execute(f"SET LOCAL statement_timeout = '{_CREATE_SECONDS}s'")
         # If the connection is lost, this runs again. The name belongs to one tunnel.
         statements.execute(_DROP_SLOT, (name,))
         found = statements.first(
-            "SELECT lsn - '0/0'::pg_lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput')", (name,)
+            "SELECT lsn - '0/0'::pg_lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput', failover => true)"
+            if failover
+            else "SELECT lsn - '0/0'::pg_lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput')",
+            (name,),
         )
         assert found is not None
         return int(found[0])
@@ -113,10 +120,14 @@ def create_slot(database: Database, name: str) -> int:
     return database.run(create)
 
 
-def drop(database: Database, slot: str) -> None:
-    """Drop a slot and the publication of the same name, as far as they exist."""
-    database.query(_DROP_SLOT, (slot,))
-    database.run(lambda statements: statements.connection.execute(_drop_publication(slot)))
+def drop_slot(database: Database, name: str) -> None:
+    """Drop a slot, if it exists."""
+    database.query(_DROP_SLOT, (name,))
+
+
+def drop_publication(database: Database, name: str) -> None:
+    """Drop a publication, if it exists."""
+    database.run(lambda statements: statements.connection.execute(_drop_publication(name)))
 
 
 def _drop_publication(name: str) -> sql.Composed:
@@ -126,17 +137,14 @@ def _drop_publication(name: str) -> sql.Composed:
 def state(database: Database, tunnel: str, slot: str, system: str, lost: str) -> SlotState:
     """Return the state of a slot after the checks that a read needs.
 
-    PostgreSQL 18 skips the changes of a missing publication without an error, so its existence is part of the state.
-
     Args:
         lost: a text for the changes that are lost if the slot is unusable.
 
     Raises:
-        DataLossError: the slot or its publication does not exist, the slot is lost, or the server is another one.
+        DataLossError: the slot does not exist or is lost, or the server is another one.
     """
-    ((flushed, found_system, published, confirmed, restart, status),) = database.query(
+    ((flushed, found_system, confirmed, restart, status),) = database.query(
         "SELECT pg_current_wal_flush_lsn() - '0/0', (SELECT system_identifier::text FROM pg_control_system()),"
-        " EXISTS (SELECT 1 FROM pg_publication WHERE pubname = %(slot)s),"
         " s.confirmed_flush_lsn - '0/0', s.restart_lsn - '0/0', s.wal_status"
         " FROM (SELECT 1) one LEFT JOIN pg_replication_slots s ON s.slot_name = %(slot)s",
         {"slot": slot},
@@ -148,14 +156,12 @@ def state(database: Database, tunnel: str, slot: str, system: str, lost: str) ->
         problem = f"the replication slot of tunnel {tunnel!r} does not exist"
     elif status == "lost" or confirmed is None or restart is None:
         problem = f"the server has removed the log that tunnel {tunnel!r} needs (max_slot_wal_keep_size)"
-    elif not published:
-        problem = f"the publication of tunnel {tunnel!r} does not exist"
     else:
         return SlotState(int(flushed), int(confirmed), int(restart), status)
     raise DataLossError(problem, received=f"slot {slot}; {lost}", remedy=remedy)
 
 
-def peek(database: Database, slot: str, end: int, *, binary: bool) -> Sequence[pa.RecordBatch]:
+def peek(database: Database, slot: str, publication: str, end: int, *, binary: bool) -> Sequence[pa.RecordBatch]:
     """Return the messages of all transactions from the slot's position whose commit record begins before an LSN.
 
     The result has one column of binaries. Another user of the slot, such as a twin of a task, delays the call.
@@ -163,11 +169,13 @@ def peek(database: Database, slot: str, end: int, *, binary: bool) -> Sequence[p
     Raises:
         StoreBusyError: another process reads the slot for too long.
     """
+    # The option is a list of identifiers.
+    quoted = '"' + publication.replace('"', '""') + '"'
     # Without parameters, the driver reads the result by COPY, which is faster.
     statement = sql.SQL(
         "SELECT data FROM pg_logical_slot_peek_binary_changes({}, {}::pg_lsn, NULL,"
         " 'proto_version', '1', 'publication_names', {}, 'binary', {})"
-    ).format(slot, lsn_text(end), f'"{slot}"', "true" if binary else "false")
+    ).format(slot, lsn_text(end), quoted, "true" if binary else "false")
     return database.arrow(statement.as_string())
 
 

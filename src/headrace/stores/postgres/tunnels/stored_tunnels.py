@@ -1,6 +1,7 @@
 """Tunnels in the database: creating, finding and dropping them.
 
-A tunnel with a stream has a replication slot and a publication, both named ``headrace_<id>``. Its base data is divided
+A tunnel with a stream has a replication slot and a publication, both named ``headrace_<id>`` if headrace has created
+them. Its base data is divided
 into chunks by key ranges. A small table is read when the tunnel is created. The chunks of a large table are read one by
 one, each in a short transaction, see `headrace.stores.postgres.tunnels.base_data`.
 """
@@ -17,9 +18,11 @@ from psycopg import sql
 
 from headrace.errors import AlreadyExistsError, NotFoundError, UnsupportedError
 from headrace.stores.postgres.schemas import TableLayout
-from headrace.stores.postgres.tunnels import slots
+from headrace.stores.postgres.tunnels import publications, slot_options, slots
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 from headrace.stores.postgres.tunnels.positions import BASE_START, lsn_text
+from headrace.stores.postgres.tunnels.publications import PublishedTable
+from headrace.stores.postgres.tunnels.slot_options import SlotOptions
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import Key
 from headrace.tunnels.validation import check_new
@@ -45,6 +48,15 @@ class StoredTunnel(NamedTuple):
     created: float
     slot: str | None
     system: str
+    publication: str | None
+    own_slot: bool
+    own_publication: bool
+
+    @property
+    def borrowed(self) -> tuple[str, ...]:
+        """The slot and the publication, if headrace has not created them."""
+        slot = () if self.own_slot else (f"replication slot {self.slot}, for which the server keeps its log",)
+        return slot if self.own_publication else (*slot, f"publication {self.publication}")
 
 
 class NewTable(NamedTuple):
@@ -71,6 +83,7 @@ def create(
     kind: TunnelKind,
     start: Start,
     base_channels: int | None,
+    options: SlotOptions,
 ) -> tuple[StoredTunnel, bool]:
     """Create a tunnel. Return it, and whether its base data should be read at once.
 
@@ -91,19 +104,31 @@ def create(
     database.create_tables()
     tunnel_id = uuid.uuid4().hex
     has_base, has_stream = kind is not TunnelKind.STREAM, kind is not TunnelKind.BASE_DATA
-    slot = f"headrace_{tunnel_id}" if has_stream else None
+    own = f"headrace_{tunnel_id}" if has_stream else None
+    slot, publication = options.slot or own, options.publication or own
     ((system,),) = database.query("SELECT system_identifier::text FROM pg_control_system()")
     layouts = [table.layout for table in tables]
     of_one = (layouts[0].oid, layouts[0].name.text) if patterns is None else None
     relation, table_name = of_one or (0, str(patterns))
-    stored = StoredTunnel(tunnel_id, relation, table_name, name, kind, time.time(), slot, system)
+    stored = StoredTunnel(
+        tunnel_id,
+        relation,
+        table_name,
+        name,
+        kind,
+        time.time(),
+        slot,
+        system,
+        publication,
+        options.slot is None,
+        options.publication is None,
+    )
     # The row first: whatever a killed process leaves behind belongs to a tunnel that can be dropped.
     database.run(lambda statements: _insert(statements, stored, [] if of_one else layouts))
     try:
         lsn = 0
-        if slot is not None:
-            slots.create_publication(database, slot, layouts)
-            lsn = slots.create_slot(database, slot)
+        if slot is not None and publication is not None:
+            lsn = _open_slot(database, stored, slot, publication, layouts, failover=options.failover)
         # After the slot: rows that this count does not see are in the stream.
         sizes = [_size(database, layout) for layout in layouts] if has_base else []
         ranges = [
@@ -125,7 +150,8 @@ def known(database: Database, table: str | None = None) -> list[StoredTunnel]:
     if not database.exist():
         return []
     found = database.query(
-        "SELECT id, relation, table_name, name, kind, created, slot, system FROM headrace.tunnel"
+        "SELECT id, relation, table_name, name, kind, created, slot, system, publication, own_slot, own_publication"
+        " FROM headrace.tunnel"
         " WHERE %(table)s::text IS NULL OR table_name = %(table)s ORDER BY created, id",
         {"table": table},
     )
@@ -133,10 +159,39 @@ def known(database: Database, table: str | None = None) -> list[StoredTunnel]:
 
 
 def drop(database: Database, tunnel: StoredTunnel) -> None:
-    """Remove a tunnel with its slot, publication, channels, batches and clients."""
-    if tunnel.slot is not None:
-        slots.drop(database, tunnel.slot)
+    """Remove a tunnel with its channels, batches and clients, and with the slot and publication that it has created."""
+    if tunnel.slot is not None and tunnel.own_slot:
+        slots.drop_slot(database, tunnel.slot)
+    if tunnel.publication is not None and tunnel.own_publication:
+        slots.drop_publication(database, tunnel.publication)
     database.run(lambda statements: statements.execute("DELETE FROM headrace.tunnel WHERE id = %s", (tunnel.id,)))
+
+
+def _open_slot(
+    database: Database,
+    tunnel: StoredTunnel,
+    slot: str,
+    publication: str,
+    tables: Sequence[TableLayout],
+    *,
+    failover: bool,
+) -> int:
+    """Create the slot and the publication of a tunnel, or check existing ones; return the LSN of the first change."""
+    if failover:
+        slot_options.check_failover(database)
+    if tunnel.own_publication:
+        slots.create_publication(database, publication, tables)
+    else:
+        for table in tables:
+            slots.has_generated(database, table)
+    state = publications.usable(database, publication, [PublishedTable.of(table) for table in tables])
+    database.run(lambda statements: publications.save_state(statements, tunnel.id, state))
+    # After the publication: the slot then has no change that the publication leaves out.
+    return (
+        slots.create_slot(database, slot, failover=failover)
+        if tunnel.own_slot
+        else slot_options.use_slot(database, slot, tunnel.id)
+    )
 
 
 def key_to_json(key: Key | None) -> str | None:
@@ -188,8 +243,9 @@ def _size(database: Database, table: TableLayout) -> _Size:
 
 def _insert(statements: Statements, tunnel: StoredTunnel, tables: Sequence[TableLayout]) -> None:
     added = statements.execute(
-        "INSERT INTO headrace.tunnel (id, relation, table_name, name, kind, created, slot, system)"
-        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (relation, name) DO NOTHING",
+        "INSERT INTO headrace.tunnel"
+        " (id, relation, table_name, name, kind, created, slot, system, publication, own_slot, own_publication)"
+        " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (relation, name) DO NOTHING",
         (*tunnel[:4], tunnel.kind.value, *tunnel[5:]),
     )
     if not added.rowcount and not statements.first("SELECT FROM headrace.tunnel WHERE id = %s", (tunnel.id,)):

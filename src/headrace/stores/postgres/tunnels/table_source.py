@@ -15,6 +15,7 @@ from headrace.stores.postgres.tunnels.base_data import ChunkRows
 from headrace.stores.postgres.tunnels.meta_tables import Database
 from headrace.stores.postgres.tunnels.pages import TableColumns, Visibility, Window, window
 from headrace.stores.postgres.tunnels.positions import parse_lsn
+from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import TableSchema
 from headrace.wire.pgoutput import types
@@ -84,6 +85,10 @@ class TableSource:
     @property
     def binary(self) -> bool:
         return all(map(types.in_binary, self._base_types().values()))
+
+    @property
+    def published(self) -> Sequence[PublishedTable]:
+        return [PublishedTable.of(self.layout)]
 
     def warnings(self) -> list[str]:
         return []

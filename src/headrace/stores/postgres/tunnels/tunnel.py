@@ -11,7 +11,7 @@ from headrace.errors import DataLossError, NotFoundError, OptionError, Unsupport
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
 from headrace.stores.postgres.tunnels import base_data, clients, retention
 from headrace.stores.postgres.tunnels.batches import BatchRecords, lock_tunnel
-from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_of, read_chunks, read_rows
+from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_of, read_chunks, rows_in
 from headrace.stores.postgres.tunnels.followed import Followed
 from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog, Marks, Place
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
@@ -22,6 +22,7 @@ from headrace.stores.postgres.tunnels.positions import (
     row_of,
     row_position,
 )
+from headrace.stores.postgres.tunnels.publications import Publication
 from headrace.stores.postgres.tunnels.retention import LogRelease
 from headrace.stores.postgres.tunnels.stored_tunnels import STREAM, StoredTunnel, dropped
 from headrace.stores.postgres.tunnels.visibility import TableChunks
@@ -74,6 +75,7 @@ class PostgresTunnel(Tunnel):
         self.name = stored.name
         self.kind = stored.kind
         self.created = stored.created
+        self.borrowed = stored.borrowed
 
     def __repr__(self) -> str:
         return f"PostgresTunnel({self.name!r} of table {self.table.name!r}, {self.kind}, id {self.id})"
@@ -276,6 +278,8 @@ class PostgresTunnel(Tunnel):
         if row.kind is ChannelKind.BASE_DATA:
             return (FINISHED, 0) if row.finished else (position, 0)
         state = self._log.state(position)
+        if self._log.accept_publication():
+            return position, None
         marks = self._marks()
         truncated = self._log.truncation(position)
         if truncated is not None:
@@ -307,7 +311,7 @@ class PostgresTunnel(Tunnel):
     def save_positions(self, statements: Statements, positions: Mapping[str, Position]) -> None:
         """Save committed positions like `commit`, inside the caller's transaction."""
         lock_tunnel(statements, self.id)
-        rows = {row.id: row for row in self._rows_in(statements)}
+        rows = {row.id: row for row in rows_in(statements, self._stored)}
         released = []
         for channel, position in positions.items():
             if channel not in rows:
@@ -327,7 +331,7 @@ class PostgresTunnel(Tunnel):
 
     def committed(self, statements: Statements, channel: str) -> Position:
         """Return the committed position of a channel, inside the caller's transaction."""
-        rows = self._rows_in(statements)
+        rows = rows_in(statements, self._stored)
         for row in rows:
             if row.id == channel:
                 return row.committed
@@ -419,8 +423,14 @@ class PostgresTunnel(Tunnel):
     def _log(self) -> ChangeLog:
         if self._opened_log is None:
             assert self._stored.slot is not None
+            assert self._stored.publication is not None
             self._opened_log = ChangeLog(
-                self._database, self.name, self._stored.slot, self._stored.system, self._tables
+                self._database,
+                self.name,
+                self._stored.slot,
+                self._stored.system,
+                Publication(self._database, self.id, self.name, self._stored.publication),
+                self._tables,
             )
         return self._opened_log
 
@@ -446,13 +456,7 @@ class PostgresTunnel(Tunnel):
     # -- rows of the database -------------------------------------------------------------------------
 
     def _rows(self) -> list[ChannelRow]:
-        return self._database.run(self._rows_in)
-
-    def _rows_in(self, statements: Statements) -> list[ChannelRow]:
-        rows = read_rows(statements, self.id)
-        if not rows and not statements.first("SELECT 1 FROM headrace.tunnel WHERE id = %s", (self.id,)):
-            raise dropped(self._stored)
-        return rows
+        return self._database.run(lambda statements: rows_in(statements, self._stored))
 
     def _row(self, channel: str) -> ChannelRow:
         rows = self._rows()

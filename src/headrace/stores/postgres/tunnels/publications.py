@@ -1,0 +1,190 @@
+"""Checks of publications: a slot sends only the changes that its publication has.
+
+A change that the publication did not have at its time is missing in what the slot sends; PostgreSQL 18 also skips the
+changes of a missing publication without an error. So a publication is checked before each read of the slot. It is also
+compared with its first state, because a table may have been removed and added again.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import NamedTuple
+
+from headrace.errors import DataLossError, NotFoundError, UnsupportedError
+from headrace.stores.postgres.schemas import TableLayout
+from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
+
+_OPERATIONS = ("insert", "update", "delete", "truncate")
+# Each change of a publication is a new row of the catalog, with the identifier of its transaction.
+_PUBLICATION = """
+SELECT ARRAY[pubinsert, pubupdate, pubdelete, pubtruncate], concat_ws(' ', oid, xmin)
+FROM pg_publication WHERE pubname = %(name)s
+"""
+_TABLES = """
+SELECT c.oid::bigint, to_jsonb(t) -> 'attnames', to_jsonb(t) ->> 'rowfilter', concat_ws(' ', (
+    SELECT string_agg(concat_ws(' ', r.oid, r.xmin), ', ' ORDER BY r.oid)
+    FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+    WHERE p.pubname = %(name)s AND (r.prrelid = c.oid OR r.prrelid IN (SELECT pg_partition_ancestors(c.oid)))
+)"""
+# From PostgreSQL 15 on, a publication can have all tables of a schema.
+_SCHEMAS = """, (
+    SELECT string_agg(concat_ws(' ', s.oid, s.xmin), ', ' ORDER BY s.oid)
+    FROM pg_publication_namespace s JOIN pg_publication p ON p.oid = s.pnpubid
+    WHERE p.pubname = %(name)s AND s.pnnspid = c.relnamespace
+)"""
+_OF_TABLES = """)
+FROM pg_publication_tables t
+JOIN pg_namespace n ON n.nspname = t.schemaname
+JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
+WHERE t.pubname = %(name)s AND c.oid = ANY(%(relations)s)
+"""
+_WITH_SCHEMAS = 150_000
+
+
+class PublishedTable(NamedTuple):
+    """A table that a publication should have: its oid, its name for messages, and its columns."""
+
+    relation: int
+    name: str
+    columns: Collection[str]
+
+    @classmethod
+    def of(cls, table: TableLayout) -> PublishedTable:
+        return cls(table.oid, table.name.text, table.schema.names)
+
+
+class Fault(NamedTuple):
+    """Why a publication is unusable; ``missing``: there is no such publication."""
+
+    problem: str
+    remedy: str
+    missing: bool = False
+
+
+State = Mapping[str, str]
+"""Texts that every change of a publication replaces: by the oid of a table, and ``""`` for the publication itself."""
+
+
+def inspect(
+    statements: Statements, name: str, tables: Sequence[PublishedTable], what: str = "the publication"
+) -> tuple[State, Fault | None]:
+    """Return the state of a publication, and its first fault.
+
+    Args:
+        what: the publication in messages.
+    """
+    found = statements.first(_PUBLICATION, {"name": name})
+    if found is None:
+        return {}, Fault(f"{what} does not exist", "create a new tunnel", missing=True)
+    published, state = found
+    missing = [operation for operation, included in zip(_OPERATIONS, published, strict=True) if not included]
+    if missing:
+        return {}, Fault(
+            f"{what} leaves out operations: {', '.join(missing)}",
+            "ALTER PUBLICATION … SET (publish = 'insert, update, delete, truncate')",
+        )
+    with_schemas = statements.connection.info.server_version >= _WITH_SCHEMAS
+    rows = statements.execute(
+        _TABLES + (_SCHEMAS if with_schemas else "") + _OF_TABLES,
+        {"name": name, "relations": [table.relation for table in tables]},
+    ).fetchall()
+    by_relation = {relation: (columns, condition, entry) for relation, columns, condition, entry in rows}
+    states = {"": str(state)}
+    for table in tables:
+        if table.relation not in by_relation:
+            return states, Fault(
+                f"{what} does not have table {table.name!r}",
+                "ALTER PUBLICATION … ADD TABLE …; of a partitioned table, also SET (publish_via_partition_root = true)",
+            )
+        columns, condition, entry = by_relation[table.relation]
+        if condition is not None:
+            return states, Fault(
+                f"{what} has a filter for the rows of table {table.name!r}",
+                "ALTER PUBLICATION … SET TABLE … without WHERE; filter the rows in the query",
+            )
+        left_out = [] if columns is None else sorted(set(table.columns) - set(columns))
+        if left_out:
+            return states, Fault(
+                f"{what} leaves out columns of table {table.name!r}: {', '.join(left_out)}",
+                "ALTER PUBLICATION … SET TABLE … without a list of columns; of generated columns, also "
+                "SET (publish_generated_columns = stored), from PostgreSQL 18 on",
+            )
+        states[str(table.relation)] = str(entry)
+    return states, None
+
+
+def usable(database: Database, name: str, tables: Sequence[PublishedTable]) -> State:
+    """Return the state of a publication for a new tunnel.
+
+    Raises:
+        NotFoundError: it does not exist.
+        UnsupportedError: it does not have all changes of the tables.
+    """
+    state, fault = database.run(lambda statements: inspect(statements, name, tables))
+    if fault is None:
+        return state
+    if fault.missing:
+        names = database.query("SELECT pubname::text FROM pg_publication ORDER BY pubname")
+        raise NotFoundError("no such publication", received=repr(name), valid=[found for (found,) in names])
+    raise UnsupportedError(fault.problem, received=f"publication {name}", remedy=fault.remedy)
+
+
+class Publication:
+    """The publication of a tunnel, by its name.
+
+    Args:
+        tunnel: the id of the tunnel.
+        title: its name, for messages.
+    """
+
+    def __init__(self, database: Database, tunnel: str, title: str, name: str) -> None:
+        self._database = database
+        self._tunnel = tunnel
+        self._title = title
+        self.name = name
+
+    def check(self, tables: Sequence[PublishedTable], lost: str) -> None:
+        """Check that the publication has and had all changes of the tables, up to the present end of the log.
+
+        Args:
+            lost: a text for the changes that may be lost otherwise.
+
+        Raises:
+            DataLossError: it does not exist, leaves out changes, or was changed.
+        """
+        fault = self._database.run(lambda statements: self._fault(statements, tables))
+        if fault is not None:
+            raise DataLossError(fault.problem, received=f"publication {self.name}; {lost}", remedy=fault.remedy)
+
+    def accept(self, tables: Sequence[PublishedTable]) -> bool:
+        """Accept that the publication was changed, if it has all changes from now on; return whether it was changed."""
+
+        def save(statements: Statements) -> bool:
+            state, fault = inspect(statements, self.name, tables)
+            if fault is not None or not self._differs(statements, state):
+                return False
+            save_state(statements, self._tunnel, state)
+            return True
+
+        return self._database.run(save)
+
+    def _fault(self, statements: Statements, tables: Sequence[PublishedTable]) -> Fault | None:
+        what = f"the publication of tunnel {self._title!r}"
+        state, fault = inspect(statements, self.name, tables, what)
+        if fault is None and self._differs(statements, state):
+            return Fault(
+                f"{what} was changed, and may have left out changes in between",
+                "create a new tunnel, or continue with failOnDataLoss=false",
+            )
+        return fault
+
+    def _differs(self, statements: Statements, state: State) -> bool:
+        found = statements.first("SELECT publication_state FROM headrace.tunnel WHERE id = %s", (self._tunnel,))
+        before: State = {} if found is None else json.loads(found[0])
+        return any(before.get(each) != text for each, text in state.items())
+
+
+def save_state(statements: Statements, tunnel: str, state: State) -> None:
+    """Record the state of a tunnel's publication."""
+    statements.execute("UPDATE headrace.tunnel SET publication_state = %s WHERE id = %s", (json.dumps(state), tunnel))

@@ -1,0 +1,72 @@
+"""The password of a PostgreSQL database is in no text: plans, progress, errors, logs, checkpoints, the command line."""
+
+from __future__ import annotations
+
+import logging
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import headrace
+from headrace.cli.main import main
+from tests.conformance import serving
+
+# The server of the tests accepts any password.
+PASSWORD = "t0p-hush of postgres"
+
+
+def test_no_text_of_a_query_shows_the_password(
+    spark: SparkSession,
+    tmp_path: Path,
+    checkpoint: str,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    caplog.set_level(logging.DEBUG, logger="headrace")
+    url = serving.postgres_database(f"secrets_{tmp_path.name[-40:]}".lower())
+    with headrace.open(url, password=PASSWORD) as store:
+        orders = store.create_table("orders", {"id": "long", "price": "long"}, "id")
+        copy = store.create_table("copy", {"id": "long", "price": "long"}, "id")
+        tunnel = store.create_tunnel("orders", "changes")
+        orders.put([{"id": number, "price": number} for number in range(10)])
+        options = {"store": url, "password": PASSWORD}
+        stream = spark.readStream.format("headrace").options(**options, tunnel="changes").load().select("id", "price")
+        rows = spark.read.format("headrace").options(**options).load("orders")
+        writer = stream.writeStream.format("headrace").options(**options, table="copy", checkpointLocation=checkpoint)
+        query = writer.trigger(availableNow=True).start()
+        query.awaitTermination()
+        assert copy.scan().read_all().num_rows == 10
+        query.explain(True)
+        rows.explain(True)
+        stream.explain("formatted")
+        with pytest.raises(Exception, match="missing") as wrong:
+            spark.read.format("headrace").options(**options).load("missing").count()
+        texts = [str(query.lastProgress), str(query.status), str(wrong.value), repr(wrong.value), caplog.text]
+        texts += [repr(each) for each in (store, orders, tunnel, store.publisher("job"), store.files())]
+        texts += [str(tunnel.describe()), store.id, *capfd.readouterr()]
+        spark.sql("SET spark.sql.streaming.x = 1")
+        texts += [str(spark.sql("SET -v").collect())]
+        store.drop_tunnel("changes")
+    texts += [path.read_bytes().decode("latin-1") for path in Path(checkpoint).rglob("*") if path.is_file()]
+    assert not [text for text in texts if "t0p-hush" in text]
+
+
+def test_the_command_line_takes_the_password_from_the_environment_and_shows_it_nowhere(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    url = serving.postgres_database(f"secrets_{tmp_path.name[-40:]}".lower())
+    monkeypatch.setenv("PGPASSWORD", PASSWORD)
+    with headrace.open(url) as store:
+        store.create_table("orders", {"id": "long"}, "id")
+    with_password = url.replace("postgres@", "postgres:t0p-hush@")
+    for arguments, succeeds in [
+        (["table", "list", "-s", url], True),
+        (["table", "describe", "orders", "-s", url, "--json"], True),
+        (["table", "head", "none", "-s", url], False),
+        (["table", "list", "-s", with_password], False),
+    ]:
+        assert (main(arguments) == 0) is succeeds
+        output, errors = capfd.readouterr()
+        assert output or errors
+        assert "t0p-hush" not in output + errors
