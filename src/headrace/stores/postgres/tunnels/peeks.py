@@ -1,8 +1,8 @@
 """One read of a slot, decoded part by part. No I/O, except for messages in a mapped file.
 
 Each read begins on the server at the slot's position. If each window had its own read, the server would decode the
-first window of a long batch once for each window. So a read reaches further than a window, and it grows with its
-distance from the slot: a batch of any length costs the server about twice its log.
+first window of a long batch once for each window. So a read reaches over several windows, and it grows with its
+distance from the slot: a batch of a few windows costs the server once its log, and one of any length about twice.
 """
 
 from __future__ import annotations
@@ -14,17 +14,20 @@ import pyarrow as pa
 
 from headrace.wire.pgoutput.messages import Decoder, Images, Truncation
 
+_WINDOWS = 4
+"""The least length of a read in windows. A large result is in a file, so it costs no memory."""
+
 
 def reach(start: int, window: int, restart: int, limit: int) -> int:
     """Return the LSN up to which a read of the slot should go.
 
     Args:
         start: the LSN of the first wanted change.
-        window: the least length in bytes.
+        window: the length of a window in bytes.
         restart: the LSN from which the server decodes.
         limit: the LSN after the last wanted change.
     """
-    return min(limit, max(start + window, start + (start - restart)))
+    return min(limit, max(start + _WINDOWS * window, start + (start - restart)))
 
 
 class Part(NamedTuple):

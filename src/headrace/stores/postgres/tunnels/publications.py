@@ -91,7 +91,14 @@ def inspect(
     ).fetchall()
     by_relation = {relation: (columns, condition, entry) for relation, columns, condition, entry in rows}
     states = {"": str(state)}
+    existing = "SELECT oid::bigint FROM pg_class WHERE oid = ANY(%s)"
+    dropped = {table.relation for table in tables} - by_relation.keys()
+    if dropped:
+        dropped -= {relation for (relation,) in statements.execute(existing, (list(dropped),)).fetchall()}
     for table in tables:
+        if table.relation in dropped:
+            # A publication has no dropped tables. Whoever reads the tables of the tunnel notices that one is gone.
+            continue
         if table.relation not in by_relation:
             return states, Fault(
                 f"{what} does not have table {table.name!r}",
