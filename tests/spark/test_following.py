@@ -82,7 +82,7 @@ def test_rows_enter_and_leave_a_filter(spark: SparkSession, store: Store, orders
         assert "__headrace_followed__" in store.tables()
 
 
-def test_joins_windows_unions_and_aggregates_of_all_rows(
+def test_joins_windows_unions_and_aggregates_are_followed(
     spark: SparkSession, store: Store, orders: Table, tmp_path: Path
 ) -> None:
     spark.sql(

@@ -19,7 +19,7 @@ def split(text: str) -> FollowedQuery:
     return split_query(text, SCANS, lambda query, name: name == "user")
 
 
-def test_the_parts_of_an_aggregate_query() -> None:
+def test_an_aggregate_query_is_split_into_parts() -> None:
     query = split(
         "SELECT user AS u, sum(price) / count(*) AS mean, SUM(price) FROM orders_now o "
         "WHERE status <> 'void' GROUP BY user HAVING count(*) > 1"

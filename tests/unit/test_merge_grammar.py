@@ -42,7 +42,7 @@ def plan(
 # -- grammar ------------------------------------------------------------------------------------------
 
 
-def test_the_parts_of_a_statement() -> None:
+def test_a_statement_is_split_into_parts() -> None:
     body = merge(
         """INTO orders t USING (SELECT id, CASE WHEN a THEN 1 ELSE 2 END AS c FROM scan WHERE x IN (1, 2)) AS s -- when
         ON t.id = s.id

@@ -54,8 +54,8 @@ class ChangeShape(Shape):
     """The table's columns, then `_change_type`, `_commit_version` and `_commit_timestamp`.
 
     An insert is one row, an update `update_preimage` (in tables with pre-images) and `update_postimage`, a delete one
-    row. The contract is that of Spark's `Changelog` and of Delta's change data feed. The schema tells the columns of
-    the primary key, see `ROW_KEY`.
+    row. The contract is that of Spark's `Changelog` and of Delta's change data feed. The metadata of the schema
+    names the columns of the primary key, see `ROW_KEY`.
 
     Args:
         table: the table's columns.
@@ -117,7 +117,7 @@ class ChangeShape(Shape):
 class SignedShape(ChangeShape):
     """The rows of `ChangeShape`, each update and delete with its old row: enough to follow the table's content.
 
-    The schema tells that, see `SIGNED`.
+    The schema's metadata says so, see `SIGNED`.
 
     Args:
         table: the table's columns.

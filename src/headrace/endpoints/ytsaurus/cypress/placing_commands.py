@@ -204,5 +204,5 @@ def _check_apart(context: Context, source: Node, destination: _Destination, *, f
     above = context.cypress.parent(source)
     while above is not None and destination.taken is not None:
         if above.id == destination.taken.id:
-            raise refused("a node cannot take the place of one that it is in", received=destination.path.text)
+            raise refused("a node cannot replace a node that contains it", received=destination.path.text)
         above = context.cypress.parent(above)
