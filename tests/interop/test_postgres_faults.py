@@ -1,8 +1,8 @@
 """Connections to PostgreSQL that break or stall at any message: a call succeeds, or fails and leaves nothing half done.
 
 Each operation runs once without a fault, which shows the messages of its connections. Then it runs again for each kind
-of message, with a fault at the first or the last message of the kind: one of the faults, or all of them in a thorough
-run.
+of message, with a fault at the first or the last message of the kind: one of the faults and half of the kinds, or all
+of them in a thorough run.
 """
 
 from __future__ import annotations
@@ -328,6 +328,9 @@ def test_a_fault_at_any_message_leaves_nothing_half_done_and_a_repetition_is_rig
     # Other operations begin with another fault.
     shift += OPERATIONS.index(kind)
     tried = places([message for message in proxy.seen if message != END], shift)
+    if not THOROUGH:
+        # Operations that follow each other have almost the same messages.
+        tried = tried[shift % 2 :: 2]
     happened = 0
     for number, (message, place, fault) in enumerate(tried, 1):
         operation = kind(direct, session, number)

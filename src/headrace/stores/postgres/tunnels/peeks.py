@@ -14,7 +14,6 @@ import pyarrow as pa
 
 from headrace.wire.pgoutput.messages import Decoder, Images, Truncation
 
-
 _WINDOWS = 4
 """The least length of a read in windows. A large result is in a file, so it costs no memory."""
 

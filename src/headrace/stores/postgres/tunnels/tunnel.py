@@ -91,6 +91,7 @@ class PostgresTunnel(Tunnel):
         return PostgresTunnel(self._database, self.table, self._stored, self._follow, form)
 
     def describe(self) -> TunnelDescription:
+        self._notice_definitions()
         rows = self._rows()
         holders = self._database.run(lambda statements: clients.holders(statements, self.id))
         described = []
@@ -186,6 +187,7 @@ class PostgresTunnel(Tunnel):
         return {row.id: FINISHED if row.kind is ChannelKind.BASE_DATA else end for row in rows}
 
     def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
+        self._notice_definitions()
         row = self._row(channel)
         found = self._backlog(row, position, until, LOOK_BYTES)
         if found.empty:
@@ -237,7 +239,7 @@ class PostgresTunnel(Tunnel):
             reach *= 4
 
     def read(self, channel: str, position: Position, max_rows: int, until: Position | None = None) -> Page:
-        self._notice_new_columns()
+        self._notice_definitions()
         row = self._row(channel)
         tables = self._tables
         if position == FINISHED:
@@ -407,14 +409,14 @@ class PostgresTunnel(Tunnel):
         rows = self._tables.snapshot(row.relation, row.keys)
         return self._database.run(lambda statements: base_data.spool(statements, self.id, row.id, rows))
 
-    def _notice_new_columns(self) -> None:
-        """Read the log with the current columns of the tables, which can be added while a tunnel is read."""
+    def _notice_definitions(self) -> None:
+        """Read the log with the current definitions of the tables, which others can change while a tunnel is read."""
         if self._opened_tables is not None and self._opened_tables.refresh():
             self._opened_log = None
 
     @property
     def _tables(self) -> Followed:
-        """The tables with the columns that they had at the beginning of the call; see `_notice_new_columns`."""
+        """The tables with the columns that they had at the beginning of the call; see `_notice_definitions`."""
         if self._opened_tables is None:
             self._opened_tables = self._follow(self._form)
         return self._opened_tables
