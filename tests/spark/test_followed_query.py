@@ -260,7 +260,7 @@ def test_parts_give_what_the_query_gives(spark: SparkSession, tables: dict[str, 
     assert wrong == {}
 
 
-def test_what_spark_shows_is_refused(spark: SparkSession, tables: dict[str, dict[str, str]]) -> None:
+def test_operators_in_the_plan_of_spark_are_refused(spark: SparkSession, tables: dict[str, dict[str, str]]) -> None:
     product = pandas_udf(lambda values: int(values.prod()), "long", PandasUDFType.GROUPED_AGG)
     spark.udf.register("product", product)
     spark.sql("DECLARE OR REPLACE VARIABLE lowest INT DEFAULT 2")

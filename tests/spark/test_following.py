@@ -120,7 +120,7 @@ def test_joins_windows_unions_and_aggregates_are_followed(
                 assert following.advance() == following.expected(), following.target
 
 
-def test_what_cannot_be_kept_is_refused_before_the_query_starts(
+def test_queries_that_cannot_be_followed_are_refused_before_they_start(
     spark: SparkSession, store: Store, orders: Table, tmp_path: Path
 ) -> None:
     spark.sql("CREATE TEMPORARY VIEW regions AS SELECT 'u0' AS user, 'north' AS region")

@@ -220,7 +220,7 @@ def test_rows_that_take_each_others_keys_keep_them(
         query.stop()
 
 
-def test_what_create_stream_refuses(session: StreamingSql, store: Store, tmp_path: Path) -> None:
+def test_create_stream_refuses_invalid_merges(session: StreamingSql, store: Store, tmp_path: Path) -> None:
     session.run(f"CREATE TABLE files USING parquet LOCATION '{tmp_path}/files' AS SELECT 1L AS id")
     session.run("CREATE SCAN batch_orders ON orders USING BATCH")
     cases = [

@@ -110,7 +110,7 @@ def test_results_that_only_copy_columns_are_recognised(text: str, copied: tuple[
     assert split(text).copied == copied
 
 
-def test_what_the_target_needs_to_know() -> None:
+def test_the_key_and_the_groups_of_a_query_are_known() -> None:
     query = split("SELECT id, id AS again, k + 1 AS n, place.city, o.k FROM orders_now o JOIN d ON o.id = d.k")
     columns = {"orders_now": ["id", "k", "place"]}
     assert query.copies(columns) == {

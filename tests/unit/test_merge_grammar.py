@@ -98,7 +98,7 @@ def test_aliases_are_optional() -> None:
         ("INTO t USING s ON a = b WHEN MATCHED THEN UPDATE SET a", "expected = and the value"),
     ],
 )
-def test_what_the_grammar_refuses(text: str, message: str) -> None:
+def test_invalid_statements_of_merge_are_refused(text: str, message: str) -> None:
     with pytest.raises(SqlError, match=message):
         merge(text)
 
@@ -211,7 +211,7 @@ def test_a_replay_of_values_of_the_source_gives_the_same_rows(clauses: str) -> N
         ("WHEN NOT MATCHED THEN INSERT (shop, id, note) VALUES (s.shop, s.id, uuid())", "UUID gives another value"),
     ],
 )
-def test_why_a_replay_could_give_other_rows(clauses: str, reason: str) -> None:
+def test_statements_whose_replay_could_give_other_rows_are_found(clauses: str, reason: str) -> None:
     obstacle = plan(clauses).replay_obstacle()
     assert obstacle is not None
     assert reason in obstacle
