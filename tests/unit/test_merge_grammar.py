@@ -160,7 +160,7 @@ def test_preimages_stay_if_the_statement_names_them() -> None:
         ("WHEN NOT MATCHED THEN INSERT (shop, id) VALUES ('x', s.id)", SqlError, "'shop' to another value than ON"),
     ],
 )
-def test_columns_that_a_clause_cannot_set(clauses: str, error: type[HeadraceError], message: str) -> None:
+def test_columns_that_a_clause_cannot_set_are_refused(clauses: str, error: type[HeadraceError], message: str) -> None:
     with pytest.raises(error, match=message):
         plan(clauses)
 
