@@ -225,16 +225,21 @@ class Publish(Operation):
 
 
 class WriteFile(Operation):
-    content = b"checkpoint" * 200_000
+    """A file as Spark writes it in a checkpoint: under a temporary path, and then moved."""
+
+    may_be_unknown = False
+    content = b"checkpoint" * 600_000
 
     def prepare(self) -> None:
         self.path = f"/checkpoints/{self.number}/offsets/0"
 
     def run(self, store: Store) -> None:
-        with store.files().create(self.path, overwrite=True) as upload:
+        files, temporary = store.files(), f"{self.path}.tmp"
+        with files.create(temporary, overwrite=True) as upload:
             for start in range(0, len(self.content), 1 << 20):
                 upload.write(self.content[start : start + (1 << 20)])
             upload.commit()
+        files.move(temporary, self.path, overwrite=True)
 
     def check(self, *, done: bool) -> None:
         files = self.direct.files()
