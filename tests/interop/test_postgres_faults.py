@@ -369,6 +369,6 @@ def test_a_put_whose_commit_has_no_answer_is_an_error_that_says_so(
         # The statement, its commit, a look at the connection, the version, its commit: each is one message of ADBC.
         commit = Counter(proxy.seen)[QUERY] - 4
         proxy.fail_at(QUERY, commit, fault)
-        with pytest.raises(StoreError, match=r"unknown whether .* committed.*look before you do it again"):
+        with pytest.raises(StoreError, match=r"unknown whether .* committed.*check whether the rows are there"):
             behind.put({"id": "c", "price": 1})
         assert (table.get({"id": "c"}) is not None) is written

@@ -183,8 +183,8 @@ def test_a_slot_that_a_tunnel_cannot_read_is_refused(store: Store, server: Serve
         ({"slots": "a"}, "unknown option of a tunnel of PostgreSQL.*did you mean slot"),
         ({"slot": "a"}, "needs an existing publication"),
         ({"slot": "a", "publication": "b", "failover": True}, "for a new slot"),
-        ({"slot": 1}, "option slot is a name"),
-        ({"failover": "yes"}, "option failover is True or False"),
+        ({"slot": 1}, "option slot must be a name"),
+        ({"failover": "yes"}, "option failover must be True or False"),
     ],
 )
 def test_options_that_make_no_sense_are_refused(store: Store, options: dict[str, Any], message: str) -> None:

@@ -234,7 +234,7 @@ class Connection:
                     raise StoreError(
                         f"it is unknown whether {self.address.url} committed a transaction",
                         received=failure.message,
-                        remedy="look before you do it again",
+                        remedy="check whether the rows are there before you repeat it",
                     ) from None
                 if not failure.may_pass or not retries.wait(f"PostgreSQL: {failure.message}"):
                     raise headrace_error(failure, self.address.url) from None
