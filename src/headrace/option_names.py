@@ -37,7 +37,7 @@ def check_names(
     names: dict[str, str] = {}
     for name in given:
         if not isinstance(name, str):
-            raise OptionError(f"the name of an option of {place} is a text", received=shown(name))
+            raise OptionError(f"the name of an option of {place} must be a text", received=shown(name))
         key = _key(name, any_case)
         if key in others and key not in spelled:
             other, where = others[key]

@@ -79,7 +79,7 @@ def test_many_keys_of_one_column_are_read_in_their_order(store: Store, kind: str
     assert found.to_pylist() == [{"n": n, "id": made(n)} if n % 2 == 0 else {"n": None, "id": None} for n in asked]
 
 
-def test_the_first_rows_of_many_ranges(table: Table) -> None:
+def test_the_first_rows_of_many_ranges_are_read(table: Table) -> None:
     table.put([row_of((b"%d" % group, number, "x"), number) for group in range(5) for number in range(group * 3)])
     ranges = [KeyRange((b"%d" % group, 1), (b"%d" % group, 9)) for group in (4, 0, 1, 3)]
     found = table.first_rows(ranges, ["k1", "n"], rows=3)

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import multiprocessing
+import os
 import pickle
+import socket
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,7 @@ from psycopg import sql
 import headrace
 from headrace.errors import NotFoundError, OptionError, StoreError
 from headrace.ports import Store
+from headrace.stores.postgres.store import PostgresStore
 from tests.conformance import serving
 from tests.postgres_server import USER, PostgresServer
 
@@ -87,6 +90,19 @@ def test_a_user_that_the_server_refuses_is_an_error_at_once(locked: str, user: s
     # Through the other driver.
     with pytest.raises(OptionError, match="does not accept the user or the password"), store._connection.reading():  # type: ignore[attr-defined]
         pass
+
+
+def test_a_server_that_disappears_is_noticed_by_tcp_within_a_minute(store: Store) -> None:
+    assert isinstance(store, PostgresStore)
+    with (
+        psycopg.connect(store._connection.address.conninfo) as connection,
+        socket.socket(fileno=os.dup(connection.fileno())) as client,
+    ):
+        settings = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)
+        idle, interval, count, unanswered = (client.getsockopt(socket.IPPROTO_TCP, name) for name in settings)
+        assert client.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+        assert idle + interval * count <= 60
+        assert unanswered <= 60_000
 
 
 def test_a_user_without_a_right_is_told_the_right(locked: str) -> None:

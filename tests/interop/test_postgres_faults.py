@@ -1,8 +1,8 @@
 """Connections to PostgreSQL that break or stall at any message: a call succeeds, or fails and leaves nothing half done.
 
 Each operation runs once without a fault, which shows the messages of its connections. Then it runs again for each kind
-of message, with a fault at the first or the last message of the kind: one of the faults, or all of them in a thorough
-run.
+of message, with a fault at the first or the last message of the kind: one of the faults and half of the kinds, or all
+of them in a thorough run.
 """
 
 from __future__ import annotations
@@ -225,16 +225,21 @@ class Publish(Operation):
 
 
 class WriteFile(Operation):
-    content = b"checkpoint" * 200_000
+    """A file as Spark writes it in a checkpoint: under a temporary path, and then moved."""
+
+    may_be_unknown = False
+    content = b"checkpoint" * 600_000
 
     def prepare(self) -> None:
         self.path = f"/checkpoints/{self.number}/offsets/0"
 
     def run(self, store: Store) -> None:
-        with store.files().create(self.path, overwrite=True) as upload:
+        files, temporary = store.files(), f"{self.path}.tmp"
+        with files.create(temporary, overwrite=True) as upload:
             for start in range(0, len(self.content), 1 << 20):
                 upload.write(self.content[start : start + (1 << 20)])
             upload.commit()
+        files.move(temporary, self.path, overwrite=True)
 
     def check(self, *, done: bool) -> None:
         files = self.direct.files()
@@ -328,6 +333,9 @@ def test_a_fault_at_any_message_leaves_nothing_half_done_and_a_repetition_is_rig
     # Other operations begin with another fault.
     shift += OPERATIONS.index(kind)
     tried = places([message for message in proxy.seen if message != END], shift)
+    if not THOROUGH:
+        # Operations that follow each other have almost the same messages.
+        tried = tried[shift % 2 :: 2]
     happened = 0
     for number, (message, place, fault) in enumerate(tried, 1):
         operation = kind(direct, session, number)
@@ -361,6 +369,6 @@ def test_a_put_whose_commit_has_no_answer_is_an_error_that_says_so(
         # The statement, its commit, a look at the connection, the version, its commit: each is one message of ADBC.
         commit = Counter(proxy.seen)[QUERY] - 4
         proxy.fail_at(QUERY, commit, fault)
-        with pytest.raises(StoreError, match=r"unknown whether .* committed.*look before you do it again"):
+        with pytest.raises(StoreError, match=r"unknown whether .* committed.*check whether the rows are there"):
             behind.put({"id": "c", "price": 1})
         assert (table.get({"id": "c"}) is not None) is written

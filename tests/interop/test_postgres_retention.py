@@ -79,10 +79,8 @@ def retained(server: Server) -> int:
 
 
 def list_running_transactions(server: Server) -> None:
-    """Do what the server does every 15 s."""
-    server.execute("SELECT pg_log_standby_snapshot()")
-    # A commit writes the log to the disk, as the server itself does a little later.
-    server.execute("SELECT pg_logical_emit_message(true, '', '')")
+    """Do what the server does every 15 s, and with each checkpoint."""
+    server.execute("CHECKPOINT")
 
 
 def look(tunnel: Tunnel) -> None:

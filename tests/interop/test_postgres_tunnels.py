@@ -11,9 +11,10 @@ import pytest
 from psycopg import pq, sql
 
 import headrace
-from headrace.errors import DataLossError, StoreBusyError, UnsupportedError
+from headrace.errors import DataLossError, OptionError, StoreBusyError, UnsupportedError
 from headrace.feeds.channel_reading import read_channel
 from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.formats.headrace.source import HeadraceSource
 from headrace.ports import Store
 from headrace.stores.postgres.tunnels import log
 from headrace.stores.postgres.tunnels import tunnel as tunnel_module
@@ -291,3 +292,32 @@ def test_a_column_that_is_added_while_a_tunnel_is_open_is_read(store: Store, ser
     server.execute("ALTER TABLE orders ADD COLUMN city text")
     server.execute("INSERT INTO orders VALUES ('b', 2, NULL, 'Ufa')")
     assert [change.row["city"] for change in drain(tunnel)] == ["Ufa"]
+
+
+def test_rows_of_a_stream_can_have_the_ids_of_their_transactions(store: Store, server: psycopg.Connection[Any]) -> None:
+    server.execute("INSERT INTO orders VALUES ('a', 1)")
+    store.create_tunnel("orders", "changes")
+    with server.transaction():
+        server.execute("INSERT INTO orders VALUES ('b', 2)")
+        server.execute("UPDATE orders SET price = 3 WHERE id = 'a'")
+        (transaction,) = server.execute("SELECT xmin::text::bigint FROM orders WHERE id = 'b'").fetchone() or (None,)
+    named = {"store": store.url, "table": "orders", "tunnel": "changes"}
+    source = HeadraceSource({**named, "includeTransactionId": "true"})
+    source.check_stream_read()
+    tunnel = source.open_checked_tunnel(store)
+    shape = source.shape(tunnel, ["id", "_transaction_id"])
+    found = [
+        row
+        for channel in tunnel.channels()
+        for row in shape.rows(tunnel.read(channel.id, channel.committed, 10).changes).to_pylist()
+    ]
+    assert found == [
+        {"id": "a", "_transaction_id": None},
+        {"id": "b", "_transaction_id": transaction},
+        {"id": "a", "_transaction_id": transaction},
+    ]
+    assert source.schema().names[-1] == "_transaction_id"
+    assert "_transaction_id" not in HeadraceSource(named).schema().names
+    for other in ({"readAs": "table"}, {"changeFormat": "debezium"}):
+        with pytest.raises(OptionError, match=f"includeTransactionId and {next(iter(other))}"):
+            HeadraceSource({**named, "includeTransactionId": "true", **other}).check_stream_read()

@@ -214,7 +214,7 @@ def test_the_server_numbers_keys(client: Any) -> None:
     client.delete_table("numbered")
 
 
-def test_conditions_on_rows(client: Any, table: str) -> None:
+def test_conditions_on_rows_are_checked(client: Any, table: str) -> None:
     failed = (403, "OTSConditionCheckFail")
     assert code_of(put, client, table, "a", 1, EXIST, c=1) == failed
     put(client, table, "a", 1, NOT_EXIST, c=1)
@@ -232,7 +232,7 @@ def column_is(name: str, value: Any, comparator: Any, *, if_missing: bool = Fals
     return sdk.SingleColumnCondition(name, value, comparator, pass_if_missing=if_missing)
 
 
-def test_conditions_on_columns(client: Any, table: str) -> None:
+def test_conditions_on_columns_are_checked(client: Any, table: str) -> None:
     failed = (403, "OTSConditionCheckFail")
     put(client, table, "a", 1, c=5, s="m")
     five = sdk.Condition(sdk.RowExistenceExpectation.IGNORE, column_is("c", 5, sdk.ComparatorType.EQUAL))

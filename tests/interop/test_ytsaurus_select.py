@@ -94,7 +94,7 @@ def found(client: YtClient, query: str, **options: Any) -> list[dict[str, Any]]:
         ("lower(upper([a-b c])) = 'x3' and length(s) = 3", ["x3"]),
     ],
 )
-def test_conditions(client: YtClient, where: str, expected: list[str]) -> None:
+def test_conditions_select_rows(client: YtClient, where: str, expected: list[str]) -> None:
     assert [row["n"] for row in found(client, f"[a-b c] as n from [T] where {where}")] == expected
 
 
@@ -112,7 +112,7 @@ def test_all_columns_or_expressions_can_be_selected(client: YtClient) -> None:
     assert found(client, "SELECT t.k FROM [T] AS t LIMIT 1") == [{"k": 0}]
 
 
-def test_order_by_offset_and_limit(client: YtClient) -> None:
+def test_order_by_offset_and_limit_select_a_page(client: YtClient) -> None:
     def names(query: str) -> list[str]:
         return [row["n"] for row in found(client, f"[a-b c] as n from [T] {query}")]
 
@@ -124,7 +124,7 @@ def test_order_by_offset_and_limit(client: YtClient) -> None:
     assert names("limit 0") == []
 
 
-def test_group_by_and_aggregates(client: YtClient) -> None:
+def test_rows_are_grouped_and_aggregated(client: YtClient) -> None:
     rows = found(
         client, "s, sum(k) as total, min(d) as low, max(u) as high, avg(d) as mean, sum(1) as n from [T] group by s"
     )
@@ -180,7 +180,7 @@ def test_keys_can_be_any_bytes(client: YtClient) -> None:
     assert numbers("k >= '\\xff'", input_row_limit=3) == [765, 766, 767]
 
 
-def test_placeholders(client: YtClient) -> None:
+def test_placeholders_are_replaced(client: YtClient) -> None:
     values = {"low": 1, "names": ["odd"], "key": [2, "odd"]}
     query = "[a-b c] as n from [T] where k >= {low} and s in {names} and (k, s) = {key}"
     assert [row["n"] for row in found(client, query, placeholder_values=values)] == ["x5"]
@@ -223,7 +223,7 @@ def test_unsupported_queries_are_errors(client: YtClient, query: str, message: s
         found(client, query)
 
 
-def test_long_chains_of_conditions(client: YtClient) -> None:
+def test_long_chains_of_conditions_are_evaluated(client: YtClient) -> None:
     chain = " or ".join(f"k = {number}" for number in range(2, 202))
     assert len(found(client, f"k from [T] where {chain}")) == 2
     repeated = " or ".join(["k = 1"] * 2000)
@@ -239,9 +239,9 @@ def test_row_limits(client: YtClient) -> None:
     assert len(found(client, "k from [T]", output_row_limit=3, fail_on_incomplete_result=False)) == 3
 
 
-def test_explain_query(client: YtClient) -> None:
-    told = client.explain_query(f"k from [{PATH}] where k > 1", raw=True, format="json")
-    assert b"k > 1" in told.read()
+def test_explain_query_shows_the_condition(client: YtClient) -> None:
+    explained = client.explain_query(f"k from [{PATH}] where k > 1", raw=True, format="json")
+    assert b"k > 1" in explained.read()
 
 
 def test_rows_can_be_selected_in_json(client: YtClient) -> None:

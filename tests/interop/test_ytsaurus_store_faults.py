@@ -248,7 +248,7 @@ def test_a_conflict_is_found_before_a_part_is_written(store: Store, publisher: P
 def test_a_stale_batch_is_refused_before_anything_is_written(store: Store, publisher: Publisher) -> None:
     assert publisher.publish(5, staged(publisher, 5, *MANY), content="five")
     before = seen(store)
-    with pytest.raises(HeadraceError, match="checkpoint went back"):
+    with pytest.raises(HeadraceError, match="checkpoint is older than the store"):
         publisher.publish(4, staged(publisher, 4, "stale"), content="four")
     assert seen(store) == before
 

@@ -46,7 +46,7 @@ def selected(client: YtClient, query: str, **options: Any) -> list[dict[bytes, A
 
 
 @pytest.mark.parametrize("keys", [PLAIN, PACKED], ids=["key columns", "packed key"])
-def test_keys_and_values_of_sorted_tables(
+def test_keys_and_values_of_sorted_tables_hold_any_bytes(
     client: YtClient, yt_server: YtServer, home: str, keys: list[dict[str, Any]]
 ) -> None:
     path = dynamic(client, f"{home}/t", [*keys, *REST])
@@ -76,7 +76,7 @@ def test_texts_are_validated(client: YtClient, home: str) -> None:
     assert selected(client, f"* from [{path}]") == []
 
 
-def test_queries_of_bytes(client: YtClient, home: str) -> None:
+def test_queries_select_any_bytes(client: YtClient, home: str) -> None:
     path = dynamic(client, f"{home}/t", [*PLAIN, *REST])
     client.insert_rows(path, [row(value) for value in VALUES], format=RAW)
 
@@ -104,7 +104,7 @@ def test_queries_of_bytes(client: YtClient, home: str) -> None:
     assert sorted(each[b"v"] for each in counted) == sorted(value[::-1] for value in VALUES)
 
 
-def test_columns_that_aggregate(client: YtClient, home: str) -> None:
+def test_aggregating_columns_hold_any_bytes(client: YtClient, home: str) -> None:
     names = ("min", "max", "first")
     path = dynamic(client, f"{home}/t", PLAIN + [{"name": one, "type": "string", "aggregate": one} for one in names])
     for value in (b"\x80", b"\xff\x00", b"\x7f"):
@@ -114,7 +114,7 @@ def test_columns_that_aggregate(client: YtClient, home: str) -> None:
     assert found == {b"k": b"\xff", b"min": b"\x7f", b"max": b"\xff\x00", b"first": b"\x80"}
 
 
-def test_queues_consumers_and_producers(client: YtClient, home: str) -> None:
+def test_queues_consumers_and_producers_hold_any_bytes(client: YtClient, home: str) -> None:
     path = dynamic(client, f"{home}/q", [*REST, TIMESTAMP])
     client.create("queue_consumer", f"{home}/c")
     client.create("queue_producer", f"{home}/p")
@@ -135,7 +135,7 @@ def test_queues_consumers_and_producers(client: YtClient, home: str) -> None:
 
 
 @pytest.mark.parametrize("schema", [[*PLAIN, *REST], None], ids=["schema", "no schema"])
-def test_static_tables(client: YtClient, home: str, schema: Any) -> None:
+def test_static_tables_hold_any_bytes(client: YtClient, home: str, schema: Any) -> None:
     path = f"{home}/t"
     client.create("table", path, attributes={} if schema is None else {"schema": schema})
     rows = [row(value) for value in VALUES]
@@ -150,7 +150,7 @@ def test_static_tables(client: YtClient, home: str, schema: Any) -> None:
         assert selected(client, f"* from [{path}]") == list(client.read_table(f"{path}-copy", format=RAW)) == rows
 
 
-def test_tablets_columns_and_copies(client: YtClient, home: str) -> None:
+def test_tablets_columns_and_copies_keep_any_bytes(client: YtClient, home: str) -> None:
     path = f"{home}/t"
     pivots = [[], [b"\x80"], [b"\xff\x00"]]
     client.create("table", path, attributes={"dynamic": True, "schema": [*PLAIN, *REST], "pivot_keys": pivots})

@@ -76,7 +76,7 @@ spark.stop()
 """
 
 
-def test_streams_and_batches_over_connect(tmp_path: Path) -> None:
+def test_streams_and_batches_run_over_connect(tmp_path: Path) -> None:
     client = tmp_path / "client.py"
     client.write_text(_CLIENT)
     done = subprocess.run(

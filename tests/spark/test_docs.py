@@ -15,7 +15,7 @@ from tests.conformance import serving
 from tests.spark.documents import ROOT, blocks, code_of, run_code
 
 
-def test_the_quick_start_of_the_readme(tmp_path: Path) -> None:
+def test_the_quick_start_of_the_readme_runs_as_shown(tmp_path: Path) -> None:
     script = "\n".join(blocks("README.md", "python"))
     (tmp_path / "job.sql").write_text("\n".join(blocks("README.md", "sql")))
     commands = [shlex.split(line, comments=True) for line in "".join(blocks("README.md", "sh")).splitlines()]
@@ -45,7 +45,7 @@ assert main({head!r}) == 0
 
 
 @pytest.mark.usefixtures("spark")
-def test_the_page_on_queues(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_on_queues_runs_as_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = code_of("docs/queues.md", "python", tmp_path)
     code += """
 print(sorted(row["user"] for row in store.queue("slow").read(0, 0).rows.to_pylist()))
@@ -55,12 +55,12 @@ print(store.consumer("//home/stats").offsets("clicks") == {n: b.upper for n, b i
     assert run_code(code, capsys)[-2:] == ["['u1', 'u2']", "True"]
 
 
-def test_the_page_on_workers(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_on_workers_runs_as_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = run_code(code_of("docs/workers.md", "python", tmp_path), capsys)
     assert printed == ["o1 insert 10.0", "o2 insert 2.5", "1 more from stream-1"]
 
 
-def test_the_page_on_tablestore(
+def test_the_page_on_tablestore_runs_as_shown(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_ACCESS_KEY_ID", serving.KEY_ID)
@@ -80,7 +80,7 @@ def cluster(monkeypatch: pytest.MonkeyPatch) -> str:
     return endpoint
 
 
-def test_the_page_on_ytsaurus(
+def test_the_page_on_ytsaurus_runs_as_shown(
     cluster: str, spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     code = code_of("docs/ytsaurus.md", "python", tmp_path).replace("http://127.0.0.1:8585", cluster)
@@ -99,7 +99,7 @@ def test_the_page_on_ytsaurus(
 
 
 @pytest.mark.usefixtures("spark")
-def test_the_page_on_checkpoints(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_on_checkpoints_runs_as_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     code = code_of("docs/checkpoints.md", "python", tmp_path)
     code += 'print(sorted((row["user"], row["ms"]) for row in store.table("totals").scan().read_all().to_pylist()))\n'
     listed, copied, sums = run_code(code, capsys)[-3:]

@@ -49,7 +49,7 @@ def finish(query: Any) -> None:
 
 
 @pytest.mark.parametrize("row_change", ["put", "update", "delete"])
-def test_a_tunnel_into_a_table(spark: SparkSession, store: Store, checkpoint: str, row_change: str) -> None:
+def test_a_tunnel_streams_into_a_table(spark: SparkSession, store: Store, checkpoint: str, row_change: str) -> None:
     if row_change == "delete":
         store.table(SINK).put(ROWS)
     changes = spark.readStream.format("headrace").options(store=store.url, tunnel="my.tunnel").load()
@@ -60,7 +60,7 @@ def test_a_tunnel_into_a_table(spark: SparkSession, store: Store, checkpoint: st
     assert content(store) == ([] if row_change == "delete" else LAST)
 
 
-def test_aggregates_and_complete_mode(spark: SparkSession, store: Store, checkpoint: str) -> None:
+def test_complete_mode_writes_aggregates(spark: SparkSession, store: Store, checkpoint: str) -> None:
     store.create_table("my.totals", {".k": "string", "count": "long"}, ".k").put([{".k": "left over"}])
     changes = spark.readStream.format("headrace").options(store=store.url, tunnel="my.tunnel").load()
     counts = changes.groupBy("`.k`").count()
@@ -69,7 +69,7 @@ def test_aggregates_and_complete_mode(spark: SparkSession, store: Store, checkpo
     assert content(store, "my.totals") == [{".k": f"r{n}", "count": 2} for n in range(3)]
 
 
-def test_a_queue_into_a_queue_and_a_table_with_its_own_sink(
+def test_a_queue_streams_into_a_queue_and_a_table_with_its_own_sink(
     spark: SparkSession, store: Store, tmp_path: Path, checkpoint: str
 ) -> None:
     store.create_queue("other.queue", COLUMNS, partitions=2)
@@ -87,7 +87,7 @@ def test_a_queue_into_a_queue_and_a_table_with_its_own_sink(
     assert content(store, TABLE) == LAST
 
 
-def test_batches_with_pushed_down_filters(spark: SparkSession, store: Store) -> None:
+def test_batches_are_read_with_pushed_down_filters(spark: SparkSession, store: Store) -> None:
     table = spark.read.format("headrace").options(store=store.url, pushDownFilters="true").load(TABLE)
     found = table.where("`.k` = 'r1' and `a.b` > 2 and `a``b` = 2").select("`.k`", "`a.b`", "`k`")
     assert [row.asDict() for row in found.collect()] == [{".k": "r1", "a.b": 4, "k": -4}]
@@ -96,14 +96,14 @@ def test_batches_with_pushed_down_filters(spark: SparkSession, store: Store) -> 
     assert content(store) == LAST
 
 
-def test_format_yt(spark: SparkSession, store: Store, checkpoint: str) -> None:
+def test_format_yt_reads_and_writes_dotted_names(spark: SparkSession, store: Store, checkpoint: str) -> None:
     clicks = spark.readStream.format("yt").options(store=store.url, consumer_path="my.consumer").load(QUEUE)
     writer = own(clicks).writeStream.format("yt").options(store=store.url, path=SINK)
     finish(writer.option("checkpointLocation", checkpoint).trigger(availableNow=True).start())
     assert content(store) == LAST
 
 
-def test_streaming_sql(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+def test_streaming_sql_reads_and_writes_dotted_names(spark: SparkSession, store: Store, tmp_path: Path) -> None:
     session = headrace.sql(spark, tmp_path)
     place = f"store = '{store.url}'"
     session.run(

@@ -65,7 +65,7 @@ CURRENT = [
     order(5, "bob", -1.0, 3, 13),
     order(6, "eve", 8.25, 2, 13),
 ]
-# Rows that came and went: a group that is gone, values that are gone from groups that are left, a k of 0.
+# Rows that were added and removed: a group without rows, values that their groups no longer have, a k of 0.
 GONE = [order(7, "zoe", 100.0, 0, 40), order(8, "ann", 99.0, 77, 0), order(9, None, 5.0, 1, 12)]
 OTHERS = [(1, "ann", 5), (2, "dan", None)]
 PEOPLE = [("ann", "A", 1), ("bob", "B", 2), ("ann", "AA", 3)]
@@ -260,7 +260,7 @@ def test_parts_give_what_the_query_gives(spark: SparkSession, tables: dict[str, 
     assert wrong == {}
 
 
-def test_what_spark_shows_is_refused(spark: SparkSession, tables: dict[str, dict[str, str]]) -> None:
+def test_operators_in_the_plan_of_spark_are_refused(spark: SparkSession, tables: dict[str, dict[str, str]]) -> None:
     product = pandas_udf(lambda values: int(values.prod()), "long", PandasUDFType.GROUPED_AGG)
     spark.udf.register("product", product)
     spark.sql("DECLARE OR REPLACE VARIABLE lowest INT DEFAULT 2")

@@ -82,7 +82,7 @@ def test_rows_enter_and_leave_a_filter(spark: SparkSession, store: Store, orders
         assert "__headrace_followed__" in store.tables()
 
 
-def test_joins_windows_unions_and_aggregates_of_all_rows(
+def test_joins_windows_unions_and_aggregates_are_followed(
     spark: SparkSession, store: Store, orders: Table, tmp_path: Path
 ) -> None:
     spark.sql(
@@ -120,7 +120,7 @@ def test_joins_windows_unions_and_aggregates_of_all_rows(
                 assert following.advance() == following.expected(), following.target
 
 
-def test_what_cannot_be_kept_is_refused_before_the_query_starts(
+def test_queries_that_cannot_be_followed_are_refused_before_they_start(
     spark: SparkSession, store: Store, orders: Table, tmp_path: Path
 ) -> None:
     spark.sql("CREATE TEMPORARY VIEW regions AS SELECT 'u0' AS user, 'north' AS region")
@@ -144,7 +144,7 @@ def test_what_cannot_be_kept_is_refused_before_the_query_starts(
     count = "SELECT user, count(*) AS n FROM o GROUP BY user"
     assert "table 'by_user' has rows" in refused(count, "by_user")
     assert "overwrite" in refused(count, "by_user")
-    assert "does not read a table as a table" in refused(count, "by_user", changes)
+    assert "does not have readAs" in refused(count, "by_user", changes)
     assert "key column 'id'" in refused("SELECT count(*) AS id, user FROM o GROUP BY user", "by_id")
     assert "valid: also user" in refused("SELECT id, user, count(*) AS n FROM o GROUP BY id, user", "by_id")
     assert "key of scan 'o'" in refused("SELECT user, id + 1 AS id FROM o", "by_user")

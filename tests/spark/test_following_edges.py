@@ -114,7 +114,7 @@ def test_the_row_of_all_rows_exists_before_the_first_row_and_after_the_last_one(
         assert query.advance() == query.expected()
 
 
-def test_long_groups_enter_and_leave_as_having_has_them(
+def test_long_groups_enter_and_leave_a_result_with_having(
     spark: SparkSession, store: Store, numbers: Table, tmp_path: Path
 ) -> None:
     groups = ["x" * 600 + "1", "x" * 600 + "2", "\x00", ""]

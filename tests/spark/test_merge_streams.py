@@ -220,14 +220,14 @@ def test_rows_that_take_each_others_keys_keep_them(
         query.stop()
 
 
-def test_what_create_stream_refuses(session: StreamingSql, store: Store, tmp_path: Path) -> None:
+def test_create_stream_refuses_invalid_merges(session: StreamingSql, store: Store, tmp_path: Path) -> None:
     session.run(f"CREATE TABLE files USING parquet LOCATION '{tmp_path}/files' AS SELECT 1L AS id")
     session.run("CREATE SCAN batch_orders ON orders USING BATCH")
     cases = [
         ("INTO log t USING changes s ON t.id = s.id WHEN MATCHED THEN DELETE", "a queue only appends"),
         ("INTO files t USING changes s ON t.id = s.id WHEN MATCHED THEN DELETE", "must be a table of format"),
         ("INTO changes t USING changes s ON t.id = s.id WHEN MATCHED THEN DELETE", "can only be read"),
-        ("INTO copy t USING batch_orders s ON t.id = s.id WHEN MATCHED THEN DELETE", "is no stream"),
+        ("INTO copy t USING batch_orders s ON t.id = s.id WHEN MATCHED THEN DELETE", "is not a stream"),
         ("INTO copy t USING changes s ON t.id = s.customer WHEN MATCHED THEN DELETE", "column 'id' has another type"),
         (
             "INTO copy t USING changes s ON t.id = s.id WHEN MATCHED THEN UPDATE SET price = s.note",

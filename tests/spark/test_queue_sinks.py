@@ -147,7 +147,7 @@ def test_rows_of_one_key_go_to_one_partition(spark: SparkSession, store: Store, 
 
 
 @pytest.mark.parametrize(("mode", "expected"), [("update", [1, 1, 2]), ("complete", [1, 1, 1, 2])])
-def test_the_rows_of_a_queue_in_update_and_complete_mode(
+def test_update_and_complete_mode_append_to_a_queue(
     spark: SparkSession, store: Store, clicks: Queue, checkpoint: str, mode: str, expected: list[int]
 ) -> None:
     counts = store.create_queue("counts", {"name": "string", "count": "long"})

@@ -73,7 +73,7 @@ def test_complete_mode_removes_rows_that_are_not_in_the_result(
     assert [row["user"] for row in content(totals)] == ["u0", "u1"]
 
 
-def test_append_mode_by_write_stream_and_natively(
+def test_write_stream_and_the_native_sink_append(
     spark: SparkSession, store: Store, orders: Table, tmp_path: Path
 ) -> None:
     copies = [store.create_table(name, {"id": "long", "price": "double"}, "id") for name in ("first", "second")]
@@ -119,7 +119,7 @@ def test_an_older_copy_of_the_checkpoint_is_an_error(
         if file.parent.name in ("offsets", "commits"):
             file.unlink()
     orders.put(some(30, 5))
-    with pytest.raises(Exception, match="checkpoint went back"):
+    with pytest.raises(Exception, match="checkpoint is older than the store"):
         copy()
 
 

@@ -46,7 +46,7 @@ def test_watermarks_close_windows_in_append_mode(files: StreamingSql, tmp_path: 
     assert run_stream(files, tmp_path, query) == [(minute, 6) for minute in range(1, 16)]
 
 
-def test_a_join_of_streams_with_a_watermark_on_each(files: StreamingSql, tmp_path: Path) -> None:
+def test_streams_with_a_watermark_each_are_joined(files: StreamingSql, tmp_path: Path) -> None:
     rows = run_stream(
         files,
         tmp_path,

@@ -138,7 +138,7 @@ def test_a_script_with_queues_can_be_run_again(session: StreamingSql, store: Sto
     assert session.run("SELECT count(*) FROM clicks")[0].fetch() == [(4,)]
 
 
-def test_a_queue_with_the_options_of_spyt(session: StreamingSql, store: Store, tmp_path: Path) -> None:
+def test_a_queue_is_read_with_the_options_of_spyt(session: StreamingSql, store: Store, tmp_path: Path) -> None:
     session.run(
         f"CREATE QUEUE q (a INT) USING yt OPTIONS (proxy='{tmp_path}/shop', path='<append=%true>//tmp/q', "
         "autoTrim=true, retainedRows=5, retainedSeconds='1h');"
@@ -216,7 +216,7 @@ def test_the_store_of_the_environment_is_the_default(
     assert headrace.open(tmp_path / "default").queue("q").bounds()[0].rows == 1
 
 
-def test_the_example_of_the_documentation(spark: SparkSession, tmp_path: Path) -> None:
+def test_the_example_of_the_documentation_runs(spark: SparkSession, tmp_path: Path) -> None:
     page = (ROOT / "docs" / "sql.md").read_text()
     script = page.split("## Queues: an example")[1].split("```sql\n")[1].split("```")[0]
     # Spark's processes resolve relative paths in the directory in which Spark was started.

@@ -34,7 +34,7 @@ def stream(tmp_path: Path, query: str, options: str = "") -> str:
     return f"CREATE STREAM s OPTIONS (checkpointLocation='{tmp_path}/cp'{options}) INSERT INTO result {query}"
 
 
-def test_a_rate_source(session: StreamingSql, tmp_path: Path) -> None:
+def test_a_rate_source_is_scanned(session: StreamingSql, tmp_path: Path) -> None:
     session.run(
         "CREATE TABLE ticks USING `rate-micro-batch` OPTIONS (rowsPerBatch=7, numPartitions=1);"
         "CREATE SCAN tick_stream ON ticks USING STREAM"
@@ -51,7 +51,7 @@ def test_a_rate_source(session: StreamingSql, tmp_path: Path) -> None:
     assert session.run("SELECT count(*) >= 7 FROM result")[0].fetch() == [(True,)]
 
 
-def test_files_with_the_columns_of_their_definition(session: StreamingSql, tmp_path: Path) -> None:
+def test_files_are_read_with_the_columns_of_their_definition(session: StreamingSql, tmp_path: Path) -> None:
     (tmp_path / "events").mkdir()
     (tmp_path / "events" / "1.json").write_text('{"id": 1, "tags": ["a", "b"]}\n{"id": 2, "tags": null, "more": 1}\n')
     session.run(
@@ -87,7 +87,7 @@ def words() -> Iterator[int]:
         thread.join()
 
 
-def test_a_socket(session: StreamingSql, tmp_path: Path, words: int) -> None:
+def test_a_socket_is_scanned(session: StreamingSql, tmp_path: Path, words: int) -> None:
     (tmp_path / "words").mkdir()
     session.run(
         f"CREATE TABLE lines USING socket OPTIONS (host='127.0.0.1', port={words});"

@@ -104,7 +104,7 @@ def test_run_each_runs_a_statement_after_the_result_before_it(
         next(results)
 
 
-def test_tunnels(session: StreamingSql, store: Store, tmp_path: Path) -> None:
+def test_tunnels_are_created_shown_and_dropped(session: StreamingSql, store: Store, tmp_path: Path) -> None:
     session.run(define_orders(tmp_path, "x").split("// Create a view")[0])
     (created,) = session.run("CREATE TUNNEL stats ON order_source USING Stream OPTIONS (start='earliest')")
     tunnel = store.tunnel("stats", "OrderSource")
@@ -185,7 +185,7 @@ def test_explain_shows_source_sink_guarantee_and_plan(session: StreamingSql, sto
     assert "t0p-secret" not in str(explained.rows)
 
 
-def test_the_older_dialect(session: StreamingSql, store: Store, tmp_path: Path) -> None:
+def test_the_older_dialect_starts_streams(session: StreamingSql, store: Store, tmp_path: Path) -> None:
     store.create_tunnel("OrderSource", "stats")
     put_orders(store, 0, 60)
     session.run(define_orders(tmp_path))

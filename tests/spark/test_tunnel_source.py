@@ -208,7 +208,7 @@ def test_a_new_query_begins_at_its_starting_position(
     assert sum(len(found) for _, found in batches) == 1
 
 
-def test_a_timestamp_as_start(
+def test_a_query_can_start_at_a_timestamp(
     spark: SparkSession, store: Store, items: Table, tunnel: Tunnel, checkpoint: str, tmp_path: Path
 ) -> None:
     items.put(rows(0, 3))
@@ -313,7 +313,7 @@ def test_trimmed_changes_fail_the_query_unless_loss_is_accepted(
     assert sorted(chain.from_iterable(ids(batches))) == list(range(70_000, 70_010))
 
 
-def test_several_sources_in_one_query(
+def test_one_query_reads_several_sources(
     spark: SparkSession, store: Store, items: Table, tunnel: Tunnel, checkpoint: str
 ) -> None:
     others = store.create_table("others", {"id": "long", "name": "string"}, "id")

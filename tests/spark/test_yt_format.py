@@ -46,7 +46,7 @@ def queue_rows(store: Store, name: str = RESULT) -> list[dict[str, Any]]:
     return list(chain.from_iterable(queue.read(number, 0).rows.to_pylist() for number in queue.bounds()))
 
 
-def test_queue_to_queue(spark: SparkSession, store: Store, checkpoint: str) -> None:
+def test_a_queue_streams_into_a_queue(spark: SparkSession, store: Store, checkpoint: str) -> None:
     queue = create_queue(store, {"data": "string"})
     store.create_queue(RESULT, {"data": "string", "data_length": "int"})
     queue.append([{"data": "one"}, {"data": "three"}])
@@ -65,7 +65,7 @@ def test_queue_to_queue(spark: SparkSession, store: Store, checkpoint: str) -> N
     assert store.consumer(CONSUMER).offsets(QUEUE) == {0: 2}
 
 
-def test_service_columns_as_the_key_of_a_table(spark: SparkSession, store: Store, checkpoint: str) -> None:
+def test_service_columns_can_be_the_key_of_a_table(spark: SparkSession, store: Store, checkpoint: str) -> None:
     queue = create_queue(store, {"some_data": "string"}, partitions=2)
     columns = {"src_queue_path": "string", "tablet_idx": "long", "row_idx": "long", "some_data": "string"}
     table = store.create_table(RESULT, columns, ["src_queue_path", "tablet_idx", "row_idx"])
@@ -115,7 +115,7 @@ def test_rows_for_each_partition_are_limited(spark: SparkSession, store: Store, 
     assert [size for size in sizes if size] == [20, 20, 10]
 
 
-def test_composite_types_from_queue_to_queue(spark: SparkSession, store: Store, checkpoint: str) -> None:
+def test_composite_types_are_copied_from_queue_to_queue(spark: SparkSession, store: Store, checkpoint: str) -> None:
     columns = {"list": "array<long>", "struct": "struct<a:long,b:string>", "dict": "map<string,double>"}
     queue = create_queue(store, columns)
     store.create_queue(RESULT, columns)
@@ -141,7 +141,7 @@ def test_composite_types_from_queue_to_queue(spark: SparkSession, store: Store, 
     assert queue_rows(store) == rows
 
 
-def test_spyts_complete_example(spark: SparkSession, store: Store, checkpoint: str) -> None:
+def test_spyts_complete_example_runs(spark: SparkSession, store: Store, checkpoint: str) -> None:
     queue = create_queue(store, {"data": "string"})
     table = store.create_table(
         RESULT, {"tablet_idx": "long", "row_idx": "long", "data": "string"}, ["tablet_idx", "row_idx"]

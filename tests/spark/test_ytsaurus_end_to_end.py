@@ -93,7 +93,7 @@ def offsets(client: YtClient, consumer: str) -> dict[int, int]:
     return {row["partition_index"]: row["offset"] for row in client.select_rows(f"* from [{consumer}]")}
 
 
-def test_windows_with_foreach_batch_and_a_checkpoint_in_the_cluster(
+def test_windows_are_published_with_a_checkpoint_in_the_cluster(
     spark: SparkSession, client: YtClient, base: str, checkpoint: str
 ) -> None:
     schema = [
@@ -133,7 +133,7 @@ def test_windows_with_foreach_batch_and_a_checkpoint_in_the_cluster(
     assert {"metadata", "offsets", "commits", "state"} <= set(names)
 
 
-def test_queue_to_queue_with_the_consumer_in_the_same_transaction(
+def test_a_batch_and_its_consumer_share_one_transaction(
     spark: SparkSession, client: YtClient, base: str, checkpoint: str, store: Store
 ) -> None:
     queue, consumer = queue_with_consumer(client, base, [{"name": "data", "type": "string"}])
@@ -177,7 +177,7 @@ def test_strings_with_any_bytes_are_binary(spark: SparkSession, client: YtClient
     assert found == [b"\xff\x00\xfe", b"text\xfe"]
 
 
-def test_service_columns_as_the_key_of_a_table(
+def test_service_columns_can_be_the_key_of_a_table(
     spark: SparkSession, client: YtClient, base: str, checkpoint: str
 ) -> None:
     queue, consumer = queue_with_consumer(client, base, [{"name": "some_data", "type": "string"}], tablets=2)

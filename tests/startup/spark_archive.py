@@ -12,7 +12,7 @@ import sys
 import tempfile
 from pathlib import Path
 
-# Java processes come and go in tests: a quick start is worth more than peak speed.
+# Tests start many short Java processes: a quick start is worth more than peak speed.
 OPTIONS = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC"
 ARCHIVE = Path(sys.prefix) / "spark.jsa"
 _SILENT = "-Xlog:disable -Xlog:all=off"

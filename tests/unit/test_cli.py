@@ -274,7 +274,7 @@ def test_streams_of_a_workspace_are_shown_without_spark(tmp_path: Path, capsys: 
     workspace = ["--workspace", str(tmp_path), "--json"]
     assert main(["stream", "list", *workspace]) == 0
     assert json.loads(capsys.readouterr().out) == []
-    StreamRegistry(Workspace(tmp_path)).claim(
+    StreamRegistry(Workspace(tmp_path)).record_start(
         "job1", script="CREATE STREAM …", fingerprint="1", target="sink", checkpoint="/checkpoint"
     )
     StreamRegistry(Workspace(tmp_path)).set_ended("job1", "finished")

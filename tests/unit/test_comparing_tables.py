@@ -174,7 +174,7 @@ def test_rows_that_become_equal_before_the_second_pass_are_not_reported(
 
     def arrive() -> None:
         b.put(a.scan(where=[("k2", "in", [0, 7])]).read_all())
-        # It was equal in the first pass, so nobody knows whether it stays different.
+        # It was equal in the first pass, so the difference may be temporary.
         b.update({"k1": "a", "k2": 5, "n": 6})
 
     changing = Changing(monkeypatch, b, 1, arrive)

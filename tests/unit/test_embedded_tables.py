@@ -495,7 +495,7 @@ def test_too_many_string_columns_are_an_error(database: Database) -> None:
         create(database, {"id": "long"} | {f"c{number}": "string" for number in range(2000)})
 
 
-def test_lookups_of_more_than_sqlite_concatenates(table: EmbeddedTable, database: Database) -> None:
+def test_lookups_can_exceed_the_longest_value_of_sqlite(table: EmbeddedTable, database: Database) -> None:
     rows = [{"id": number, "name": f"{number}é" * 100, "price": None, "data": b"\0" * number} for number in range(50)]
     table.put(rows)
     # The largest value of SQLite is 1 GB; of this connection it is 2 kB: about three rows.

@@ -64,7 +64,7 @@ def test_all_decided_changes_have_one_version_and_keep_their_order(table: Embedd
     assert table.put({"k": 9}) == versions[0] + 1
 
 
-def test_nothing_decided_and_errors_change_nothing(table: EmbeddedTable) -> None:
+def test_an_empty_decision_and_an_error_change_nothing(table: EmbeddedTable) -> None:
     version = table.put({"k": 1, "a": 1})
 
     def fail(found: FoundRows) -> list[DecidedChange]:
@@ -78,7 +78,7 @@ def test_nothing_decided_and_errors_change_nothing(table: EmbeddedTable) -> None
     assert table.put({"k": 2}) == version + 1
 
 
-def test_no_decision_overlooks_another(table: EmbeddedTable) -> None:
+def test_concurrent_decisions_see_each_others_changes(table: EmbeddedTable) -> None:
     barrier = threading.Barrier(4)
 
     def count(_: int) -> None:

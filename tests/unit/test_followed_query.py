@@ -19,7 +19,7 @@ def split(text: str) -> FollowedQuery:
     return split_query(text, SCANS, lambda query, name: name == "user")
 
 
-def test_the_parts_of_an_aggregate_query() -> None:
+def test_an_aggregate_query_is_split_into_parts() -> None:
     query = split(
         "SELECT user AS u, sum(price) / count(*) AS mean, SUM(price) FROM orders_now o "
         "WHERE status <> 'void' GROUP BY user HAVING count(*) > 1"
@@ -110,7 +110,7 @@ def test_results_that_only_copy_columns_are_recognised(text: str, copied: tuple[
     assert split(text).copied == copied
 
 
-def test_what_the_target_needs_to_know() -> None:
+def test_the_key_and_the_groups_of_a_query_are_known() -> None:
     query = split("SELECT id, id AS again, k + 1 AS n, place.city, o.k FROM orders_now o JOIN d ON o.id = d.k")
     columns = {"orders_now": ["id", "k", "place"]}
     assert query.copies(columns) == {

@@ -12,7 +12,7 @@ import pytest
 from headrace.errors import OptionError
 from headrace.formats.registry import FORMATS, find_format, format_named, source_of
 from headrace.spark.data_sources import FormatDataSource
-from tests.unit.test_layers import ALLOWED, MODULES, SOURCE, room_of
+from tests.unit.test_layers import ALLOWED, MODULES, SOURCE, layer_of
 
 # -- the registry -----------------------------------------------------------------------------------------
 
@@ -98,10 +98,10 @@ def decisions(tree: ast.AST) -> Iterator[int]:
 
 
 def test_no_code_above_the_formats_decides_by_a_formats_name() -> None:
-    # A room that cannot import the formats knows no formats: there the same words are schemes of URLs.
-    rooms = {room for room, allowed in ALLOWED.items() if "formats" in allowed}
-    files = [path for path in MODULES if room_of(path) in rooms]
-    files += [path for path in MODULES if room_of(path) == "formats" and path.parent.name not in FORMATS]
+    # A layer that cannot import the formats knows no formats: there the same words are schemes of URLs.
+    layers = {layer for layer, allowed in ALLOWED.items() if "formats" in allowed}
+    files = [path for path in MODULES if layer_of(path) in layers]
+    files += [path for path in MODULES if layer_of(path) == "formats" and path.parent.name not in FORMATS]
     assert len(files) > 50
     found = [f"{path.relative_to(SOURCE)}:{line}" for path in files for line in decisions(ast.parse(path.read_text()))]
     assert found == []
@@ -146,5 +146,5 @@ def test_only_the_registry_imports_a_format() -> None:
 
 def test_formats_do_not_import_spark() -> None:
     # The readers of all formats are in `spark`, which imports the formats.
-    texts = {str(path.relative_to(SOURCE)): path.read_text() for path in MODULES if room_of(path) == "formats"}
+    texts = {str(path.relative_to(SOURCE)): path.read_text() for path in MODULES if layer_of(path) == "formats"}
     assert [file for file, text in texts.items() if "import pyspark" in text or "from pyspark" in text] == []

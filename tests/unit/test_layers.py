@@ -10,7 +10,7 @@ from pathlib import Path
 import headrace
 
 SOURCE = Path(headrace.__file__).parent
-# The rooms that each room may import besides itself. A room is a folder, or a module next to the folders.
+# The layers that each layer may import besides itself. A layer is a folder, or a module next to the folders.
 VALUES = {"errors", "cached", "diagnosis", "option_names", "failpoints", "types", "tables", "tunnels", "queues"}
 BELOW_STORES = VALUES | {"ports", "retries", "rows", "sqlite", "wire"}
 ALLOWED = {
@@ -52,7 +52,7 @@ DIRECTORIES = {"__init__", "registry"}
 REGISTRY = SOURCE / "stores" / "registry.py"
 # They read the files of an embedded store: `headrace doctor`, and the proof of the demo.
 INSPECTORS = {"cli/store_checks.py", "demo/story.py"}
-# Rooms whose modules may still import each other in a circle. No room may be added.
+# Layers whose modules may still import each other in a circle. No layer may be added.
 CIRCLES: set[str] = set()
 # `headrace demo` runs the demo, which prints through the output of the command line.
 ROOM_CIRCLES = {"cli", "demo"}
@@ -72,18 +72,18 @@ def imported(path: Path) -> set[str]:
     return {name for name in names if name.startswith("headrace.")}
 
 
-def room_of(path: Path) -> str:
-    """Return the room of a file; the registry of stores is a room."""
+def layer_of(path: Path) -> str:
+    """Return the layer of a file; the registry of stores is a layer."""
     if path == REGISTRY:
         return "registry"
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
 def forbidden(path: Path) -> list[str]:
-    """Return the imports of a file that its room must not import."""
-    file, room = str(path.relative_to(SOURCE)), room_of(path)
+    """Return the imports of a file that its layer must not import."""
+    file, layer = str(path.relative_to(SOURCE)), layer_of(path)
     own_store = ".".join(("headrace", *path.relative_to(SOURCE).parts[:2]))
-    if room in DIRECTORIES:
+    if layer in DIRECTORIES:
         return []
     found = []
     for name in imported(path):
@@ -92,10 +92,10 @@ def forbidden(path: Path) -> list[str]:
             continue
         if file in INSPECTORS and target == "stores":
             continue
-        if room == "stores" and target == "stores":
+        if layer == "stores" and target == "stores":
             allowed = name == "headrace.stores" or name.startswith(("headrace.stores.opening", own_store))
         else:
-            allowed = target == room or target in ALLOWED[room]
+            allowed = target == layer or target in ALLOWED[layer]
         if not allowed:
             found.append(f"{file} imports {name}")
     return found
@@ -127,7 +127,7 @@ def test_rooms_do_not_import_each_other_in_a_circle() -> None:
 
 
 def test_modules_do_not_import_each_other_in_a_circle() -> None:
-    modules = {name_of(path): imported(path) for path in MODULES if room_of(path) not in DIRECTORIES | CIRCLES}
+    modules = {name_of(path): imported(path) for path in MODULES if layer_of(path) not in DIRECTORIES | CIRCLES}
     # `from package import name` imports a module of the package, or the package itself.
     graph = {
         name: {
@@ -140,8 +140,8 @@ def test_modules_do_not_import_each_other_in_a_circle() -> None:
     assert in_circles(graph) == set()
 
 
-def test_every_room_declares_its_imports() -> None:
-    assert {room_of(path) for path in MODULES} == set(ALLOWED) | DIRECTORIES
+def test_every_layer_declares_its_imports() -> None:
+    assert {layer_of(path) for path in MODULES} == set(ALLOWED) | DIRECTORIES
 
 
 def test_files_have_one_subject() -> None:

@@ -42,7 +42,7 @@ def plan(
 # -- grammar ------------------------------------------------------------------------------------------
 
 
-def test_the_parts_of_a_statement() -> None:
+def test_a_statement_is_split_into_parts() -> None:
     body = merge(
         """INTO orders t USING (SELECT id, CASE WHEN a THEN 1 ELSE 2 END AS c FROM scan WHERE x IN (1, 2)) AS s -- when
         ON t.id = s.id
@@ -98,7 +98,7 @@ def test_aliases_are_optional() -> None:
         ("INTO t USING s ON a = b WHEN MATCHED THEN UPDATE SET a", "expected = and the value"),
     ],
 )
-def test_what_the_grammar_refuses(text: str, message: str) -> None:
+def test_invalid_statements_of_merge_are_refused(text: str, message: str) -> None:
     with pytest.raises(SqlError, match=message):
         merge(text)
 
@@ -160,7 +160,7 @@ def test_preimages_stay_if_the_statement_names_them() -> None:
         ("WHEN NOT MATCHED THEN INSERT (shop, id) VALUES ('x', s.id)", SqlError, "'shop' to another value than ON"),
     ],
 )
-def test_columns_that_a_clause_cannot_set(clauses: str, error: type[HeadraceError], message: str) -> None:
+def test_columns_that_a_clause_cannot_set_are_refused(clauses: str, error: type[HeadraceError], message: str) -> None:
     with pytest.raises(error, match=message):
         plan(clauses)
 
@@ -211,7 +211,7 @@ def test_a_replay_of_values_of_the_source_gives_the_same_rows(clauses: str) -> N
         ("WHEN NOT MATCHED THEN INSERT (shop, id, note) VALUES (s.shop, s.id, uuid())", "UUID gives another value"),
     ],
 )
-def test_why_a_replay_could_give_other_rows(clauses: str, reason: str) -> None:
+def test_statements_whose_replay_could_give_other_rows_are_found(clauses: str, reason: str) -> None:
     obstacle = plan(clauses).replay_obstacle()
     assert obstacle is not None
     assert reason in obstacle

@@ -1,4 +1,4 @@
-"""Net changes of a batch: the same table, without the rows that come and go."""
+"""Net changes of a batch: the same table, without the rows that it adds and removes again."""
 
 from __future__ import annotations
 

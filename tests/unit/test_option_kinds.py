@@ -131,7 +131,7 @@ def test_internal_kinds_of_a_start_are_not_valid(given: Any) -> None:
         (ypath, " //tmp/q ", "//tmp/q"),
     ],
 )
-def test_valid_texts(kind: OptionKind, text: str, value: Any) -> None:
+def test_valid_texts_are_converted(kind: OptionKind, text: str, value: Any) -> None:
     assert kind(text) == value
 
 
@@ -139,7 +139,7 @@ def test_valid_texts(kind: OptionKind, text: str, value: Any) -> None:
     ("kind", "text"),
     [(positive, str(2**63)), (tasks, "1000001"), (size, f"{2**34}g"), (duration, "200000d"), (name, "")],
 )
-def test_texts_just_out_of_range(kind: OptionKind, text: str) -> None:
+def test_texts_just_out_of_range_are_refused(kind: OptionKind, text: str) -> None:
     with pytest.raises(ValueError) as caught:
         kind(text)
     assert str(caught.value) == kind.valid

@@ -154,7 +154,7 @@ def test_an_instance_is_below_the_endpoint(instance: str) -> None:
         TABLESTORE.locate(ORDERS | {"instance.name": instance})
 
 
-def test_start_positions() -> None:
+def test_start_positions_are_parsed() -> None:
     assert headrace().get("startingPosition") == Start()
     assert headrace(startingPosition="LATEST").get("startingPosition").kind is StartKind.LATEST
     timestamp = headrace(startingPosition="2026-01-31T12:00:00").get("startingPosition").timestamp

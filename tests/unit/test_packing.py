@@ -81,7 +81,7 @@ def test_not_a_number_keeps_its_bits() -> None:
     assert np.frombuffer(found.buffers()[1], np.uint64).tolist() == bits.tolist()
 
 
-def test_a_page_of_rows_of_different_sizes() -> None:
+def test_rows_of_different_sizes_are_packed_and_unpacked() -> None:
     rows: list[Any] = [
         None if n % 7 == 0 else {"tags": ["x" * (n % 5)] * (n % 4), "counts": [(f"k{i}", i) for i in range(n % 3)]}
         for n in range(10_000)

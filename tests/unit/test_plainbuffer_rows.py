@@ -205,5 +205,5 @@ def test_a_shifted_checksum_can_be_continued(one: bytes, other: bytes) -> None:
     assert (checksum.crc8_shifted(crc, len(other)) ^ np.uint8(_plain_crc8(other))).tolist() == wanted
 
 
-def test_codes_of_operations() -> None:
+def test_operations_have_the_codes_of_the_format() -> None:
     assert [int(op) for op in CellOp] == [1, 3, 4]

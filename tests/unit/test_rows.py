@@ -175,7 +175,7 @@ def test_pandas_nan_is_null_and_other_nan_is_a_number() -> None:
     assert np.isnan(stored_arrow("double", pa.array([float("nan")]))[0])
 
 
-def test_pandas_columns_of_every_kind() -> None:
+def test_pandas_columns_of_every_kind_are_accepted() -> None:
     frame = pd.DataFrame(
         {
             "id": pd.array([1, 2], dtype="Int64"),

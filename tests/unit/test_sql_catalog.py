@@ -127,7 +127,7 @@ def test_a_scan_is_replaced_only_by_or_replace(workspace: Workspace) -> None:
         "kafka.ssl.truststore.password",
     ],
 )
-def test_secret_names(name: str) -> None:
+def test_secret_options_are_known_by_their_names(name: str) -> None:
     assert is_secret_name(name)
 
 
@@ -183,7 +183,7 @@ def test_options_of_a_definition_are_checked_at_once(monkeypatch: pytest.MonkeyP
         ("yt", {"path": "//tmp/q", "max_rows_per_partitions": "1"}, "did you mean max_rows_per_partition?"),
     ],
 )
-def test_wrong_options_of_a_definition(
+def test_wrong_options_of_a_definition_are_refused(
     provider: str, options: dict[str, str], says: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("HEADRACE_STORE", raising=False)
@@ -194,32 +194,32 @@ def test_wrong_options_of_a_definition(
 # -- streams --------------------------------------------------------------------------------------------
 
 
-def claim(registry: StreamRegistry, text: str = "a") -> None:
-    registry.claim("S", script="CREATE STREAM S", fingerprint=text, target="t", checkpoint="cp")
+def record_start(registry: StreamRegistry, text: str = "a") -> None:
+    registry.record_start("S", script="CREATE STREAM S", fingerprint=text, target="t", checkpoint="cp")
 
 
 def test_a_running_stream_cannot_be_created_again(workspace: Workspace) -> None:
     registry = StreamRegistry(workspace)
-    claim(registry)
+    record_start(registry)
     registry.set_running("s", "id")
     with pytest.raises(AlreadyExistsError, match="already running"):
-        claim(registry)
+        record_start(registry)
     registry.set_ended("S", "failed", "why")
     with pytest.raises(AlreadyExistsError, match="DROP STREAM S first"):
-        claim(registry, "b")
-    claim(registry)
+        record_start(registry, "b")
+    record_start(registry)
     assert registry.get("s").state == "starting"
     assert registry.get("s").error is None
 
 
 def test_a_request_to_stop_ends_with_the_next_start(workspace: Workspace, tmp_path: Path) -> None:
     registry, other = StreamRegistry(workspace), StreamRegistry(Workspace(tmp_path))
-    claim(registry)
+    record_start(registry)
     other.ask_to_stop("S")
     assert registry.asked_to_stop() == {"s"}
     registry.set_ended("S", "stopped")
     other.wait_until_ended("S", 1)
-    claim(registry)
+    record_start(registry)
     assert registry.asked_to_stop() == set()
 
 
@@ -229,7 +229,7 @@ from headrace.streaming_sql.format_options import check_definition
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
 registry = StreamRegistry(Workspace(sys.argv[1]))
-registry.claim("s", script="x", fingerprint="a", target="t", checkpoint="cp")
+registry.record_start("s", script="x", fingerprint="a", target="t", checkpoint="cp")
 print("ready", flush=True)
 sys.stdin.readline()
 """
@@ -244,10 +244,10 @@ def test_a_stream_of_a_dead_process_is_lost_and_can_be_taken_over(workspace: Wor
         assert process.stdout.readline() == "ready\n"
         assert registry.get("s").state == "starting"
         with pytest.raises(AlreadyExistsError, match=f"in process {process.pid}"):
-            claim(registry)
+            record_start(registry)
         process.kill()
     assert registry.get("s").state == "lost"
-    claim(registry)
+    record_start(registry)
     assert registry.get("s").pid == os.getpid()
 
 
@@ -301,7 +301,7 @@ def test_a_damaged_definition_raises_a_headrace_error(workspace: Workspace, tmp_
 # -- options --------------------------------------------------------------------------------------------
 
 
-def test_options_of_a_stream_in_any_case() -> None:
+def test_options_of_a_stream_are_read_in_any_case() -> None:
     options = read_stream_options(
         "s",
         {"CheckpointLocation": "cp", "OUTPUTMODE": "Update", "triggerInterval": "30000", "rowChange": "update"},
@@ -326,7 +326,7 @@ def test_options_of_a_stream_in_any_case() -> None:
         ({"checkpointLocation": "x", "triggerIntervalMs": "5s"}, "milliseconds"),
     ],
 )
-def test_wrong_options_of_a_stream(options: dict[str, str], says: str) -> None:
+def test_wrong_options_of_a_stream_are_refused(options: dict[str, str], says: str) -> None:
     with pytest.raises(OptionError, match=re.escape(says)):
         read_stream_options("s", options)
 

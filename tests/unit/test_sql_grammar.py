@@ -125,7 +125,7 @@ def test_each_statement_is_recognised(text: str, kind: type[st.Statement]) -> No
     assert type(only(text)) is kind
 
 
-def test_a_queue_with_columns_of_any_type() -> None:
+def test_a_queue_can_have_columns_of_any_type() -> None:
     statement = only(
         """CREATE QUEUE clicks (user STRING NOT NULL, `$timestamp` TIMESTAMP, -- when
         price DECIMAL(10, 2), seen ARRAY<STRUCT<page: STRING NOT NULL, tags: MAP<STRING, ARRAY<INT>>>> NOT NULL,
@@ -145,7 +145,7 @@ def test_a_queue_with_columns_of_any_type() -> None:
     assert statement.options == {"proxy": "shop", "autoTrim": "true"}
 
 
-def test_a_registration() -> None:
+def test_a_registration_is_parsed() -> None:
     statement = only("REGISTER CONSUMER '//home/it''s' FOR QUEUE `//tmp/q` VITAL")
     assert isinstance(statement, st.RegisterConsumer)
     assert (str(statement.name), str(statement.queue), statement.vital) == ("//home/it's", "//tmp/q", True)
@@ -178,7 +178,7 @@ def test_options_keep_their_names_and_values() -> None:
         ("SET spark.sql.streaming.query.timeout.ms=5000", None, "timeoutMs", "5000"),
     ],
 )
-def test_the_older_dialects_settings(text: str, query: str | None, option: str, value: str) -> None:
+def test_settings_of_the_older_dialect_are_parsed(text: str, query: str | None, option: str, value: str) -> None:
     statement = only(text)
     assert isinstance(statement, st.SetQueryOption)
     assert (statement.query, statement.option, statement.value) == (query, option, value)

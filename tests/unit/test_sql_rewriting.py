@@ -47,7 +47,7 @@ def rewritten(query: str) -> str:
         ("SELECT `delay`(a), x.delay(a) FROM t", "SELECT `delay`(a), x.delay(a) FROM t"),
     ],
 )
-def test_windows(query: str, expected: str) -> None:
+def test_windows_become_those_of_spark(query: str, expected: str) -> None:
     assert rewritten(query) == expected
 
 
@@ -265,7 +265,7 @@ DAY, YESTERDAY = "CAST('2026-01-01' AS TIMESTAMP)", "CAST(now() - INTERVAL '1' D
         ("SELECT TIMESTAMP '2026-01-01' AS of", "SELECT TIMESTAMP '2026-01-01' AS of"),
     ],
 )
-def test_a_time_of_a_history(query: str, expected: str) -> None:
+def test_a_time_of_a_history_becomes_a_filter(query: str, expected: str) -> None:
     assert rewritten(query) == expected
 
 
@@ -275,6 +275,6 @@ def test_a_time_of_a_history_has_no_columns(time: str) -> None:
         rewritten(f"SELECT * FROM history TIMESTAMP AS OF {time}")
 
 
-def test_a_time_and_a_window_in_one_query() -> None:
+def test_one_query_can_have_a_time_and_a_window() -> None:
     query = "SELECT count(*) FROM history TIMESTAMP AS OF '2026-01-01' GROUP BY TUMBLING(ts, '1 hour')"
     assert rewritten(query) == f"SELECT count(*) FROM {at('history', DAY)} AS `history` GROUP BY window(ts, '1 hour')"

@@ -30,9 +30,9 @@ from headrace.spark.stream_arguments import checked_trigger
         ({"options": {"tunnel": "all"}}, "option tunnel has no effect in write_stream with format headrace"),
         ({"options": {"checkpointLocation": "/a"}}, "unknown option of write_stream"),
         ({"options": {"Table": "other"}}, "given twice"),
-        ({"options": {5: "x"}}, "is a text; received: 5"),
+        ({"options": {5: "x"}}, "must be a text; received: 5"),
         ({"options": {"rowChange": b"put"}}, "received: bytes"),
-        ({"options": [("rowChange", "put")]}, "are a dict of names and values"),
+        ({"options": [("rowChange", "put")]}, "must be a dict of names and values"),
         ({"options": {"rowChange": "replace_all"}, "outputs": None}, "valid: put, update, delete"),
         ({"row_change": "replace_all"}, "valid: put, update, delete"),
         ({"options": {"keyColumns": ","}}, "option keyColumns cannot be read"),
@@ -40,7 +40,7 @@ from headrace.spark.stream_arguments import checked_trigger
         ({"key": 5}, "key spreads rows over the partitions of a queue"),
         ({"table": None, "outputs": [headrace.Output(table="t")] * 2}, "outputs have a table twice; received: 't'"),
         ({"format": "yt"}, "unknown option of write_stream with format yt; received: 'table'"),
-        ({"trigger": {"availableNow": True, "once": True}}, "a trigger has one entry"),
+        ({"trigger": {"availableNow": True, "once": True}}, "a trigger must have one entry"),
     ],
 )
 def test_the_error_for_a_bad_argument_is_clear(arguments: dict[str, Any], says: str, tmp_path: Path) -> None:

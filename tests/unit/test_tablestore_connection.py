@@ -137,7 +137,7 @@ def test_an_idempotent_request_is_repeated_on_a_new_connection(double: Double) -
 
 def test_a_write_whose_response_is_lost_is_not_sent_twice(double: Double) -> None:
     double.script = [hangs_up, answers(CREATED)]
-    with pytest.raises(StoreError, match="unknown whether Tablestore did /CreateTable") as raised:
+    with pytest.raises(StoreError, match="unknown whether Tablestore executed /CreateTable") as raised:
         create_table(connect(double))
     assert not raised.value.retryable
     assert double.paths == ["/CreateTable"]

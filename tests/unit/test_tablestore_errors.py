@@ -64,17 +64,17 @@ def test_throttling_is_transient_and_trimmed_data_is_not() -> None:
 
 
 @pytest.mark.parametrize("name", ["a", "_", "Order_1", "__spark_meta_checkpoint__", "x" * 255])
-def test_names_of_tables(name: str) -> None:
+def test_valid_names_of_tables_are_accepted(name: str) -> None:
     assert is_name(name)
 
 
 @pytest.mark.parametrize("name", ["", "1a", "a-b", "a.b", "a:b", "é", "a\n", "x" * 256])
-def test_invalid_names_of_tables(name: str) -> None:
+def test_invalid_names_of_tables_are_refused(name: str) -> None:
     assert not is_name(name)
 
 
 @pytest.mark.parametrize(
     ("name", "fits"), [("shop", True), ("a-1", True), ("ab", False), ("1ab", False), ("a" * 17, False), ("a_b", False)]
 )
-def test_names_of_instances(name: str, fits: bool) -> None:
+def test_names_of_instances_are_checked(name: str, fits: bool) -> None:
     assert is_instance_name(name) == fits

@@ -32,7 +32,7 @@ def test_positions_of_rows_match_protobuf(records: list[pb.Record]) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 127, 128, 16_383, 16_384, 2_097_151, 2_097_152])
-def test_lengths_with_any_number_of_digits(size: int) -> None:
+def test_lengths_with_any_number_of_digits_are_read(size: int) -> None:
     places = places_of([pb.Record(action_type=pb.PUT_ROW, record=bytes(size)).SerializeToString()])
     assert places is not None
     assert places.lengths.tolist() == [size]

@@ -113,7 +113,7 @@ def test_many_shapes_of_rows_in_several_blocks(bindings: bool) -> None:
         assert decode_rows(written(mixed), ORDERS).to_pylist() == rows
 
 
-def test_rows_whose_strings_look_like_rows() -> None:
+def test_strings_that_look_like_rows_are_not_split() -> None:
     looks = (b"};{\x01\x04id=" + b"x" * 5).decode()
     rows = [{"id": i, "price": None, "user": looks * (i % 3), "note": looks} for i in range(500)]
     assert decode_rows(written(rows), ORDERS).to_pylist() == rows
@@ -134,7 +134,7 @@ def test_the_last_value_of_a_repeated_key_counts(first: bytes) -> None:
     assert decode_rows((row + once) * 300, ORDERS[2:3]).to_pylist() == [{"user": "last"}, {"user": "once"}] * 300
 
 
-def test_no_rows_and_no_columns() -> None:
+def test_no_rows_and_no_columns_are_decoded() -> None:
     assert decode_rows(b"", ORDERS).num_rows == 0
     assert read_rows(written([{}, {}]), []).rows.num_rows == 2
     assert read_rows(written(orders(3)), []).rows.num_rows == 3

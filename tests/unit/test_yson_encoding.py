@@ -78,7 +78,7 @@ def test_absent_rows_are_written_as_null() -> None:
     assert found.absent == absent
 
 
-def test_no_rows_no_columns_and_columns_of_nulls() -> None:
+def test_no_rows_no_columns_and_columns_of_nulls_are_encoded() -> None:
     column = YtColumn.of("a", "string", required=False)
     assert encode_rows(batch(column, []), [column]) == b""
     assert encode_rows(batch(column, [None, None]), [column]) == b"{\x01\x02a=#;};" * 2

@@ -64,7 +64,7 @@ def test_attributes_can_be_given_separately() -> None:
     assert parse_path("//a").with_attributes({"y": 2}).attributes == {"y": 2}
 
 
-def test_parents_and_children_of_paths() -> None:
+def test_paths_have_parents_and_children() -> None:
     path = parse_path("//home/link&/@x")
     assert str(path.node) == "//home/link&"
     assert (path.name, str(path.node.parent)) == ("link", "//home")

@@ -19,7 +19,7 @@ from headrace.comparing.defaults import (
     MAX_RANGES,
 )
 
-# The codes of the program `diff`: scripts tell a difference from a failure by them.
+# The codes of the program `diff`, so that scripts distinguish a difference from a failure.
 _EXIT_DIFFERENT, _EXIT_FAILED = 1, 2
 
 
@@ -107,8 +107,8 @@ def diff(app: App, a: str, b: str, other_store: str | None, columns: str | None,
 def checksum(app: App, name: str, columns: str | None, **options: Any) -> None:
     """Count the rows of a table and compute their checksum, also by key range.
 
-    Tables with the same rows have the same checksum in all stores, so tables can be compared that no machine reaches
-    both.
+    Tables with the same rows have the same checksum in all stores. So you can also compare two tables if no machine
+    reaches both.
 
     Example: headrace table checksum orders --columns price,status -s shop
     """

@@ -23,7 +23,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-@click.group(short_help="Named read offsets over queues.", no_args_is_help=False)
+@click.group(short_help="Create, show and change read offsets over queues.", no_args_is_help=False)
 def consumer() -> None:
     """Create, show and change consumers: named read offsets over the partitions of queues.
 

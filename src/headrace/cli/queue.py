@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 _PAGE_ROWS = 4096
 
 
-@click.group(short_help="Queues and their rows.", no_args_is_help=False)
+@click.group(short_help="Create, show, fill and trim queues.", no_args_is_help=False)
 def queue() -> None:
     """Create, show, fill and trim queues: append-only tables whose rows have addresses.
 

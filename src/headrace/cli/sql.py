@@ -17,7 +17,7 @@ MORE_PROMPT = "       -> "
 _HISTORY_LINES = 10_000
 
 
-@click.command(short_help="A prompt for streaming SQL.")
+@click.command(short_help="Open a prompt for streaming SQL.")
 @click.option("-e", "--execute", "text", metavar="TEXT", help="Run these statements without a prompt.")
 @spark_options
 @common_options

@@ -22,7 +22,7 @@ _WAIT_SECONDS = 1.0
 _PAGE_ROWS = 4096
 
 
-@click.group(short_help="Subscriptions to the changes of tables.", no_args_is_help=False)
+@click.group(short_help="Create and show subscriptions to changes.", no_args_is_help=False)
 def tunnel() -> None:
     """Create and show tunnels: durable subscriptions to the changes of a table.
 

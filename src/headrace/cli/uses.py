@@ -16,10 +16,10 @@ force_option = click.option("--force", is_flag=True, help="Drop it even if it is
 
 
 def check_unused(what: str, find: Callable[[], list[str]]) -> None:
-    """Refuse to drop what is in use. What does not exist has no uses.
+    """Raise an error if a table, queue, consumer or tunnel is in use; one that does not exist is not.
 
     Raises:
-        InUseError: there are uses.
+        InUseError: it is in use.
     """
     try:
         found = find()

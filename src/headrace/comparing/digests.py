@@ -28,13 +28,13 @@ _GOLDEN, _FIRST, _SECOND = (
     np.uint64(number) for number in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB)
 )
 _ONE, _30, _27, _31 = (np.uint64(number) for number in (1, 30, 27, 31))
-# The bytes of a value in its last word, by their number modulo 8; 0 stands for 8.
+# The bytes of a value in its last word, by their number modulo 8; 0 means 8.
 _LAST_WORD = np.array([2**64 - 1, *(2 ** (8 * count) - 1 for count in range(1, 8))], np.uint64)
 _DECIMAL_WORDS = 4
 
 
 def mix(numbers: np.ndarray) -> np.ndarray:
-    """Return SplitMix64's function of numbers, as uint64 in an array of its own."""
+    """Return SplitMix64's function of numbers, as a new array of uint64."""
     mixed: np.ndarray = numbers.astype(np.uint64) + _GOLDEN
     mixed ^= mixed >> _30
     mixed *= _FIRST

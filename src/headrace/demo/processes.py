@@ -59,7 +59,7 @@ class Child:
             lines = self._log.read_text(errors="replace").splitlines()[-_LOG_LINES_SHOWN:]
             raise HeadraceError(
                 f"the {self.name} ended by itself with code {code}; the end of its output:\n" + "\n".join(lines),
-                remedy="see what `headrace doctor --spark` says",
+                remedy="run `headrace doctor --spark`",
             )
 
     def end(self, timeout: float) -> int | None:

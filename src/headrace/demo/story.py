@@ -142,7 +142,7 @@ class Story:
 
     @contextmanager
     def _dropping(self, store: Store) -> Iterator[None]:
-        """Drop what was created in an existing store at the end of the block, unless it is to stay."""
+        """At the end of the block, drop the tables created in an existing store, unless the user keeps them."""
         try:
             yield
         finally:

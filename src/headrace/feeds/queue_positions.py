@@ -36,7 +36,7 @@ class RowStart:
 
 def _row(value: object) -> int:
     if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError("a row index is an integer, 0 or larger")
+        raise ValueError("a row index must be an integer, 0 or larger")
     return value
 
 

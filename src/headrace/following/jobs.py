@@ -1,11 +1,12 @@
 """The jobs that follow tables into targets: a table beside the targets has a row for each of them.
 
 The state of a job is right only together with the rows that the job has written. So a target has one job, which begins
-with an empty target and is there alone until another job takes its place.
+with an empty target. No other job writes the target until it has replaced this one.
 
-The publication of each batch checks in its transaction that the row is still as it was when the batch began, and puts
-it. So of two jobs that begin at the same time only one publishes its first batch, and a job whose target was taken
-publishes nothing more. In a store without transactions, a job takes the row before its first batch writes anything.
+The publication of each batch checks in its transaction that the row has not changed since the batch began, and puts the
+row again. So of two jobs that begin at the same time only one publishes its first batch, and a job whose target was
+taken publishes no further batch. In a store without transactions, a job takes the row before its first batch writes
+anything.
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class FollowedJobs:
         return begun, self._claim(claim.after)
 
     def is_lost(self, claim: Claim) -> bool:
-        """Return whether another job has taken the target since a job has got its claim."""
+        """Return whether another job has taken the target since a job received its claim."""
         return self._row(claim.after["target"]) not in (claim.before, claim.after)
 
     def drop_obsolete(self, job: FollowedJob) -> None:
@@ -131,7 +132,7 @@ class FollowedJobs:
             self._store.drop_table(name, missing_ok=True)
 
     def abandon(self, job: FollowedJob) -> None:
-        """Drop the state of a job that has not got its target."""
+        """Drop the state of a job whose target another job has taken."""
         for name in job.state_tables:
             self._store.drop_table(name, missing_ok=True)
 
@@ -146,7 +147,7 @@ class FollowedJobs:
             return None
 
     def _claim(self, row: Mapping[str, str] | None, job: FollowedJob | None = None) -> Claim:
-        """Return the claim that puts the row of a job over a row that was found; without a job, the same row."""
+        """Return the claim that replaces a row with that of a job; without a job, with the same row."""
         after = row if job is None else _row_of(job)
         assert after is not None
         return Claim(self._table_of(after["target"]), row, after)
@@ -199,7 +200,7 @@ def target_taken(target: str, job: str, batch: int) -> OptionError:
         return OptionError(
             f"another query follows a table into {target!r}",
             received=f"the first batch of query {job}",
-            remedy="use one target for each query; if the other query is stopped for good, set overwrite to true",
+            remedy="use one target for each query; if you no longer need the other query, set overwrite to true",
         )
     return OptionError(
         f"the state of this query is no longer kept: another query follows a table into {target!r}",

@@ -81,7 +81,7 @@ class MirrorSetup:
         create_tunnel: whether to create the tunnel.
 
     Raises:
-        UnsupportedError: the source's store cannot tell what a mirror needs.
+        UnsupportedError: the log of the source's store lacks values that a mirror needs.
         OptionError: source and target are the same table.
     """
 

@@ -2,8 +2,8 @@
 
 All columns are longs and binaries, which every store has. In stores that cannot write a batch in one transaction, each
 row also has the batch that wrote it, and its columns before that batch (``was_…``): if the batch runs again, it starts
-from these. There, what a batch removes stays as a row of count 0, and is listed in a table of its own, until a later
-batch has begun; see `sweep`.
+from these. There, a removed row stays with count 0, and is listed in a separate table, until a later batch has begun;
+see `sweep`.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""The data source formats. Each is a `Format` value in a folder of its own; `registry` lists them."""
+"""The data source formats. Each is a `Format` value in its own folder; `registry` lists them."""

@@ -72,7 +72,7 @@ def option_texts(given: Mapping[str, Any] | None, place: str) -> dict[str, str]:
     if given is None:
         return {}
     if not isinstance(given, Mapping):
-        raise OptionError(f"the options of {place} are a dict of names and values", received=type(given).__name__)
+        raise OptionError(f"the options of {place} must be a dict of names and values", received=type(given).__name__)
     texts: dict[str, str] = {}
     for name, value in given.items():
         value = os.fspath(value) if isinstance(value, os.PathLike) else value

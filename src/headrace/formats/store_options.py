@@ -65,7 +65,7 @@ def cluster_options(settings: Settings, binary_strings: str) -> dict[str, Any]:
 
 
 def database_options(settings: Settings) -> dict[str, Any]:
-    """Return the options for `headrace.open` for a PostgreSQL database. libpq finds what is not set."""
+    """Return the options for `headrace.open` for a PostgreSQL database. libpq finds the options that are not set."""
     return without_none(
         {
             "password": settings.get("password"),

@@ -28,7 +28,7 @@ def run(
 ) -> None:
     """Serve until the process gets SIGINT or SIGTERM. Running requests have `Limits.stop_seconds` to end.
 
-    If threads still run after that, the process ends as if it were killed. `headrace.http.threads.Threads` says why
+    If threads still run after that, the process ends as if it were killed. `headrace.http.threads.Threads` explains why
     this is safe.
 
     Args:

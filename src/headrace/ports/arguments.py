@@ -87,7 +87,7 @@ def _checked(method: Callable[..., Any], checks: Mapping[str, Check]) -> Callabl
 def text(value: Any, name: str) -> str:
     """Check a text: names, paths, ids."""
     if not isinstance(value, str):
-        raise OptionError(f"{name} is a text", received=shown(value), valid="a str")
+        raise OptionError(f"{name} must be a text", received=shown(value), valid="a str")
     if not value.isascii():
         try:
             value.encode()
@@ -103,7 +103,7 @@ def text(value: Any, name: str) -> str:
 def whole(value: Any, name: str) -> int:
     """Check an integer: partitions, row indexes, counts."""
     if isinstance(value, bool) or not isinstance(value, numbers.Integral):
-        raise OptionError(f"{name} is an integer", received=shown(value), valid="an int")
+        raise OptionError(f"{name} must be an integer", received=shown(value), valid="an int")
     number = int(value)
     if not -_LARGEST - 1 <= number <= _LARGEST:
         raise OptionError(f"{name} is out of range", received=shown(value), valid=f"{-_LARGEST - 1} to {_LARGEST}")
@@ -122,7 +122,7 @@ def duration(value: Any, name: str) -> float:
 
 def _number(value: Any, name: str, least: float, most: float) -> float:
     if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise OptionError(f"{name} is a number of seconds", received=shown(value), valid="an int or a float")
+        raise OptionError(f"{name} must be a number of seconds", received=shown(value), valid="an int or a float")
     try:
         number = float(value)
     except OverflowError:
@@ -138,7 +138,7 @@ def flag(value: Any, name: str) -> bool:
         return value
     if type(value).__module__ == "numpy" and type(value).__name__ in ("bool", "bool_"):
         return bool(value)
-    raise OptionError(f"{name} is True or False", received=shown(value))
+    raise OptionError(f"{name} must be True or False", received=shown(value))
 
 
 def octets(value: Any, name: str) -> bytes | bytearray | memoryview:
@@ -166,7 +166,7 @@ def each(check: Check) -> Check:
 
     def elements(value: Any, name: str) -> list[Any]:
         if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-            raise OptionError(f"{name} is a list", received=shown(value))
+            raise OptionError(f"{name} must be a list", received=shown(value))
         return [check(element, f"each of {name}") for element in value]
 
     return elements
@@ -177,7 +177,7 @@ def mapping(key: Check, item: Check) -> Check:
 
     def pairs(value: Any, name: str) -> Mapping[Any, Any]:
         if not isinstance(value, Mapping):
-            raise OptionError(f"{name} is a mapping", received=shown(value), valid="a dict")
+            raise OptionError(f"{name} must be a mapping", received=shown(value), valid="a dict")
         return {key(at, f"each key of {name}"): item(element, f"each value of {name}") for at, element in value.items()}
 
     return pairs
@@ -191,7 +191,7 @@ def instance(kind: type) -> Check:
 
     def checked(value: Any, name: str) -> Any:
         if not isinstance(value, kind):
-            raise OptionError(f"{name} is a {kind.__name__}", received=shown(value))
+            raise OptionError(f"{name} must be a {kind.__name__}", received=shown(value))
         for field, check in fields.items():
             check(getattr(value, field), f"{field} of {name}")
         return value
@@ -264,14 +264,14 @@ def columns(value: Any, name: str) -> Any:
 def batches(value: Any, name: str) -> Iterator[pa.RecordBatch]:
     """Check an iterable of record batches while it is read."""
     if isinstance(value, str | bytes | Mapping) or not isinstance(value, Iterable):
-        raise OptionError(f"{name} are record batches", received=shown(value))
+        raise OptionError(f"{name} must be record batches", received=shown(value))
     return _batches(value, name)
 
 
 def _batches(value: Iterable[Any], name: str) -> Iterator[pa.RecordBatch]:
     for batch in value:
         if not isinstance(batch, pa.RecordBatch):
-            raise OptionError(f"{name} are record batches", received=shown(batch))
+            raise OptionError(f"{name} must be record batches", received=shown(batch))
         yield batch
 
 

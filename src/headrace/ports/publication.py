@@ -180,7 +180,7 @@ class Publisher(Port):
             ClaimLostError: the row is not as expected, and is unchanged.
             UnsupportedError: the store has transactions: `publish` puts the row.
         """
-        raise UnsupportedError("claims are put by publications in this store", received=repr(claim.table))
+        raise UnsupportedError("this store takes a claim in the publication of a batch", received=repr(claim.table))
 
     @abstractmethod
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
@@ -201,6 +201,6 @@ class Publisher(Port):
             raise PublicationError(
                 f"batch {batch} of job {self.job} has other rows than the batch {batch} that was published",
                 received=f"batch {batch}, after batch {last} was published to {self.sink!r}",
-                remedy="the checkpoint went back (files lost in a power cut, or an older copy restored): restore the "
-                "newest one, or start the query with a new checkpoint location",
+                remedy="the checkpoint is older than the store (files were lost, or an old copy was restored): restore "
+                "the newest one, or start the query with a new checkpoint location",
             )

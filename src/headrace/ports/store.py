@@ -55,6 +55,7 @@ class Capabilities:
         tunnels: tables log their changes, and tunnels read them.
         row_times: queues know the commit time of each row, also without a column `$timestamp`.
         partition_sizes: queues know the size of each partition; otherwise it is estimated from the size of the queue.
+        transaction_ids: the changes of tunnels have the ids of their transactions.
         several_tables: a tunnel can follow several tables, see `Store.create_tunnel_of_tables`.
         tunnel_options: the names of the options of a new tunnel that only this store has.
         max_columns: the maximum number of columns of a new table or queue.
@@ -84,6 +85,7 @@ class Capabilities:
     tunnels: bool = True
     row_times: bool = True
     partition_sizes: bool = True
+    transaction_ids: bool = False
     several_tables: bool = False
     tunnel_options: tuple[str, ...] = ()
     max_columns: int = MAX_COLUMNS

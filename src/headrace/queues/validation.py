@@ -114,10 +114,10 @@ def changed_options(options: QueueOptions, changes: Mapping[str, Any]) -> QueueO
     for name, value in changes.items():
         if name == "auto_trim":
             if not isinstance(value, bool):
-                raise OptionError("option auto_trim is True or False", received=repr(value))
+                raise OptionError("option auto_trim must be True or False", received=repr(value))
         elif value is not None:
             allowed = int if name == "retained_rows" else int | float
             is_number = isinstance(value, allowed) and not isinstance(value, bool)
             if not is_number or not 0 <= value <= _LARGEST_NUMBER:
-                raise OptionError(f"option {name} is a number, or None for no limit", received=repr(value))
+                raise OptionError(f"option {name} must be a number, or None for no limit", received=repr(value))
     return dataclasses.replace(options, **changes)

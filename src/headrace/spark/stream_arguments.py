@@ -41,12 +41,12 @@ def checked_trigger(given: Mapping[str, Any]) -> dict[str, Any]:
     """
     if not isinstance(given, Mapping):
         raise OptionError(
-            "a trigger is a dict with one entry", received=type(given).__name__, valid='{"availableNow": True}'
+            "a trigger must be a dict with one entry", received=type(given).__name__, valid='{"availableNow": True}'
         )
     check_names("a trigger", given, TRIGGERS)
     named = {name: value for name, value in given.items() if value is not None}
     if len(named) != 1:
-        raise OptionError("a trigger has one entry", received=", ".join(named) or "none", valid=TRIGGERS)
+        raise OptionError("a trigger must have one entry", received=", ".join(named) or "none", valid=TRIGGERS)
     return named
 
 

@@ -110,7 +110,9 @@ def _check_address(url: object) -> None:
     text = os.fspath(url) if isinstance(url, os.PathLike) else url
     if not isinstance(text, str):
         received = shown(url) if url is None or isinstance(url, int | float) else type(url).__name__
-        raise OptionError("the address of a store is a text or a path", received=received[:80], valid=_VALID_ADDRESSES)
+        raise OptionError(
+            "the address of a store must be a text or a path", received=received[:80], valid=_VALID_ADDRESSES
+        )
     if not text.strip():
         raise OptionError("the address of a store is empty", received=repr(text[:20]), valid=_VALID_ADDRESSES)
     if any(character < " " or "\ud800" <= character <= "\udfff" for character in text):

@@ -7,7 +7,7 @@ From CREATE STREAM to a running query:
 2. `streams.Streams.create` reads the options of the stream (`stream_options`), and gets its DataFrame from
    `tables.Tables.query`, which creates a temporary view for each table and scan in the query, and translates the time
    functions (`language.rewriting`).
-3. It claims the stream's name in the workspace (`stream_registry.StreamRegistry.claim`).
+3. It records the stream in the workspace (`stream_registry.StreamRegistry.record_start`).
 4. `running_streams.RunningStreams.start` starts the query with `stream_sinks.start_query`, and a thread watches it.
 
 `workspace` is the database of a workspace directory, `catalog` has the definitions of tables and scans, and `secrets`

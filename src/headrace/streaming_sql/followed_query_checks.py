@@ -233,7 +233,7 @@ def _refuse_session_values(plan: str) -> None:
         raise SqlError(
             "a followed query cannot have a function whose value for the same row changes",
             received=f"{found[1]}()",
-            remedy="leave it out; the word user is one, if no column has that name",
+            remedy="leave it out; `user` is such a function if no column has this name",
         )
     variable = _VARIABLE.search(plan)
     if variable is not None:

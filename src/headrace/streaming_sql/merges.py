@@ -167,7 +167,7 @@ def _checked(
     """
     if not frame.isStreaming:
         raise SqlError(
-            "the source of this MERGE is no stream", remedy="merge from a scan: CREATE SCAN … ON … USING STREAM"
+            "the source of this MERGE is not a stream", remedy="merge from a scan: CREATE SCAN … ON … USING STREAM"
         )
     source = source_of(provider, options)
     location = source.location

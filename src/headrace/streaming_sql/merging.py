@@ -74,7 +74,7 @@ class MergeBatches:
                 f"the columns of table {self.table!r} have changed since this stream was started",
                 received=now.names,
                 valid=self.schema.names,
-                remedy="start the stream again, so that it takes in the new columns",
+                remedy="start the stream again, so that it reads the new columns",
             )
 
     # -- step 2: the rows of the target -------------------------------------------------------------------

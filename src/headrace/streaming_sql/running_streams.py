@@ -59,7 +59,7 @@ class RunningStreams:
         timeout_ms: int | None = None,
         secrets: frozenset[str] = frozenset(),
     ) -> StreamingQuery:
-        """Start and watch the query of a stream that this process has claimed.
+        """Start and watch the query of a stream that this process has recorded in the registry.
 
         Args:
             start: starts the query. Its errors are recorded in the registry and raised.

@@ -172,7 +172,7 @@ class StreamingSql:
         if statement.if_not_exists:
             return Result(statement.part.text, message=f"table {name} is already defined; nothing was written")
         raise AlreadyExistsError(
-            "the table exists already, and would be filled again",
+            "the table exists, and would be filled again",
             received=name,
             remedy="use CREATE TABLE IF NOT EXISTS, INSERT INTO, or DROP TABLE first",
         )

@@ -91,8 +91,8 @@ class StreamRegistry:
             state = "lost"
         return StreamStatus(name, state, target, checkpoint, *rest)
 
-    def claim(self, name: str, *, script: str, fingerprint: str, target: str, checkpoint: str) -> None:
-        """Record that this process starts a stream.
+    def record_start(self, name: str, *, script: str, fingerprint: str, target: str, checkpoint: str) -> None:
+        """Record that this process starts a stream, before it starts the query.
 
         Raises:
             AlreadyExistsError: the stream runs in any process, or was created with another text.

@@ -68,7 +68,7 @@ class Streams:
         text = stream_text(stream.name, statement.options, statement.body.text)
         scans, _ = self._tables.definitions_in(statement.body.reads)
         self._check_tunnels(stream.name, scans)
-        self._registry.claim(
+        self._registry.record_start(
             stream.name,
             script=script_of(scans, text),
             fingerprint=fingerprint(text),

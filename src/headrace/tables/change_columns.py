@@ -22,6 +22,8 @@ CHANGE_COLUMNS = pa.schema(
         pa.field(COMMIT_TIMESTAMP, pa.timestamp("us", tz="UTC")),
     ]
 )
+TRANSACTION_ID = pa.field("_transaction_id", pa.int64())
+"""The column with the ids of transactions, which is added if it is asked for."""
 ROW_KEY = "headrace.key"
 """In the metadata of a column of `ChangeShape`: its place in the primary key of the table, from 0."""
 SIGNED = "headrace.signed"
@@ -52,20 +54,29 @@ class ChangeShape(Shape):
     """The table's columns, then `_change_type`, `_commit_version` and `_commit_timestamp`.
 
     An insert is one row, an update `update_preimage` (in tables with pre-images) and `update_postimage`, a delete one
-    row. The contract is that of Spark's `Changelog` and of Delta's change data feed. The schema tells the columns of
-    the primary key, see `ROW_KEY`.
+    row. The contract is that of Spark's `Changelog` and of Delta's change data feed. The metadata of the schema
+    names the columns of the primary key, see `ROW_KEY`.
 
     Args:
         table: the table's columns.
         wanted: the names of the columns of the rows, in order; None for all.
         pre_images: include `update_preimage` rows.
+        transactions: add `_transaction_id`, which is null in base data.
 
     Raises:
         SchemaError: the table has a column with the name of a change column, or a wanted column does not exist.
     """
 
-    def __init__(self, table: TableSchema, wanted: Sequence[str] | None = None, *, pre_images: bool = True) -> None:
-        clash = sorted(set(table.names) & set(CHANGE_COLUMNS.names))
+    def __init__(
+        self,
+        table: TableSchema,
+        wanted: Sequence[str] | None = None,
+        *,
+        pre_images: bool = True,
+        transactions: bool = False,
+    ) -> None:
+        added = CHANGE_COLUMNS.append(TRANSACTION_ID) if transactions else CHANGE_COLUMNS
+        clash = sorted(set(table.names) & set(added.names))
         if clash:
             raise SchemaError(
                 "the table has a column with the name of a change column",
@@ -74,13 +85,14 @@ class ChangeShape(Shape):
             )
         places = {column: {ROW_KEY: str(place)} for place, column in enumerate(table.primary_key)}
         columns = [pa.field(c.name, c.type, metadata=places.get(c.name)) for c in table.columns]
-        every = pa.schema([*columns, *CHANGE_COLUMNS])
+        every = pa.schema([*columns, *added])
         known = set(every.names)
         for name in wanted or ():
             if name not in known:
                 raise SchemaError("no such column in the stream", received=repr(name), valid=every.names)
         self.schema = every if wanted is None else pa.schema([every.field(name) for name in wanted])
         self.pre_images = pre_images
+        self.transactions = transactions
 
     def rows(self, changes: Changes) -> pa.RecordBatch:
         changes = changes.with_single_deletes()
@@ -94,6 +106,9 @@ class ChangeShape(Shape):
                 columns.append(changes.versions)
             elif name == COMMIT_TIMESTAMP:
                 columns.append(changes.timestamps)
+            elif name == TRANSACTION_ID.name and self.transactions:
+                found = changes.transactions
+                columns.append(pa.nulls(changes.num_rows, pa.int64()) if found is None else found)
             else:
                 columns.append(changes.rows.column(name))
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
@@ -102,7 +117,7 @@ class ChangeShape(Shape):
 class SignedShape(ChangeShape):
     """The rows of `ChangeShape`, each update and delete with its old row: enough to follow the table's content.
 
-    The schema tells that, see `SIGNED`.
+    The schema's metadata says so, see `SIGNED`.
 
     Args:
         table: the table's columns.

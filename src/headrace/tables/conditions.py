@@ -52,7 +52,7 @@ def parse_where(where: Where | None) -> tuple[Predicate, ...]:
     if isinstance(where, Mapping):
         return tuple(_equality(column, value) for column, value in where.items())
     if isinstance(where, str | bytes) or not isinstance(where, Iterable):
-        raise OptionError("where is a mapping or a list of conditions", received=shown(where))
+        raise OptionError("where must be a mapping or a list of conditions", received=shown(where))
     conditions: list[Predicate] = []
     for item in where:
         if isinstance(item, Predicate):

@@ -91,7 +91,7 @@ def _parsed(entry: dict[str, Any], where: str) -> AccessKey:
     instances = entry.get("instances")
     if instances is not None:
         if not isinstance(instances, list) or not all(isinstance(name, str) for name in instances):
-            raise OptionError(f"{where}: instances is a list of names")
+            raise OptionError(f"{where}: instances must be a list of names")
         for name in instances:
             if not is_instance_name(name):
                 raise OptionError(f"{where} has an invalid instance name", received=repr(name), valid=INSTANCE_NAMES)

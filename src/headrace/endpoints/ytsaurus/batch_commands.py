@@ -54,7 +54,9 @@ def _run(context: Context, request: Any, mutation_id: str | None) -> dict[str, A
 
 def _read(context: Context, request: Any, mutation_id: str | None) -> tuple[Command, Parameters]:
     if not isinstance(request, Mapping) or not isinstance(request.get("parameters", {}), Mapping):
-        raise refused("a request of a batch is a map of command, parameters and input", received=repr(request)[:200])
+        raise refused(
+            "a request of a batch must be a map of command, parameters and input", received=repr(request)[:200]
+        )
     name = as_text(request.get("command")) or ""
     known = context.cluster.commands.get(name)
     if known is None or known.input not in (None, "structured") or known.output == "tabular" or name == BATCH:

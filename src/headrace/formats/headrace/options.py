@@ -43,6 +43,8 @@ OPTIONS = (
     *QUEUE_OPTIONS,
     RETAIN_BATCHES,
     Option("preImages", "tunnel: include `update_preimage` rows if the table logs them", boolean, "true", (SOURCE,)),
+    Option("includeTransactionId", "tunnel of a PostgreSQL database: add the column `_transaction_id` at the end, the "
+           "id of the transaction of each change, and null for base data", boolean, "false", (SOURCE,)),
     Option("readAs", "tunnel: `changes` gives the changes that the log has. `table` gives the same columns and "
            "promises that the rows add up to the table: each update and delete has its old row, and a new query reads "
            "the tunnel from its beginning. It is an error if the table does not keep pre-images", one_of(*READ_AS),

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.errors import OptionError
+from headrace.errors import OptionError, UnsupportedError
 from headrace.formats.headrace import debezium, read_as
 from headrace.formats.headrace.format import HEADRACE
 from headrace.formats.source import Source, nullable, splits
+from headrace.tables.change_columns import COMMIT_VERSION
 from headrace.tables.conditions import KeyRange
 from headrace.tunnels.values import Start, StartKind
 
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from headrace.feeds.queue_columns import AddressColumns
     from headrace.ports import Store, Table, Tunnel
     from headrace.tables.change_columns import Shape
+
+TRANSACTIONS = "includeTransactionId"
 
 
 class HeadraceSource(Source):
@@ -33,6 +36,7 @@ class HeadraceSource(Source):
     def check_stream_read(self) -> None:
         super().check_stream_read()
         debezium.check_options(self.settings)
+        self._check_transactions()
         if read_as.reads_table(self.settings):
             read_as.check_options(self.settings)
 
@@ -41,7 +45,28 @@ class HeadraceSource(Source):
         tunnel = super().open_tunnel(store)
         return tunnel if form is None else tunnel.with_json(form)
 
+    def _check_transactions(self) -> None:
+        """Raise `OptionError` if the ids of transactions are asked for in rows that do not have them."""
+        if not self.settings.get(TRANSACTIONS):
+            return
+        others = {"readAs": read_as.reads_table(self.settings), "changeFormat": debezium.json_form(self.settings)}
+        for name, excludes in others.items():
+            if excludes:
+                raise OptionError(
+                    f"options {TRANSACTIONS} and {name} are both set",
+                    received=f"{name}={self.settings.get(name)}",
+                    valid="one of them",
+                )
+        if not self.names_tunnel():
+            raise OptionError(f"option {TRANSACTIONS} is for tunnels, and no option names one", valid="option tunnel")
+
     def open_checked_tunnel(self, store: Store) -> Tunnel:
+        if self.settings.get(TRANSACTIONS) and not store.capabilities.transaction_ids:
+            raise UnsupportedError(
+                "this store does not tell the transactions of changes",
+                received=f"{TRANSACTIONS}=true",
+                remedy=f"leave out the option; changes with the same {COMMIT_VERSION} are of one commit",
+            )
         if not read_as.reads_table(self.settings):
             return super().open_checked_tunnel(store)
         read_as.check_store(store.capabilities)
@@ -83,7 +108,12 @@ class HeadraceSource(Source):
                 pre_images=self.settings.get("preImages"),
                 tombstones=self.settings.get("tombstonesOnDelete"),
             )
-        return ChangeShape(table.schema, wanted, pre_images=self.settings.get("preImages"))
+        return ChangeShape(
+            table.schema,
+            wanted,
+            pre_images=self.settings.get("preImages"),
+            transactions=self.settings.get(TRANSACTIONS),
+        )
 
     def splits(self, table: Table) -> list[KeyRange]:
         return splits(table, self.settings.get("splits"))

@@ -34,7 +34,14 @@ _SESSION = (
     "-c TimeZone=UTC -c DateStyle=ISO,YMD -c IntervalStyle=postgres -c extra_float_digits=1 "
     "-c standard_conforming_strings=on"
 )
-_DEFAULTS = {"application_name": "headrace", "connect_timeout": "10", "options": _SESSION}
+# A server whose machine or network is gone sends no end of the connection: notice it within a minute, not two hours.
+_KEEPALIVE = {
+    "keepalives_idle": "30",
+    "keepalives_interval": "10",
+    "keepalives_count": "3",
+    "tcp_user_timeout": "60000",
+}
+_DEFAULTS = {"application_name": "headrace", "connect_timeout": "10", "options": _SESSION, **_KEEPALIVE}
 
 
 @dataclass(frozen=True)
@@ -227,7 +234,7 @@ class Connection:
                     raise StoreError(
                         f"it is unknown whether {self.address.url} committed a transaction",
                         received=failure.message,
-                        remedy="look before you do it again",
+                        remedy="check whether the rows are there before you repeat it",
                     ) from None
                 if not failure.may_pass or not retries.wait(f"PostgreSQL: {failure.message}"):
                     raise headrace_error(failure, self.address.url) from None

@@ -132,7 +132,7 @@ class PostgresFiles(Files):
 
     def make_directory(self, path: str) -> None:
         path = normal_path(path)
-        self.change(lambda tree: tree.make_directory(path))
+        self.change(lambda tree: tree.make_directory(path), repeatable=True)
 
     def remove(self, path: str, *, recursive: bool = False) -> bool:
         path = normal_path(path)
@@ -174,13 +174,14 @@ class PostgresFiles(Files):
                 tree.delete(existing.id)
             tree.move(node.id, directory.id, destination.rpartition("/")[2], source)
 
-        self.change(work)
+        # A move that was done is recognised by the previous path.
+        self.change(work, repeatable=True)
 
-    def change(self, work: Callable[[_Tree], Result]) -> Result:
-        """Run a function in a transaction, again after a collision with another transaction."""
+    def change(self, work: Callable[[_Tree], Result], *, repeatable: bool = False) -> Result:
+        """Run a function in a transaction, again after a collision with another transaction; see `Connection.run`."""
         while True:
             try:
-                return self._tables.run(lambda connection: work(self._tree(connection)))
+                return self._tables.run(lambda connection: work(self._tree(connection)), repeatable=repeatable)
             except _CollisionError:
                 pass
 
@@ -210,7 +211,8 @@ class _PostgresUpload(Upload):
         self._size += len(data)
         if len(self._waiting) >= FLUSH_BYTES:
             whole = len(self._waiting) - len(self._waiting) % PART_BYTES
-            self._file = self._files.change(lambda tree: self._flush(tree, whole))
+            # The second time, a file without a path may be left, which is removed after a day.
+            self._file = self._files.change(lambda tree: self._flush(tree, whole), repeatable=True)
             del self._waiting[:whole]
 
     def commit(self) -> FileStatus:
@@ -218,6 +220,9 @@ class _PostgresUpload(Upload):
 
         def work(tree: _Tree) -> float:
             existing = tree.find(self.path)
+            if existing is not None and existing.id == self._file:
+                # The answer to this commit was lost.
+                return existing.modified
             _check_free(existing, self.path, self._overwrite)
             directory = tree.make_directory(parent_path(self.path))
             if existing is not None:
@@ -225,7 +230,7 @@ class _PostgresUpload(Upload):
             file = self._flush(tree, len(self._waiting))
             return tree.end_upload(file, directory, self.path.rpartition("/")[2], self._size)
 
-        modified = self._files.change(work)
+        modified = self._files.change(work, repeatable=self._overwrite or self._file is not None)
         self._ended = True
         self._waiting.clear()
         return FileStatus(self.path, False, self._size, modified)
@@ -237,7 +242,7 @@ class _PostgresUpload(Upload):
         self._waiting.clear()
         file = self._file
         if file is not None:
-            self._files.change(lambda tree: tree.delete(file))
+            self._files.change(lambda tree: tree.delete(file), repeatable=True)
 
     def _need_open(self) -> None:
         if self._ended:
@@ -372,7 +377,10 @@ FROM walk JOIN {self._nodes} n USING (id) WHERE walk.depth = %(depth)s
         return bool(self._execute(f"UPDATE {self._nodes} SET modified = {_NOW} WHERE id = %s", (file,)).rowcount)
 
     def add_part(self, file: int, number: int, data: memoryview) -> None:
-        self._execute(f"INSERT INTO {self._parts} (file, number, data) VALUES (%s, %s, %b)", (file, number, data))
+        self._execute(
+            f"INSERT INTO {self._parts} (file, number, data) VALUES (%s, %s, %b) ON CONFLICT DO NOTHING",
+            (file, number, data),
+        )
 
     def end_upload(self, file: int, directory: int, name: str, size: int) -> float:
         """Give an upload its path; return the time."""

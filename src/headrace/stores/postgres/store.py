@@ -74,6 +74,7 @@ class PostgresStore(Store):
         files=True,
         row_times=False,
         partition_sizes=False,
+        transaction_ids=True,
         several_tables=True,
         tunnel_options=slot_options.OPTIONS,
         max_columns=MAX_COLUMNS,

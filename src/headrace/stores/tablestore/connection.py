@@ -253,7 +253,7 @@ class Connection:
                 f"the answer to {path} is of another time",
                 received=repr(answered[signatures.DATE]),
                 valid=f"within {CLOCK_SKEW // 60} minutes of {signatures.format_date(now)}",
-                remedy="set this machine's clock",
+                remedy="correct this machine's clock",
             )
 
     def _final(self, failure: ServiceError | _UnansweredError, path: str, *, retried: bool) -> HeadraceError:
@@ -265,7 +265,9 @@ class Connection:
                 f"Tablestore did not answer {path} for {self._patience.total:g} seconds", received=str(failure)
             )
         return StoreError(
-            f"it is unknown whether Tablestore did {path}", received=str(failure), remedy="look before you do it again"
+            f"it is unknown whether Tablestore executed {path}",
+            received=str(failure),
+            remedy="check the outcome before you repeat it",
         )
 
     def _pools(self) -> urllib3.PoolManager:

@@ -137,8 +137,8 @@ class MetaTable:
         seconds = answer.table_options.time_to_live
         if seconds > 0:
             _log.warning(
-                "rows of meta table %s expire after %.1f days: a query that rests for longer cannot go on from its "
-                "checkpoint; set the table's time to live to -1, or name another table in option checkpoint.table",
+                "rows of meta table %s expire after %.1f days: a query that is stopped for longer cannot continue from "
+                "its checkpoint; set the table's time to live to -1, or name another table in option checkpoint.table",
                 self.name,
                 seconds / 86400,
             )

@@ -48,7 +48,7 @@ class Names:
         except UnicodeEncodeError:
             valid = False
         if not valid:
-            raise OptionError("a name is a text that is not empty", received=ascii(name))
+            raise OptionError("a name must be a text that is not empty", received=ascii(name))
         if not name.startswith("//"):
             return f"{self.directory}/{escape(name)}"
         try:

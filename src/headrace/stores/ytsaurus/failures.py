@@ -78,7 +78,7 @@ class YtSequenceError(YtError, SequenceNumberError):
     """The sequence numbers of a push are invalid."""
 
 
-_MOUNT = "mount it (yt mount-table <path>), or wait until its cells are healthy; `yt get <path>/@tablet_state` tells"
+_MOUNT = "mount it (yt mount-table <path>), or wait until its cells are healthy; `yt get <path>/@tablet_state` shows it"
 _BY_CODE: tuple[tuple[frozenset[int], type[YtError], str | None], ...] = (
     (
         frozenset({Code.AUTHENTICATION}),
@@ -119,7 +119,7 @@ _BY_CODE: tuple[tuple[frozenset[int], type[YtError], str | None], ...] = (
     (
         frozenset({Code.ALL_WRITES_DISABLED}),
         YtUnmountedError,
-        "the tablet cells take no writes now: tell the cluster's team",
+        "the tablet cells accept no writes now: inform the cluster's administrators",
     ),
     (
         frozenset({Code.AUTHORIZATION}),

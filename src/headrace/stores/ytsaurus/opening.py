@@ -49,7 +49,7 @@ def open_store(url: str | os.PathLike[str], options: Mapping[str, Any], create: 
         raise OptionError("option token is not a token", valid="the text that the cluster issued")
     binary_strings = options.get("binary_strings")
     if binary_strings is not None and not isinstance(binary_strings, bool):
-        raise OptionError("option binary_strings is True or False", received=repr(binary_strings)[:200])
+        raise OptionError("option binary_strings must be True or False", received=repr(binary_strings)[:200])
     patience = Address.retry_seconds if seconds is None else float(seconds)
     return YtStore(Address(proxy, token, patience, bool(binary_strings)), directory, str(url))
 

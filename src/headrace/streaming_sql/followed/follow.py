@@ -1,4 +1,4 @@
-"""`follow`: keeps a table that holds what a SELECT over followed tables would give, by Python."""
+"""`headrace.follow`: keeps the result of a SELECT over followed tables in a table."""
 
 from __future__ import annotations
 
@@ -62,8 +62,8 @@ class FollowedStream(BatchedStream):
         Raises:
             NotFoundError: the store or the table does not exist.
             SchemaError: the columns, or the key, of the target do not fit.
-            OptionError: the target has rows of others; the query or a static table has changed since the checkpoint;
-                Spark cannot write the checkpoint, or does not accept the trigger.
+            OptionError: the target has rows that this query did not write; the query or a static table has changed
+                since the checkpoint; Spark cannot write the checkpoint, or does not accept the trigger.
         """
         others = self.plan.checked.query.others
         with (
@@ -125,7 +125,7 @@ class FollowedStream(BatchedStream):
 
 
 def keeps_previous(store: Store) -> bool:
-    """Return whether state in a store must keep what it was before the last batch, because a batch can be half done."""
+    """Return whether a store's state rows must keep their previous version, because a batch can be partly written."""
     return not store.capabilities.transactions or store.capabilities.rows_at_once is not None
 
 

@@ -186,7 +186,7 @@ class FollowedPlan:
         branch = None if query.branch_column is None else self.names[query.branch_column]
         if branch is not None and branch not in primary_key:
             raise SchemaError(
-                f"the primary key of table {table!r} does not tell the branches of UNION ALL apart",
+                f"the primary key of table {table!r} does not distinguish the branches of UNION ALL",
                 received=f"({', '.join(primary_key)})",
                 valid=f"also {branch}",
             )

@@ -49,7 +49,7 @@ class FollowedScan:
 
         if not df.isStreaming or not is_followed(df.schema):
             raise OptionError(
-                f"scan {name!r} does not read a table as a table",
+                f"scan {name!r} does not have readAs = 'table'",
                 received="a stream of other rows" if df.isStreaming else "a DataFrame that is not a stream",
                 remedy='read it with spark.readStream.format("headrace").option("tunnel", …)'
                 '.option("readAs", "table").load(), without a schema; join static tables as views of the session',

@@ -123,7 +123,7 @@ def split_query(text: str, scans: Collection[str], has_column: HasColumn | None 
             column if there is one. None: no name of an alias is also a column of FROM.
 
     Raises:
-        SqlError: the query has a construct that cannot be followed; with line, column, caret and the way out.
+        SqlError: the query has a construct that cannot be followed; with line, column, caret and remedy.
     """
     tokens = TokenText(text)
     refuse_names(tokens)
@@ -239,7 +239,7 @@ def _refuse_misplaced_aggregates(tokens: TokenText, select: Select | None) -> No
                 f"a followed query cannot have {tokens.tokens[index].text} in a subquery, a branch of UNION ALL, "
                 "FROM or WHERE",
                 index,
-                remedy="follow the inner query into a table of its own; of a static table make a view",
+                remedy="follow the inner query into another table; for a static table, create a view",
             )
 
 

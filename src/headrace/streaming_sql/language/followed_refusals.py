@@ -1,4 +1,4 @@
-"""Constructs that a followed query cannot have anywhere, by name and with the way out."""
+"""Constructs that a followed query cannot have anywhere, by name and with a remedy."""
 
 from __future__ import annotations
 

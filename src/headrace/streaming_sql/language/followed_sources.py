@@ -26,7 +26,7 @@ _NOT_IN_FROM = {
     "TABLESAMPLE": "write a condition on a hash of the key: WHERE pmod(hash(id), 10) = 0",
     "LATERAL": IN_A_BATCH,
     "MATCH_RECOGNIZE": IN_A_BATCH,
-    "WATERMARK": "leave it out: a followed table needs no watermark, its groups live until their rows are deleted",
+    "WATERMARK": "leave it out: a followed table needs no watermark, its groups are kept until their rows are deleted",
 }
 _TIME_TRAVEL = ("AS", "VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
 _BOTH = f", {SIGN}, {ORDER}"
@@ -62,7 +62,7 @@ class Sources:
         return self._text.error(
             "this SELECT reads no followed scan",
             index,
-            remedy="select from a scan with readAs = 'table'; rows that never change belong into the target once",
+            remedy="select from a scan with readAs = 'table'; write rows that never change into the target with INSERT",
         )
 
     def _without_brackets(self, start: int, end: int) -> tuple[int, int]:
@@ -101,7 +101,7 @@ class Sources:
         raise text.error("expected SELECT", end)
 
     def _check_own_name(self, name: str, index: int) -> None:
-        """Raise `SqlError` for a WITH name that is a relation before: views would take the place of both."""
+        """Raise `SqlError` if a scan or table has the name of a WITH query: one view would replace both."""
         if name in self._scans or name in (other.lower() for other in self.others):
             raise self._text.error(
                 f"WITH gives a query the name of a scan or table: {name}", index, remedy="choose another name"
@@ -208,7 +208,7 @@ class Sources:
             raise text.error(
                 "a followed query cannot have GROUP BY or HAVING inside a subquery or a branch of UNION ALL",
                 min(group, having),
-                remedy="follow the inner query into a table of its own; of a static table make a view",
+                remedy="follow the inner query into another table; for a static table, create a view",
             )
         if select.followed is not None:
             self._carry(select, from_)
@@ -318,7 +318,7 @@ class Sources:
                 raise text.error(
                     f"a followed query cannot have a {word} JOIN",
                     at,
-                    remedy="write a LEFT JOIN with the scan on the left: rows of a static table do not come and go",
+                    remedy="write a LEFT JOIN with the scan on the left: a static table has no changes",
                 )
         if follows_left and follows_right:
             raise text.error(

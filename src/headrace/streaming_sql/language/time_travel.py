@@ -62,7 +62,7 @@ def time_travel_edits(part: ScriptPart, tokens: Sequence[Token], types_of: Types
 
 
 def _check_time(part: ScriptPart, tokens: Sequence[Token], places: range, types: Mapping[str, str]) -> None:
-    """Raise `SqlError` if a time names a column of the history: each row would have a time of its own."""
+    """Raise `SqlError` if a time names a column of the history: each row would have another time."""
     names = {name.lower() for name in types}
     for place in places:
         token, before = tokens[place], tokens[place - 1]

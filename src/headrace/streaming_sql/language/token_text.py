@@ -42,7 +42,7 @@ class TokenText:
                 waiting.append(index)
             elif token.is_symbol(")") or token.is_symbol("]"):
                 if not waiting or _PAIRS[self.tokens[waiting[-1]].text] != token.text:
-                    raise self.error("this bracket closes nothing", index)
+                    raise self.error("this bracket was not opened", index)
                 closing[waiting.pop()] = index
         if waiting:
             raise self.error("this bracket is not closed", waiting[-1])

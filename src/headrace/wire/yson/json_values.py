@@ -114,7 +114,7 @@ def _with_attributes(value: dict[str, Any], encode_utf8: bool) -> Any:
 
     attributes = value.get("$attributes") or {}
     if not isinstance(attributes, dict):
-        raise YsonError("attributes that are no map", received=f"a {type(attributes).__name__}")
+        raise YsonError("attributes that are not a map", received=f"a {type(attributes).__name__}")
     # `yt.yson` requires texts as names of attributes.
     around = {
         _bytes(unescaped(name), encode_utf8).decode(errors="replace"): restored(one, encode_utf8=encode_utf8)

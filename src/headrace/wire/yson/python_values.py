@@ -185,7 +185,7 @@ class _Reader:
             if isinstance(value, Mapping) and not by_place:
                 named = {_key(name): one for name, one in value.items()}
                 if not named.keys() <= known:
-                    raise MisfitError("a struct with members that its type has not")
+                    raise MisfitError("a struct with members that its type does not have")
                 return {arrow_name: convert(named.get(name)) for arrow_name, name, convert in fields}
             listed = _listed(value, len(fields))
             return {arrow_name: convert(one) for (arrow_name, _, convert), one in zip(fields, listed, strict=True)}
@@ -204,7 +204,7 @@ class _Reader:
         def variant(value: Any) -> dict[str, Any]:
             chosen, one = _listed(value, 2)
             if isinstance(chosen, bool) or not isinstance(chosen, bytes | int) or chosen not in choices:
-                raise MisfitError("a variant that its type has not")
+                raise MisfitError("a variant that its type does not have")
             arrow_name, convert = choices[chosen]
             return {arrow_name: convert(one)}
 
@@ -259,7 +259,7 @@ def _read_decimal(precision: int, scale: int) -> Convert:
             raise MisfitError(f"a string of {len(value)} bytes")
         found = int.from_bytes(value, "big") - (1 << 8 * width - 1)
         if abs(found) >= 10**precision:
-            raise MisfitError("infinity, no number, or too many digits")
+            raise MisfitError("infinity, NaN, or too many digits")
         return decimal.Decimal(found).scaleb(-scale, _EXACT)
 
     return number

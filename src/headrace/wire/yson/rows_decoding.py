@@ -69,7 +69,7 @@ def read_rows(data: bytes, columns: Sequence[YtColumn]) -> Decoded:
     """
     names = [column.name for column in columns]
     if len(set(names)) < len(names):
-        raise SchemaError("a column is asked for twice", received=", ".join(names))
+        raise SchemaError("a column is requested twice", received=", ".join(names))
     if not data:
         return _decoded(columns, [pa.array([], type=column.type) for column in columns], {}, set(), 0)
     message = Message(data)
@@ -248,7 +248,7 @@ def decoded_rows(rows: Sequence[Any], columns: Sequence[YtColumn], *, whole_doub
     """
     for place, row in enumerate(rows):
         if not (row is None or isinstance(row, Mapping)) or getattr(row, "__dict__", {}).get("attributes"):
-            raise YsonError(f"item {place} is no row", received=f"a {type(row).__name__}", valid="a map, or null")
+            raise YsonError(f"item {place} is not a row", received=f"a {type(row).__name__}", valid="a map, or null")
     present = [row or {} for row in rows]
     arrays, marks = [], {}
     for column in columns:

@@ -59,7 +59,7 @@ class KeyRanges:
         if not self._width:
             raise refused("Rows of a table that is not sorted have no keys", received=repr(given)[:200])
         if not isinstance(given, list):
-            raise refused("A key is a list of values", received=repr(given)[:200])
+            raise refused("A key must be a list of values", received=repr(given)[:200])
         return sortable([plain_key(value) for value in given])
 
     def _limit(self, key: list[tuple[int, Any]], *, after: bool, whole: bool = False) -> dict[str, int]:

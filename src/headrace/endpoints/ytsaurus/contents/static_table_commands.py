@@ -324,7 +324,7 @@ def _row_index(limit: Any) -> int:
     index = limit.get("row_index") if isinstance(limit, Mapping) else None
     if not isinstance(index, int) or len(limit) != 1:
         raise refused(
-            "A limit of a range is a row number, or a key",
+            "A limit of a range must be a row number, or a key",
             received=repr(limit)[:200],
             valid='[#10:#20], ["a":"b"]',
         )

@@ -196,7 +196,7 @@ def write_attribute(
     """Set an attribute of a node, or a value inside of it; with no names, replace all user attributes."""
     if not names:
         if not isinstance(value, Mapping):
-            raise refused("the attributes of a node are a map", received=repr(value)[:200])
+            raise refused("the attributes of a node must be a map", received=repr(value)[:200])
         for name in set(_user_attributes(context, node)) - set(value):
             remove_attribute(context, node, [name], path)
         for name, inner in value.items():

@@ -162,7 +162,7 @@ def multiset_attributes(context: Context, parameters: Parameters, body: bytes) -
         raise refused("Error reading parameter /path", received=path.text, valid="a path that ends in /@")
     values = read_value(body, context.input_format)
     if not isinstance(values, Mapping):
-        raise refused("the attributes of a node are a map", received=repr(values)[:200])
+        raise refused("the attributes of a node must be a map", received=repr(values)[:200])
     chain = chain_of(context, parameters)
     for name, value in values.items():
         inner = inner_node(context, chain, path)

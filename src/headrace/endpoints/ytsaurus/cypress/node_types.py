@@ -65,7 +65,7 @@ class NodeType:
         return None
 
     def remove(self, context: Context, node: Node) -> None:
-        """Release the resources of a node that is deleted for good: by a commit, or by the abort of its creation."""
+        """Release the resources of a node when its deletion is final: by a commit, or by the abort of its creation."""
 
     def move(self, context: Context, node: Node, source: str) -> None:
         """Handle the move of the node, or of a node above it, from the path ``source``."""

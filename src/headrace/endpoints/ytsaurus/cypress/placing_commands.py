@@ -43,7 +43,7 @@ class _Destination:
 def _destination(context: Context, parameters: Parameters, parameter: str) -> _Destination:
     path: YPath = parameters.path(parameter)
     if path.attribute is not None or path.children:
-        raise refused("this is not the place of a node", received=path.text)
+        raise refused("a node cannot be at this path", received=path.text)
     found = context.cypress.look(chain_of(context, parameters), path, follow=False)
     if not found.rest:
         parent = context.cypress.parent(found.node)
@@ -204,5 +204,5 @@ def _check_apart(context: Context, source: Node, destination: _Destination, *, f
     above = context.cypress.parent(source)
     while above is not None and destination.taken is not None:
         if above.id == destination.taken.id:
-            raise refused("a node cannot take the place of one that it is in", received=destination.path.text)
+            raise refused("a node cannot replace a node that contains it", received=destination.path.text)
         above = context.cypress.parent(above)

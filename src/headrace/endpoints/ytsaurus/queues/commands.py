@@ -91,7 +91,7 @@ def register_queue_consumer(context: Context, parameters: Parameters, body: byte
     vital = parameters.flag("vital")
     partitions = parameters.sequence("partitions", None)
     if partitions is not None and not all(isinstance(each, int) and each >= 0 for each in partitions):
-        raise refused("partitions are a list of numbers of partitions", received=repr(partitions)[:200])
+        raise refused("partitions must be a list of numbers of partitions", received=repr(partitions)[:200])
     with context.database.write() as connection:
         registration_rows.write(connection, RegistrationRow(key, vital, partitions), context.cluster.name)
         update_trimming(context, key.queue)

@@ -172,7 +172,7 @@ class Expressions:
             self._conditions.pop()
 
     def needed(self) -> Array | None:
-        """Return for which rows results are needed; None for all."""
+        """Return the mask of the rows that need a result; None for all."""
         return functools.reduce(pc.and_, self._conditions) if self._conditions else None
 
     def _and(self, node: Node) -> Value:

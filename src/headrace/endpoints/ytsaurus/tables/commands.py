@@ -250,7 +250,7 @@ def _check_order_kept(context: Context, node: Node, known: Schema, schema: Schem
     unique = not schema.unique_keys or (known.unique_keys and schema.key_names == known.key_names)
     if not (sorted_so and unique) and context.cluster.contents.totals(node.chain, node.id)[1]:
         raise refused(
-            f"Cannot change schema of {node.path}: its rows are not sorted so, or their keys may not be unique",
+            f"Cannot change schema of {node.path}: its rows do not have this order, or their keys may not be unique",
             received=", ".join(schema.key_names),
             valid=", ".join(known.key_names) or "no key columns",
             remedy="write the rows into a table that has the schema",
@@ -269,7 +269,7 @@ def _added_columns(table: Table, schema: Schema) -> tuple[Any, ...]:
             column.required,
         ):
             raise refused(
-                f"Cannot change schema of {table.name}: column {name!r} would be another one",
+                f"Cannot change schema of {table.name}: column {name!r} would be removed or changed",
                 valid="all columns as they are, and more that are not required",
             )
     added = tuple(column for name, column in given.items() if name not in known)

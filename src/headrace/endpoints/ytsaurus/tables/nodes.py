@@ -344,7 +344,7 @@ def _refuse_export(attributes: Mapping[str, Any]) -> None:
         raise refused(
             "This endpoint does not export queues to static tables",
             received="static_export_config",
-            remedy="read the queue by a consumer, and write_table what it gives",
+            remedy="read the queue with a consumer, and write the rows with write_table",
         )
 
 

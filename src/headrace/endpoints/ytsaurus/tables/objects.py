@@ -83,7 +83,7 @@ def begin(connection: apsw.Connection, table: Table, begins: Mapping[int, tuple[
     if not begins:
         return
     if table.kind is not TableKind.QUEUE:
-        raise refused(f"Only tablets of ordered dynamic tables begin with trimmed rows, and {table.name} is none")
+        raise refused(f"Only tablets of ordered dynamic tables begin with trimmed rows, and {table.name} is not one")
     queue_partitions.set_starts(connection, stored_queues.load(connection, table.name).id, begins)
 
 

@@ -53,7 +53,7 @@ def pivots_of(given: Any, schema: Schema) -> list[tuple[Any, ...]]:
     if not schema.keys:
         raise refused("Pivot keys are for sorted tables")
     if not isinstance(given, list) or not given or not all(isinstance(pivot, list) for pivot in given):
-        raise refused("Pivot keys are a list of lists", received=repr(given)[:200])
+        raise refused("Pivot keys must be a list of lists", received=repr(given)[:200])
     pivots = [tuple(plain_key(value) for value in pivot) for pivot in given]
     for pivot in pivots:
         if len(pivot) > len(schema.keys):

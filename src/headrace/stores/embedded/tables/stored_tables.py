@@ -62,9 +62,9 @@ def table_options(options: TableOptions, **changes: Any) -> TableOptions:
             if value is not None and (
                 isinstance(value, bool) or not isinstance(value, allowed) or not 0 <= value < _NO_NUMBER_OF_SQLITE
             ):
-                raise OptionError(f"option {name} is a number, or None for no limit", received=repr(value))
+                raise OptionError(f"option {name} must be a number, or None for no limit", received=repr(value))
         elif not isinstance(value, bool):
-            raise OptionError(f"option {name} is True or False", received=repr(value))
+            raise OptionError(f"option {name} must be True or False", received=repr(value))
     changed = dataclasses.replace(options, **changes)
     if changed.pre_images and not changed.change_log:
         raise OptionError("a table without a change log has no pre-images", received="pre_images=True")

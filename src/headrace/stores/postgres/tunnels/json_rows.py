@@ -6,7 +6,7 @@ The one table has a row for each row of the tables: the names of its schema and 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.errors import SchemaError
 from headrace.rows.json_texts import json_texts, objects
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
@@ -84,6 +85,7 @@ def window(
 def base_rows(rows: pa.RecordBatch, table: JsonTable) -> pa.RecordBatch:
     """Return rows of a table as rows of the one table."""
     values = dict(zip(rows.schema.names, rows.columns, strict=True))
+    _check_key(values, table)
     columns = _json_columns(values, table)
     keys = objects({name: columns[name] for name in table.layout.primary_key}, rows.num_rows)
     return _rows(table.name, keys, objects(columns, rows.num_rows))
@@ -97,11 +99,9 @@ def _part(changed: ChangedImages, table: JsonTable) -> _Part:
     # The columns that the table had at that time, so that a repeated read has the same texts after a change of the
     # table.
     names = [column.name for column in images.relation.columns if column.name in table.layout.schema]
-    every = list(dict.fromkeys([*names, *key]))
-    values = dict(zip(every, columns_of(images, table.columns, every), strict=True))
-    texts = _json_columns(values, table)
-    keys = objects({name: texts[name] for name in key}, len(images))
-    columns = {name: texts[name] for name in names}
+    _check_key(names, table)
+    columns = _json_columns(dict(zip(names, columns_of(images, table.columns, names), strict=True)), table)
+    keys = objects({name: columns[name] for name in key}, len(images))
     for place, column in enumerate(images.relation.columns):
         unchanged = images.unchanged(place)
         if unchanged is not None and column.name in columns:
@@ -118,6 +118,17 @@ def _part(changed: ChangedImages, table: JsonTable) -> _Part:
         transactions=pa.array(images.xids),
     )
     return _Part(changes, images.messages)
+
+
+def _check_key(names: Collection[str], table: JsonTable) -> None:
+    """Check that rows have the columns of the primary key, which is known only by its current names."""
+    missing = [name for name in table.layout.primary_key if name not in names]
+    if missing:
+        raise SchemaError(
+            f"the primary key of table {table.layout.name.text!r} was renamed or replaced after these changes",
+            received=", ".join(missing),
+            remedy="give the columns their former names until the tunnel has read the changes, or create a new tunnel",
+        )
 
 
 def _rows(name: TableName, keys: pa.StringArray, rows: pa.StringArray) -> pa.RecordBatch:

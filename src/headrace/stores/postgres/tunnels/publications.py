@@ -21,8 +21,11 @@ _PUBLICATION = """
 SELECT ARRAY[pubinsert, pubupdate, pubdelete, pubtruncate], concat_ws(' ', oid, xmin)
 FROM pg_publication WHERE pubname = %(name)s
 """
+# Before PostgreSQL 18, the list of columns also has generated ones, which the log does not have.
 _TABLES = """
-SELECT c.oid::bigint, to_jsonb(t) -> 'attnames', to_jsonb(t) ->> 'rowfilter', concat_ws(' ', (
+SELECT c.oid::bigint, to_jsonb(t) -> 'attnames', to_jsonb(t) ->> 'rowfilter', ARRAY(
+    SELECT a.attname::text FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attgenerated <> '' AND NOT a.attisdropped
+), concat_ws(' ', (
     SELECT string_agg(concat_ws(' ', r.oid, r.xmin), ', ' ORDER BY r.oid)
     FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
     WHERE p.pubname = %(name)s AND (r.prrelid = c.oid OR r.prrelid IN (SELECT pg_partition_ancestors(c.oid)))
@@ -40,6 +43,7 @@ JOIN pg_class c ON c.relnamespace = n.oid AND c.relname = t.tablename
 WHERE t.pubname = %(name)s AND c.oid = ANY(%(relations)s)
 """
 _WITH_SCHEMAS = 150_000
+_WITH_GENERATED = 180_000
 
 
 class PublishedTable(NamedTuple):
@@ -84,12 +88,12 @@ def inspect(
             f"{what} leaves out operations: {', '.join(missing)}",
             "ALTER PUBLICATION … SET (publish = 'insert, update, delete, truncate')",
         )
-    with_schemas = statements.connection.info.server_version >= _WITH_SCHEMAS
+    version = statements.connection.info.server_version
     rows = statements.execute(
-        _TABLES + (_SCHEMAS if with_schemas else "") + _OF_TABLES,
+        _TABLES + (_SCHEMAS if version >= _WITH_SCHEMAS else "") + _OF_TABLES,
         {"name": name, "relations": [table.relation for table in tables]},
     ).fetchall()
-    by_relation = {relation: (columns, condition, entry) for relation, columns, condition, entry in rows}
+    by_relation = {relation: of_table for relation, *of_table in rows}
     states = {"": str(state)}
     existing = "SELECT oid::bigint FROM pg_class WHERE oid = ANY(%s)"
     dropped = {table.relation for table in tables} - by_relation.keys()
@@ -104,14 +108,14 @@ def inspect(
                 f"{what} does not have table {table.name!r}",
                 "ALTER PUBLICATION … ADD TABLE …; of a partitioned table, also SET (publish_via_partition_root = true)",
             )
-        columns, condition, entry = by_relation[table.relation]
+        columns, condition, generated, entry = by_relation[table.relation]
         if condition is not None:
             return states, Fault(
                 f"{what} has a filter for the rows of table {table.name!r}",
                 "ALTER PUBLICATION … SET TABLE … without WHERE; filter the rows in the query",
             )
-        left_out = [] if columns is None else sorted(set(table.columns) - set(columns))
-        if left_out:
+        sent = set(table.columns if columns is None else columns) - set(generated if version < _WITH_GENERATED else ())
+        if left_out := sorted(set(table.columns) - sent):
             return states, Fault(
                 f"{what} leaves out columns of table {table.name!r}: {', '.join(left_out)}",
                 "ALTER PUBLICATION … SET TABLE … without a list of columns; of generated columns, also "

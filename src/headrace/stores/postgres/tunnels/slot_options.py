@@ -43,9 +43,9 @@ def parse(options: Mapping[str, Any], kind: TunnelKind) -> SlotOptions:
     for name in ("slot", "publication"):
         value = options.get(name)
         if value is not None and not (isinstance(value, str) and value and "\0" not in value):
-            raise OptionError(f"option {name} is a name", received=shown(value))
+            raise OptionError(f"option {name} must be a name", received=shown(value))
     if not isinstance(options.get("failover") or False, bool):
-        raise OptionError("option failover is True or False", received=shown(options["failover"]))
+        raise OptionError("option failover must be True or False", received=shown(options["failover"]))
     found = SlotOptions(**{name: value for name, value in options.items() if value is not None})
     if kind is TunnelKind.BASE_DATA and found != SlotOptions():
         raise OptionError("a tunnel of kind BaseData has no slot", received=", ".join(sorted(options)))

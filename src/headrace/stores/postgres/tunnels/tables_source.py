@@ -29,7 +29,10 @@ from headrace.wire.pgoutput.messages import Images
 _log = logging.getLogger("headrace")
 # One row for each table; a change of a table or column is a new row of the catalog.
 _STATES = """
-SELECT t.relation::bigint, t.table_name, n.nspname::text, c.relname::text, c.xmin::text, i.indexrelid::bigint,
+SELECT t.relation::bigint, t.table_name, n.nspname::text, c.relname::text, (
+    SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+), c.xmin::text, i.indexrelid::bigint,
     (SELECT string_agg(a.xmin::text, ' ' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid)
 FROM headrace.tunnel_table t
 LEFT JOIN pg_class c ON c.oid = t.relation
@@ -75,7 +78,7 @@ class TablesSource:
         return [source.layout for source in found if source is not None]
 
     def refresh(self) -> bool:
-        states = self._database.query(_STATES, (self._tunnel,))
+        states = self._found_states()
         if states == self._states:
             return False
         # The states are older than the definitions: a change between the two is noticed at the next call.
@@ -100,7 +103,12 @@ class TablesSource:
 
     @property
     def published(self) -> Sequence[PublishedTable]:
-        return [PublishedTable.of(layout) for layout in self.layouts()]
+        # Not those of the last `refresh`: DROP TABLE removes a table from its publication.
+        return [
+            PublishedTable(relation, TableName(schema, table).text, columns)
+            for relation, _, schema, table, columns, *_ in self._found_states()
+            if table is not None
+        ]
 
     def warnings(self) -> list[str]:
         """Name the tables that are newer than the tunnel: their changes have no base data."""
@@ -156,6 +164,9 @@ class TablesSource:
             else:
                 return None
         return self._sources.get(relation)
+
+    def _found_states(self) -> list[tuple[Any, ...]]:
+        return self._database.query(_STATES, (self._tunnel,))
 
     def _layout(self, name: TableName) -> TableLayout | None:
         try:

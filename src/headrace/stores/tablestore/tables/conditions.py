@@ -33,7 +33,7 @@ _COMPARATORS = {
     "<": pb.CT_LESS_THAN,
     "<=": pb.CT_LESS_EQUAL,
 }
-# What NaN satisfies is what remains when these are taken away.
+# Operators that NaN satisfies in Spark, but not in the service: the service gets the opposite, negated.
 _OPPOSITES = {"!=": "=", ">": "<=", ">=": "<"}
 _EXACT_TYPES = (pa.string(), pa.binary(), pa.int64())
 
@@ -76,8 +76,8 @@ def filter_of(schema: TableSchema, predicates: Sequence[Predicate]) -> bytes | N
 def _part(schema: TableSchema, predicate: Predicate) -> tuple[pb.Filter | None, int]:
     """Return one condition as a filter and the number of comparisons in it; None where it cannot be one."""
     column = schema.column(predicate.column)
-    # Conditions on the key become ranges, and which columns a null has is not the service's to tell: a cell of
-    # another type than the column's counts as null.
+    # Conditions on the key become ranges. The service cannot test for null: for headrace, a cell of another type than
+    # the column's is null, too.
     if column.name in schema.primary_key or (predicate.operator not in _COMPARATORS and predicate.operator != "in"):
         return None, 0
     values: list[Any] = operands(column, predicate).to_pylist()

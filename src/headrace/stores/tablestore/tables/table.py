@@ -132,7 +132,7 @@ class TablestoreTable(Table):
     def splits(self, count: int, *, size: int | None = None) -> list[KeyRange]:
         return splits(self._connection, self.name, count, size)
 
-    # -- what the service does itself, and what it does not ---------------------------------------------
+    # -- operations that the service does not have -------------------------------------------------------
 
     def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:
         raise UnsupportedError(

@@ -70,4 +70,4 @@ class WriteOptions:
                 "retry_count cannot be used", received=repr(count)[:200], valid="a whole number from 0 on, or None"
             )
         if not isinstance(self.ignore_failed_rows, bool):
-            raise OptionError("ignore_failed_rows is True or False", received=repr(self.ignore_failed_rows)[:200])
+            raise OptionError("ignore_failed_rows must be True or False", received=repr(self.ignore_failed_rows)[:200])

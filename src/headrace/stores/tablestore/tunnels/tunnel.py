@@ -178,7 +178,7 @@ class TablestoreTunnel(Tunnel):
                 "Tablestore gives no positions before the committed positions of a tunnel",
                 received=f"startingPosition {start.kind}",
                 valid="committed, latest, batch:<uuid> or a timestamp",
-                remedy="create a tunnel of its own, with start='earliest' or with kind='BaseAndStream'",
+                remedy="create another tunnel for the query, with start='earliest' or with kind='BaseAndStream'",
             )
         if start.kind is StartKind.BATCH:
             return self._left_positions(start.batch or "")

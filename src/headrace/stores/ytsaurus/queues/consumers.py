@@ -120,7 +120,7 @@ class YtConsumer(Consumer):
             status = self._connection.attribute(self.path, "queue_consumer_partitions", {})
         except StoreError:
             # The queue agent does not know the consumer yet, or the cluster has no queue agent.
-            _log.debug("the queue agent does not tell of consumer %s", self.name, exc_info=True)
+            _log.debug("the queue agent reports nothing about consumer %s", self.name, exc_info=True)
             return {}
         cluster = registrations.cluster_name(self._connection)
         partitions = nested(status, f"{cluster}:{self._names.path(queue)}")

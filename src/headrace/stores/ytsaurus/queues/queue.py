@@ -227,7 +227,7 @@ class YtQueue(Queue):
         return DataLossError(
             f"rows of queue {self.name!r} are trimmed: partition {partition} begins at row {lower}",
             received=f"row {first_row}",
-            remedy="option failOnDataLoss=false passes over them",
+            remedy="set option failOnDataLoss=false to skip them",
         )
 
     def row_at(self, partition: int, timestamp: float) -> int:

@@ -198,7 +198,7 @@ class YtTable(Table):
         cuts = [None, *bounds[step - 1 :: step], None]
         return [KeyRange(low, high) for low, high in itertools.pairwise(cuts)]
 
-    # -- what the service does itself, and what it does not ---------------------------------------------
+    # -- description, and operations that the service does not have --------------------------------------
 
     def describe(self) -> TableDescription:
         """Describe the table. The service reports no exact number of rows."""
