@@ -38,8 +38,8 @@ def test_the_columns_are_those_of_changes(store: Store) -> None:
 
 
 def test_a_new_query_starts_at_the_beginning_of_the_tunnel(store: Store) -> None:
-    assert source(store).tunnel_start() == Start(StartKind.EARLIEST)
-    assert source(store, startingPosition="earliest").tunnel_start() == Start(StartKind.EARLIEST)
+    assert source(store).tunnel_start() == Start(StartKind.BEGINNING)
+    assert source(store, startingPosition="earliest").tunnel_start() == Start(StartKind.BEGINNING)
     assert source(store, readAs="changes").tunnel_start() == Start(StartKind.COMMITTED)
 
 
