@@ -43,7 +43,8 @@ CALLS = [
 # They are optional, and tests need them.
 FILLED = {"exist_ok", "overwrite", "sequence_number"}
 REFUSED = {
-    # Partitions have other numbers; a client has begun to read one tunnel, and is none of the other; claims are published.
+    # Partitions have other numbers; a client has begun to read one tunnel, and is none of the other; claims are
+    # published.
     *{("table", "merge"), ("base", "check_reader"), ("stream", "client"), ("publisher", "take")},
     # An embedded store does not have them.
     *{("store", "create_tunnel_of_tables"), ("store", "diagnose"), ("base", "with_json"), ("stream", "with_json")},
