@@ -101,7 +101,9 @@ class PostgresServer:
             **_account(),
         )
         server = cls(root, _free_port(), primary.programs, _NOT_STARTED)
-        server.run(hot_standby_feedback="on", **settings)
+        # Not as pg_basebackup writes it, whose libpq can be newer than that of the server.
+        connecting = {"primary_conninfo": address, "primary_slot_name": slot, "hot_standby_feedback": "on"}
+        server.run(**connecting, **settings)
         return server
 
     def run(self, **settings: str) -> None:
