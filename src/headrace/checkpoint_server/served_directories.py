@@ -1,13 +1,20 @@
-"""The directories of stores that a server serves, and the paths of requests in them."""
+"""The directories of stores that a server serves, and the paths of requests in them.
+
+Besides single directories, a server can serve all files of a default store, for bare checkpoint locations.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace.checkpoint_server.locations import store_key
 from headrace.ports import Files, Store
 from headrace.ports.files import normal_path
+
+DEFAULT_KEY = "default"
+"""The key of the default store in addresses. The keys of other stores are hexadecimal numbers."""
 
 
 @dataclass
@@ -36,6 +43,7 @@ class ServedDirectories:
 
     def __init__(self) -> None:
         self._served: dict[str, _ServedStore] = {}
+        self._open_default: Callable[[], Store] | None = None
         self._lock = threading.Lock()
 
     def add(self, store: Store, path: str) -> None:
@@ -48,15 +56,24 @@ class ServedDirectories:
         with self._lock:
             self._served.setdefault(store_key(store.id), _ServedStore(files)).roots.add(normal_path(path))
 
+    def set_default(self, open_store: Callable[[], Store]) -> None:
+        """Serve all files of a store, which is opened at the first request. It replaces an earlier default store."""
+        with self._lock:
+            self._open_default = open_store
+            self._served.pop(DEFAULT_KEY, None)
+
     def find(self, path: str) -> ServedPath | None:
         """Return the served path of ``/<store>/<path>``; None if no served directory contains it.
 
         Raises:
             OptionError: the path is invalid.
+            HeadraceError: the default store cannot be opened, or has no files.
         """
         key, _, rest = normal_path(path)[1:].partition("/")
         in_store = f"/{rest}"
         with self._lock:
+            if key == DEFAULT_KEY and key not in self._served and self._open_default is not None:
+                self._served[key] = _ServedStore(self._open_default().files(), {""})
             served = self._served.get(key)
             above = [] if served is None else [root for root in served.roots if f"{in_store}/".startswith(f"{root}/")]
         if served is None or not above:

@@ -319,6 +319,10 @@ class Store(Port):
             remedy="use a checkpoint in a directory, or in a store with files",
         )
 
+    def checkpoint_directory(self) -> str:
+        """Return the directory of `files` with the checkpoints of streams that name none, in normal form."""
+        return "/streams"
+
     # -- publication, waiting ---------------------------------------------------------------------------
 
     @abstractmethod
