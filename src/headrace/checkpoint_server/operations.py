@@ -14,8 +14,8 @@ from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, Op
 from headrace.ports import FileStatus
 from headrace.ports.files import parent_path
 
-# A file that Spark has written and not renamed, because it lost a race or was killed. Spark never deletes them, and does
-# not start a stateful query without a batch if one is listed among its offsets.
+# A file that Spark has written and not renamed, because it lost a race or was killed. Spark never deletes them. It does
+# not start a stateful query without a batch if its offsets have one.
 _TEMPORARY = re.compile(r"\..*\.tmp")
 ABANDONED_SECONDS = 86400.0
 

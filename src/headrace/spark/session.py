@@ -28,8 +28,8 @@ def session(
 
     These settings differ from Spark's defaults: the session's time zone is UTC, there is one shuffle partition for each
     core, RocksDB is the state store, Python sources may evaluate filters, and the workers use this interpreter.
-    ``conf`` overrides all of them. If the environment names a store with files, Spark can also open checkpoint locations
-    such as ``headrace:///path``, see docs/checkpoints.md.
+    ``conf`` overrides all of them. If the environment names a store with files, Spark itself can open checkpoint
+    locations such as ``headrace:///path``, see docs/checkpoints.md.
 
     Args:
         name: the application's name.

@@ -51,6 +51,7 @@ class YtStore(Store):
     """
 
     capabilities = Capabilities(
+        backup_tool="the command create_table_backup of YTsaurus, which copies dynamic tables at one timestamp",
         transactions=True,
         whole_rows=True,
         pre_images=False,
