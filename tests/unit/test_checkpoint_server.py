@@ -233,9 +233,7 @@ def test_a_recursive_deletion_of_a_state_file_is_immediate(client: Client) -> No
     assert not client.exists("/state/0/1/5.delta")
 
 
-def test_temporary_files_are_not_listed_and_then_deleted(
-    client: Client, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_temporary_files_are_not_listed_and_then_deleted(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (".7.b6c2.tmp", "7", ".hidden"):
         client.create(f"/offsets/{name}", b"")
 
