@@ -7,6 +7,7 @@ from collections.abc import Mapping
 import apsw
 
 from headrace.diagnosis import Finding, Status
+from headrace.errors import HeadraceError
 from headrace.sqlite.forks import no_fork
 from headrace.stores.embedded.checks import catalog, files, logs, publications, tunnels
 from headrace.stores.embedded.checks.problems import Check, Problem
@@ -58,7 +59,7 @@ def check_integrity(database: Database) -> Finding:
 def _problems(check: Check, connection: apsw.Connection) -> list[Problem]:
     try:
         return list(check(connection))
-    except (apsw.Error, LookupError, ValueError, TypeError) as error:
+    except (apsw.Error, HeadraceError, LookupError, ValueError, TypeError) as error:
         # Another check reports the damage that this one cannot pass.
         return [Problem(f"the check cannot be completed: {type(error).__name__}: {error}")]
 

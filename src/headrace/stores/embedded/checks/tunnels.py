@@ -12,6 +12,8 @@ from headrace.stores.embedded.tunnels.positions import key_of, row_of
 from headrace.tunnels.records import INITIAL_BATCH, end_from_json, plan_from_json
 from headrace.tunnels.values import FINISHED, ChannelKind, Position
 
+# Errors of records that are not what headrace writes.
+_UNREADABLE = (HeadraceError, ValueError, LookupError, TypeError, AttributeError)
 _NO_TUNNEL = "tunnel NOT IN (SELECT id FROM tunnel)"
 
 
@@ -73,7 +75,7 @@ def batches(connection: apsw.Connection) -> Iterator[Problem]:
         place = f"the plan of batch {batch} of tunnel {tunnel}"
         try:
             plan = plan_from_json(text)
-        except (HeadraceError, ValueError, LookupError, TypeError) as error:
+        except _UNREADABLE as error:
             yield Problem(f"{place} cannot be read: {error}")
             continue
         if (plan.batch, plan.previous) != (batch, previous):
@@ -85,7 +87,7 @@ def batches(connection: apsw.Connection) -> Iterator[Problem]:
     for tunnel, batch, channel, text in connection.execute("SELECT tunnel, batch, channel, position FROM batch_end"):
         try:
             end_from_json(text)
-        except (HeadraceError, ValueError, LookupError, TypeError) as error:
+        except _UNREADABLE as error:
             yield Problem(f"the end of batch {batch} in channel {channel} of tunnel {tunnel} cannot be read: {error}")
     yield from orphans(
         connection, "batch_end", "(tunnel, batch) NOT IN (SELECT tunnel, batch FROM batch_plan)", "ends without a plan"
