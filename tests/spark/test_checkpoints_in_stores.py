@@ -201,7 +201,6 @@ def test_spark_itself_opens_a_bare_location(
     spark: SparkSession, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.delenv("YT_PROXY", raising=False)
-    monkeypatch.setattr(bare_locations, "_used", None)
     with processes_with(spark, HEADRACE_STORE=store.url):
         monkeypatch.setenv("HEADRACE_STORE", store.url)
         bare_locations.register_bare_locations(spark)

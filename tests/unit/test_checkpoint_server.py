@@ -185,7 +185,7 @@ def test_all_files_of_a_default_store_are_served_when_they_are_requested(store: 
         opened.append(store)
         return store
 
-    serving = server.serve_default(open_default)
+    serving = server.serve_default("shop", open_default)
     client = Client(serving, "/default")
     assert not opened
     client.create("/tmp/job/offsets/.5.tmp", b"v1")
@@ -201,13 +201,13 @@ def test_a_default_store_without_files_is_refused_by_name(monkeypatch: pytest.Mo
         return Store.files(cast("Store", self))
 
     monkeypatch.setattr(type(store), "files", refused)
-    client = Client(server.serve_default(lambda: store), "/default")
+    client = Client(server.serve_default("shop", lambda: store), "/default")
     assert client.call("GET", "GETFILESTATUS", "/a").exception == "UnsupportedOperationException"
 
 
 @pytest.mark.parametrize("directory", ["/state/1/2", "/state/1/2/job", "/state/1/2/state/3/4"])
 def test_a_log_of_a_checkpoint_at_a_path_like_one_of_state_is_not_replaced(store: Store, directory: str) -> None:
-    client = Client(server.serve_default(lambda: store), "/default")
+    client = Client(server.serve_default("shop", lambda: store), "/default")
     for name in ("offsets/5", "commits/5", "sources/0/0", "metadata", "state/0/0/_metadata/schema"):
         client.create(f"{directory}/{name}", b"old")
         client.create(f"{directory}/.new", b"new")

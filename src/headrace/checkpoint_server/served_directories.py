@@ -43,7 +43,7 @@ class ServedDirectories:
 
     def __init__(self) -> None:
         self._served: dict[str, _ServedStore] = {}
-        self._open_default: Callable[[], Store] | None = None
+        self._default: tuple[str, Callable[[], Store]] | None = None
         self._lock = threading.Lock()
 
     def add(self, store: Store, path: str) -> None:
@@ -56,11 +56,12 @@ class ServedDirectories:
         with self._lock:
             self._served.setdefault(store_key(store.id), _ServedStore(files)).roots.add(normal_path(path))
 
-    def set_default(self, open_store: Callable[[], Store]) -> None:
-        """Serve all files of a store, which is opened at the first request. It replaces an earlier default store."""
+    def set_default(self, url: str, open_store: Callable[[], Store]) -> None:
+        """Serve all files of a store, opened at the first request. It replaces a default store of another URL."""
         with self._lock:
-            self._open_default = open_store
-            self._served.pop(DEFAULT_KEY, None)
+            if self._default is None or self._default[0] != url:
+                self._default = url, open_store
+                self._served.pop(DEFAULT_KEY, None)
 
     def find(self, path: str) -> ServedPath | None:
         """Return the served path of ``/<store>/<path>``; None if no served directory contains it.
@@ -72,8 +73,8 @@ class ServedDirectories:
         key, _, rest = normal_path(path)[1:].partition("/")
         in_store = f"/{rest}"
         with self._lock:
-            if key == DEFAULT_KEY and key not in self._served and self._open_default is not None:
-                self._served[key] = _ServedStore(self._open_default().files(), {""})
+            if key == DEFAULT_KEY and key not in self._served and self._default is not None:
+                self._served[key] = _ServedStore(self._default[1]().files(), {""})
             served = self._served.get(key)
             above = [] if served is None else [root for root in served.roots if f"{in_store}/".startswith(f"{root}/")]
         if served is None or not above:

@@ -82,10 +82,11 @@ def serve(store: Store, path: str, host: str = LOOPBACK) -> tuple[CheckpointServ
     return server, url
 
 
-def serve_default(open_store: Callable[[], Store], host: str = LOOPBACK) -> CheckpointServer:
+def serve_default(url: str, open_store: Callable[[], Store], host: str = LOOPBACK) -> CheckpointServer:
     """Serve all files of a store from this process, at the address of the default store.
 
     Args:
+        url: identifies the store.
         open_store: opens the store at the first request.
 
     Raises:
@@ -93,7 +94,7 @@ def serve_default(open_store: Callable[[], Store], host: str = LOOPBACK) -> Chec
     """
     with _lock:
         server = _server(host)
-        server.directories.set_default(open_store)
+        server.directories.set_default(url, open_store)
     return server
 
 

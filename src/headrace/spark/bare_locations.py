@@ -8,16 +8,18 @@ share Hadoop's default mount table, so that they are in one store: the one that 
 from __future__ import annotations
 
 import logging
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint_server.locations import PREFIX
 from headrace.checkpoint_server.served_directories import DEFAULT_KEY
 from headrace.checkpoint_server.server import serve_default
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, MissingDependencyError
 from headrace.formats.registry import CHECKPOINT_SCHEMES
 from headrace.spark.checkpoint import is_connect
 from headrace.spark.checkpoint_location import configure, server_host
 from headrace.stores.registry import open as open_store
+from headrace.stores.registry import scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -44,7 +46,10 @@ def register_bare_locations(spark: SparkSession) -> None:
         store, schemes = _default_store()
         if store is None or not _may_use(spark, store):
             return
-        configure(spark, serve_default(lambda: open_store(store), server_host(spark)))
+        configure(spark, serve_default(store, lambda: open_store(store), server_host(spark)))
+    except MissingDependencyError as error:
+        _log.info("bare checkpoint locations are not registered: %s", error.remedy)
+        return
     except HeadraceError as error:
         _log.warning("checkpointLocation of Spark cannot be headrace:///path or yt:///path: %s", error.problem)
         return
@@ -58,10 +63,12 @@ def _default_store() -> tuple[str | None, list[str]]:
     """Return the URL of the store of bare locations, and the schemes whose locations are in this store."""
     stores = {name: scheme.default_store() for name, scheme in CHECKPOINT_SCHEMES.items()}
     chosen = next(filter(None, stores.values()), None)
+    # The working directory can change before the store is opened.
+    absolute = chosen if chosen is None or scheme_of(chosen) else str(Path(chosen).expanduser().absolute())
     others = [name for name, store in stores.items() if store not in (chosen, None)]
     if others:
         _log.info("%s:///path is in another store: use headrace.checkpoint for it", ", ".join(others))
-    return chosen, [name for name, store in stores.items() if store == chosen]
+    return absolute, [name for name, store in stores.items() if store == chosen]
 
 
 def _may_use(spark: SparkSession, store: str) -> bool:

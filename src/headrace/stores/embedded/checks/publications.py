@@ -18,11 +18,12 @@ def staged_rows(connection: apsw.Connection) -> Iterator[Problem]:
         "EXISTS (SELECT 1 FROM marker m WHERE m.job = stage.job AND m.sink = stage.sink AND m.batch >= stage.batch)",
         "staged rows of published batches",
     )
-    for queue, job in connection.execute(
-        "SELECT DISTINCT queue, job FROM stage WHERE queue IS NOT NULL"
-        " AND queue NOT IN (SELECT id FROM object WHERE kind = 'queue')"
-    ):
-        yield Problem(f"job {job!r} has staged rows for queue {queue}, which does not exist")
+    yield from orphans(
+        connection,
+        "stage",
+        "queue IS NOT NULL AND queue NOT IN (SELECT id FROM object WHERE kind = 'queue')",
+        "staged rows for dropped queues",
+    )
     for number, job, count, data in connection.execute("SELECT id, job, n, data FROM stage WHERE queue IS NULL"):
         try:
             rows = pa.ipc.open_stream(pa.py_buffer(data)).read_all()

@@ -44,7 +44,7 @@ def check_store(database: Database, *, repair: bool = False) -> list[Finding]:
     are one write transaction, for which writers wait.
     """
     if not repair:
-        with database.snapshot() as connection, no_fork:
+        with database.snapshot() as connection:
             return [_finding(name, _problems(check, connection)) for name, check in CHECKS.items()]
     return [_repaired(database, name, check) for name, check in CHECKS.items()]
 
@@ -52,13 +52,14 @@ def check_store(database: Database, *, repair: bool = False) -> list[Finding]:
 def check_integrity(database: Database) -> Finding:
     """Let SQLite check its pages and indexes."""
     name = "SQLite's integrity"
-    with database.snapshot() as connection, no_fork:
+    with database.snapshot() as connection:
         return _finding(name, _problems(CHECKS[name], connection))
 
 
 def _problems(check: Check, connection: apsw.Connection) -> list[Problem]:
     try:
-        return list(check(connection))
+        with no_fork:
+            return list(check(connection))
     except (apsw.Error, HeadraceError, LookupError, ValueError, TypeError) as error:
         # Another check reports the damage that this one cannot pass.
         return [Problem(f"the check cannot be completed: {type(error).__name__}: {error}")]
