@@ -147,11 +147,11 @@ def _killed(store: Path, directory: Path, step: int) -> None:
         if steps == step:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    def kill(*_: object) -> None:
+    def kill(_file: Path, _data: bytes) -> None:
         os.kill(os.getpid(), signal.SIGKILL)
 
     if not step:
-        backup._write_durably = kill
+        vars(backup)["_write_durably"] = kill
     headrace.open(store).back_up(directory, progress=count)
 
 

@@ -178,6 +178,16 @@ def test_a_rename_without_options_replaces_only_state_files(client: Client) -> N
         assert client.open(path).body == (b"new" if replaced else b"old")
 
 
+def test_two_copies_of_one_store_are_not_served_at_one_address(store: Store, tmp_path: Path) -> None:
+    server.serve(store, "/checkpoints/job")
+    with headrace.open(tmp_path / "store") as again:
+        server.serve(again, "/checkpoints/other")
+    store.back_up(tmp_path / "backup")
+    headrace.restore(tmp_path / "backup", tmp_path / "copy")
+    with headrace.open(tmp_path / "copy") as copy, pytest.raises(OptionError, match="another copy of this store"):
+        server.serve(copy, "/checkpoints/job")
+
+
 def test_all_files_of_a_default_store_are_served_when_they_are_requested(store: Store) -> None:
     opened: list[Store] = []
 

@@ -244,8 +244,8 @@ def test_the_check_sees_one_state_while_writers_go_on(directory: Path, monkeypat
             writer.queue("clicks").append([{"n": 1}], partition=0)
             return iter(())
 
-        monkeypatch.setitem(CHECKS, "markers", write)  # type: ignore[arg-type]
-        monkeypatch.setitem(CHECKS, "catalog", write)  # type: ignore[arg-type]
+        monkeypatch.setitem(CHECKS, "markers", write)
+        monkeypatch.setitem(CHECKS, "catalog", write)
         assert {finding.status for finding in store.check()} == {Status.OK}
         writer.close()
 

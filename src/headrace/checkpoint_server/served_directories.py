@@ -10,6 +10,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace.checkpoint_server.locations import store_key
+from headrace.errors import OptionError
 from headrace.ports import Files, Store
 from headrace.ports.files import normal_path
 
@@ -19,6 +20,7 @@ DEFAULT_KEY = "default"
 
 @dataclass
 class _ServedStore:
+    url: str
     files: Files
     roots: set[str] = field(default_factory=set)
 
@@ -51,10 +53,20 @@ class ServedDirectories:
 
         Raises:
             UnsupportedError: the store has no files.
+            OptionError: the store is a copy of one that is already served. Both would have the same addresses.
         """
         files = store.files()
         with self._lock:
-            self._served.setdefault(store_key(store.id), _ServedStore(files)).roots.add(normal_path(path))
+            served = self._served.setdefault(store_key(store.id), _ServedStore(store.url, files))
+            # Other stores can have several URLs, and no copies.
+            if store.capabilities.backups and served.url != store.url:
+                raise OptionError(
+                    "this process serves checkpoints of another copy of this store",
+                    received=store.url,
+                    valid=served.url,
+                    remedy="run the queries of a restored or copied store in another process",
+                )
+            served.roots.add(normal_path(path))
 
     def set_default(self, url: str, open_store: Callable[[], Store]) -> None:
         """Serve all files of a store, opened at the first request. It replaces a default store of another URL."""
@@ -74,7 +86,7 @@ class ServedDirectories:
         in_store = f"/{rest}"
         with self._lock:
             if key == DEFAULT_KEY and key not in self._served and self._default is not None:
-                self._served[key] = _ServedStore(self._default[1]().files(), {""})
+                self._served[key] = _ServedStore(self._default[0], self._default[1]().files(), {""})
             served = self._served.get(key)
             above = [] if served is None else [root for root in served.roots if f"{in_store}/".startswith(f"{root}/")]
         if served is None or not above:

@@ -234,7 +234,12 @@ def _as_store_error(problem: str, path: Path) -> Iterator[None]:
 def _copy_file(source: Path, target: Path, size: int, progress: Progress) -> tuple[int, str]:
     """Copy a file durably; return its size and SHA-256."""
     with target.open("xb") as written:
-        found = _checksum(source, lambda part, done: (written.write(part), progress(done, size)))
+
+        def write(part: bytes, done: int) -> None:
+            written.write(part)
+            progress(done, size)
+
+        found = _checksum(source, write)
         written.flush()
         os.fsync(written.fileno())
     return found

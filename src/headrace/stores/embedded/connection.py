@@ -284,10 +284,12 @@ def schema_of_new_store() -> dict[str, set[str]]:
     """Return the columns of the SQLite tables that each store has, by table."""
     with contextlib.closing(apsw.Connection(":memory:")) as connection:
         _upgrade(connection, 0)
-        tables = connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        tables = list(
+            connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        )
         return {
             name: {column for (column,) in connection.execute("SELECT name FROM pragma_table_info(?)", (name,))}
-            for (name,) in tables.fetchall()
+            for (name,) in tables
         }
 
 

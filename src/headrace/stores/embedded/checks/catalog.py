@@ -69,7 +69,7 @@ def catalog(connection: apsw.Connection) -> Iterator[Problem]:
 
 def rows(connection: apsw.Connection) -> Iterator[Problem]:
     """Check the partitions of each table: they cover all keys, and their counts are right."""
-    for number, name in connection.execute("SELECT id, name FROM object WHERE kind = 'table' ORDER BY id").fetchall():
+    for number, name in list(connection.execute("SELECT id, name FROM object WHERE kind = 'table' ORDER BY id")):
         opened = [
             (partition, KeyRange(key_from_json(low), key_from_json(high)), count)
             for partition, low, high, count in connection.execute(
@@ -103,7 +103,7 @@ def rows(connection: apsw.Connection) -> Iterator[Problem]:
 
 def partitions_of_queues(connection: apsw.Connection) -> Iterator[Problem]:
     """Check that the partitions of each queue have the numbers from 0 on, and that partitions have owners."""
-    for number, name in connection.execute("SELECT id, name FROM object WHERE kind = 'queue' ORDER BY id").fetchall():
+    for number, name in list(connection.execute("SELECT id, name FROM object WHERE kind = 'queue' ORDER BY id")):
         numbers = [
             each
             for (each,) in connection.execute("SELECT number FROM partition WHERE object = ? ORDER BY 1", (number,))

@@ -38,10 +38,12 @@ class _Partition(NamedTuple):
 def logs(connection: apsw.Connection) -> Iterator[Problem]:
     """Check the chunks of each partition: rows without gaps, commits in order, and readable data."""
     ((clock_version, clock_ts),) = connection.execute("SELECT version, ts FROM clock")
-    found = connection.execute(
-        "SELECT p.id, o.id, o.name, o.kind, p.first, p.next, p.log_bytes FROM partition p"
-        " JOIN object o ON o.id = p.object ORDER BY p.id"
-    ).fetchall()
+    found = list(
+        connection.execute(
+            "SELECT p.id, o.id, o.name, o.kind, p.first, p.next, p.log_bytes FROM partition p"
+            " JOIN object o ON o.id = p.object ORDER BY p.id"
+        )
+    )
     for partition in [_Partition(*row) for row in found]:
         schemas = _schemas(connection, partition)
         row: int | None = None

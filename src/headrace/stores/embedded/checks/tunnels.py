@@ -57,7 +57,7 @@ def base_data(connection: apsw.Connection) -> Iterator[Problem]:
     ):
         yield Problem(f"tunnel {name!r} has unread base data and no snapshot")
     yield from orphans(connection, "snapshot", _NO_TUNNEL, "snapshots of dropped tunnels")
-    for (number,) in connection.execute("SELECT id FROM object WHERE kind = 'table'").fetchall():
+    for (number,) in list(connection.execute("SELECT id FROM object WHERE kind = 'table'")):
         kept = f"SELECT id FROM snapshot WHERE object = {number} AND tunnel IN (SELECT id FROM tunnel)"
         yield from orphans(
             connection, f"u{number}", f"snapshot NOT IN ({kept})", f"old rows of table {number} without a snapshot"
