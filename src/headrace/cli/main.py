@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import click
 
 from headrace.cli.app import App, common_options, store_option
+from headrace.cli.backup import backup, restore
 from headrace.cli.bench import bench
 from headrace.cli.comparison import checksum, diff
 from headrace.cli.consumer import consumer
@@ -20,6 +21,7 @@ from headrace.cli.queue import queue
 from headrace.cli.run import run
 from headrace.cli.serve import serve
 from headrace.cli.sql import sql
+from headrace.cli.store import store
 from headrace.cli.stream import stream
 from headrace.cli.table import table
 from headrace.cli.tunnel import tunnel
@@ -45,7 +47,7 @@ def headrace() -> None:
     """
 
 
-for _command in (demo, run, sql, table, tunnel, queue, consumer, stream, serve, doctor, bench):
+for _command in (demo, run, sql, table, tunnel, queue, consumer, stream, serve, doctor, bench, backup, restore, store):
     headrace.add_command(_command)
 for _command in (diff, checksum):
     table.add_command(_command)
