@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
@@ -20,6 +21,7 @@ from headrace.cli.queue import queue
 from headrace.cli.run import run
 from headrace.cli.serve import serve
 from headrace.cli.sql import sql
+from headrace.cli.start_up import skip_last_collection
 from headrace.cli.stream import stream
 from headrace.cli.table import table
 from headrace.cli.tunnel import tunnel
@@ -57,8 +59,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 is success, 1 an error, 2 an invalid command line, 130 an interruption, 141 a closed pipe. ``table diff`` has the
     codes of the program ``diff``: 1 for differences, 2 for an error.
     """
+    owns_process = arguments is None
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    app = App(store_url=os.environ.get("HEADRACE_STORE") or None, debug="--debug" in arguments)
+    app = App(
+        store_url=os.environ.get("HEADRACE_STORE") or None, debug="--debug" in arguments, owns_process=owns_process
+    )
+    if owns_process:
+        atexit.register(skip_last_collection)
     if app.debug:
         logging.basicConfig(level=logging.INFO)
         logging.getLogger("headrace").setLevel(logging.DEBUG)
