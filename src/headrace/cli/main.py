@@ -16,7 +16,9 @@ from headrace.cli.comparison import checksum, diff
 from headrace.cli.consumer import consumer
 from headrace.cli.demo import demo
 from headrace.cli.doctor import doctor
+from headrace.cli.load import export, load
 from headrace.cli.output import ConsoleOutput, JsonOutput, Output
+from headrace.cli.query import query
 from headrace.cli.queue import queue
 from headrace.cli.run import run
 from headrace.cli.serve import serve
@@ -47,7 +49,7 @@ def headrace() -> None:
     """
 
 
-for _command in (demo, run, sql, table, tunnel, queue, consumer, stream, serve, doctor, bench):
+for _command in (demo, run, sql, query, load, export, table, tunnel, queue, consumer, stream, serve, doctor, bench):
     headrace.add_command(_command)
 for _command in (diff, checksum):
     table.add_command(_command)

@@ -143,7 +143,8 @@ def open_query(
                     connection.execute(setting)
                 _define_views(connection, store, parse(connection, sql, expected_rows), watch)
                 reader = connection.sql(sql).to_arrow_reader(_BATCH_ROWS)
-            yield pa.RecordBatchReader.from_batches(reader.schema, _guarded(reader, watch, duckdb))
+            schema = _with_unique_names(reader.schema)
+            yield pa.RecordBatchReader.from_batches(schema, _guarded(reader, schema, watch, duckdb))
         finally:
             timer.cancel()
 
@@ -227,7 +228,21 @@ def _define_views(connection: duckdb.DuckDBPyConnection, store: Store, select: S
         connection.execute(f"CREATE OR REPLACE VIEW {name.sql} AS SELECT * FROM {dataset}")
 
 
-def _guarded(reader: pa.RecordBatchReader, watch: Watch, duckdb: ModuleType) -> Iterator[pa.RecordBatch]:
+def _with_unique_names(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a result with a number after each name that a column before it has, ``id_1``."""
+    names: dict[str, None] = {}
+    for name in schema.names:
+        number, unique = 0, name
+        while unique in names:
+            number += 1
+            unique = f"{name}_{number}"
+        names[unique] = None
+    return pa.schema([field.with_name(name) for field, name in zip(schema, names, strict=True)])
+
+
+def _guarded(
+    reader: pa.RecordBatchReader, schema: pa.Schema, watch: Watch, duckdb: ModuleType
+) -> Iterator[pa.RecordBatch]:
     while True:
         with watch.errors(duckdb):
             watch.check()
@@ -235,7 +250,7 @@ def _guarded(reader: pa.RecordBatchReader, watch: Watch, duckdb: ModuleType) -> 
                 batch = reader.read_next_batch()
             except StopIteration:
                 return
-        yield batch
+        yield pa.RecordBatch.from_arrays(batch.columns, schema=schema)
 
 
 def _message(error: Exception) -> str:

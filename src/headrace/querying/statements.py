@@ -44,6 +44,10 @@ def parse(connection: duckdb.DuckDBPyConnection, sql: str, expected_rows: int | 
     Raises:
         SqlError: the text is not one SELECT.
     """
+    try:
+        sql.encode()
+    except UnicodeEncodeError:
+        raise SqlError("a statement must be valid Unicode", received=ascii(sql)) from None
     kinds = [statement.type.name for statement in connection.extract_statements(sql)]
     if kinds != ["SELECT"]:
         raise SqlError(
