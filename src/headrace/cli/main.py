@@ -87,6 +87,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _end(app.output, error)
         return app.error_code
+    finally:
+        app.end()
     return code if isinstance(code, int) else 0
 
 
