@@ -80,7 +80,7 @@ def run(
     """Run a SELECT over the tables and queues of a store, and return its first rows.
 
     Args:
-        sql: one SELECT in DuckDB's dialect, see docs/query.md. A queue is a table with two more columns at the
+        sql: one SELECT in DuckDB's dialect, see docs/load-and-query.md. A queue is a table with two more columns at the
             beginning, ``$tablet_index`` and ``$row_index``.
         max_rows: the maximum number of rows of the result.
         timeout_seconds: the maximum duration, in seconds; None is no limit.
