@@ -13,7 +13,7 @@ import apsw
 import pytest
 
 from headrace.errors import OptionError, StoreDamagedError, remedy_in
-from headrace.feeds.lag import Lag
+from headrace.tunnels.lag import Lag
 from headrace.sinks import published_rows
 from headrace.streaming_sql import running_streams, stream_history
 from headrace.streaming_sql.batch_progress import batch_record, has_batch
