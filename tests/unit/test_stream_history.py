@@ -231,7 +231,8 @@ def test_a_lag_says_what_it_does_not_know() -> None:
     assert Lag(0).eta_seconds(None) == 0.0
     assert Lag(10).eta_seconds(0.0) is None
     assert Lag(10).eta_seconds(float("nan")) is None
-    assert Lag(10, unknown=1).eta_seconds(4.0) is None
+    assert Lag(10, unknown=1).eta_seconds(4.0) == 2.5
+    assert Lag(0, unknown=1).eta_seconds(4.0) is None
     assert Lag.total([Lag(1, 0, 2, 1), Lag(2, 1)]) == Lag(3, 1, 2, 1)
     assert [str(lag) for lag in (Lag(5), Lag(5, 1), Lag(0, 1, 3, 1), Lag(5, 0, 3, 3))] == [
         "5",
