@@ -11,7 +11,18 @@ import headrace
 
 SOURCE = Path(headrace.__file__).parent
 # The layers that each layer may import besides itself. A layer is a folder, or a module next to the folders.
-VALUES = {"errors", "cached", "counters", "diagnosis", "option_names", "failpoints", "types", "tables", "tunnels", "queues"}
+VALUES = {
+    "errors",
+    "cached",
+    "counters",
+    "diagnosis",
+    "option_names",
+    "failpoints",
+    "types",
+    "tables",
+    "tunnels",
+    "queues",
+}
 BELOW_STORES = VALUES | {"ports", "retries", "rows", "sqlite", "wire"}
 ALLOWED = {
     "errors": set(),
@@ -47,7 +58,19 @@ ALLOWED = {
     "endpoints": BELOW_STORES | {"registry", "stores", "http"},
     "demo": BELOW_STORES | {"feeds", "following", "formats", "spark", "registry", "streaming_sql", "cli"},
     "cli": BELOW_STORES
-    | {"comparing", "feeds", "following", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http", "monitoring"},
+    | {
+        "comparing",
+        "feeds",
+        "following",
+        "formats",
+        "spark",
+        "registry",
+        "streaming_sql",
+        "endpoints",
+        "demo",
+        "http",
+        "monitoring",
+    },
 }
 # They import all stores, or all public names, on first use.
 DIRECTORIES = {"__init__", "registry"}

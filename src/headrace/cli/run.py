@@ -73,6 +73,7 @@ def spark_options(command: Command) -> Command:
 @click.option(
     "--metrics-host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address of the metrics."
 )
+@click.option("--traces", is_flag=True, help="Export OpenTelemetry spans of batches, as OTEL_… variables say.")
 @click.option(
     "--log-format",
     type=click.Choice(["text", "json"]),
@@ -89,6 +90,7 @@ def run(
     available_now: bool,
     metrics_port: int | None,
     metrics_host: str,
+    traces: bool,
     log_format: str,
     workspace: Path,
     master: str | None,
@@ -105,8 +107,16 @@ def run(
         from headrace.http.logs import log_as_json
 
         log_as_json()
-    with _serving_metrics(app, workspace, metrics_port, metrics_host):
+    with _serving_metrics(app, workspace, metrics_port, metrics_host), _exporting_traces(traces):
         execute(app, file.read(), name, SparkOptions(workspace, master, conf), available_now=available_now)
+
+
+def _exporting_traces(wanted: bool) -> contextlib.AbstractContextManager[None]:
+    if not wanted:
+        return contextlib.nullcontext()
+    from headrace.monitoring.traces import exporting_traces
+
+    return exporting_traces()
 
 
 @contextlib.contextmanager
