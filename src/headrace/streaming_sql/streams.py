@@ -200,14 +200,16 @@ class Streams:
     # -- showing ------------------------------------------------------------------------------------------
 
     def show(self, statement: st.ShowStreams) -> Result:
-        columns = ("name", "state", "target", "batch", "rows_per_second", "lag", "pid", "error")
+        columns = ("name", "state", "target", "batch", "rows_per_second", "lag", "eta_seconds", "pid", "error")
         rows = tuple(tuple(getattr(status, column) for column in columns) for status in self._registry.all())
         return Result(statement.part.text, columns, rows)
 
     def describe(self, statement: st.DescribeStream) -> Result:
         status = self._registry.get(str(statement.name))
-        names = ("name", "state", "target", "checkpoint", "pid", "query_id", "batch", "rows_per_second", "lag", "error")
+        names = ("name", "state", "target", "checkpoint", "pid", "query_id", "batch", "rows_per_second")
         rows = [(name, getattr(status, name)) for name in names]
+        rows += [("lag", None if status.unread is None else str(status.unread)), ("eta_seconds", status.eta_seconds)]
+        rows += [("error", status.error), ("remedy", status.remedy)]
         rows += [("started", _time_text(status.started)), ("updated", _time_text(status.updated))]
         return Result(statement.part.text, ("property", "value"), (*rows, ("script", status.script)))
 
