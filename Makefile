@@ -19,7 +19,7 @@ FORKS ?= 200
 FIRST_SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-postgres seeds durations lint format types bench chaos soak proto clean check-python check-java
+.PHONY: help setup demo test test-all test-postgres seeds durations docs lint format types bench chaos soak proto clean check-python check-java
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -32,7 +32,7 @@ $(READY): pyproject.toml
 	@$(MAKE) --no-print-directory check-python
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[connect,pipelines,postgres,serve,tablestore,yt]" --group dev
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[connect,pipelines,postgres,serve,tablestore,yt]" --group dev --group docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --group sdk
 	@touch $@
 
@@ -74,6 +74,9 @@ format: $(READY) ## Repair style and formatting
 
 types: $(READY) ## Check types
 	$(BIN)/mypy
+
+docs: $(READY) ## Build the site of the documents in build/site; warnings and dead links are errors
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 bench: $(READY) check-java ## Run the benchmarks, and write docs/benchmarks.md
 	@$(BIN)/headrace bench --write docs/benchmarks.md $(ARGS)

@@ -1,0 +1,236 @@
+"""Hooks of MkDocs for `make docs`: the navigation, the reference, and pages of linked files outside docs/.
+
+The documents are written for GitHub, where their links lead to files of the repository. Here each linked file outside
+docs/ is a page of the folder ``project``, and each link is rewritten.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.exceptions import PluginError
+from mkdocs.structure.files import File, Files, InclusionLevel
+from mkdocs.structure.pages import Page
+
+import headrace
+
+ROOT = Path(__file__).parent.parent
+_LINK = re.compile(r"\]\(([^)#\s]*)((?:#[^)\s]*)?)\)")
+_FENCE = re.compile(r"^( *)(```+|~~~+)")
+_ITEM = re.compile(r"^( *)([-*]|\d+\.) +(?=\S)")
+# The pages of the reference, with the public names of headrace on each.
+_REFERENCE = {
+    "Stores": ["open", "restore", "Store"],
+    "Tables": ["Table", "checksum_table", "TableChecksum", "diff_tables", "TableDiff"],
+    "Tunnels": ["Tunnel", "TunnelWorker", "ChangeBatch"],
+    "Queues": ["Queue", "Consumer", "Producer"],
+    "Spark": ["session", "checkpoint", "write_stream", "Output", "follow", "mirror", "merge", "LagListener", "lag_of"],
+    "Streaming SQL": ["sql", "StreamingSql"],
+    "Errors": ["HeadraceError"],
+}
+# Classes that `headrace.spark.data_sources` makes, which have no docstrings of their own.
+_DATA_SOURCES = ["HeadraceDataSource", "TablestoreDataSource", "YtDataSource"]
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add the pages that are made here, and set the navigation."""
+    for notebook in sorted((ROOT / "docs").glob("*.ipynb")):
+        _add(files, config, _site_path(f"docs/{notebook.name}"), _notebook_page(notebook))
+    for path in sorted(_linked_outside()):
+        _add(files, config, _site_path(path), _page_of(path))
+    for title, text in _reference_pages().items():
+        _add(files, config, _reference_path(title), text)
+    config.nav = _navigation()
+    return files
+
+
+def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
+    """Return a page with links of the site, and with lists as Python-Markdown reads them."""
+    here = page.file.src_uri
+    return _outside_fences(_lists_for_python_markdown(markdown), lambda line: _LINK.sub(_rewriter(here), line))
+
+
+def _add(files: Files, config: MkDocsConfig, path: str, text: str) -> None:
+    made = File.generated(config, path, content=text)
+    made.inclusion = InclusionLevel.NOT_IN_NAV
+    files.append(made)
+
+
+# -- paths -------------------------------------------------------------------------------------------------
+
+
+def _site_path(path: str) -> str:
+    """Return the path of a file of the repository in the site."""
+    folder, name = ("", path[5:]) if path.startswith("docs/") else ("project/", path)
+    if name.endswith(".ipynb"):
+        name = name.removesuffix(".ipynb")
+    return folder + (name if name.endswith(".md") else f"{name}.md")
+
+
+def _repository_path(site_path: str) -> str:
+    return site_path.removeprefix("project/") if site_path.startswith("project/") else f"docs/{site_path}"
+
+
+def _target(here: str, link: str) -> str | None:
+    """Return the file of the repository to which a link of a file leads; None for other links."""
+    if not link or "://" in link or link.startswith("mailto:"):
+        return None
+    path = posixpath.normpath(posixpath.join(posixpath.dirname(here), link))
+    if (ROOT / path).is_dir():
+        path = f"{path}/README.md"
+    return path if (ROOT / path).is_file() else None
+
+
+def _rewriter(site_path: str) -> Callable[[re.Match[str]], str]:
+    """Return the replacement of a link on a page. A link that leads nowhere stays, and MkDocs warns."""
+
+    def replaced(link: re.Match[str]) -> str:
+        target = _target(_repository_path(site_path), link[1])
+        if target is None or target.endswith((".png", ".svg")):
+            return link[0]
+        return f"]({posixpath.relpath(_site_path(target), posixpath.dirname(site_path) or '.')}{link[2]})"
+
+    return replaced
+
+
+def _linked_outside() -> set[str]:
+    """Return the files outside docs/ to which documents link, also through each other."""
+    found: set[str] = set()
+    unread = [f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md")]
+    while unread:
+        here = unread.pop()
+        for link, _ in _LINK.findall((ROOT / here).read_text()):
+            target = _target(here, link)
+            if target and not target.startswith("docs/") and target not in found:
+                found.add(target)
+                if target.endswith(".md"):
+                    unread.append(target)
+    return found
+
+
+# -- pages -------------------------------------------------------------------------------------------------
+
+
+def _page_of(path: str) -> str:
+    text = (ROOT / path).read_text()
+    if path.endswith(".md"):
+        return text
+    language = {"py": "python", "yml": "yaml"}.get(path.rpartition(".")[2], path.rpartition(".")[2])
+    return f"# {path}\n\n~~~~{language}\n{text}\n~~~~\n"
+
+
+def _notebook_page(path: Path) -> str:
+    """Return a notebook as Markdown: its texts, its code, and the outputs that it keeps."""
+    parts: list[str] = []
+    for cell in json.loads(path.read_text())["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "markdown":
+            parts.append(source)
+            continue
+        parts.append(f"```python\n{source}\n```")
+        parts += [shown for output in cell["outputs"] if (shown := _notebook_output(output))]
+    return "\n\n".join(parts) + "\n"
+
+
+def _notebook_output(output: dict[str, Any]) -> str:
+    if output["output_type"] == "stream":
+        return f"```text\n{''.join(output['text']).rstrip()}\n```"
+    data = output["data"]
+    if "image/png" in data:
+        return f"![](data:image/png;base64,{''.join(data['image/png']).strip()})"
+    if "text/html" in data:
+        return "".join(data["text/html"])
+    return f"```text\n{''.join(data['text/plain'])}\n```"
+
+
+def _reference_path(title: str) -> str:
+    return f"reference/{title.lower().replace(' ', '-')}.md"
+
+
+def _reference_pages() -> dict[str, str]:
+    named = [name for names in _REFERENCE.values() for name in names] + _DATA_SOURCES
+    if sorted(named) != sorted(headrace.__all__):
+        raise PluginError(f"tools/docs_site.py names other names than headrace: {set(named) ^ set(headrace.__all__)}")
+    pages = {
+        title: f"# {title}\n\n" + "".join(f"::: headrace.{name}\n\n" for name in names)
+        for title, names in _REFERENCE.items()
+    }
+    classes = ", ".join(f"`headrace.{name}`" for name in _DATA_SOURCES)
+    pages["Spark"] += (
+        f"## Data sources\n\n{classes} are classes for `spark.dataSource.register`. Spark also finds them by the names\n"
+        "of the formats: `headrace`, `tablestore`, `yt`. Their options are in [Options](../options.md).\n"
+    )
+    return pages
+
+
+# -- navigation --------------------------------------------------------------------------------------------
+
+
+def _navigation() -> list[Any]:
+    """Return the tables of docs/README.md as sections. The reference from docstrings is the last."""
+    sections: dict[str, list[Any]] = {}
+    for line in (ROOT / "docs" / "README.md").read_text().splitlines():
+        cell = line.split("|")[1].strip() if line.startswith("|") else ""
+        if cell.startswith("**"):
+            sections[cell.strip("*")] = []
+        for title, link in re.findall(r"\[([^]]+)\]\(([^)]+)\)", cell):
+            target = _target("docs/README.md", link)
+            if target:
+                sections[next(reversed(sections))].append({title: _site_path(target)})
+    python = [{title: _reference_path(title)} for title in _REFERENCE]
+    return [{"headrace": "README.md"}, *({name: pages} for name, pages in sections.items()), {"Python": python}]
+
+
+# -- Markdown ----------------------------------------------------------------------------------------------
+
+
+def _outside_fences(markdown: str, change: Callable[[str], str]) -> str:
+    return "\n".join(line if fenced else change(line) for line, fenced in _with_fences(markdown))
+
+
+def _with_fences(markdown: str) -> Iterator[tuple[str, bool]]:
+    """Yield the lines, and whether each belongs to a fenced block."""
+    fence = ""
+    for line in markdown.splitlines():
+        opening = _FENCE.match(line)
+        yield line, bool(fence or opening)
+        if not fence and opening:
+            fence = opening[2]
+        elif fence and line.strip() == fence:
+            fence = ""
+
+
+def _lists_for_python_markdown(markdown: str) -> str:
+    """Return the text with a blank line before each list, and four spaces of indentation for each level.
+
+    GitHub indents the content of an item to its first word and needs no blank line. Python-Markdown would take such a
+    list for a part of the paragraph.
+    """
+    levels: list[int] = []
+    lines: list[str] = []
+    blank = True
+    for line, fenced in _with_fences(markdown):
+        indent = len(line) - len(line.lstrip())
+        item = None if fenced else _ITEM.match(line)
+        if line.strip() and (item or blank or (fenced and _FENCE.match(line))):
+            while levels and indent < levels[-1]:
+                levels.pop()
+        if item and not levels and not blank and not _ITEM.match(lines[-1]) and not _in_list(lines):
+            lines.append("")
+        removed = min(indent, levels[-1] if levels else 0)
+        lines.append(" " * 4 * len(levels) + line[removed:] if line.strip() else "")
+        if item:
+            levels.append(len(item[0]))
+        blank = not line.strip()
+    return "\n".join(lines)
+
+
+def _in_list(lines: list[str]) -> bool:
+    """Return whether the last line continues an item."""
+    return bool(lines) and lines[-1].startswith("    ")
