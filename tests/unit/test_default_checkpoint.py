@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -45,6 +46,20 @@ def test_a_stream_without_name_and_checkpoint_is_refused(name: str | None, store
         default_checkpoint(store, name)
     assert given_checkpoint("some/directory", name) == "some/directory"
     assert given_checkpoint(None, "named") is None
+
+
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: headrace.mirror(cast("Any", None), table="orders"),
+        lambda: headrace.follow(cast("Any", None), "SELECT 1", scans={}),
+        lambda: headrace.merge(cast("Any", None), "MERGE INTO t", scans={}),
+        lambda: headrace.write_stream(cast("Any", None), table="orders"),
+    ],
+)
+def test_each_kind_of_stream_needs_a_name_or_a_checkpoint(call: Callable[[], object]) -> None:
+    with pytest.raises(OptionError, match="a stream without a name needs a checkpoint location"):
+        call()
 
 
 def test_a_store_without_files_asks_for_a_location(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
