@@ -13,7 +13,6 @@ import apsw
 import pytest
 
 from headrace.errors import OptionError, StoreDamagedError, remedy_in
-from headrace.tunnels.lag import Lag
 from headrace.sinks import published_rows
 from headrace.streaming_sql import running_streams, stream_history
 from headrace.streaming_sql.batch_progress import batch_record, has_batch
@@ -21,6 +20,7 @@ from headrace.streaming_sql.running_streams import RunningStreams
 from headrace.streaming_sql.stream_history import BatchRecord, StreamHistory
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
+from headrace.tunnels.lag import Lag
 
 # The definitions and the version of a workspace that an earlier release wrote.
 FORMAT_1 = """
@@ -219,7 +219,7 @@ def test_every_batch_gets_into_the_history_once(
 
 def test_the_remedy_of_an_error_is_found_in_its_message() -> None:
     for labels in ({}, {"received": "a; b"}, {"valid": "c"}, {"received": "x", "valid": "y"}):
-        found = remedy_in(str(OptionError("no", **labels, remedy="do it")))  # type: ignore[arg-type]
+        found = remedy_in(str(OptionError("no", **labels, remedy="do it")))
         assert found is not None
         assert found.endswith("do it")
     assert remedy_in(str(OptionError("no", received="x", remedy="do it; or not"))) == "do it; or not"
