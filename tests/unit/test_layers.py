@@ -45,6 +45,7 @@ ALLOWED = {
     "stores": BELOW_STORES,
     "feeds": BELOW_STORES,
     "comparing": {"errors", "types", "tables", "ports"},
+    "querying": {"errors", "types", "tables", "queues", "ports"},
     # The base of all servers.
     "http": {"errors", "counters"},
     "monitoring": VALUES | {"ports", "http", "streaming_sql"},
@@ -70,6 +71,7 @@ ALLOWED = {
         "demo",
         "http",
         "monitoring",
+        "querying",
     },
 }
 # They import all stores, or all public names, on first use.

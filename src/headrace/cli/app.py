@@ -10,6 +10,7 @@ import click
 
 from headrace.cached import cached_property
 from headrace.cli.output import ConsoleOutput, JsonOutput, Output
+from headrace.cli.start_up import keep_pandas_out
 from headrace.errors import OptionError
 
 if TYPE_CHECKING:
@@ -24,19 +25,27 @@ class App:
 
     Attributes:
         error_code: the exit code of an error. A command that has another meaning for 1 sets it.
+        owns_process: whether the command is all that this process does.
     """
 
     json: bool = False
     debug: bool = False
     store_url: str | None = None
     error_code: int = 1
+    owns_process: bool = False
 
     @cached_property
     def output(self) -> Output:
         return JsonOutput() if self.json else ConsoleOutput()
 
+    def end(self) -> None:
+        """End the output, if there is one: a command that prints only its help has none."""
+        output = vars(self).get("output")
+        if isinstance(output, Output):
+            output.stop_waiting()
+
     def store(self, *, create: bool = False) -> Store:
-        """Open the store of ``--store`` or HEADRACE_STORE.
+        """Open the store of ``--store`` or HEADRACE_STORE, for a command that needs no Spark.
 
         Raises:
             OptionError: neither is set.
@@ -47,8 +56,11 @@ class App:
                 valid="a path or a URL",
                 remedy="give --store, or set the environment variable HEADRACE_STORE",
             )
+        if self.owns_process:
+            keep_pandas_out()
         import headrace
 
+        self.output.start_waiting("Waiting for the store")
         return headrace.open(self.store_url, create=create)
 
 

@@ -16,6 +16,7 @@ import functools
 import inspect
 import math
 import numbers
+import os
 import threading
 import types
 import typing
@@ -106,6 +107,23 @@ def text(value: Any, name: str) -> str:
                 received=shown(value),
                 valid="a text that UTF-8 can encode",
             ) from None
+    return value
+
+
+def path(value: Any, name: str) -> str:
+    """Check a path of this machine: a text, or an object such as `pathlib.Path`."""
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    checked: str = text(value, name)
+    if not checked.strip() or "\0" in checked:
+        raise OptionError(f"{name} must be a path", received=shown(value), valid="a path without NUL characters")
+    return checked
+
+
+def function(value: Any, name: str) -> Any:
+    """Check a function."""
+    if not callable(value):
+        raise OptionError(f"{name} must be a function", received=shown(value))
     return value
 
 
@@ -289,6 +307,8 @@ _BY_ANNOTATION: dict[str, Check] = {
     "Rows": any_value,
     "Where | None": any_value,
     "Iterable[pa.RecordBatch]": batches,
+    "str | os.PathLike[str]": path,
+    "Progress | None": _optional(function),
     "Mapping[str, str | pa.DataType]": columns,
     "Mapping[str, str | pa.DataType] | pa.Schema": columns,
     "Mapping[str, str | pa.DataType] | pa.Schema | None": _optional(columns),
