@@ -136,6 +136,7 @@ def test_the_number_and_the_age_of_batches_are_limited(
     records = [replace(RECORD, time=NOW + number, batch=number) for number in range(30)]
     registry.set_progress("S", 0, None, None, [old, *records[:5]])
     assert StreamHistory(workspace).batches("S") == records[:5]
+    monkeypatch.setattr(stream_history, "PRUNE_EVERY", 25)
     registry.set_progress("S", 0, None, None, records[5:])
     assert StreamHistory(workspace).batches("S") == records[20:]
 
