@@ -66,6 +66,7 @@ class EmbeddedStore(Store):
         queues=True,
         predicates=frozenset(OPERATORS),
         files=True,
+        all_key_types=True,
     )
 
     def __init__(self, directory: str | os.PathLike[str], *, create: bool = False, synchronous: str = "full") -> None:
