@@ -53,6 +53,7 @@ _ALIASES = {
     "text": "string",
     "varchar": "string",
     "str": "string",
+    "uuid": "string",
     "blob": "binary",
     "bytea": "binary",
     "bytes": "binary",

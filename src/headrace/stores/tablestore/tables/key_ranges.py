@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 from headrace.rows.conditions import BOUNDING, Cut, key_cuts, operands
 from headrace.tables.conditions import KeyRange, Predicate
@@ -125,16 +125,18 @@ def _spans(schema: TableSchema, prefix: Key, keys: KeyRange, predicates: Sequenc
 def _bound(schema: TableSchema, cut: Cut | None, open_end: Marker) -> WireKey:
     if cut is None:
         return tuple((name, open_end) for name in schema.primary_key)
-    values: list[Value] = list(cut.prefix)
+    # The service has no other types of keys.
+    prefix = cast("tuple[str | int | bytes, ...]", cut.prefix)
+    values: list[Value] = list(prefix)
     missing = len(schema.primary_key) - len(values)
     if cut.after and not missing:
         # After a complete key, the next possible key begins the range.
-        values[-1] = _successor(cut.prefix[-1], exact=open_end is Marker.INF_MIN)
+        values[-1] = _successor(prefix[-1], exact=open_end is Marker.INF_MIN)
     values += [Marker.INF_MAX if cut.after else Marker.INF_MIN] * missing
     return tuple(zip(schema.primary_key, values, strict=True))
 
 
-def _successor(value: KeyValue, *, exact: bool) -> Value:
+def _successor(value: str | int | bytes, *, exact: bool) -> Value:
     """Return the next value of a key column.
 
     Args:
