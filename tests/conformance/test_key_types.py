@@ -113,7 +113,7 @@ class TestKeysOfEachType:
         )
         publisher = store.publisher("job")
         staged = publisher.stage(0, [rows], table="t", change=RowChange.PUT)
-        assert publisher.publish(0, [Write("t", RowChange.PUT, staged)])
+        assert publisher.publish(0, [Write("t", RowChange.PUT, tuple(staged))])
         assert table.scan(["n"]).read_all().column("n").to_pylist() == [n for each in range(5) for n in (each, 9)]
 
     def test_two_tables_are_compared(self, store: Store, table: Table, kind: str) -> None:

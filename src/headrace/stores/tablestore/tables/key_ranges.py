@@ -7,12 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import TypeAlias, cast
+from typing import TypeAlias
 
 from headrace.rows.conditions import BOUNDING, Cut, key_cuts, operands
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import Column, Key, KeyValue, TableSchema
-from headrace.wire.plainbuffer.values import Marker, Value
+from headrace.wire.plainbuffer.values import Marker, Value, values_of_key
 from headrace.wire.tablestore.limits import MAX_BATCH_GET_ROWS, MAX_KEY_VALUE_BYTES
 
 _MAX_RANGES = 100
@@ -125,8 +125,7 @@ def _spans(schema: TableSchema, prefix: Key, keys: KeyRange, predicates: Sequenc
 def _bound(schema: TableSchema, cut: Cut | None, open_end: Marker) -> WireKey:
     if cut is None:
         return tuple((name, open_end) for name in schema.primary_key)
-    # The service has no other types of keys.
-    prefix = cast("tuple[str | int | bytes, ...]", cut.prefix)
+    prefix = values_of_key(cut.prefix)
     values: list[Value] = list(prefix)
     missing = len(schema.primary_key) - len(values)
     if cut.after and not missing:
