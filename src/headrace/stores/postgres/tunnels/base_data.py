@@ -67,7 +67,7 @@ def spool(statements: Statements, tunnel: str, channel: str, chunk: ChunkRows) -
         rows = 0
         for batch in _pieces(chunk.batches):
             statements.execute(
-                "INSERT INTO headrace.spool (tunnel, channel, first_row, rows, content) VALUES (%s, %s, %s, %s, %s)",
+                "INSERT INTO headrace.spool (tunnel, channel, first_row, rows, content) VALUES (%s, %s, %s, %s, %b)",
                 (tunnel, channel, rows, batch.num_rows, _packed(batch)),
             )
             rows += batch.num_rows
@@ -110,6 +110,7 @@ def read(
             "SELECT first_row, content FROM headrace.spool WHERE tunnel = %s AND channel = %s"
             " AND first_row < %s AND first_row + rows > %s ORDER BY first_row",
             (tunnel, channel, last, first),
+            binary=True,
         ).fetchall()
         if not found:
             raise already_read(channel)
@@ -153,8 +154,8 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             yield batch.slice(start, _SPOOL_ROWS)
 
 
-def _packed(batch: pa.RecordBatch) -> bytes:
+def _packed(batch: pa.RecordBatch) -> memoryview:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, batch.schema, options=_IPC) as writer:
         writer.write_batch(batch)
-    return bytes(sink.getvalue())
+    return memoryview(sink.getvalue())

@@ -126,9 +126,15 @@ class Statements:
         self.connection = connection
         self._schema = schema
 
-    def execute(self, statement: LiteralString, parameters: Parameters = ()) -> psycopg.Cursor[tuple[Any, ...]]:
-        """Run a statement with the placeholders of psycopg."""
-        return self.connection.execute(statement.replace("headrace.", self._schema), parameters)
+    def execute(
+        self, statement: LiteralString, parameters: Parameters = (), *, binary: bool = False
+    ) -> psycopg.Cursor[tuple[Any, ...]]:
+        """Run a statement with the placeholders of psycopg.
+
+        Args:
+            binary: receive the result in binary format. As text, a ``bytea`` has twice its length.
+        """
+        return self.connection.execute(statement.replace("headrace.", self._schema), parameters, binary=binary)
 
     def first(self, statement: LiteralString, parameters: Parameters = ()) -> tuple[Any, ...] | None:
         """Return the first row of a query, or None."""
