@@ -6,6 +6,7 @@
      +-- OptionError            an option, argument or address is missing or invalid
      +-- SchemaError            columns, keys or rows do not fit the table
      +-- SqlError               a statement cannot be parsed or run; carries line and column
+     +-- QueryLimitError        a query needs more time or memory than it may use
      +-- NotFoundError          a store, table, tunnel, scan or stream does not exist
      +-- AlreadyExistsError     the name is in use
      +-- UnsupportedError       the store, or this version, cannot do it
@@ -173,6 +174,10 @@ def _excerpt(line: str, index: int) -> tuple[str, int]:
     first = max(0, min(index - _LONGEST_LINE // 2, len(line) - _LONGEST_LINE))
     before, after = "…" if first else "", "…" if first + _LONGEST_LINE < len(line) else ""
     return f"{before}{line[first : first + _LONGEST_LINE]}{after}", index - first + len(before)
+
+
+class QueryLimitError(HeadraceError):
+    """A query needs more time or memory than it may use."""
 
 
 class NotFoundError(HeadraceError, LookupError):

@@ -18,7 +18,7 @@ from headrace.cli.main import main
 HOSTILE = ["", "\udcff", "\ud800=\ud800", "9" * 25, "9" * 5_000, "nan", '{"id": "\\ud800"}', "0=nan", "/" + "y" * 5_000]
 # Commands that start services and sessions, check the machine, or follow changes.
 LEFT_OUT = {"demo", "serve", "bench", "run", "sql", "doctor", "stream", "tail"}
-NAMES = {"table": "t", "queue": "q", "consumer": "c", "tunnel": "tn"}
+NAMES = {"table": "t", "queue": "q", "consumer": "c", "tunnel": "tn", "export": "t"}
 
 
 def commands(command: click.Command, path: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:

@@ -129,8 +129,10 @@ def test_the_error_for_a_json_value_names_its_line(tmp_path: Path, monkeypatch: 
 def test_a_missing_file_and_an_unknown_suffix_are_errors_with_remedies(tmp_path: Path) -> None:
     with pytest.raises(OptionError, match="No such file"):
         list(read_rows(str(tmp_path / "none.csv"), None, SCHEMA))
+    unknown = tmp_path / "rows.xls"
+    unknown.write_bytes(b"")
     with pytest.raises(OptionError, match="give --format"):
-        list(read_rows("rows.xls", None, SCHEMA))
+        list(read_rows(str(unknown), None, SCHEMA))
 
 
 def test_a_limit_cuts_inside_a_batch() -> None:

@@ -33,6 +33,7 @@ ALLOWED = {
     "stores": BELOW_STORES,
     "feeds": BELOW_STORES,
     "comparing": {"errors", "types", "tables", "ports"},
+    "querying": {"errors", "types", "tables", "queues", "ports"},
     # The base of all servers.
     "http": {"errors"},
     "checkpoint_server": BELOW_STORES | {"http"},
@@ -45,7 +46,8 @@ ALLOWED = {
     "endpoints": BELOW_STORES | {"registry", "stores", "http"},
     "demo": BELOW_STORES | {"feeds", "following", "formats", "spark", "registry", "streaming_sql", "cli"},
     "cli": BELOW_STORES
-    | {"comparing", "feeds", "following", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"},
+    | {"comparing", "feeds", "following", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"}
+    | {"querying"},
 }
 # They import all stores, or all public names, on first use.
 DIRECTORIES = {"__init__", "registry"}

@@ -10,6 +10,7 @@ import click
 
 from headrace.cached import cached_property
 from headrace.cli.output import ConsoleOutput, JsonOutput, Output
+from headrace.cli.start_up import keep_pandas_out
 from headrace.errors import OptionError
 
 if TYPE_CHECKING:
@@ -24,19 +25,21 @@ class App:
 
     Attributes:
         error_code: the exit code of an error. A command that has another meaning for 1 sets it.
+        owns_process: whether the command is all that this process does.
     """
 
     json: bool = False
     debug: bool = False
     store_url: str | None = None
     error_code: int = 1
+    owns_process: bool = False
 
     @cached_property
     def output(self) -> Output:
         return JsonOutput() if self.json else ConsoleOutput()
 
     def store(self, *, create: bool = False) -> Store:
-        """Open the store of ``--store`` or HEADRACE_STORE.
+        """Open the store of ``--store`` or HEADRACE_STORE, for a command that needs no Spark.
 
         Raises:
             OptionError: neither is set.
@@ -47,6 +50,8 @@ class App:
                 valid="a path or a URL",
                 remedy="give --store, or set the environment variable HEADRACE_STORE",
             )
+        if self.owns_process:
+            keep_pandas_out()
         import headrace
 
         return headrace.open(self.store_url, create=create)

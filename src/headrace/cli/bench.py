@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import sys
-import tempfile
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,8 @@ def bench(context: click.Context, app: App, names: tuple[str, ...], scale: float
 
     Example: headrace bench put scan --scale 0.1
     """
+    import tempfile
+
     benchmarks = _benchmarks()
     for name in names:
         if name not in benchmarks.BENCHMARKS:

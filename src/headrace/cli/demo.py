@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import shutil
 import signal
-import tempfile
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -41,6 +40,8 @@ def demo(context: click.Context, app: App, directory: Path | None, seconds: floa
 
     Example: headrace demo --dir demo --seconds 5
     """
+    import tempfile
+
     from headrace.demo.story import Story
 
     for number in (signal.SIGTERM, signal.SIGHUP):

@@ -11,7 +11,6 @@ from urllib.parse import urlsplit
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
-from headrace.cli.environment_checks import environment_checks
 from headrace.diagnosis import Finding, Status
 from headrace.errors import HeadraceError, UnsupportedError
 
@@ -34,6 +33,10 @@ def doctor(context: click.Context, app: App, table: str | None, spark: bool) -> 
       headrace doctor --spark -s shop
       headrace doctor --table orders -s postgresql://shop@db/shop
     """
+    from headrace.cli.environment_checks import environment_checks
+
+    # Spark converts between Arrow and pandas.
+    app.owns_process = app.owns_process and not spark
     with app.output.status("Checking"):
         findings = [check() for check in environment_checks()]
         if app.store_url is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import logging
 import os
 import sys
@@ -15,11 +16,14 @@ from headrace.cli.comparison import checksum, diff
 from headrace.cli.consumer import consumer
 from headrace.cli.demo import demo
 from headrace.cli.doctor import doctor
+from headrace.cli.load import export, load
 from headrace.cli.output import ConsoleOutput, JsonOutput, Output
+from headrace.cli.query import query
 from headrace.cli.queue import queue
 from headrace.cli.run import run
 from headrace.cli.serve import serve
 from headrace.cli.sql import sql
+from headrace.cli.start_up import skip_last_collection
 from headrace.cli.stream import stream
 from headrace.cli.table import table
 from headrace.cli.tunnel import tunnel
@@ -45,7 +49,7 @@ def headrace() -> None:
     """
 
 
-for _command in (demo, run, sql, table, tunnel, queue, consumer, stream, serve, doctor, bench):
+for _command in (demo, run, sql, query, load, export, table, tunnel, queue, consumer, stream, serve, doctor, bench):
     headrace.add_command(_command)
 for _command in (diff, checksum):
     table.add_command(_command)
@@ -57,8 +61,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     0 is success, 1 an error, 2 an invalid command line, 130 an interruption, 141 a closed pipe. ``table diff`` has the
     codes of the program ``diff``: 1 for differences, 2 for an error.
     """
+    owns_process = arguments is None
     arguments = list(sys.argv[1:] if arguments is None else arguments) or ["--help"]
-    app = App(store_url=os.environ.get("HEADRACE_STORE") or None, debug="--debug" in arguments)
+    app = App(
+        store_url=os.environ.get("HEADRACE_STORE") or None, debug="--debug" in arguments, owns_process=owns_process
+    )
+    if owns_process:
+        atexit.register(skip_last_collection)
     if app.debug:
         logging.basicConfig(level=logging.INFO)
         logging.getLogger("headrace").setLevel(logging.DEBUG)

@@ -14,8 +14,9 @@ import json
 import math
 import re
 import sys
+import threading
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TextIO
 
 import click
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
     from rich.table import Table
 
 Record = Mapping[str, Any]
+ShowProgress = Callable[[int, int], None]
 
 
 class Output(ABC):
@@ -67,7 +69,18 @@ class Output(ABC):
 
     @abstractmethod
     def status(self, text: str) -> contextlib.AbstractContextManager[None]:
-        """Show a progress text on a terminal until the block ends."""
+        """Show a text on a terminal, from half a second after the begin of the block until its end."""
+
+    @abstractmethod
+    def progress(self, text: str, total: int | None) -> contextlib.AbstractContextManager[ShowProgress]:
+        """Show the progress of rows on a terminal until the block ends, with the rate and the remaining time.
+
+        Args:
+            total: the number of bytes of all rows; None if it is unknown.
+
+        Returns:
+            A function that takes the number of rows so far, and their bytes.
+        """
 
     @abstractmethod
     def live(self) -> contextlib.AbstractContextManager[LiveView]:
@@ -150,8 +163,33 @@ class ConsoleOutput(Output):
 
     @contextlib.contextmanager
     def status(self, text: str) -> Iterator[None]:
-        with self._err.status(text) if self._err.is_terminal else contextlib.nullcontext():
+        if not self._err.is_terminal:
             yield
+            return
+        status = self._err.status(text)
+        # Most work is done before anybody reads the text.
+        timer = threading.Timer(_SECONDS_BEFORE_STATUS, status.start)
+        timer.daemon = True
+        timer.start()
+        try:
+            yield
+        finally:
+            timer.cancel()
+            timer.join()
+            status.stop()
+
+    @contextlib.contextmanager
+    def progress(self, text: str, total: int | None) -> Iterator[ShowProgress]:
+        if not self._err.is_terminal:
+            yield _show_nothing
+            return
+        from rich.progress import BarColumn, DownloadColumn, Progress, SpinnerColumn, TextColumn, TimeRemainingColumn
+
+        known = (BarColumn(), DownloadColumn(), TimeRemainingColumn()) if total else ()
+        columns = (SpinnerColumn(), TextColumn("{task.description}"), TextColumn("{task.fields[rows]:,} rows"), *known)
+        with Progress(*columns, console=self._err, transient=True) as bar:
+            task = bar.add_task(printable(text), total=total, rows=0)
+            yield lambda rows, size: bar.update(task, completed=size, rows=rows)
 
     @contextlib.contextmanager
     def live(self) -> Iterator[LiveView]:
@@ -243,6 +281,9 @@ class JsonOutput(Output):
     def status(self, text: str) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
 
+    def progress(self, text: str, total: int | None) -> contextlib.AbstractContextManager[ShowProgress]:
+        return contextlib.nullcontext(_show_nothing)
+
     def live(self) -> contextlib.AbstractContextManager[LiveView]:
         return contextlib.nullcontext(_Lines(self))
 
@@ -260,7 +301,12 @@ class JsonOutput(Output):
         self._out.flush()
 
 
+def _show_nothing(rows: int, size: int) -> None:
+    pass
+
+
 _ROWS_PER_TABLE = 1000
+_SECONDS_BEFORE_STATUS = 0.5
 _ENDLESS = 1_000_000
 
 

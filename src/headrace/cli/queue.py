@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -11,12 +11,11 @@ from headrace.cli.app import App, common_options, pass_app, store_option
 from headrace.cli.arguments import TYPES_HELP, column_types, format_option, row_numbers
 from headrace.cli.uses import check_unused, force_option, uses_of_queue
 from headrace.errors import OptionError
-from headrace.streaming_sql.results import instant
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.ports import Queue, QueueDescription
+    from headrace.ports import QueueDescription
 
 _PAGE_ROWS = 4096
 
@@ -122,16 +121,18 @@ def append(
 
     Example: headrace queue append clicks clicks.csv --key user -s shop
     """
-    from headrace.cli.row_files import read_rows
+    from headrace.cli.loading import Loading
 
-    rows = 0
     ends: dict[int, int] = {}
-    with app.store() as store, app.output.status(f"Appending to {name}"):
+    with app.store() as store:
         target = store.queue(name)
-        for batch in read_rows(file, file_format, target.schema.written):
-            for appended in target.append(batch, partition=partition, key=list(keys) or None):
+
+        def write(portion: pa.Table) -> None:
+            for appended in target.append(portion, partition=partition, key=list(keys) or None):
                 ends[appended.partition] = appended.next
-            rows += batch.num_rows
+
+        loading = Loading(app.output, f"Appending to {name}", [file], target.schema.written, file_format)
+        rows = loading.write(write)
     app.output.done(f"Appended {rows} rows to {name}.", queue=name, rows=rows, ends=ends)
 
 
@@ -146,11 +147,25 @@ def read(app: App, name: str, partition: int | None, first_row: int | None, limi
     Example: headrace queue read clicks --partition 0 --from 1000 -n 10 -s shop
     """
     from headrace.cli.row_files import first_rows
+    from headrace.querying.queue_rows import ROW_INDEX, TABLET_INDEX, queue_rows
+    from headrace.tables.conditions import Predicate
 
     if first_row is not None and partition is None:
         raise OptionError("--from needs a partition", remedy="give --partition, too")
     with app.store() as store:
-        if not app.output.rows(first_rows(_rows(store.queue(name), partition, first_row), limit)):
+        source = store.queue(name)
+        where = []
+        if partition is not None:
+            bounds = source.bounds()
+            if partition not in bounds:
+                raise OptionError(f"queue {name} has no such partition", received=partition, valid=bounds)
+            row = bounds[partition].lower if first_row is None else first_row
+            if row < bounds[partition].lower:
+                # Reports the trimmed rows.
+                source.read(partition, row, 1)
+            where = [Predicate(TABLET_INDEX, "=", partition), Predicate(ROW_INDEX, ">=", row)]
+        rows = queue_rows(source, where, page_rows=_PAGE_ROWS if limit is None else min(limit, _PAGE_ROWS))
+        if not app.output.rows(first_rows(rows, limit)):
             app.output.note("No rows.")
 
 
@@ -207,28 +222,6 @@ def _describe(app: App, name: str) -> None:
     app.output.record(_details(description), title=name if not app.json else None)
 
 
-def _rows(source: Queue, partition: int | None, first_row: int | None) -> Iterator[pa.RecordBatch]:
-    """Yield the existing rows, with their addresses as the first two columns."""
-    import numpy as np
-    import pyarrow as pa
-
-    from headrace.queues.columns import ROW_INDEX, TABLET_INDEX
-
-    bounds = source.bounds()
-    if partition is not None and partition not in bounds:
-        raise OptionError(f"queue {source.name} has no such partition", received=partition, valid=bounds)
-    for number in bounds if partition is None else [partition]:
-        row = bounds[number].lower if first_row is None else first_row
-        while row < bounds[number].upper:
-            page = source.read(number, row, _PAGE_ROWS, until=bounds[number].upper)
-            count = page.rows.num_rows
-            address = [pa.array(np.full(count, number)), pa.array(np.arange(page.first, page.next))]
-            yield pa.RecordBatch.from_arrays(
-                [*address, *page.rows.columns], [TABLET_INDEX, ROW_INDEX, *page.rows.schema.names]
-            )
-            row = page.next
-
-
 def _summary(description: QueueDescription) -> dict[str, Any]:
     return {
         "name": description.name,
@@ -241,6 +234,7 @@ def _summary(description: QueueDescription) -> dict[str, Any]:
 
 
 def _details(description: QueueDescription) -> dict[str, Any]:
+    from headrace.streaming_sql.results import instant
     from headrace.types import type_name
 
     return {

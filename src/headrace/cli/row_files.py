@@ -1,8 +1,8 @@
 """Reading rows from CSV, JSON lines, Parquet and Arrow files.
 
 In CSV, an empty field is null and ``""`` is an empty text. In CSV and JSON, binary is base64, and dates and timestamps
-are ISO 8601 (timestamps with their offset from UTC). In JSON, structs and maps are objects and intervals are seconds;
-CSV does not support these types.
+are ISO 8601 (timestamps with their offset from UTC, unless a time zone is given for those without one). In JSON,
+structs and maps are objects and intervals are seconds; CSV does not support these types.
 """
 
 from __future__ import annotations
@@ -10,144 +10,204 @@ from __future__ import annotations
 import base64
 import binascii
 import io
-import sys
+import zoneinfo
 from collections.abc import Callable, Iterable, Iterator
-from pathlib import Path
-from typing import BinaryIO
 
 import pyarrow as pa
+import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.json
 import pyarrow.parquet
 
+from headrace.cli.file_formats import InputFile, format_of, open_input
 from headrace.cli.json_rows import JsonRowError, needs_this_reader, read_nested_json_lines
 from headrace.errors import OptionError, SchemaError
-from headrace.tables.schema import RowSchema
+from headrace.option_names import nearest
+from headrace.tables.schema import Column, RowSchema
 from headrace.types import type_name
 
 _BLOCK_BYTES = 8 << 20
 _ARROW_FILE_MAGIC = b"ARROW1"
+_ZONE = r"(Z|[+-]\d\d(:?\d\d)?)$"
 
 
-def read_rows(path: str, file_format: str | None, schema: RowSchema) -> Iterator[pa.RecordBatch]:
+def read_rows(
+    path: str, file_format: str | None, schema: RowSchema, *, timezone: str | None = None
+) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file with the column types of a table or queue. The batches have the columns of the file.
 
     Args:
-        path: the file; ``-`` is standard input.
+        path: the file; ``-`` is standard input. Compressed files are decompressed.
         file_format: one of `FORMATS`. None selects it by the file's suffix, and JSON lines on standard input.
+        timezone: the time zone of timestamps without one, a name such as ``Europe/Berlin``.
 
     Raises:
         OptionError: the file cannot be read, or its format is unknown.
         SchemaError: the file has columns that the table does not have, or values that do not fit.
     """
-    chosen = file_format or ("jsonl" if path == "-" else _SUFFIXES.get(Path(path).suffix.lower()))
-    if chosen is None:
-        raise OptionError(
-            "unknown suffix of the file",
-            received=path,
-            valid=list(_SUFFIXES),
-            remedy=f"give --format with one of {', '.join(FORMATS)}",
-        )
+    with open_input(path) as source:
+        yield from rows_of(source, format_of(path, file_format, beginning=source.beginning(8)), schema, timezone)
+
+
+def rows_of(
+    source: InputFile, file_format: str, schema: RowSchema, timezone: str | None = None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of an open file; see `read_rows`."""
     try:
-        with sys.stdin.buffer if path == "-" else Path(path).open("rb") as file:
-            yield from (batch for batch in FORMATS[chosen](file, schema) if batch.num_rows)
+        texts = _text_schema(schema, timezone)
+        for batch in FORMATS[file_format](source, texts):
+            if batch.num_rows:
+                yield _typed(batch, schema, timezone)
     except OSError as error:
-        raise OptionError(f"cannot read the file: {error.strerror or error}", received=path) from error
+        raise OptionError(f"cannot read the file: {error.strerror or error}", received=source.path) from error
     except (pa.ArrowException, binascii.Error, UnicodeDecodeError, JsonRowError) as error:
         raise SchemaError(
             f"cannot read the rows of the file: {error}",
-            received=f"{path} as {chosen}",
+            received=f"{source.path} as {file_format}",
             valid=_columns_text(schema),
+            remedy=_remedy(str(error)),
         ) from error
 
 
-def _read_csv(file: BinaryIO, schema: RowSchema) -> Iterator[pa.RecordBatch]:
-    options = pyarrow.csv.ConvertOptions(
-        column_types=_text_schema(schema),
-        null_values=[""],
-        strings_can_be_null=True,
-        quoted_strings_can_be_null=False,
+def _remedy(error: str) -> str | None:
+    if "expected a zone offset" in error or "zone offset" in error:
+        return "give --timezone for timestamps without a time zone"
+    return None
+
+
+def csv_options(
+    types: pa.Schema | None = None,
+) -> tuple[pyarrow.csv.ParseOptions, pyarrow.csv.ConvertOptions]:
+    """Return how CSV is read; without ``types``, Arrow infers them."""
+    convert = pyarrow.csv.ConvertOptions(
+        column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
     )
-    for batch in pyarrow.csv.open_csv(file, convert_options=options):
-        yield _typed(batch, schema)
+    return pyarrow.csv.ParseOptions(newlines_in_values=True), convert
 
 
-def _read_json_lines(file: BinaryIO, schema: RowSchema) -> Iterator[pa.RecordBatch]:
-    if needs_this_reader(schema):
-        yield from read_nested_json_lines(file, schema)
+def _read_csv(source: InputFile, texts: RowSchema) -> Iterator[pa.RecordBatch]:
+    parse, convert = csv_options(texts.arrow)
+    try:
+        reader = pyarrow.csv.open_csv(source.file, None, parse, convert)
+    except pa.ArrowInvalid as error:
+        if "Empty CSV file" in str(error):
+            return
+        raise
+    yield from reader
+
+
+def _read_json_lines(source: InputFile, texts: RowSchema) -> Iterator[pa.RecordBatch]:
+    file = source.file
+    if needs_this_reader(texts):
+        yield from read_nested_json_lines(file, texts)
         return
     line = 1
     while block := file.read(_BLOCK_BYTES):
         block += file.readline()
         if block.strip():
             try:
-                batches = _json_batches(block, schema)
-            except (pa.ArrowException, binascii.Error):
-                # The slower reader raises an error that names line, column and value; Arrow's error does not.
-                for _ in read_nested_json_lines(io.BytesIO(block), schema, first_line=line):
-                    pass
-                raise
+                batches = _json_batches(block, texts)
+            except pa.ArrowException:
+                # Slower. It also reads numbers that are texts, such as NaN, and its errors name line, column and value.
+                batches = list(read_nested_json_lines(io.BytesIO(block), texts, first_line=line))
             yield from batches
         line += block.count(b"\n")
 
 
-def _json_batches(block: bytes, schema: RowSchema) -> list[pa.RecordBatch]:
-    options = pyarrow.json.ParseOptions(explicit_schema=_text_schema(schema), unexpected_field_behavior="error")
+def _json_batches(block: bytes, texts: RowSchema) -> list[pa.RecordBatch]:
+    options = pyarrow.json.ParseOptions(explicit_schema=texts.arrow, unexpected_field_behavior="error")
     table = pyarrow.json.read_json(pa.BufferReader(block), parse_options=options)
-    return [_typed(batch, schema) for batch in table.combine_chunks().to_batches()]
+    batches: list[pa.RecordBatch] = table.combine_chunks().to_batches()
+    return batches
 
 
-def _read_parquet(file: BinaryIO, schema: RowSchema) -> Iterator[pa.RecordBatch]:
-    # A Parquet file is read from its end, so standard input must be read completely first.
-    source = file if file.seekable() else pa.BufferReader(file.read())
-    for batch in pyarrow.parquet.ParquetFile(source).iter_batches():
-        yield _typed(batch, schema)
+def parquet_file(source: InputFile) -> pyarrow.parquet.ParquetFile:
+    """Return an open Parquet file."""
+    return pyarrow.parquet.ParquetFile(source.seekable())
 
 
-def _read_arrow(file: BinaryIO, schema: RowSchema) -> Iterator[pa.RecordBatch]:
-    source = pa.BufferReader(file.read())
-    if source.read(len(_ARROW_FILE_MAGIC)) == _ARROW_FILE_MAGIC:
-        source.seek(0)
-        reader = pyarrow.ipc.open_file(source)
-        batches = (reader.get_batch(index) for index in range(reader.num_record_batches))
+def _read_parquet(source: InputFile, texts: RowSchema) -> Iterator[pa.RecordBatch]:
+    return parquet_file(source).iter_batches()  # type: ignore[no-any-return]
+
+
+def arrow_reader(source: InputFile) -> pyarrow.ipc.RecordBatchFileReader | pyarrow.ipc.RecordBatchStreamReader:
+    """Return an open Arrow file, in the file or the stream format."""
+    if source.beginning(len(_ARROW_FILE_MAGIC)) == _ARROW_FILE_MAGIC:
+        return pyarrow.ipc.open_file(source.seekable())
+    return pyarrow.ipc.open_stream(source.file)
+
+
+def _read_arrow(source: InputFile, texts: RowSchema) -> Iterator[pa.RecordBatch]:
+    reader = arrow_reader(source)
+    if isinstance(reader, pyarrow.ipc.RecordBatchStreamReader):
+        yield from reader
     else:
-        source.seek(0)
-        batches = iter(pyarrow.ipc.open_stream(source))
-    for batch in batches:
-        yield _typed(batch, schema)
+        for index in range(reader.num_record_batches):
+            yield reader.get_batch(index)
 
 
-FORMATS: dict[str, Callable[[BinaryIO, RowSchema], Iterator[pa.RecordBatch]]] = {
+FORMATS: dict[str, Callable[[InputFile, RowSchema], Iterator[pa.RecordBatch]]] = {
     "csv": _read_csv,
     "jsonl": _read_json_lines,
     "parquet": _read_parquet,
     "arrow": _read_arrow,
 }
-_SUFFIXES = {
-    ".csv": "csv",
-    ".jsonl": "jsonl",
-    ".ndjson": "jsonl",
-    ".json": "jsonl",
-    ".parquet": "parquet",
-    ".arrow": "arrow",
-    ".arrows": "arrow",
-    ".feather": "arrow",
-}
 
 
-def _text_schema(schema: RowSchema) -> pa.Schema:
-    """Return the types with which Arrow reads the text formats. `_typed` then converts them to the schema's types."""
-    as_text = (pa.date32(), pa.binary())
-    return pa.schema(
-        [(column.name, pa.string() if column.type in as_text else column.type) for column in schema.columns]
-    )
+def _text_schema(schema: RowSchema, timezone: str | None) -> RowSchema:
+    """Return the types with which the text formats are read. `_typed` then converts them to the schema's types."""
+
+    def read_as(data_type: pa.DataType) -> pa.DataType:
+        as_text = data_type in (pa.date32(), pa.binary()) or (timezone and _has_zone(data_type))
+        return pa.string() if as_text else data_type
+
+    return RowSchema(tuple(Column(column.name, read_as(column.type)) for column in schema.columns))
 
 
-def _typed(batch: pa.RecordBatch, schema: RowSchema) -> pa.RecordBatch:
+def _has_zone(data_type: pa.DataType) -> bool:
+    return bool(pa.types.is_timestamp(data_type) and data_type.tz)
+
+
+def _typed(batch: pa.RecordBatch, schema: RowSchema, timezone: str | None) -> pa.RecordBatch:
     """Return the rows with the column types of the schema."""
-    columns = [converted(batch.column(name), schema.column(name).type) for name in batch.schema.names]
+    columns = []
+    for name, values in zip(batch.schema.names, batch.columns, strict=True):
+        target = schema.column(name).type
+        columns.append(in_zone(values, timezone) if timezone and _has_zone(target) else converted(values, target))
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def check_timezone(timezone: str | None) -> None:
+    """Raise `OptionError` for a time zone that does not exist."""
+    try:
+        if timezone is not None:
+            zoneinfo.ZoneInfo(timezone)
+    except (zoneinfo.ZoneInfoNotFoundError, ValueError, OSError):
+        near = nearest(timezone or "", zoneinfo.available_timezones())
+        raise OptionError(
+            "unknown time zone",
+            received=repr(timezone),
+            valid="a name such as Europe/Berlin, America/New_York or UTC",
+            remedy=None if near is None else f"did you mean {near}?",
+        ) from None
+
+
+def in_zone(values: pa.Array, timezone: str) -> pa.Array:
+    """Return texts or timestamps as timestamps; those without a time zone are in the given one.
+
+    Raises:
+        pyarrow.ArrowInvalid: a text is no timestamp, or a time does not exist in the zone, or exists twice.
+    """
+    instant = pa.timestamp("us", tz="UTC")
+    if not pa.types.is_string(values.type):
+        if pa.types.is_timestamp(values.type) and values.type.tz is None:
+            values = pc.assume_timezone(values.cast(pa.timestamp("us")), timezone)
+        return values.cast(instant)
+    zoned = pc.match_substring_regex(values, _ZONE)
+    with_zone = pc.if_else(zoned, values, None).cast(instant)
+    without = pc.if_else(zoned, None, values).cast(pa.timestamp("us"))
+    return pc.coalesce(with_zone, pc.assume_timezone(without, timezone).cast(instant))
 
 
 def converted(values: pa.Array, target: pa.DataType) -> pa.Array:

@@ -135,14 +135,12 @@ def put(app: App, name: str, file: str, file_format: str | None) -> None:
 
     Example: headrace table put orders orders.csv -s shop
     """
-    from headrace.cli.row_files import read_rows
+    from headrace.cli.loading import Loading
 
-    rows = 0
-    with app.store() as store, app.output.status(f"Writing to {name}"):
+    with app.store() as store:
         target = store.table(name)
-        for batch in read_rows(file, file_format, target.schema):
-            target.put(batch)
-            rows += batch.num_rows
+        loading = Loading(app.output, f"Writing to {name}", [file], target.schema, file_format)
+        rows = loading.write(lambda portion: target.put(portion))
     app.output.done(f"Wrote {rows} rows to {name}.", table=name, rows=rows)
 
 

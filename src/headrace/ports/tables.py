@@ -144,6 +144,7 @@ class Table(Port):
         keys: KeyRange | None = None,
         limit: int | None = None,
         batch_rows: int = 65536,
+        read_ahead: bool = True,
     ) -> pa.RecordBatchReader:
         """Read a snapshot of the rows in key order.
 
@@ -154,6 +155,8 @@ class Table(Port):
             keys: only keys in this range.
             limit: the maximum number of rows. The store reads little more than these rows.
             batch_rows: the maximum number of rows in a batch.
+            read_ahead: whether the store may read rows before they are requested. Without it, a reader that stops early
+                has read little more than it returned, and a slow reader may hold a snapshot of the store.
         """
 
     @abstractmethod

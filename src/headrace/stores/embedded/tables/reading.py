@@ -1,9 +1,9 @@
 """Scans of a table: pages of rows from one state, for any time that the reader takes.
 
 A scan has one read transaction on a separate connection. A long read transaction keeps the write-ahead log from
-shrinking. So `READ_AHEAD_BYTES` are read before the first row is returned; a smaller scan ends its transaction before
-that. A scan of a whole table below this size is read by two threads, each with one half: SQLite works without the
-interpreter's lock.
+shrinking. So `READ_AHEAD_BYTES` are read before the first row is returned, and a smaller scan ends its transaction
+before that; unless the caller wants no row to be read before it is requested. A scan of a whole table below this size
+is read by two threads, each with one half: SQLite works without the interpreter's lock.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ def scan(
     keys: KeyRange | None,
     limit: int | None,
     batch_rows: int,
+    read_ahead: bool = True,
 ) -> pa.RecordBatchReader:
     """Scan a table, see `headrace.ports.Table.scan`; ``load`` returns the table as it is in a transaction."""
     check_scan_sizes(limit, batch_rows)
@@ -48,7 +49,7 @@ def scan(
         schema = pa.schema([table.schema.arrow.field(table.schema.column(name).name) for name in names])
         key_range = typed_range(table.schema, keys or KeyRange())
         if names:
-            if keys is None and limit is None and not predicates:
+            if read_ahead and keys is None and limit is None and not predicates:
                 halves = _two_halves(database, connection, table, names, batch_rows)
                 if halves is not None:
                     return pa.RecordBatchReader.from_batches(schema, halves)
@@ -56,6 +57,8 @@ def scan(
         else:
             rows = table.count(connection, key_range, predicates)
             pages = _counted(rows if limit is None else min(rows, limit), batch_rows)
+        if not read_ahead:
+            return pa.RecordBatchReader.from_batches(schema, _handed_out([], pages, stack.pop_all()))
         ahead: list[pa.RecordBatch] = []
         size = 0
         for page in pages:

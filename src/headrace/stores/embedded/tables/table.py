@@ -194,6 +194,7 @@ class EmbeddedTable(Table):
         keys: KeyRange | None = None,
         limit: int | None = None,
         batch_rows: int = 65536,
+        read_ahead: bool = True,
     ) -> pa.RecordBatchReader:
         return scan(
             self._database,
@@ -203,6 +204,7 @@ class EmbeddedTable(Table):
             keys,
             limit,
             batch_rows,
+            read_ahead,
         )
 
     def splits(self, count: int, *, size: int | None = None) -> list[KeyRange]:

@@ -67,6 +67,7 @@ class SeveralTables(Table):
         keys: KeyRange | None = None,
         limit: int | None = None,
         batch_rows: int = 65536,
+        read_ahead: bool = True,
     ) -> pa.RecordBatchReader:
         raise self._no_table()
 

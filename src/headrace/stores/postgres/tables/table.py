@@ -162,6 +162,7 @@ class PostgresTable(Table):
         keys: KeyRange | None = None,
         limit: int | None = None,
         batch_rows: int = 65536,
+        read_ahead: bool = True,
     ) -> pa.RecordBatchReader:
         layout = self.layout()
         names = [layout.schema.column(name).name for name in (layout.schema.names if columns is None else columns)]

@@ -69,15 +69,20 @@ class Reader:
             tuple(column for column in self.schema.columns if column.name in named), self.schema.primary_key
         )
 
-    def scan(self, keys: KeyRange, limit: int | None, batch_rows: int) -> pa.RecordBatchReader:
+    def scan(
+        self, keys: KeyRange, limit: int | None, batch_rows: int, *, read_ahead: bool = True
+    ) -> pa.RecordBatchReader:
         """Read the rows of a range of keys, in key order. Without columns, batches only have a number of rows.
+
+        With ``read_ahead``, the next page is requested while the caller has the rows of the last one.
 
         Raises:
             OptionError: ``limit`` is less than 0, or ``batch_rows`` less than 1.
         """
         check_scan_sizes(limit, batch_rows)
         wanted = pa.schema([self.schema.arrow.field(name) for name in self.columns])
-        batches = self._batches(matching_keys(self.schema, keys, self.predicates), wanted, limit)
+        place = matching_keys(self.schema, keys, self.predicates)
+        batches = self._batches(place, wanted, limit, read_ahead=read_ahead and limit is None)
         return pa.RecordBatchReader.from_batches(wanted, _cut(batches, batch_rows, limit))
 
     def scan_with_others(self) -> tuple[pa.Table, pa.ChunkedArray]:
@@ -142,23 +147,28 @@ class Reader:
             if not retries.wait(f"Tablestore: /BatchGetRow: {first}", first_pause=PATIENCE.first_busy_pause):
                 raise failure_of(first, "/BatchGetRow", retried=True)
 
-    def _batches(self, place: MatchingKeys, wanted: pa.Schema, limit: int | None) -> Iterator[pa.RecordBatch]:
+    def _batches(
+        self, place: MatchingKeys, wanted: pa.Schema, limit: int | None, *, read_ahead: bool
+    ) -> Iterator[pa.RecordBatch]:
         if place.keys is not None:
             for start in range(0, len(place.keys), MAX_BATCH_GET_ROWS):
                 yield _selected(self.get(place.keys[start : start + MAX_BATCH_GET_ROWS]), wanted)
             return
         with ThreadPoolExecutor(1, "headrace-read") as pool:
             for span in place.spans:
-                for block in self._pages(pool, span, limit=limit):
+                for block in self._pages(pool, span, limit=limit, read_ahead=read_ahead):
                     yield _selected(self._matching(decode_block(block, self._read)), wanted)
 
     def _pages(
-        self, pool: ThreadPoolExecutor, span: Span, *, whole: bool = False, limit: int | None = None
+        self,
+        pool: ThreadPoolExecutor,
+        span: Span,
+        *,
+        whole: bool = False,
+        limit: int | None = None,
+        read_ahead: bool = True,
     ) -> Iterator[bytes]:
-        """Yield the encoded pages of a range.
-
-        The next page is requested before a page is yielded, unless the caller needs few rows, which are in one page.
-        """
+        """Yield the encoded pages of a range. With ``read_ahead``, the next page is requested before one is yielded."""
         request = pb.GetRangeRequest(
             table_name=self.table,
             direction=pb.FORWARD,
@@ -181,7 +191,7 @@ class Reader:
             more = bool(page.next_start_primary_key)
             if more:
                 request.inclusive_start_primary_key = page.next_start_primary_key
-                coming = requested() if limit is None else None
+                coming = requested() if read_ahead else None
             if page.rows:
                 yield page.rows
             if more and coming is None:

@@ -123,11 +123,12 @@ class TablestoreTable(Table):
         keys: KeyRange | None = None,
         limit: int | None = None,
         batch_rows: int = 65536,
+        read_ahead: bool = True,
     ) -> pa.RecordBatchReader:
         """Read rows in key order; see `headrace.ports.Table.scan`. Each page shows the state at its read."""
         names = self._schema.names if columns is None else columns
         reader = Reader(self._connection, self.name, self._schema, names, parse_where(where))
-        return reader.scan(typed_range(self._schema, keys or KeyRange()), limit, batch_rows)
+        return reader.scan(typed_range(self._schema, keys or KeyRange()), limit, batch_rows, read_ahead=read_ahead)
 
     def splits(self, count: int, *, size: int | None = None) -> list[KeyRange]:
         return splits(self._connection, self.name, count, size)

@@ -137,6 +137,7 @@ class YtTable(Table):
         keys: KeyRange | None = None,
         limit: int | None = None,
         batch_rows: int = _PAGE_ROWS,
+        read_ahead: bool = True,
     ) -> pa.RecordBatchReader:
         """Read rows in the service's key order; see `headrace.ports.Table.scan`."""
         schema = self.schema

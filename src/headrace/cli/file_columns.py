@@ -1,0 +1,138 @@
+"""The columns of a file, for a new table or queue."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.csv
+import pyarrow.json
+
+from headrace.cli.file_formats import InputFile
+from headrace.cli.row_files import arrow_reader, csv_options, parquet_file
+from headrace.errors import SchemaError
+from headrace.tables.schema import Column, RowSchema
+from headrace.types import parse_type, type_name
+
+SAMPLE_BYTES = 16 << 20
+"""The beginning of a text file from which the types of its columns are inferred."""
+_TIME = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d{1,6})?)?"
+_TIMES = {
+    r"^\d{4}-\d\d-\d\d$": "date",
+    _TIME + "$": "timestamp_ntz",
+    _TIME + r"(Z|[+-]\d\d(:?\d\d)?)$": "timestamp",
+}
+
+
+def infer_columns(source: InputFile, file_format: str, *, timezone: str | None = None) -> RowSchema:
+    """Return the columns of a file: those of a Parquet or Arrow file, or those that fit the beginning of a text file.
+
+    Types that no column can have become the nearest one: a column without values and a time of the day are strings.
+
+    Args:
+        timezone: the time zone of timestamps without one, which makes them timestamps; None keeps them as they are.
+
+    Raises:
+        SchemaError: the file has no columns, or one with a type that no column can have.
+    """
+    match file_format:
+        case "parquet":
+            schema = parquet_file(source).schema_arrow
+            source.seekable().seek(0)
+        case "arrow":
+            schema = arrow_reader(source).schema
+            source.seekable().seek(0)
+        case "csv":
+            schema = _csv_schema(source.beginning(SAMPLE_BYTES))
+        case _:
+            schema = _json_schema(source.beginning(SAMPLE_BYTES))
+    columns = [Column(field.name, _column_type(field, timezone), field.nullable) for field in schema]
+    if not columns:
+        raise SchemaError("the file has no columns", received=source.path)
+    return RowSchema(tuple(columns))
+
+
+def _csv_schema(sample: bytes) -> pa.Schema:
+    sample = _whole_rows(sample)
+    if not sample.strip():
+        return pa.schema([])
+    parse, convert = csv_options()
+    options = pyarrow.csv.ReadOptions(block_size=len(sample) + 1)
+    reader = pyarrow.csv.open_csv(pa.BufferReader(sample), options, parse, convert)
+    return reader.schema
+
+
+def _whole_rows(sample: bytes) -> bytes:
+    """Return a sample without a last row that may be cut off."""
+    if len(sample) < SAMPLE_BYTES:
+        return sample
+    end = len(sample)
+    while (end := sample.rfind(b"\n", 0, end)) > 0:
+        if sample.count(b'"', 0, end) % 2 == 0:
+            return sample[: end + 1]
+    return sample
+
+
+def _json_schema(sample: bytes) -> pa.Schema:
+    if len(sample) == SAMPLE_BYTES:
+        sample = sample[: sample.rfind(b"\n") + 1] or sample
+    if not sample.strip():
+        return pa.schema([])
+    options = pyarrow.json.ReadOptions(block_size=len(sample) + 1)
+    schema = pyarrow.json.read_json(pa.BufferReader(sample), options).schema
+    # Arrow takes a date, and a time with a zone, for a time without one.
+    texts = [
+        pa.field(field.name, pa.string())
+        for field in schema
+        if pa.types.is_timestamp(field.type) or pa.types.is_string(field.type)
+    ]
+    parse = pyarrow.json.ParseOptions(explicit_schema=pa.schema(texts), unexpected_field_behavior="ignore")
+    if texts:
+        table = pyarrow.json.read_json(pa.BufferReader(sample), options, parse)
+        for field in texts:
+            kind = _type_of_texts(table.column(field.name))
+            schema = schema.set(schema.get_field_index(field.name), field.with_type(kind))
+    return schema
+
+
+def _type_of_texts(texts: pa.ChunkedArray) -> pa.DataType:
+    """Return the type of texts: that of dates and times if all of them have its form, or else string."""
+    for pattern, kind in _TIMES.items():
+        if pc.all(pc.match_substring_regex(texts, pattern), min_count=1).as_py():
+            return parse_type(kind)
+    return pa.string()
+
+
+def _column_type(field: pa.Field, timezone: str | None) -> pa.DataType:
+    found = _inferred(field.type)
+    if timezone is not None and pa.types.is_timestamp(found):
+        return parse_type("timestamp")
+    try:
+        return parse_type(found)
+    except SchemaError as error:
+        raise SchemaError(
+            f"column {field.name!r} of the file has a type that no column can have",
+            received=str(field.type),
+            valid=error.valid,
+            remedy=f"name another one: --column {field.name}=string",
+        ) from None
+
+
+def _inferred(found: pa.DataType) -> pa.DataType:
+    types = pa.types
+    if types.is_null(found) or types.is_time(found):
+        return pa.string()
+    if types.is_list(found):
+        return pa.list_(_inferred(found.value_type))
+    if types.is_struct(found) and found.num_fields:
+        return pa.struct([pa.field(inner.name, _inferred(inner.type), inner.nullable) for inner in found])
+    if types.is_unsigned_integer(found):
+        wider = {8: pa.int16(), 16: pa.int32(), 32: pa.int64()}
+        return wider.get(found.bit_width, pa.decimal128(20, 0))
+    if types.is_float16(found):
+        return pa.float32()
+    return found
+
+
+def columns_text(columns: RowSchema) -> str:
+    """Return columns as a text for messages."""
+    return ", ".join(f"{column.name} {type_name(column.type)}" for column in columns.columns)

@@ -1,0 +1,239 @@
+"""``headrace load`` and ``headrace export``: rows of files into tables and queues, and back."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterable, Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.app import App, common_options, pass_app, store_option
+from headrace.cli.arguments import TYPES_HELP, column_types, format_option
+from headrace.errors import NotFoundError, OptionError, SchemaError
+from headrace.option_names import nearest
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.cli.file_formats import InputFile
+    from headrace.cli.output import ShowProgress
+    from headrace.ports import Queue, Store, Table
+    from headrace.tables.conditions import Predicate
+
+_FILES_HELP = (
+    "Files: CSV, JSON lines, Parquet and Arrow, also compressed (.gz, .bz2, .zst, .lz4). Patterns such as '2026-*.csv' "
+    "are expanded, - is standard input. " + TYPES_HELP
+)
+
+
+@click.command(epilog=_FILES_HELP)
+@click.argument("files", nargs=-1, required=True, metavar="FILE…")
+@click.option("-t", "--table", metavar="NAME", help="The table; it is created if --key is given.")
+@click.option("-q", "--queue", metavar="NAME", help="The queue; it is created if it does not exist.")
+@click.option(
+    "-k",
+    "--key",
+    "keys",
+    metavar="NAME,…",
+    help="The primary key of the table, or the columns that choose a partition.",
+)
+@click.option(
+    "-c",
+    "--column",
+    "columns",
+    multiple=True,
+    metavar="NAME=TYPE",
+    help="The type of a column of a new table or queue, instead of the inferred one.",
+)
+@click.option("-p", "--partitions", type=click.IntRange(min=1), default=1, help="The partitions of a new queue.")
+@click.option("--timezone", metavar="ZONE", help="The time zone of timestamps without one, such as Europe/Berlin.")
+@click.option("--skip", type=click.IntRange(min=0), default=0, metavar="ROWS", help="Leave out these first rows.")
+@format_option
+@store_option
+@common_options
+@pass_app
+def load(
+    app: App,
+    files: tuple[str, ...],
+    table: str | None,
+    queue: str | None,
+    keys: str | None,
+    columns: tuple[str, ...],
+    partitions: int,
+    timezone: str | None,
+    skip: int,
+    file_format: str | None,
+) -> None:
+    """Load rows of files into a table or a queue, and create it if it does not exist.
+
+    A table row replaces the row with the same key, so a load can be repeated. A queue gets all rows, in the order of
+    the files. Large files are written in several transactions; an error tells how many rows were written.
+
+    \b
+    Example:
+      headrace load flights-*.csv.gz --table flights --key id -s shop
+      zstdcat clicks.jsonl.zst | headrace load - --queue clicks -s shop
+    """
+    from headrace.cli.file_formats import format_of, open_input, paths_of
+    from headrace.cli.loading import Loading
+    from headrace.cli.row_files import check_timezone
+    from headrace.queues.columns import QueueSchema
+
+    if (table is None) == (queue is None):
+        raise OptionError("a load has one target", received="both" if table else "neither", valid="--table or --queue")
+    check_timezone(timezone)
+    name, kind = str(table or queue), "table" if table else "queue"
+    key = [each for each in (keys or "").split(",") if each]
+    paths = paths_of(files)
+    with app.store(create=True) as store, contextlib.ExitStack() as stack:
+        target = _existing(store, table, queue)
+        opened = None
+        if target is None:
+            if table and not key:
+                raise NotFoundError(
+                    f"no such table {table!r}",
+                    valid=store.tables(),
+                    remedy="give --key with its primary key to create it",
+                )
+            opened = stack.enter_context(open_input(paths[0]))
+            chosen = format_of(paths[0], file_format, beginning=opened.beginning(8))
+            found = _columns(opened, chosen, column_types(columns), timezone, key)
+            made = (
+                store.create_table(name, found, key)
+                if table
+                else store.create_queue(name, found, partitions=partitions)
+            )
+        else:
+            made = target
+            _check_existing(made, key, columns)
+        schema = made.schema.written if isinstance(made.schema, QueueSchema) else made.schema
+        loading = Loading(app.output, f"Loading {name}", paths, schema, file_format, timezone, skip, opened)
+        rows = loading.write(_writer(made, key))
+    text = f"Loaded {rows} rows into {name}." if target else f"Created {kind} {name}, and loaded {rows} rows."
+    app.output.done(text, **{kind: name}, rows=rows, files=len(paths), created=target is None)
+
+
+def _existing(store: Store, table: str | None, queue: str | None) -> Table | Queue | None:
+    with contextlib.suppress(NotFoundError):
+        return store.queue(str(queue)) if table is None else store.table(table)
+    return None
+
+
+def _columns(
+    source: InputFile, file_format: str, given: dict[str, str], timezone: str | None, key: list[str]
+) -> pa.Schema:
+    """Return the columns of a new table or queue: the inferred ones, with the given types."""
+    from headrace.cli.file_columns import infer_columns
+    from headrace.tables.schema import RowSchema, parse_columns
+
+    found = infer_columns(source, file_format, timezone=timezone)
+    wanted = {column.name: column for column in parse_columns(given)}
+    for name in (*wanted, *key):
+        if name not in found:
+            near = nearest(name, found.names)
+            raise SchemaError(
+                "the file has no such column",
+                received=repr(name),
+                valid=found.names,
+                remedy=None if near is None else f"did you mean {near}?",
+            )
+    return RowSchema(tuple(wanted.get(column.name, column) for column in found.columns)).arrow
+
+
+def _check_existing(target: Table | Queue, key: list[str], columns: tuple[str, ...]) -> None:
+    """Check options that describe a new table or queue."""
+    if columns:
+        raise OptionError(
+            f"{target.name} exists already, with its own types",
+            received=", ".join(columns),
+            remedy="leave out --column",
+        )
+    own = target.schema.primary_key
+    if key and own and tuple(key) != own:
+        raise OptionError(f"table {target.name} has another primary key", received=",".join(key), valid=",".join(own))
+
+
+def _writer(target: Table | Queue, key: list[str]) -> Callable[[pa.Table], None]:
+    """Return a function that writes rows in one transaction."""
+    from headrace.ports import Table
+
+    def put(rows: pa.Table) -> None:
+        target.put(rows)
+
+    def append(rows: pa.Table) -> None:
+        target.append(rows, key=key or None)
+
+    return put if isinstance(target, Table) else append
+
+
+@click.command(epilog=_FILES_HELP)
+@click.argument("name")
+@click.argument("file", default="-")
+@click.option(
+    "-w", "--where", "conditions", multiple=True, metavar="CONDITION", help="Only rows of a table such as 'price > 10'."
+)
+@click.option("-c", "--columns", metavar="NAME,…", help="Only these columns.")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="The maximum number of rows.")
+@format_option
+@store_option
+@common_options
+@pass_app
+def export(
+    app: App,
+    name: str,
+    file: str,
+    conditions: tuple[str, ...],
+    columns: str | None,
+    limit: int | None,
+    file_format: str | None,
+) -> None:
+    """Write the rows of a table or a queue to a file, or to standard output as JSON lines.
+
+    The suffix chooses the format and the compression. The file appears when it is complete.
+
+    Example: headrace export orders orders.parquet --where 'price > 10' -s shop
+    """
+    from headrace.cli.conditions import parse_condition
+    from headrace.cli.file_formats import STANDARD, format_of, open_output
+    from headrace.cli.row_writing import write_rows
+    from headrace.querying.names import Name, find
+
+    chosen = format_of(file, file_format)
+    selected = columns.split(",") if columns else None
+    with app.store() as store:
+        source = find(store, Name(None, name))
+        where = [parse_condition(text, source.schema) for text in conditions]
+        reader = _reader(source, selected, where, limit)
+        with open_output(file) as output, app.output.progress(f"Exporting {name}", None) as show:
+            rows = write_rows(output, file, chosen, reader.schema, _counted(reader, show))
+    if file != STANDARD:
+        app.output.done(f"Exported {rows} rows of {name} to {file}.", name=name, file=file, rows=rows)
+
+
+def _reader(
+    source: Table | Queue, columns: list[str] | None, where: list[Predicate], limit: int | None
+) -> pa.RecordBatchReader:
+    import pyarrow as pa
+
+    from headrace.cli.row_files import first_rows
+    from headrace.ports import Table
+    from headrace.querying.queue_rows import queue_rows
+
+    if isinstance(source, Table):
+        return source.scan(columns, where, limit=limit)
+    if where:
+        raise OptionError("conditions select rows of tables", remedy="use `headrace query` with -o for a queue")
+    names = [source.schema.written.column(name).name for name in columns or source.schema.written.names]
+    schema = pa.schema([source.schema.arrow.field(name) for name in names])
+    batches = (batch.select(names) for batch in first_rows(queue_rows(source), limit))
+    return pa.RecordBatchReader.from_batches(schema, batches)
+
+
+def _counted(batches: Iterable[pa.RecordBatch], show: ShowProgress) -> Iterator[pa.RecordBatch]:
+    rows = size = 0
+    for batch in batches:
+        yield batch
+        rows += batch.num_rows
+        size += batch.nbytes
+        show(rows, size)

@@ -1,0 +1,100 @@
+"""Rows of files into a table or a queue: the one path of ``load``, ``table put`` and ``queue append``."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from headrace.cli.file_formats import STANDARD, InputFile, format_of, open_input, reason
+from headrace.cli.output import Output
+from headrace.cli.row_files import rows_of
+from headrace.errors import OptionError
+from headrace.rows.rebatching import rebatched
+from headrace.tables.schema import RowSchema
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_WRITE_BYTES = 16 << 20
+"""The rows of one write, in bytes of Arrow: each write is a transaction."""
+
+
+@dataclass
+class Loading:
+    """Files that are being loaded.
+
+    Attributes:
+        output: shows the progress.
+        text: the description of the progress.
+        paths: the files, in order.
+        schema: the columns of the table or queue.
+        file_format: the format of all files; None chooses it for each file.
+        timezone: the time zone of timestamps without one.
+        skip: the number of rows to leave out at the beginning, of all files together.
+        opened: the first file, if it is open already.
+        rows: the number of rows that are written or skipped.
+    """
+
+    output: Output
+    text: str
+    paths: Sequence[str]
+    schema: RowSchema
+    file_format: str | None = None
+    timezone: str | None = None
+    skip: int = 0
+    opened: InputFile | None = None
+    rows: int = field(default=0, init=False)
+
+    def write(self, write: Callable[[pa.Table], None]) -> int:
+        """Write all rows in portions of bounded size; return the number of written rows.
+
+        An error, and an interruption, tell how many rows were written before, and how to go on.
+        """
+        total = _total_bytes(self.paths)
+        try:
+            with self.output.progress(self.text, total) as show:
+                for portion in rebatched(self._batches(show), _WRITE_BYTES, by_bytes=True):
+                    left_out = min(portion.num_rows, max(0, self.skip - self.rows))
+                    if left_out < portion.num_rows:
+                        write(portion.slice(left_out))
+                    self.rows += portion.num_rows
+        except KeyboardInterrupt:
+            self.output.warning(self._state())
+            raise
+        except Exception as error:
+            error.add_note(self._state())
+            raise
+        return max(0, self.rows - self.skip)
+
+    def _state(self) -> str:
+        if self.rows <= self.skip:
+            return "no row was written"
+        return f"rows {self.skip + 1} to {self.rows} were written before; --skip {self.rows} continues after them"
+
+    def _batches(self, show: Callable[[int, int], None]) -> Iterator[pa.RecordBatch]:
+        rows = done = 0
+        for index, path in enumerate(self.paths):
+            opened = self.opened if index == 0 else None
+            with open_input(path) if opened is None else contextlib.nullcontext(opened) as source:
+                file_format = format_of(path, self.file_format, beginning=source.beginning(8))
+                for batch in rows_of(source, file_format, self.schema, self.timezone):
+                    rows += batch.num_rows
+                    yield batch
+                    show(rows, done + source.position())
+                done += source.size or 0
+
+
+def _total_bytes(paths: Sequence[str]) -> int | None:
+    """Return the size of all files; None with standard input."""
+    if STANDARD in paths:
+        return None
+    size = 0
+    for path in paths:
+        try:
+            size += Path(path).stat().st_size
+        except (OSError, ValueError) as error:
+            raise OptionError(f"cannot read the file: {reason(error)}", received=path) from error
+    return size

@@ -1,0 +1,84 @@
+"""``headrace query``: read-only SQL over tables and queues, without Spark."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+import click
+
+from headrace.cli.app import App, common_options, pass_app, store_option
+from headrace.cli.arguments import FORMAT_NAMES
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+
+@click.command()
+@click.argument("sql")
+@click.option("-n", "--limit", type=click.IntRange(min=1), help="The maximum number of rows.")
+@click.option("--timeout", type=float, metavar="SECONDS", help="End the query after this time.")
+@click.option(
+    "--memory",
+    type=click.IntRange(min=16),
+    default=512,
+    show_default=True,
+    metavar="MB",
+    help="The memory for joins, groups and sorts.",
+)
+@click.option("-o", "--output", "file", metavar="FILE", help="Write the rows to this file.")
+@click.option(
+    "-f",
+    "--format",
+    "file_format",
+    type=click.Choice(("table", *FORMAT_NAMES)),
+    help="The form of the rows; by default a table, or by the file's suffix.",
+)
+@store_option
+@common_options
+@pass_app
+def query(
+    app: App,
+    sql: str,
+    limit: int | None,
+    timeout: float | None,
+    memory: int,
+    file: str | None,
+    file_format: str | None,
+) -> None:
+    """Run one SELECT over the tables and queues of the store, without Spark. It changes nothing.
+
+    The dialect is DuckDB's. A queue also has the columns "$tablet_index" and "$row_index". SQL - is read from standard
+    input.
+
+    \b
+    Example:
+      headrace query 'SELECT city, count(*), sum(price) FROM orders GROUP BY ALL' -s shop
+      headrace query "SELECT * FROM orders WHERE id = 'o1'" --format csv -s shop
+    """
+    from headrace.cli.row_files import first_rows
+    from headrace.querying.engine import open_query
+
+    text = sys.stdin.read() if sql == "-" else sql
+    with (
+        app.store() as store,
+        app.output.status("Running the query"),
+        open_query(store, text, timeout_seconds=timeout, memory_bytes=memory << 20, expected_rows=limit) as reader,
+    ):
+        batches = first_rows(reader, limit)
+        if file is not None or file_format not in (None, "table"):
+            _write(app, file or "-", file_format, reader.schema, batches)
+        elif not app.output.rows(batches):
+            app.output.note("No rows.")
+
+
+def _write(app: App, file: str, file_format: str | None, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:
+    from headrace.cli.file_formats import STANDARD, format_of, open_output
+    from headrace.cli.row_writing import write_rows
+
+    chosen = format_of(file, None if file_format == "table" else file_format)
+    with open_output(file) as output:
+        rows = write_rows(output, file, chosen, schema, batches)
+    if file != STANDARD:
+        app.output.done(f"Wrote {rows} rows to {file}.", file=file, rows=rows)
