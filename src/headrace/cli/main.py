@@ -27,6 +27,7 @@ from headrace.cli.start_up import skip_last_collection
 from headrace.cli.stream import stream
 from headrace.cli.table import table
 from headrace.cli.tunnel import tunnel
+from headrace.cli.ui import ui
 from headrace.errors import HeadraceError
 
 EXIT_USAGE = 2
@@ -49,7 +50,7 @@ def headrace() -> None:
     """
 
 
-for _command in (demo, run, sql, query, load, export, table, tunnel, queue, consumer, stream, serve, doctor, bench):
+for _command in (demo, run, sql, query, load, export, table, tunnel, queue, consumer, stream, ui, serve, doctor, bench):
     headrace.add_command(_command)
 for _command in (diff, checksum):
     table.add_command(_command)

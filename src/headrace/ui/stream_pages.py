@@ -1,0 +1,139 @@
+"""The pages of streams: all with their graphs, one with its charts, and the actions start, stop and drop."""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+from typing import Any
+
+from headrace.errors import NotFoundError
+from headrace.streaming_sql.stream_registry import StreamStatus
+from headrace.ui.requests import Page, Request
+from headrace.ui.site import Site, part_of
+from headrace.ui.stream_graph import graph_of, guarantee_of
+from headrace.ui.stream_samples import Sample
+
+PERIODS = {"hour": 3600.0, "day": 86400.0}
+_MAX_POINTS = 600
+_LIST_LENGTH = 20
+_log = logging.getLogger("headrace")
+
+
+def stream_list(site: Site, request: Request) -> Page:
+    """All streams: source, statement and sink, with rates and lag."""
+    streams = {status.name: status for status in site.registry.all()}
+    part = part_of(list(streams), request, _LIST_LENGTH)
+    states: dict[str, int] = {}
+    for status in streams.values():
+        states[status.state] = states.get(status.state, 0) + 1
+    shown = [{"status": streams[name], "graph": graph_of(streams[name], site.catalog)} for name in part.items]
+    return Page("streams.html", {"part": part, "streams": shown, "states": states, "counts": _counts(site)})
+
+
+def stream_page(site: Site, request: Request) -> Page:
+    """One stream."""
+    status = site.registry.get(request.query.get("name", ""))
+    period = request.query.get("period", "hour")
+    samples = site.samples.since(status.name, PERIODS.get(period, PERIODS["hour"]))
+    return Page(
+        "stream.html",
+        {
+            "status": status,
+            "graph_values": graph_of(status, site.catalog),
+            "guarantee": _guarantee(site, status),
+            "period": period if period in PERIODS else "hour",
+            "periods": list(PERIODS),
+            "rate_chart": _chart(samples, [("rows/s", [each.rows_per_second for each in samples])]),
+            "lag_chart": _chart(samples, [("rows behind", [each.lag for each in samples])]),
+            "has_samples": len(samples) > 1,
+            "error": _error_parts(status.error),
+        },
+    )
+
+
+def start_stream(site: Site, request: Request) -> str:
+    """Start a stream in a process of its own, which outlives the page. Return the address of the next page."""
+    status = _named(site, request)
+    status.check_ended()
+    log = site.workspace.directory / "ui-start.log"
+    arguments = ["stream", "start", status.name, "--workspace", str(site.directory)]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "headrace.cli.main", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=os.environ.copy(),
+        )
+    site.started.append(process)
+    _log.info("started stream %s in process %d; its output is in %s", status.name, process.pid, log)
+    return status.name
+
+
+def stop_stream(site: Site, request: Request) -> str:
+    """Ask the process of a stream to stop it."""
+    status = _named(site, request)
+    if status.is_live:
+        site.registry.ask_to_stop(status.name)
+    return status.name
+
+
+def drop_stream(site: Site, request: Request) -> str:
+    """Stop a stream, wait for its end, and forget it. Its checkpoint stays."""
+    status = _named(site, request)
+    if request.form.get("typed", "").strip() != status.name:
+        raise NotFoundError("the stream was not dropped: its name was not typed", valid=[status.name])
+    if status.is_live:
+        site.registry.ask_to_stop(status.name)
+        site.registry.wait_until_ended(status.name)
+    site.registry.forget(status.name)
+    return ""
+
+
+def _named(site: Site, request: Request) -> StreamStatus:
+    return site.registry.get(request.form.get("name", ""))
+
+
+def _guarantee(site: Site, status: StreamStatus) -> str | None:
+    """Return the guarantee of a stream, which is asked for once: the answer opens its stores."""
+    key = (status.name, status.fingerprint)
+    if key not in site.guarantees:
+        site.guarantees[key] = guarantee_of(status, site.catalog)
+    return site.guarantees[key]
+
+
+def _counts(site: Site) -> dict[str, int]:
+    if not site.has_store:
+        return {}
+    counts = {"tables": len(site.store.tables())}
+    if site.has_queues:
+        counts["queues"] = len(site.store.queues())
+    return counts
+
+
+def _chart(samples: list[Sample], lines: list[tuple[str, list[Any]]]) -> str:
+    step = max(1, -(-len(samples) // _MAX_POINTS))
+    kept = slice(None, None, step)
+    return json.dumps(
+        {
+            "x": [round(each.time, 1) for each in samples[kept]],
+            "time": True,
+            "labels": None,
+            "lines": [{"name": name, "y": values[kept]} for name, values in lines],
+        }
+    )
+
+
+def _error_parts(error: str | None) -> dict[str, str | None] | None:
+    """Return the problem of an error message, and its remedy where the message has one."""
+    if not error:
+        return None
+    *parts, last = error.split("; ")
+    # `HeadraceError` writes the remedy last, and names the other parts.
+    if not parts or last.startswith(("received: ", "valid: ")):
+        return {"problem": error, "remedy": None}
+    return {"problem": "; ".join(parts), "remedy": last}
