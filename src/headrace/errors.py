@@ -126,6 +126,16 @@ def own_message(text: str) -> str | None:
     return found[-1] if found else None
 
 
+_LABELS = ("; received: ", "; valid: ")
+
+
+def remedy_in(message: str) -> str | None:
+    """Return the remedy in the message of a headrace error, which is its last part; None if it has none."""
+    labelled = max(message.rfind(label) for label in _LABELS)
+    separator = message.find("; ", labelled + 1 if labelled >= 0 else 0)
+    return message[separator + 2 :] if separator >= 0 else None
+
+
 class OptionError(HeadraceError, ValueError):
     """An option, argument or address is missing or invalid."""
 

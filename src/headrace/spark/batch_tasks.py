@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from headrace.ports import Claim, Staged, Store
+from headrace.sinks import published_rows
 from headrace.sinks.batch_writer import BatchWriter
 from headrace.sinks.targets import Target
 from headrace.spark.checkpoint import batch_content, query_id, queue_progress
@@ -197,6 +198,7 @@ def publishing(
                     content=batch_content(checkpoint, batch, spark, store=store),
                     claim=claim,
                 )
+                published_rows.note(job, batch, sum(each.rows for of_target in staged for each in of_target))
             except Exception:
                 writer.discard(batch)
                 raise

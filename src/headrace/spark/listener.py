@@ -14,6 +14,8 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
+from headrace.feeds.lag import Lag
+
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
 
@@ -23,7 +25,13 @@ class SourceLag:
     """The number of rows of one source that a query had not read when it reported progress.
 
     ``rows_by_partition`` has the number for each channel of a tunnel, by id, or for each partition of a queue, named
-    ``<queue>[<number>]``. The other fields are the minimum, maximum, average and sum of these numbers.
+    ``<queue>[<number>]``. The fields up to ``total_rows_behind`` are the minimum, maximum, average and sum of these
+    numbers. Unread base data counts.
+
+    Attributes:
+        unknown: the channels that have more unread rows than ``rows_by_partition`` says.
+        ranges: the number of key ranges of base data.
+        ranges_done: how many of them are read.
     """
 
     min_offsets_behind_latest: int
@@ -31,6 +39,14 @@ class SourceLag:
     avg_offsets_behind_latest: float
     total_rows_behind: int
     rows_by_partition: Mapping[str, int] = field(default_factory=dict)
+    unknown: tuple[str, ...] = ()
+    ranges: int = 0
+    ranges_done: int = 0
+
+    @property
+    def lag(self) -> Lag:
+        """The lag as one value."""
+        return Lag(self.total_rows_behind, len(self.unknown), self.ranges, self.ranges_done)
 
     def as_metrics(self) -> dict[str, str]:
         """Return the lag with Spark's metric names, as texts."""
@@ -58,7 +74,9 @@ def _lag_of_source(latest: Any) -> SourceLag | None:
         return None
     by_partition = {name: int(count) for name, count in behind.items()}
     rows = list(by_partition.values()) or [0]
-    return SourceLag(min(rows), max(rows), sum(rows) / len(rows), sum(rows), by_partition)
+    unknown = tuple(latest.get("rowsUnknown", ()))
+    ranges, done = latest.get("baseRanges", (0, 0))
+    return SourceLag(min(rows), max(rows), sum(rows) / len(rows), sum(rows), by_partition, unknown, ranges, done)
 
 
 class LagListener(StreamingQueryListener):

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import math
 import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from headrace.errors import own_message
-from headrace.spark.listener import lag_of
+from headrace.errors import HeadraceError, own_message, remedy_in
+from headrace.streaming_sql.batch_progress import batch_record, has_batch, total_lag
 from headrace.streaming_sql.secrets import hide
 from headrace.streaming_sql.stream_registry import StreamRegistry
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 log = logging.getLogger("headrace")
 
 _POLL_SECONDS = 0.5
+# Spark keeps 100 reports. Reading them takes some milliseconds, so batches that are shorter than a poll wait for it.
+_HISTORY_SECONDS = 3.0
 
 
 @dataclass
@@ -31,6 +34,9 @@ class _Job:
         deadline: the time of `time.monotonic` at which the query is stopped.
         secrets: texts that error messages must not contain.
         reported: the batch and the timestamp of the last progress in the registry.
+        recorded: the batch and the timestamp of the last batch in the history.
+        seen: the batch and the timestamp of a report; the history has all batches up to it.
+        read_reports: the time of `time.monotonic` at which all kept reports were read.
     """
 
     name: str
@@ -38,6 +44,9 @@ class _Job:
     deadline: float
     secrets: frozenset[str]
     reported: tuple[int, str] | None = None
+    recorded: tuple[int, str] | None = None
+    seen: tuple[int, str] | None = None
+    read_reports: float = -math.inf
     ended: bool = False
     error: BaseException | None = None
 
@@ -69,7 +78,7 @@ class RunningStreams:
         try:
             query = start()
         except BaseException as error:
-            self._registry.set_ended(name, "failed", _one_line(error, secrets))
+            self._registry.set_ended(name, "failed", _one_line(error, secrets), _remedy(error, secrets))
             raise
         self._registry.set_running(name, str(query.id))
         deadline = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / 1000
@@ -157,26 +166,64 @@ class RunningStreams:
         job.query.stop()
         self._end(job, None)
 
-    def _report_progress(self, job: _Job) -> None:
+    def _report_progress(self, job: _Job, *, last: bool = False) -> None:
+        """Write the progress of a stream to the registry, if there is any since the last call.
+
+        Args:
+            last: the stream has ended, so that this is the last call.
+        """
         progress = job.query.lastProgress
-        if progress is None or (progress.batchId, progress.timestamp) == job.reported:
+        if progress is None:
             return
-        lags = [lag.total_rows_behind for lag in lag_of(progress) if lag is not None]
+        report: dict[str, Any] = json.loads(progress.json)
+        now = (int(report["batchId"]), str(report["timestamp"]))
+        new = self._new_reports(job, report, last=last)
+        if now == job.reported and not new:
+            return
         rate = progress.processedRowsPerSecond
         self._registry.set_progress(
-            job.name, progress.batchId, rate if math.isfinite(rate) else None, sum(lags) if lags else None
+            job.name,
+            progress.batchId,
+            rate if math.isfinite(rate) else None,
+            total_lag(report),
+            [batch_record(each) for each in new],
         )
-        job.reported = (progress.batchId, progress.timestamp)
+        job.reported = now
+        if new:
+            job.recorded = (int(new[-1]["batchId"]), str(new[-1]["timestamp"]))
+
+    def _new_reports(self, job: _Job, report: dict[str, Any], *, last: bool) -> list[dict[str, Any]]:
+        """Return the reports of batches that the history does not have yet; none if it is too early to read them."""
+        now = (int(report["batchId"]), str(report["timestamp"]))
+        if now == job.seen:
+            return []
+        if job.recorded is not None and now[0] == job.recorded[0] + 1:
+            # Without new rows, Spark reports the number of the next batch.
+            job.seen = now
+            return [report] if has_batch(report) else []
+        if not last and time.monotonic() - job.read_reports < _HISTORY_SECONDS:
+            return []
+        job.read_reports = time.monotonic()
+        job.seen = now
+        after = "" if job.recorded is None else job.recorded[1]
+        reports = [json.loads(each.json) for each in job.query.recentProgress]
+        return [each for each in reports if has_batch(each) and after < str(each["timestamp"]) <= now[1]]
 
     def _end(self, job: _Job, error: BaseException | None) -> None:
         with self._changed:
             if job.ended:
                 return
-            if error is None:
-                self._report_progress(job)
+            try:
+                self._report_progress(job, last=True)
+            except Exception:
+                # After its failure or the end of Spark, a query may have no reports.
+                log.debug("no last report of stream %s", job.name, exc_info=True)
             stopped = job.name.lower() in self._registry.asked_to_stop()
             state = "failed" if error is not None else "stopped" if stopped else "finished"
-            self._registry.set_ended(job.name, state, None if error is None else _one_line(error, job.secrets))
+            if error is None:
+                self._registry.set_ended(job.name, state)
+            else:
+                self._registry.set_ended(job.name, state, _one_line(error, job.secrets), _remedy(error, job.secrets))
             job.ended, job.error = True, error
             self._changed.notify_all()
 
@@ -185,3 +232,11 @@ def _one_line(error: BaseException, secrets: frozenset[str]) -> str:
     text = hide(str(error), secrets)
     lines = [line for line in text.splitlines() if line.strip()]
     return f"{type(error).__name__}: {own_message(text) or (lines[0] if lines else '')}"[:1000]
+
+
+def _remedy(error: BaseException, secrets: frozenset[str]) -> str | None:
+    if isinstance(error, HeadraceError):
+        return None if error.remedy is None else hide(error.remedy, secrets)[:1000]
+    message = own_message(hide(str(error), secrets))
+    found = None if message is None else remedy_in(message)
+    return None if found is None else found[:1000]

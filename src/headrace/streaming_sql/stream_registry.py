@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import os
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, StoreBusyError
+from headrace.feeds.lag import Lag
+from headrace.streaming_sql import stream_history
+from headrace.streaming_sql.stream_history import BatchRecord, Ending
 from headrace.streaming_sql.workspace import Workspace
 
 STATES = ("starting", "running", "stopped", "finished", "failed", "lost")
@@ -15,7 +19,7 @@ LIVE_STATES = ("starting", "running")
 _STOP_TIMEOUT_SECONDS = 120.0
 _COLUMNS = (
     "shown_name, state, target, checkpoint, owner, pid, query_id, batch, rows_per_second, lag, error, started, "
-    "updated, script, fingerprint"
+    "updated, script, fingerprint, lag_unknown, ranges, ranges_done, remedy"
 )
 
 
@@ -28,10 +32,14 @@ class StreamStatus:
         query_id: Spark's id of the query, which is in its checkpoint.
         batch: the last completed batch.
         rows_per_second: the speed of that batch.
-        lag: the number of rows in its sources after that batch; None if they do not report it.
+        lag: the known number of unread rows in its sources after that batch; None if they do not report it.
+        error: the error of its last run, if that failed.
         started, updated: seconds since 1970.
         script: the statements that start the stream again, without secrets.
         fingerprint: a hash of the statement, to detect another text.
+        lag_unknown: the number of channels with more unread rows than ``lag`` counts.
+        ranges, ranges_done: the key ranges of base data in its sources, and how many of them are read.
+        remedy: what solves the problem of ``error``; None if it does not say.
     """
 
     name: str
@@ -48,6 +56,20 @@ class StreamStatus:
     updated: float
     script: str
     fingerprint: str = field(repr=False)
+    lag_unknown: int = 0
+    ranges: int = 0
+    ranges_done: int = 0
+    remedy: str | None = None
+
+    @property
+    def unread(self) -> Lag | None:
+        """The lag with what is unknown of it; None if the sources do not report it."""
+        return None if self.lag is None else Lag(self.lag, self.lag_unknown, self.ranges, self.ranges_done)
+
+    @property
+    def eta_seconds(self) -> float | None:
+        """The time until a running stream has read all its rows, at the speed of the last batch; None if unknown."""
+        return self.unread.eta_seconds(self.rows_per_second) if self.is_live and self.unread is not None else None
 
     @property
     def is_live(self) -> bool:
@@ -120,11 +142,36 @@ class StreamRegistry:
     def set_running(self, name: str, query_id: str) -> None:
         self._update(name, "state = 'running', query_id = ?", query_id)
 
-    def set_progress(self, name: str, batch: int, rows_per_second: float | None, lag: int | None) -> None:
-        self._update(name, "batch = ?, rows_per_second = ?, lag = ?", batch, rows_per_second, lag)
+    def set_progress(
+        self,
+        name: str,
+        batch: int,
+        rows_per_second: float | None,
+        lag: Lag | None,
+        completed: Sequence[BatchRecord] = (),
+    ) -> None:
+        """Record the progress of a stream, and its completed batches in its history, in one transaction."""
+        unread = Lag(0) if lag is None else lag
+        with self._workspace.write() as connection:
+            connection.execute(
+                "UPDATE stream SET batch = ?, rows_per_second = ?, lag = ?, lag_unknown = ?, ranges = ?, "
+                "ranges_done = ?, updated = ? WHERE name = ?",
+                (
+                    *(batch, rows_per_second, None if lag is None else lag.rows, unread.unknown, unread.ranges),
+                    *(unread.ranges_done, time.time(), name.lower()),
+                ),
+            )
+            stream_history.add_batches(connection, name, completed)
 
-    def set_ended(self, name: str, state: str, error: str | None = None) -> None:
-        self._update(name, "state = ?, error = ?", state, error)
+    def set_ended(self, name: str, state: str, error: str | None = None, remedy: str | None = None) -> None:
+        """Record the end of a run, also in the history."""
+        now = time.time()
+        with self._workspace.write() as connection:
+            connection.execute(
+                "UPDATE stream SET state = ?, error = ?, remedy = ?, updated = ? WHERE name = ?",
+                (state, error, remedy, now, name.lower()),
+            )
+            stream_history.add_ending(connection, name, Ending(now, state, error, remedy))
 
     def ask_to_stop(self, name: str) -> None:
         """Request a stop from the process that runs a stream."""
@@ -135,8 +182,10 @@ class StreamRegistry:
         return {name for (name,) in self._workspace.query("SELECT name FROM stream WHERE wanted = 'stopped'")}
 
     def forget(self, name: str) -> None:
+        """Delete a stream and its history."""
         with self._workspace.write() as connection:
             connection.execute("DELETE FROM stream WHERE name = ?", (name.lower(),))
+            stream_history.forget(connection, name)
 
     def _update(self, name: str, assignments: str, *values: object) -> None:
         with self._workspace.write() as connection:

@@ -1,5 +1,9 @@
 """The database of a workspace directory, ``.headrace/workspace.db``, which several processes can share.
 
+Formats: 1 has definitions and streams; 2 also has their history (`headrace.streaming_sql.stream_history`). The first
+use of a workspace upgrades it. A process of an earlier release that has it open goes on and writes no history; a new
+one fails, because it could not keep the history complete.
+
 File locks show which processes are alive. Process ids would not: the system reuses them, and containers that share a
 directory have different ones.
 """
@@ -22,7 +26,7 @@ from headrace.sqlite.connections import Connections, roll_back
 from headrace.sqlite.forks import no_fork
 from headrace.sqlite.opening import open_wal
 
-_FORMAT_VERSION = 1
+_FORMAT_VERSION = 2
 _BUSY_TIMEOUT_MS = 30_000
 _DDL = """
 CREATE TABLE definition (name TEXT PRIMARY KEY, definition TEXT NOT NULL) WITHOUT ROWID;
@@ -32,6 +36,21 @@ CREATE TABLE stream (name TEXT PRIMARY KEY, shown_name TEXT NOT NULL, script TEX
     pid INTEGER NOT NULL, query_id TEXT, batch INTEGER, rows_per_second REAL, lag INTEGER, error TEXT,
     started REAL NOT NULL, updated REAL NOT NULL) WITHOUT ROWID;
 """
+# The statements that upgrade a workspace to the next format. Columns have defaults for processes that write format 1.
+_UPGRADES = {
+    1: """
+ALTER TABLE stream ADD COLUMN lag_unknown INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE stream ADD COLUMN ranges INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE stream ADD COLUMN ranges_done INTEGER NOT NULL DEFAULT 0;
+ALTER TABLE stream ADD COLUMN remedy TEXT;
+CREATE TABLE batch (stream TEXT NOT NULL, time REAL NOT NULL, batch INTEGER NOT NULL, rows_in INTEGER NOT NULL,
+    rows_out INTEGER, durations TEXT NOT NULL, lag_rows INTEGER, lag_unknown INTEGER, ranges INTEGER,
+    ranges_done INTEGER, watermark REAL, state_rows INTEGER, state_bytes INTEGER, PRIMARY KEY (stream, time, batch))
+    WITHOUT ROWID;
+CREATE TABLE ending (stream TEXT NOT NULL, time REAL NOT NULL, state TEXT NOT NULL, error TEXT, remedy TEXT,
+    PRIMARY KEY (stream, time)) WITHOUT ROWID;
+""",
+}
 
 
 class Workspace:
@@ -149,17 +168,21 @@ def _connect(path: Path) -> apsw.Connection:
     connection.pragma("synchronous", "full")
     connection.execute("BEGIN IMMEDIATE")
     version = connection.pragma("user_version")
-    if version == 0:
-        connection.execute(_DDL)
-        connection.execute(f"PRAGMA user_version = {_FORMAT_VERSION}")
-    connection.execute("COMMIT")
-    if version not in (0, _FORMAT_VERSION):
+    if version > _FORMAT_VERSION:
         connection.close()
         raise StoreDamagedError(
-            "the workspace was written by another version of headrace",
+            "the workspace was written by a newer version of headrace",
             received=f"format {version} in {path}",
-            valid=f"format {_FORMAT_VERSION}",
+            valid=f"formats up to {_FORMAT_VERSION}",
+            remedy="use that version, or another workspace",
         )
+    if version == 0:
+        connection.execute(_DDL)
+    for format_version in range(max(1, version), _FORMAT_VERSION):
+        connection.execute(_UPGRADES[format_version])
+    if version != _FORMAT_VERSION:
+        connection.execute(f"PRAGMA user_version = {_FORMAT_VERSION}")
+    connection.execute("COMMIT")
     return connection
 
 

@@ -1,0 +1,58 @@
+"""The lag of a source: its unread rows, and the time to read them. Pure values, the same for every command and page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True)
+class Lag:
+    """The unread rows of one or several sources.
+
+    Attributes:
+        rows: the known number of unread rows; a minimum if ``unknown`` is not 0.
+        unknown: the number of channels that have more rows than the store has counted.
+        ranges: the number of key ranges of base data; 0 without base data.
+        ranges_done: how many of them are read.
+    """
+
+    rows: int
+    unknown: int = 0
+    ranges: int = 0
+    ranges_done: int = 0
+
+    @property
+    def exact(self) -> bool:
+        """Whether ``rows`` is the number of all unread rows."""
+        return self.unknown == 0
+
+    @classmethod
+    def total(cls, lags: Iterable[Lag]) -> Lag:
+        """Return the lag of several sources together."""
+        found = list(lags)
+        return cls(
+            sum(lag.rows for lag in found),
+            sum(lag.unknown for lag in found),
+            sum(lag.ranges for lag in found),
+            sum(lag.ranges_done for lag in found),
+        )
+
+    def eta_seconds(self, rows_per_second: float | None) -> float | None:
+        """Return the time until all these rows are read at a rate; None if the lag or the rate is unknown.
+
+        Rows that arrive meanwhile are not counted.
+        """
+        if not self.exact:
+            return None
+        if self.rows == 0:
+            return 0.0
+        if rows_per_second is None or not math.isfinite(rows_per_second) or rows_per_second <= 0:
+            return None
+        return self.rows / rows_per_second
+
+    def __str__(self) -> str:
+        """Return the lag for people: ``1200``, ``more than 1200``, ``unknown``; with the ranges of base data."""
+        rows = str(self.rows) if self.exact else f"more than {self.rows}" if self.rows else "unknown"
+        return f"{rows} ({self.ranges_done} of {self.ranges} ranges)" if self.ranges > self.ranges_done else rows
