@@ -93,7 +93,7 @@ class UiApplication(Application):
         self._static = static_files()
         self._threads = Threads(_WORKERS, "headrace-ui")
         self._workload = Workload(requests=LIMITS.connections, body_bytes=16 * MAX_FORM_BYTES)
-        self._live = 0
+        self._followers = 0
 
     def close(self, seconds: float | None = None) -> None:
         self._threads.close(seconds)
@@ -241,11 +241,11 @@ class UiApplication(Application):
         if handler is None or request.method != "GET":
             await _send(send, _text(404, "There is no such page."))
             return
-        if self._live >= _MAX_LIVE:
+        if self._followers >= _MAX_LIVE:
             # Browsers try again later, and the page stays as it is.
             await _send(send, _text(503, "Too many pages are open."))
             return
-        self._live += 1
+        self._followers += 1
         leaving = asyncio.ensure_future(_disconnected(receive))
         try:
             await _start(send, 200, {"content-type": "text/event-stream", "cache-control": "no-store"})
@@ -262,7 +262,7 @@ class UiApplication(Application):
         except (ThreadsClosedError, asyncio.CancelledError):
             raise DisconnectedError from None
         finally:
-            self._live -= 1
+            self._followers -= 1
             leaving.cancel()
 
     def _live_part(self, handler: Handler, request: Request) -> str:

@@ -80,7 +80,7 @@ def chart_of(rows: pa.Table) -> dict[str, Any] | None:
     return {
         "x": x if ordered else list(range(1, rows.num_rows + 1)),
         "time": ordered and times,
-        "labels": None if ordered else [str(value)[:40] for value in rows.column(0).to_pylist()],
+        "labels": None if ordered else [str(value)[:16] for value in rows.column(0).to_pylist()],
         "lines": [{"name": name, "y": [_number(value) for value in rows.column(name).to_pylist()]} for name in lines],
     }
 

@@ -12,10 +12,10 @@ from typing import Generic, TypeVar
 from headrace.errors import NotFoundError
 from headrace.ports import Store
 from headrace.streaming_sql.catalog import Catalog
+from headrace.streaming_sql.stream_history import StreamHistory
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
 from headrace.ui.requests import Request, whole_number
-from headrace.ui.stream_samples import StreamSamples
 
 LIST_LENGTH = 50
 """The number of entries of a list on one page."""
@@ -38,7 +38,7 @@ class Site:
         self.workspace = Workspace(directory)
         self.registry = StreamRegistry(self.workspace)
         self.catalog = Catalog(self.workspace)
-        self.samples = StreamSamples(self.registry)
+        self.history = StreamHistory(self.workspace)
         self.guarantees: dict[tuple[str, str], str | None] = {}
         self.started: list[subprocess.Popen[bytes]] = []
 
@@ -67,8 +67,8 @@ class Site:
         return self._store is not None and self._store.capabilities.tunnels
 
     def close(self) -> None:
-        """Stop the thread that watches the streams. The owner of the store closes it."""
-        self.samples.close()
+        """Close the workspace. The owner of the store closes it."""
+        self.workspace.close()
 
 
 @dataclass(frozen=True)

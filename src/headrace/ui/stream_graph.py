@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -46,14 +47,17 @@ def graph_of(status: StreamStatus, catalog: Catalog) -> StreamGraph:
     sink = _node(status.target, status.target, catalog, {})
     if created is None:
         return StreamGraph((), sink, "")
-    words = {token.text.strip("`").lower() for token in tokenize(created.body.reads.text).tokens}
+    tokens = [token.text.strip("`").lower() for token in tokenize(created.body.reads.text).tokens]
+    words = set(tokens)
+    # A column may have the name of a table.
+    relations = {name for before, name in itertools.pairwise(tokens) if before in ("from", "join", "using")}
     scans = [each for each in statements if isinstance(each, st.CreateScan) and str(each.name).lower() in words]
     sources = [_node(str(each.name), str(each.table), catalog, each.options) for each in scans]
     covered = {str(each.name).lower() for each in scans}
     sources += [
         _node(each.name, each.name, catalog, {})
         for each in catalog.tables()
-        if each.name.lower() in words - covered and each.name.lower() != status.target.lower()
+        if each.name.lower() in relations - covered and each.name.lower() != status.target.lower()
     ]
     verb = created.body.text.split(maxsplit=2)
     return StreamGraph(tuple(sources), sink, " ".join(verb[:2]).upper())

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import os
 import subprocess
 import sys
-from typing import Any
+import time
 
 from headrace.errors import NotFoundError
 from headrace.streaming_sql.stream_registry import StreamStatus
 from headrace.ui.requests import Page, Request
 from headrace.ui.site import Site, part_of
+from headrace.ui.stream_charts import charts_of
 from headrace.ui.stream_graph import graph_of, guarantee_of
-from headrace.ui.stream_samples import Sample
 
 PERIODS = {"hour": 3600.0, "day": 86400.0}
-_MAX_POINTS = 600
 _LIST_LENGTH = 20
 _log = logging.getLogger("headrace")
 
@@ -37,19 +35,21 @@ def stream_page(site: Site, request: Request) -> Page:
     """One stream."""
     status = site.registry.get(request.query.get("name", ""))
     period = request.query.get("period", "hour")
-    samples = site.samples.since(status.name, PERIODS.get(period, PERIODS["hour"]))
+    period = period if period in PERIODS else "hour"
+    batches = site.history.batches(status.name, since=time.time() - PERIODS[period])
+    last = site.history.last_batch(status.name)
     return Page(
         "stream.html",
         {
             "status": status,
             "graph_values": graph_of(status, site.catalog),
             "guarantee": _guarantee(site, status),
-            "period": period if period in PERIODS else "hour",
+            "period": period,
             "periods": list(PERIODS),
-            "rate_chart": _chart(samples, [("rows/s", [each.rows_per_second for each in samples])]),
-            "lag_chart": _chart(samples, [("rows behind", [each.lag for each in samples])]),
-            "has_samples": len(samples) > 1,
-            "error": _error_parts(status.error),
+            "charts": charts_of(batches),
+            "batches": len(batches),
+            "last": last,
+            "error": site.history.last_error(status.name),
         },
     )
 
@@ -113,27 +113,3 @@ def _counts(site: Site) -> dict[str, int]:
     if site.has_queues:
         counts["queues"] = len(site.store.queues())
     return counts
-
-
-def _chart(samples: list[Sample], lines: list[tuple[str, list[Any]]]) -> str:
-    step = max(1, -(-len(samples) // _MAX_POINTS))
-    kept = slice(None, None, step)
-    return json.dumps(
-        {
-            "x": [round(each.time, 1) for each in samples[kept]],
-            "time": True,
-            "labels": None,
-            "lines": [{"name": name, "y": values[kept]} for name, values in lines],
-        }
-    )
-
-
-def _error_parts(error: str | None) -> dict[str, str | None] | None:
-    """Return the problem of an error message, and its remedy where the message has one."""
-    if not error:
-        return None
-    *parts, last = error.split("; ")
-    # `HeadraceError` writes the remedy last, and names the other parts.
-    if not parts or last.startswith(("received: ", "valid: ")):
-        return {"problem": error, "remedy": None}
-    return {"problem": "; ".join(parts), "remedy": last}

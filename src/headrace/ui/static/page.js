@@ -3,11 +3,17 @@
 
 // -- charts ----------------------------------------------------------------------------------------------
 
-const COLOURS = ["--line-1", "--line-2", "--line-3", "--line-4"];
+const COLOURS = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5", "--line-6", "--line-7"];
 const plots = new Map();
 
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+}
+
+function series(chart, line, index) {
+  const stroke = colour(COLOURS[index % COLOURS.length]);
+  const fill = chart.stacked ? stroke : chart.lines.length === 1 ? colour("--fill") : undefined;
+  return { label: line.name, stroke, fill, width: chart.stacked ? 0 : 2, points: { show: !chart.stacked && chart.x.length < 40 } };
 }
 
 function draw(element) {
@@ -29,10 +35,10 @@ function draw(element) {
       width: Math.max(200, element.clientWidth),
       height: element.clientHeight,
       scales: { x: { time: chart.time }, y: { range: (plot, low, high) => (low === null ? [0, 1] : [Math.min(0, low), high > 0 ? high * 1.1 : 1]) } },
-      axes: [{ ...axis, values }, { ...axis, size: 64 }],
-      legend: { show: chart.lines.length > 1 },
+      axes: [{ ...axis, values, space: labels ? 110 : 60 }, { ...axis, size: 64 }],
+      legend: { show: chart.lines.length > 1, live: false },
       cursor: { y: false },
-      series: [{}, ...chart.lines.map((line, index) => ({ label: line.name, stroke: colour(COLOURS[index % 4]), width: 2, fill: chart.lines.length === 1 ? colour("--fill") : undefined, points: { show: chart.x.length < 40 } }))],
+      series: [{}, ...chart.lines.map((line, index) => series(chart, line, index))],
     },
     data,
     element,
