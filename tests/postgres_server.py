@@ -84,6 +84,28 @@ class PostgresServer:
         server.run(**settings)
         return server
 
+    @classmethod
+    def start_standby(cls, primary: PostgresServer, slot: str, **settings: str) -> PostgresServer:
+        """Start a standby of a running server, which synchronizes failover slots (PostgreSQL 17).
+
+        Args:
+            slot: the primary's physical slot for the standby.
+            settings: settings of the server, besides those of all tests.
+        """
+        root = Path(tempfile.mkdtemp(prefix="headrace-postgres-"))
+        _give(root)
+        address = f"host=127.0.0.1 port={primary.port} user={USER} dbname=postgres"
+        subprocess.run(
+            [primary.programs / "pg_basebackup", "-d", address, "-D", root / "data", "-S", slot, "-c", "fast", "-R"],
+            check=True,
+            **_account(),
+        )
+        server = cls(root, _free_port(), primary.programs, _NOT_STARTED)
+        # Not as pg_basebackup writes it, whose libpq can be newer than that of the server.
+        connecting = {"primary_conninfo": address, "primary_slot_name": slot, "hot_standby_feedback": "on"}
+        server.run(**connecting, **settings)
+        return server
+
     def run(self, **settings: str) -> None:
         """Start the server of the existing cluster, and wait until it accepts connections."""
         options = [part for name, value in {**_SETTINGS, **settings}.items() for part in ("-c", f"{name}={value}")]

@@ -33,6 +33,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace
+from headrace.spark import bare_locations
 from headrace.spark.session import carry_environment
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
@@ -65,6 +66,8 @@ def lent(session: SparkSession) -> Iterator[SparkSession]:
     """Lend the session to a test: undo its settings and environment, drop its tables, stop its queries."""
     settings, environment = session.conf.getAll, dict(session.sparkContext.environment)
     carry_environment(session)
+    # Each test may have a store of its own for bare checkpoint locations: no query of an earlier test runs.
+    bare_locations._used = None
     try:
         yield session
     finally:

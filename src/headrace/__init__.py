@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.spark.outputs import Output
     from headrace.spark.session import session
     from headrace.spark.write_stream import write_stream
-    from headrace.stores.registry import open
+    from headrace.stores.registry import open, restore
     from headrace.streaming_sql.followed.follow import follow
     from headrace.streaming_sql.merges import merge
     from headrace.streaming_sql.session import StreamingSql, sql
@@ -55,6 +55,7 @@ _HOMES = {
     "merge": "headrace.streaming_sql.merges",
     "mirror": "headrace.spark.mirrors",
     "open": "headrace.stores.registry",
+    "restore": "headrace.stores.registry",
     "session": "headrace.spark.session",
     "sql": "headrace.streaming_sql.session",
     "write_stream": "headrace.spark.write_stream",
@@ -86,6 +87,7 @@ __all__ = [
     "merge",
     "mirror",
     "open",
+    "restore",
     "session",
     "sql",
     "write_stream",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import time
 from pathlib import Path
 
 import pytest
@@ -65,3 +66,31 @@ def test_of_two_drivers_on_one_checkpoint_one_fails_and_no_row_is_duplicated(
         assert numbers == list(range(len(numbers)))
         commits = [status.name for status in store.files().list("/checkpoint/commits")]
         assert len(numbers) >= checkpoint_actors.ROWS * len(commits)
+
+
+@pytest.mark.storm
+@pytest.mark.timeout(3600)
+def test_a_killed_driver_counts_exactly_with_a_bare_checkpoint_location_and_rocksdb(
+    tmp_path: Path, actors_of: list[Actor]
+) -> None:
+    chance = random.Random(SEED)
+    with checkpoint_actors.create(tmp_path) as store:
+        driver = Actor("checkpoint_actors", tmp_path, "counter", "counter")
+        actors_of.append(driver)
+        for kill in range(KILLS + 1):
+            wait_for(lambda: (tmp_path / "counter").exists() or driver.process.poll() is not None, 240)
+            assert driver.process.poll() is None, (tmp_path / "counter-counter.log").read_text()[-4000:]
+            if kill < KILLS:
+                time.sleep(chance.uniform(0, 1))
+                driver.kill()
+                (tmp_path / "counter").unlink()
+                driver.start()
+        (tmp_path / "stop").touch()
+        assert driver.process.wait(120) == 0
+        counts = {row["rest"]: row["count"] for row in store.table("counts").scan().read_all().to_pylist()}
+        rows = sum(counts.values())
+        assert rows % checkpoint_actors.ROWS == 0
+        rests = checkpoint_actors.RESTS
+        assert counts == {rest: len(range(rest, rows, rests)) for rest in range(rests)}, f"seed {SEED}"
+        changelogs = [status.name for status in store.files().list("/tmp/sample/cp/state/0/0")]
+        assert any(name.endswith(".changelog") for name in changelogs)

@@ -320,6 +320,15 @@ def test_a_limit_returns_the_first_rows_in_key_order(mixed: Table, limit: int) -
     assert mixed.scan([], limit=limit).read_all().num_rows == min(limit, len(KEYS))
 
 
+def test_rows_are_the_same_without_reading_ahead(mixed: Table) -> None:
+    where = [("flag", "=", True)]
+    for options in ({}, {"where": where}, {"limit": 3}, {"columns": []}, {"batch_rows": 2, "where": where}):
+        ahead, lazy = mixed.scan(**options), mixed.scan(**options, read_ahead=False)
+        assert lazy.schema == ahead.schema
+        # NaN does not equal itself.
+        assert repr(lazy.read_all().to_pylist()) == repr(ahead.read_all().to_pylist())
+
+
 def test_a_limit_below_zero_is_refused(mixed: Table) -> None:
     with pytest.raises(OptionError, match="limit must be at least 0"):
         mixed.scan(limit=-1)

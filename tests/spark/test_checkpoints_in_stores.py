@@ -19,11 +19,11 @@ import headrace
 from headrace.checkpoint_server import server
 from headrace.checkpoint_server.operations import Operations
 from headrace.checkpoint_server.protocol import Request, Response
-from headrace.errors import OptionError
+from headrace.errors import AlreadyExistsError, OptionError
 from headrace.ports import Files, FileStatus, Store
-from headrace.spark import checkpoint_location
+from headrace.spark import bare_locations, checkpoint_location
 from tests.spark import checkpoint_jobs as jobs
-from tests.spark_session import FILE_MANAGER
+from tests.spark_session import FILE_MANAGER, processes_with
 
 ROOT = Path(__file__).parents[2]
 NOW = {"availableNow": True}
@@ -197,6 +197,92 @@ def test_streaming_sql_keeps_a_checkpoint_in_the_store(
         assert store.files().status(path) is not None
 
 
+def test_spark_itself_opens_a_bare_location(
+    spark: SparkSession, store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("YT_PROXY", raising=False)
+    with processes_with(spark, HEADRACE_STORE=store.url):
+        monkeypatch.setenv("HEADRACE_STORE", store.url)
+        bare_locations.register_bare_locations(spark)
+        jobs.append(store, [1, 2, 3])
+        for number in (3, 4):
+            writer = clicks(spark, store).writeStream.format("headrace").options(store=store.url, queue="copied")
+            end(writer.option("checkpointLocation", "yt:///home/native").trigger(**NOW).start())
+            # The consumer advances in the transaction of the batch, as with other checkpoints in a store.
+            assert store.consumer(jobs.consumer("copied")).offsets("clicks") == {0: number}
+            jobs.append(store, [number + 1])
+            store.back_up(tmp_path / f"backup of {number}")
+        assert in_queue(store, "copied") == [1, 2, 3, 4]
+        counted = clicks(spark, store, "hdfs").groupBy("key").count().writeStream.format("noop").outputMode("update")
+        end(counted.option("checkpointLocation", "headrace:///home/state").trigger(**NOW).start())
+        state = spark.read.format("statestore").load("headrace:///home/state").selectExpr("key.key", "value.count")
+        assert {row.key: row["count"] for row in state.collect()} == {1: 1, 2: 1, 3: 1, 4: 1, 5: 1}
+    assert store.files().status("/home/native/commits/1") is not None
+    # The job continues in the state of a backup: the queue has a row that it has not read there.
+    headrace.restore(tmp_path / "backup of 3", tmp_path / "restored")
+    with headrace.open(tmp_path / "restored") as restored:
+        stream = headrace.write_stream(
+            clicks(spark, restored), store=restored.url, queue="copied", checkpoint="headrace:///home/native"
+        )
+        assert in_queue(restored, "copied") == [1, 2, 3]
+        end(stream.trigger(**NOW).start())
+        assert in_queue(restored, "copied") == [1, 2, 3, 4]
+    with headrace.open(tmp_path / "other", create=True) as other:
+        monkeypatch.setenv("HEADRACE_STORE", other.url)
+        with pytest.MonkeyPatch.context() as logged:
+            warnings: list[str] = []
+            logged.setattr(bare_locations._log, "warning", lambda text, *_: warnings.append(text))
+            bare_locations.register_bare_locations(spark)
+        assert "stay in the store" in warnings[0]
+
+
+def test_a_stream_without_a_checkpoint_location_keeps_it_under_its_name(spark: SparkSession, store: Store) -> None:
+    def run(name: str, table: str = "hdfs") -> None:
+        counted = clicks(spark, store, "hdfs").groupBy("key").count()
+        stream = headrace.write_stream(counted, store=store.url, table=table, name=name, mode="update")
+        end(stream.trigger(**NOW).start())
+
+    jobs.append(store, [1, 1, 2])
+    run("counted")
+    jobs.append(store, [2])
+    run("Counted")
+    assert counts(store, "hdfs") == {1: 2, 2: 2}
+    assert store.files().status("/streams/counted/commits/2") is not None
+    with pytest.raises(AlreadyExistsError, match="the checkpoint of another stream counted: it writes hdfs"):
+        run("counted", "own_state")
+
+
+def test_a_stream_in_sql_may_leave_out_its_checkpoint_location(
+    spark: SparkSession, store: Store, tmp_path: Path
+) -> None:
+    jobs.append(store, [1, 2, 2])
+    sql = headrace.sql(spark, tmp_path)
+    stream = (
+        "OPTIONS (outputMode = 'update', triggerType = 'AvailableNow') INSERT INTO hdfs SELECT key, count(*) AS count"
+    )
+    sql.run(f"""
+        CREATE TABLE clicks USING headrace OPTIONS (store = '{store.url}', queue = 'clicks');
+        CREATE TABLE hdfs USING headrace OPTIONS (store = '{store.url}', table = 'hdfs');
+        CREATE TABLE files USING parquet OPTIONS (path = '{tmp_path / "parquet"}');
+        CREATE SCAN some ON clicks USING STREAM OPTIONS (consumer = '//consumers/hdfs');
+        CREATE STREAM Counted {stream} FROM some GROUP BY key;
+    """)
+    assert sql.wait(120)
+    assert "headrace:///streams/counted" in str(sql.run("DESCRIBE STREAM counted"))
+    assert counts(store, "hdfs") == {1: 1, 2: 2}
+    with pytest.raises(OptionError, match="stream written needs option checkpointLocation"):
+        sql.run("CREATE STREAM written INSERT INTO files SELECT key FROM some")
+    sql.run("DROP STREAM counted")
+    jobs.append(store, [2])
+    sql.run(f"CREATE STREAM counted {stream} FROM some GROUP BY key")
+    assert sql.wait(120)
+    assert counts(store, "hdfs") == {1: 1, 2: 3}
+    sql.run("DROP STREAM counted")
+    with pytest.raises(AlreadyExistsError, match="its query differs"):
+        sql.run(f"CREATE STREAM counted {stream} FROM some WHERE key > 1 GROUP BY key")
+    sql.stop()
+
+
 def test_spark_reads_a_checkpoint_in_a_store(spark: SparkSession, store: Store) -> None:
     jobs.append(store, [5, 5, 6])
     jobs.run(spark, store, "hdfs", 3)
@@ -248,10 +334,10 @@ def test_the_host_is_loopback_unless_spark_runs_on_other_machines(
             self.conf = Conf(**values)
 
     def host(**values: str) -> str:
-        return checkpoint_location._host(Session(**values))  # type: ignore[arg-type]
+        return checkpoint_location.server_host(Session(**values))  # type: ignore[arg-type]
 
     monkeypatch.delenv("HEADRACE_CHECKPOINT_HOST", raising=False)
-    assert checkpoint_location._host(spark) == "localhost"
+    assert checkpoint_location.server_host(spark) == "localhost"
     assert host(master="local[2,4]") == "localhost"
     assert host(**{"master": "spark://a:7077", "driver.host": "driver.example"}) == "driver.example"
     assert host(**{"master": "local-cluster[2,1,1024]", "driver.host": "localhost"}) == "localhost"

@@ -99,11 +99,17 @@ def test_the_page_on_ytsaurus_runs_as_shown(
 
 
 @pytest.mark.usefixtures("spark")
-def test_the_page_on_checkpoints_runs_as_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_page_on_checkpoints_runs_as_shown(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     code = code_of("docs/checkpoints.md", "python", tmp_path)
     code += 'print(sorted((row["user"], row["ms"]) for row in store.table("totals").scan().read_all().to_pylist()))\n'
-    listed, copied, sums = run_code(code, capsys)[-3:]
+    # The page sets it.
+    monkeypatch.setenv("HEADRACE_STORE", "")
+    monkeypatch.delenv("YT_PROXY", raising=False)
+    listed, copied, named, bare, sums = run_code(code, capsys)[-5:]
     assert listed == "['commits', 'metadata', 'offsets', 'state']"
+    assert (named, bare) == ("['commits', 'metadata', 'offsets', 'state', 'stream.json']", "True")
     assert (copied, sums) == ("3", "[('u1', 15), ('u2', 7)]")
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,12 +12,12 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 import headrace
-from headrace.feeds.lag import Lag
 from headrace.ports import Store
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.stream_history import BatchRecord
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
+from headrace.tunnels.lag import Lag
 from headrace.ui.server import UiThread
 
 SECRET = "hunter2-hunter2"
@@ -97,8 +98,8 @@ def registry(tmp_path: Path, shop: Store) -> Iterator[StreamRegistry]:
     """A workspace with a running and a failed stream."""
     workspace = Workspace(tmp_path)
     catalog = Catalog(workspace)
-    catalog.add_table(TableDefinition("orders", "headrace", {"store": shop.url, "table": "orders"}))
-    catalog.add_table(TableDefinition("totals", "headrace", {"store": shop.url, "table": "orders", "password": SECRET}))
+    catalog.add_table(TableDefinition("orders", "headrace", {"store": shop.url, "table": "orders", "password": SECRET}))
+    catalog.add_table(TableDefinition("totals", "headrace", {"store": shop.url, "table": "orders"}))
     registry = StreamRegistry(workspace)
     for name in ("running_one", "failed_one"):
         registry.record_start(
@@ -112,8 +113,6 @@ def registry(tmp_path: Path, shop: Store) -> Iterator[StreamRegistry]:
 @pytest.fixture
 def streams(registry: StreamRegistry) -> StreamRegistry:
     """The registry, after a batch of one stream and the failure of the other one."""
-    import time
-
     now = time.time()
     batches = [
         BatchRecord(now - 10 + i, i, 100, 7, BATCH, Lag(40 - i), now - 20, state_rows=7, state_bytes=2048)

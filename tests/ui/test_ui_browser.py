@@ -150,9 +150,8 @@ def test_a_stream_is_followed_through_kill_and_restart(tab: Page, tmp_path: Path
             tab.get_by_role("button", name="Stop copying").press("Enter")
             tab.wait_for_selector(".badge.stopped", timeout=60_000)
         finally:
-            for name in ("copying",):
-                if (found := registry.find(name)) is not None and found.is_live:
-                    os.killpg(found.pid, signal.SIGKILL)
+            if (found := registry.find("copying")) is not None and found.is_live:
+                os.killpg(found.pid, signal.SIGKILL)
             if driver.poll() is None:
                 os.killpg(driver.pid, signal.SIGKILL)
                 driver.wait()

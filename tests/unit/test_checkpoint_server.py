@@ -10,6 +10,7 @@ import sys
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import cast
 
 import pytest
 
@@ -177,6 +178,54 @@ def test_a_rename_without_options_replaces_only_state_files(client: Client) -> N
         assert client.open(path).body == (b"new" if replaced else b"old")
 
 
+def test_two_copies_of_one_store_are_not_served_at_one_address(store: Store, tmp_path: Path) -> None:
+    server.serve(store, "/checkpoints/job")
+    with headrace.open(tmp_path / "store") as again:
+        server.serve(again, "/checkpoints/other")
+    store.back_up(tmp_path / "backup")
+    headrace.restore(tmp_path / "backup", tmp_path / "copy")
+    with headrace.open(tmp_path / "copy") as copy, pytest.raises(OptionError, match="another copy of this store"):
+        server.serve(copy, "/checkpoints/job")
+
+
+def test_all_files_of_a_default_store_are_served_when_they_are_requested(store: Store) -> None:
+    opened: list[Store] = []
+
+    def open_default() -> Store:
+        opened.append(store)
+        return store
+
+    serving = server.serve_default("shop", open_default)
+    client = Client(serving, "/default")
+    assert not opened
+    client.create("/tmp/job/offsets/.5.tmp", b"v1")
+    assert client.rename("/tmp/job/offsets/.5.tmp", "/tmp/job/offsets/5").json == {"boolean": True}
+    assert store.files().read("/tmp/job/offsets/5") == b"v1"
+    client.create("/tmp/job/offsets/.5.tmp", b"v2")
+    assert client.rename("/tmp/job/offsets/.5.tmp", "/tmp/job/offsets/5").json == {"boolean": False}
+    assert len(opened) == 1
+
+
+def test_a_default_store_without_files_is_refused_by_name(monkeypatch: pytest.MonkeyPatch, store: Store) -> None:
+    def refused(self: object) -> Files:
+        return Store.files(cast("Store", self))
+
+    monkeypatch.setattr(type(store), "files", refused)
+    client = Client(server.serve_default("shop", lambda: store), "/default")
+    assert client.call("GET", "GETFILESTATUS", "/a").exception == "UnsupportedOperationException"
+
+
+@pytest.mark.parametrize("directory", ["/state/1/2", "/state/1/2/job", "/state/1/2/state/3/4"])
+def test_a_log_of_a_checkpoint_at_a_path_like_one_of_state_is_not_replaced(store: Store, directory: str) -> None:
+    client = Client(server.serve_default("shop", lambda: store), "/default")
+    for name in ("offsets/5", "commits/5", "sources/0/0", "metadata", "state/0/0/_metadata/schema"):
+        client.create(f"{directory}/{name}", b"old")
+        client.create(f"{directory}/.new", b"new")
+        assert client.rename(f"{directory}/.new", f"{directory}/{name}").json == {"boolean": False}, name
+    client.create(f"{directory}/state/0/0/SSTs/5.sst", b"old")
+    assert client.rename(f"{directory}/.new", f"{directory}/state/0/0/SSTs/5.sst").json == {"boolean": True}
+
+
 def test_state_files_are_recognised_by_their_path_inside_the_checkpoint(store: Store) -> None:
     serving, url = server.serve(store, "/state/1/2/job")
     client = Client(serving, url.removeprefix("webhdfs://headrace"))
@@ -194,7 +243,7 @@ def test_a_recursive_deletion_of_a_state_file_is_immediate(client: Client) -> No
     assert not client.exists("/state/0/1/5.delta")
 
 
-def test_old_temporary_files_are_deleted(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_temporary_files_are_not_listed_and_then_deleted(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in (".7.b6c2.tmp", "7", ".hidden"):
         client.create(f"/offsets/{name}", b"")
 
@@ -202,7 +251,8 @@ def test_old_temporary_files_are_deleted(client: Client, monkeypatch: pytest.Mon
         found = client.call("GET", "LISTSTATUS", "/offsets").json["FileStatuses"]["FileStatus"]
         return [each["pathSuffix"] for each in found]
 
-    assert listed() == [".7.b6c2.tmp", ".hidden", "7"]
+    assert listed() == [".hidden", "7"]
+    assert client.exists("/offsets/.7.b6c2.tmp")
     monkeypatch.setattr(operations, "ABANDONED_SECONDS", -1.0)
     assert listed() == [".hidden", "7"]
     assert not client.exists("/offsets/.7.b6c2.tmp")

@@ -6,6 +6,7 @@ import datetime
 import decimal
 import io
 import json
+import threading
 from typing import Any
 
 import pyarrow as pa
@@ -134,3 +135,44 @@ def test_live_views_are_lines_outside_of_a_terminal() -> None:
     with output.live() as live:
         live.show("one", "picture", event="lag", value=1)
     assert json.loads(out.getvalue()) == {"event": "lag", "value": 1}
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_a_slow_store_shows_a_spinner_until_the_first_output(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("headrace.cli.output._SECONDS_BEFORE_STATUS", 0)
+    out, err = Terminal(), Terminal()
+    output = ConsoleOutput(out, err)
+    output.start_waiting("Waiting for the store")
+    while "Waiting" not in err.getvalue():
+        threading.Event().wait(0.01)
+    output.done("Done.")
+    assert "Done." in out.getvalue()
+    shown = err.getvalue()
+    output.stop_waiting()
+    assert err.getvalue() == shown
+
+
+def test_work_that_ends_soon_shows_no_spinner() -> None:
+    err = Terminal()
+    output = ConsoleOutput(Terminal(), err)
+    with output.status("Working"):
+        pass
+    output.start_waiting("Waiting")
+    output.stop_waiting()
+    assert err.getvalue() == ""
+
+
+def test_progress_has_rows_bytes_and_the_remaining_time() -> None:
+    err = Terminal()
+    with ConsoleOutput(Terminal(), err).progress("Loading t", 1000) as show:
+        show(12345, 500)
+    assert "Loading t" in err.getvalue()
+    assert "12,345 rows" in err.getvalue()
+    piped = io.StringIO()
+    with ConsoleOutput(io.StringIO(), piped).progress("Loading t", 1000) as show:
+        show(1, 1)
+    assert piped.getvalue() == ""

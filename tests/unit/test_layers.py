@@ -11,11 +11,23 @@ import headrace
 
 SOURCE = Path(headrace.__file__).parent
 # The layers that each layer may import besides itself. A layer is a folder, or a module next to the folders.
-VALUES = {"errors", "cached", "diagnosis", "option_names", "failpoints", "types", "tables", "tunnels", "queues"}
+VALUES = {
+    "errors",
+    "cached",
+    "counters",
+    "diagnosis",
+    "option_names",
+    "failpoints",
+    "types",
+    "tables",
+    "tunnels",
+    "queues",
+}
 BELOW_STORES = VALUES | {"ports", "retries", "rows", "sqlite", "wire"}
 ALLOWED = {
     "errors": set(),
     "cached": set(),
+    "counters": set(),
     "diagnosis": set(),
     "failpoints": set(),
     "option_names": {"errors"},
@@ -35,7 +47,8 @@ ALLOWED = {
     "comparing": {"errors", "types", "tables", "ports"},
     "querying": {"errors", "types", "tables", "queues", "ports"},
     # The base of all servers.
-    "http": {"errors"},
+    "http": {"errors", "counters"},
+    "monitoring": VALUES | {"ports", "http", "streaming_sql"},
     "checkpoint_server": BELOW_STORES | {"http"},
     "sinks": {"errors", "types", "tables", "queues", "ports", "rows"},
     "following": {"errors", "types", "tables", "tunnels", "ports", "rows", "sinks"},
@@ -45,11 +58,24 @@ ALLOWED = {
     # They serve an embedded store.
     "endpoints": BELOW_STORES | {"registry", "stores", "http"},
     # `headrace.querying` runs the statements of its query box.
-    "ui": BELOW_STORES | {"feeds", "http", "querying", "streaming_sql"},
+    "ui": BELOW_STORES | {"feeds", "http", "monitoring", "querying", "streaming_sql"},
     "demo": BELOW_STORES | {"feeds", "following", "formats", "spark", "registry", "streaming_sql", "cli", "ui"},
     "cli": BELOW_STORES
-    | {"comparing", "feeds", "following", "formats", "spark", "registry", "streaming_sql", "endpoints", "demo", "http"}
-    | {"querying", "ui"},
+    | {
+        "comparing",
+        "feeds",
+        "following",
+        "formats",
+        "spark",
+        "registry",
+        "streaming_sql",
+        "endpoints",
+        "demo",
+        "http",
+        "monitoring",
+        "querying",
+        "ui",
+    },
 }
 # They import all stores, or all public names, on first use.
 DIRECTORIES = {"__init__", "registry"}

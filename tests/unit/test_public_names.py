@@ -35,6 +35,7 @@ def test_the_public_names_are_these() -> None:
         "merge",
         "mirror",
         "open",
+        "restore",
         "session",
         "sql",
         "write_stream",

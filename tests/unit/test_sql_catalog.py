@@ -309,6 +309,7 @@ def test_options_of_a_stream_are_read_in_any_case() -> None:
     assert (options.checkpoint, options.output_mode) == ("cp", "update")
     assert options.trigger == {"processingTime": "30000 milliseconds"}
     assert options.sink == {"rowChange": "update"}
+    assert read_stream_options("s", {}).checkpoint is None
     assert read_stream_options("s", {"checkpointLocation": "cp", "triggerType": "once"}).trigger == {"once": True}
     now = read_stream_options("s", {"checkpointLocation": "cp", "triggerIntervalMs": "5"}, available_now=True)
     assert now.trigger == {"availableNow": True}
@@ -317,7 +318,6 @@ def test_options_of_a_stream_are_read_in_any_case() -> None:
 @pytest.mark.parametrize(
     ("options", "says"),
     [
-        ({}, "checkpointLocation"),
         ({"checkpointLocation": ""}, "needs option checkpointLocation"),
         ({"checkpointLocations": "x"}, "did you mean checkpointLocation?"),
         ({"checkpointLocation": "x", "outputmod": "update"}, "did you mean outputMode?"),

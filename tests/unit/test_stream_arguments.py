@@ -25,7 +25,7 @@ from headrace.spark.stream_arguments import checked_trigger
         ({"format": "delta"}, "valid: headrace, tablestore, yt"),
         ({"format": 5}, "valid: headrace, tablestore, yt"),
         ({"checkpoint": "https://host/a"}, "yt+https://host/path"),
-        ({"checkpoint": None}, "a string or a path"),
+        ({"checkpoint": None}, "a stream without a name"),
         ({"options": {"rowChanges": "put"}}, "did you mean rowChange?"),
         ({"options": {"tunnel": "all"}}, "option tunnel has no effect in write_stream with format headrace"),
         ({"options": {"checkpointLocation": "/a"}}, "unknown option of write_stream"),

@@ -13,7 +13,6 @@ import apsw
 import pytest
 
 from headrace.errors import OptionError, StoreDamagedError, remedy_in
-from headrace.feeds.lag import Lag
 from headrace.sinks import published_rows
 from headrace.streaming_sql import running_streams, stream_history
 from headrace.streaming_sql.batch_progress import batch_record, has_batch
@@ -21,6 +20,7 @@ from headrace.streaming_sql.running_streams import RunningStreams
 from headrace.streaming_sql.stream_history import BatchRecord, StreamHistory
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
+from headrace.tunnels.lag import Lag
 
 # The definitions and the version of a workspace that an earlier release wrote.
 FORMAT_1 = """
@@ -231,7 +231,8 @@ def test_a_lag_says_what_it_does_not_know() -> None:
     assert Lag(0).eta_seconds(None) == 0.0
     assert Lag(10).eta_seconds(0.0) is None
     assert Lag(10).eta_seconds(float("nan")) is None
-    assert Lag(10, unknown=1).eta_seconds(4.0) is None
+    assert Lag(10, unknown=1).eta_seconds(4.0) == 2.5
+    assert Lag(0, unknown=1).eta_seconds(4.0) is None
     assert Lag.total([Lag(1, 0, 2, 1), Lag(2, 1)]) == Lag(3, 1, 2, 1)
     assert [str(lag) for lag in (Lag(5), Lag(5, 1), Lag(0, 1, 3, 1), Lag(5, 0, 3, 3))] == [
         "5",

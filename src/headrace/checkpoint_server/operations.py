@@ -14,7 +14,8 @@ from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, Op
 from headrace.ports import FileStatus
 from headrace.ports.files import parent_path
 
-# A file that Spark has written and not renamed, because it lost a race or was killed. Spark never deletes them.
+# A file that Spark has written and not renamed, because it lost a race or was killed. Spark never deletes them. It does
+# not start a stateful query without a batch if its offsets have one.
 _TEMPORARY = re.compile(r"\..*\.tmp")
 ABANDONED_SECONDS = 86400.0
 
@@ -76,11 +77,13 @@ class Operations:
 
     def _list(self, request: Request) -> Response:
         directory = self.find(request.path)
-        statuses = directory.files.list(directory.path)
-        abandoned = [status for status in statuses if _is_abandoned(status)]
-        for status in abandoned:
-            directory.files.remove(status.path)
-        return protocol.file_statuses(directory.path, [status for status in statuses if status not in abandoned])
+        shown: list[FileStatus] = []
+        for status in directory.files.list(directory.path):
+            if not _is_temporary(status) or status.path == directory.path:
+                shown.append(status)
+            elif status.modified < time.time() - ABANDONED_SECONDS:
+                directory.files.remove(status.path)
+        return protocol.file_statuses(directory.path, shown)
 
     def _make_directory(self, request: Request) -> Response:
         if not self._directories.is_above(request.path):
@@ -124,6 +127,5 @@ class Operations:
         created.files.create(created.path, overwrite=request.flag("overwrite")).abort()
 
 
-def _is_abandoned(status: FileStatus) -> bool:
-    old = status.modified < time.time() - ABANDONED_SECONDS
-    return old and not status.directory and _TEMPORARY.fullmatch(status.name) is not None
+def _is_temporary(status: FileStatus) -> bool:
+    return not status.directory and _TEMPORARY.fullmatch(status.name) is not None

@@ -17,8 +17,9 @@ from collections import defaultdict
 
 from headrace.checkpoint_server.served_directories import ServedPath
 
-# In a query's checkpoint, or in a directory of checkpoints: state/<operator>/<partition>/…, except metadata (`_…`).
-_STATE_FILE = re.compile(r"(?:/[^/]+)?/state/\d+/\d+/(?!_)(?:[^/]+/)*[^/]+")
+# In a query's checkpoint, at any depth: state/<operator>/<partition>/…, except metadata (`_…`). A checkpoint can itself
+# be at such a path. Its logs are no state: a rename never replaces one of their files.
+_STATE_FILE = re.compile(r"(?:/[^/]+)*/state/\d+/\d+/(?:(?!_|(?:offsets|commits|sources)/)[^/]+/)*(?!_|metadata$)[^/]+")
 # The rename follows within milliseconds, or not at all.
 _NOTED_SECONDS = 60.0
 

@@ -1,17 +1,26 @@
-"""The directories of stores that a server serves, and the paths of requests in them."""
+"""The directories of stores that a server serves, and the paths of requests in them.
+
+Besides single directories, a server can serve all files of a default store, for bare checkpoint locations.
+"""
 
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from headrace.checkpoint_server.locations import store_key
+from headrace.errors import OptionError
 from headrace.ports import Files, Store
 from headrace.ports.files import normal_path
+
+DEFAULT_KEY = "default"
+"""The key of the default store in addresses. The keys of other stores are hexadecimal numbers."""
 
 
 @dataclass
 class _ServedStore:
+    url: str
     files: Files
     roots: set[str] = field(default_factory=set)
 
@@ -36,6 +45,7 @@ class ServedDirectories:
 
     def __init__(self) -> None:
         self._served: dict[str, _ServedStore] = {}
+        self._default: tuple[str, Callable[[], Store]] | None = None
         self._lock = threading.Lock()
 
     def add(self, store: Store, path: str) -> None:
@@ -43,20 +53,40 @@ class ServedDirectories:
 
         Raises:
             UnsupportedError: the store has no files.
+            OptionError: the store is a copy of one that is already served. Both would have the same addresses.
         """
         files = store.files()
         with self._lock:
-            self._served.setdefault(store_key(store.id), _ServedStore(files)).roots.add(normal_path(path))
+            served = self._served.setdefault(store_key(store.id), _ServedStore(store.url, files))
+            # Other stores can have several URLs, and no copies.
+            if store.capabilities.backups and served.url != store.url:
+                raise OptionError(
+                    "this process serves checkpoints of another copy of this store",
+                    received=store.url,
+                    valid=served.url,
+                    remedy="run the queries of a restored or copied store in another process",
+                )
+            served.roots.add(normal_path(path))
+
+    def set_default(self, url: str, open_store: Callable[[], Store]) -> None:
+        """Serve all files of a store, opened at the first request. It replaces a default store of another URL."""
+        with self._lock:
+            if self._default is None or self._default[0] != url:
+                self._default = url, open_store
+                self._served.pop(DEFAULT_KEY, None)
 
     def find(self, path: str) -> ServedPath | None:
         """Return the served path of ``/<store>/<path>``; None if no served directory contains it.
 
         Raises:
             OptionError: the path is invalid.
+            HeadraceError: the default store cannot be opened, or has no files.
         """
         key, _, rest = normal_path(path)[1:].partition("/")
         in_store = f"/{rest}"
         with self._lock:
+            if key == DEFAULT_KEY and key not in self._served and self._default is not None:
+                self._served[key] = _ServedStore(self._default[0], self._default[1]().files(), {""})
             served = self._served.get(key)
             above = [] if served is None else [root for root in served.roots if f"{in_store}/".startswith(f"{root}/")]
         if served is None or not above:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import threading
+from collections.abc import Callable
 
 from headrace.checkpoint_server.locations import parse_served, served_url
 from headrace.checkpoint_server.served_directories import ServedDirectories
@@ -76,13 +77,34 @@ def serve(store: Store, path: str, host: str = LOOPBACK) -> tuple[CheckpointServ
     store.files()
     url = served_url(store.id, path)
     with _lock:
-        server = _servers.get(host)
-        if server is None:
-            if not _servers:
-                atexit.register(stop_all)
-            server = _servers[host] = CheckpointServer(host)
+        server = _server(host)
         server.directories.add(store, path)
     return server, url
+
+
+def serve_default(url: str, open_store: Callable[[], Store], host: str = LOOPBACK) -> CheckpointServer:
+    """Serve all files of a store from this process, at the address of the default store.
+
+    Args:
+        url: identifies the store.
+        open_store: opens the store at the first request.
+
+    Raises:
+        OptionError, MissingDependencyError: see `CheckpointServer`.
+    """
+    with _lock:
+        server = _server(host)
+        server.directories.set_default(url, open_store)
+    return server
+
+
+def _server(host: str) -> CheckpointServer:
+    """Return the server of this process for a host, inside the lock."""
+    if host not in _servers:
+        if not _servers:
+            atexit.register(stop_all)
+        _servers[host] = CheckpointServer(host)
+    return _servers[host]
 
 
 def served_files(checkpoint: str) -> tuple[Files, str] | None:

@@ -38,6 +38,12 @@ class App:
     def output(self) -> Output:
         return JsonOutput() if self.json else ConsoleOutput()
 
+    def end(self) -> None:
+        """End the output, if there is one: a command that prints only its help has none."""
+        output = vars(self).get("output")
+        if isinstance(output, Output):
+            output.stop_waiting()
+
     def store(self, *, create: bool = False) -> Store:
         """Open the store of ``--store`` or HEADRACE_STORE, for a command that needs no Spark.
 
@@ -54,6 +60,7 @@ class App:
             keep_pandas_out()
         import headrace
 
+        self.output.start_waiting("Waiting for the store")
         return headrace.open(self.store_url, create=create)
 
 

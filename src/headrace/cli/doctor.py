@@ -51,7 +51,7 @@ def doctor(context: click.Context, app: App, table: str | None, spark: bool) -> 
 
 
 def show(app: App, findings: list[Finding]) -> None:
-    """Print the findings, and how many have each status."""
+    """Print the findings, and how many have each status. `headrace store check` uses it, too."""
     counts = Counter(finding.status for finding in findings)
     if app.json:
         app.output.record(

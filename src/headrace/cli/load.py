@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Iterable, Iterator
 from typing import TYPE_CHECKING
 
@@ -19,7 +20,6 @@ if TYPE_CHECKING:
     from headrace.cli.file_formats import InputFile
     from headrace.cli.output import ShowProgress
     from headrace.ports import Queue, Store, Table
-    from headrace.tables.conditions import Predicate
 
 _FILES_HELP = (
     "Files: CSV, JSON lines, Parquet and Arrow, also compressed (.gz, .bz2, .zst, .lz4). Patterns such as '2026-*.csv' "
@@ -154,17 +154,13 @@ def _check_existing(target: Table | Queue, key: list[str], columns: tuple[str, .
         raise OptionError(f"table {target.name} has another primary key", received=",".join(key), valid=",".join(own))
 
 
-def _writer(target: Table | Queue, key: list[str]) -> Callable[[pa.Table], None]:
+def _writer(target: Table | Queue, key: list[str]) -> Callable[[pa.Table], object]:
     """Return a function that writes rows in one transaction."""
     from headrace.ports import Table
 
-    def put(rows: pa.Table) -> None:
-        target.put(rows)
-
-    def append(rows: pa.Table) -> None:
-        target.append(rows, key=key or None)
-
-    return put if isinstance(target, Table) else append
+    if isinstance(target, Table):
+        return target.put
+    return functools.partial(target.append, key=key or None)
 
 
 @click.command(epilog=_FILES_HELP)
@@ -194,7 +190,6 @@ def export(
 
     Example: headrace export orders orders.parquet --where 'price > 10' -s shop
     """
-    from headrace.cli.conditions import parse_condition
     from headrace.cli.file_formats import STANDARD, format_of, open_output
     from headrace.cli.row_writing import write_rows
     from headrace.querying.names import Name, find
@@ -203,8 +198,7 @@ def export(
     selected = columns.split(",") if columns else None
     with app.store() as store:
         source = find(store, Name(None, name))
-        where = [parse_condition(text, source.schema) for text in conditions]
-        reader = _reader(source, selected, where, limit)
+        reader = _reader(source, selected, conditions, limit)
         with open_output(file) as output, app.output.progress(f"Exporting {name}", None) as show:
             rows = write_rows(output, file, chosen, reader.schema, _counted(reader, show))
     if file != STANDARD:
@@ -212,17 +206,18 @@ def export(
 
 
 def _reader(
-    source: Table | Queue, columns: list[str] | None, where: list[Predicate], limit: int | None
+    source: Table | Queue, columns: list[str] | None, conditions: tuple[str, ...], limit: int | None
 ) -> pa.RecordBatchReader:
     import pyarrow as pa
 
+    from headrace.cli.conditions import parse_condition
     from headrace.cli.row_files import first_rows
     from headrace.ports import Table
     from headrace.querying.queue_rows import queue_rows
 
     if isinstance(source, Table):
-        return source.scan(columns, where, limit=limit)
-    if where:
+        return source.scan(columns, [parse_condition(text, source.schema) for text in conditions], limit=limit)
+    if conditions:
         raise OptionError("conditions select rows of tables", remedy="use `headrace query` with -o for a queue")
     names = [source.schema.written.column(name).name for name in columns or source.schema.written.names]
     schema = pa.schema([source.schema.arrow.field(name) for name in names])

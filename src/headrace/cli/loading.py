@@ -48,7 +48,7 @@ class Loading:
     opened: InputFile | None = None
     rows: int = field(default=0, init=False)
 
-    def write(self, write: Callable[[pa.Table], None]) -> int:
+    def write(self, write: Callable[[pa.Table], object]) -> int:
         """Write all rows in portions of bounded size; return the number of written rows.
 
         An error, and an interruption, tell how many rows were written before, and how to go on.

@@ -11,6 +11,7 @@ from collections.abc import Sequence
 import click
 
 from headrace.cli.app import App, common_options, store_option
+from headrace.cli.backup import backup, restore
 from headrace.cli.bench import bench
 from headrace.cli.comparison import checksum, diff
 from headrace.cli.consumer import consumer
@@ -24,6 +25,7 @@ from headrace.cli.run import run
 from headrace.cli.serve import serve
 from headrace.cli.sql import sql
 from headrace.cli.start_up import skip_last_collection
+from headrace.cli.store import store
 from headrace.cli.stream import stream
 from headrace.cli.table import table
 from headrace.cli.tunnel import tunnel
@@ -50,7 +52,10 @@ def headrace() -> None:
     """
 
 
-for _command in (demo, run, sql, query, load, export, table, tunnel, queue, consumer, stream, ui, serve, doctor, bench):
+for _command in (
+    demo, run, sql, query, load, export, table, tunnel, queue, consumer, stream, ui, serve, doctor, bench, backup,
+    restore, store,
+):  # fmt: skip
     headrace.add_command(_command)
 for _command in (diff, checksum):
     table.add_command(_command)
@@ -88,6 +93,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
             raise
         _end(app.output, error)
         return app.error_code
+    finally:
+        app.end()
     return code if isinstance(code, int) else 0
 
 

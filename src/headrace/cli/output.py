@@ -72,6 +72,14 @@ class Output(ABC):
         """Show a text on a terminal, from half a second after the begin of the block until its end."""
 
     @abstractmethod
+    def start_waiting(self, text: str) -> None:
+        """Show a text on a terminal, from half a second after this call until the first output of the command."""
+
+    @abstractmethod
+    def stop_waiting(self) -> None:
+        """Remove the text of `start_waiting`."""
+
+    @abstractmethod
     def progress(self, text: str, total: int | None) -> contextlib.AbstractContextManager[ShowProgress]:
         """Show the progress of rows on a terminal until the block ends, with the rate and the remaining time.
 
@@ -105,8 +113,9 @@ class ConsoleOutput(Output):
     """Output for people: tables and sentences, in colour on terminals that support it."""
 
     def __init__(self, out: TextIO | None = None, err: TextIO | None = None) -> None:
-        self._out = _console(out or sys.stdout)
-        self._err = _console(err or sys.stderr)
+        self._out_console = _console(out or sys.stdout)
+        self._err_console = _console(err or sys.stderr)
+        self._waiting: _DelayedStatus | None = None
 
     def record(self, record: Record, *, title: str | None = None) -> None:
         from rich.text import Text
@@ -163,20 +172,29 @@ class ConsoleOutput(Output):
 
     @contextlib.contextmanager
     def status(self, text: str) -> Iterator[None]:
-        if not self._err.is_terminal:
-            yield
-            return
-        status = self._err.status(text)
-        # Most work is done before anybody reads the text.
-        timer = threading.Timer(_SECONDS_BEFORE_STATUS, status.start)
-        timer.daemon = True
-        timer.start()
+        shown = _DelayedStatus(self._err, text)
         try:
             yield
         finally:
-            timer.cancel()
-            timer.join()
-            status.stop()
+            shown.stop()
+
+    def start_waiting(self, text: str) -> None:
+        self._waiting = _DelayedStatus(self._err, text)
+
+    def stop_waiting(self) -> None:
+        if self._waiting is not None:
+            self._waiting.stop()
+            self._waiting = None
+
+    @property
+    def _out(self) -> Console:
+        self.stop_waiting()
+        return self._out_console
+
+    @property
+    def _err(self) -> Console:
+        self.stop_waiting()
+        return self._err_console
 
     @contextlib.contextmanager
     def progress(self, text: str, total: int | None) -> Iterator[ShowProgress]:
@@ -215,6 +233,25 @@ class ConsoleOutput(Output):
 
     def _print_table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
         self._out.print(console_table(columns, rows))
+
+
+class _DelayedStatus:
+    """A text with a spinner on a terminal, which appears after half a second: most work has ended by then."""
+
+    def __init__(self, console: Console, text: str) -> None:
+        self._timer: threading.Timer | None = None
+        if console.is_terminal:
+            self._status = console.status(text)
+            self._timer = threading.Timer(_SECONDS_BEFORE_STATUS, self._status.start)
+            self._timer.daemon = True
+            self._timer.start()
+
+    def stop(self) -> None:
+        """Remove the text."""
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer.join()
+            self._status.stop()
 
 
 class _Lines(LiveView):
@@ -280,6 +317,12 @@ class JsonOutput(Output):
 
     def status(self, text: str) -> contextlib.AbstractContextManager[None]:
         return contextlib.nullcontext()
+
+    def start_waiting(self, text: str) -> None:
+        pass
+
+    def stop_waiting(self) -> None:
+        pass
 
     def progress(self, text: str, total: int | None) -> contextlib.AbstractContextManager[ShowProgress]:
         return contextlib.nullcontext(_show_nothing)
@@ -349,11 +392,16 @@ def to_json(value: object) -> str:
     return printable(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
 
 
+def _key(value: Any) -> str:
+    """Return a key of a map as the text that its value has."""
+    return ("true" if value else "false") if isinstance(value, bool) else str(_plain(value))
+
+
 def _plain(value: Any) -> Any:
     if isinstance(value, float) and not math.isfinite(value):
         return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {_key(key): _plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item) for item in value]
     if isinstance(value, datetime.datetime | datetime.date):

@@ -63,7 +63,6 @@ def query(
     text = sys.stdin.read() if sql == "-" else sql
     with (
         app.store() as store,
-        app.output.status("Running the query"),
         open_query(store, text, timeout_seconds=timeout, memory_bytes=memory << 20, expected_rows=limit) as reader,
     ):
         batches = first_rows(reader, limit)
@@ -78,6 +77,7 @@ def _write(app: App, file: str, file_format: str | None, schema: pa.Schema, batc
     from headrace.cli.row_writing import write_rows
 
     chosen = format_of(file, None if file_format == "table" else file_format)
+    app.output.stop_waiting()
     with open_output(file) as output:
         rows = write_rows(output, file, chosen, schema, batches)
     if file != STANDARD:

@@ -147,7 +147,8 @@ def read(app: App, name: str, partition: int | None, first_row: int | None, limi
     Example: headrace queue read clicks --partition 0 --from 1000 -n 10 -s shop
     """
     from headrace.cli.row_files import first_rows
-    from headrace.querying.queue_rows import ROW_INDEX, TABLET_INDEX, queue_rows
+    from headrace.querying.queue_rows import queue_rows
+    from headrace.queues.columns import ROW_INDEX, TABLET_INDEX
     from headrace.tables.conditions import Predicate
 
     if first_row is not None and partition is None:

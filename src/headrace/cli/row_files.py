@@ -216,7 +216,8 @@ def converted(values: pa.Array, target: pa.DataType) -> pa.Array:
         return pa.array(
             [None if text is None else base64.b64decode(text, validate=True) for text in values.to_pylist()], target
         )
-    return values.cast(target)
+    # Arrow cannot cast a null struct whose fields are not null.
+    return values if values.type == target else values.cast(target)
 
 
 def first_rows(batches: Iterable[pa.RecordBatch], limit: int | None) -> Iterator[pa.RecordBatch]:

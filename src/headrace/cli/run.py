@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import click
 
 from headrace.cli.app import App, Command, common_options, parse_pairs, pass_app
-from headrace.cli.output import console_table
+from headrace.cli.stream_progress import progress_facts, progress_line, progress_picture, progress_state
 
 if TYPE_CHECKING:
     from headrace.streaming_sql.results import Result
@@ -67,11 +67,34 @@ def spark_options(command: Command) -> Command:
 @click.command(short_help="Run a script of streaming SQL.")
 @click.argument("file", type=click.File(encoding="utf-8"))
 @click.option("--available-now", is_flag=True, help="Process the existing data, and end.")
+@click.option(
+    "--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics at this port; 0: a free one."
+)
+@click.option(
+    "--metrics-host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address of the metrics."
+)
+@click.option("--traces", is_flag=True, help="Export OpenTelemetry spans of batches, as OTEL_… variables say.")
+@click.option(
+    "--log-format",
+    type=click.Choice(["text", "json"]),
+    default="text",
+    show_default=True,
+    help="json: one line of JSON for each record, on standard error.",
+)
 @spark_options
 @common_options
 @pass_app
 def run(
-    app: App, file: TextIO, available_now: bool, workspace: Path, master: str | None, conf: tuple[str, ...]
+    app: App,
+    file: TextIO,
+    available_now: bool,
+    metrics_port: int | None,
+    metrics_host: str,
+    traces: bool,
+    log_format: str,
+    workspace: Path,
+    master: str | None,
+    conf: tuple[str, ...],
 ) -> None:
     """Run a script of streaming SQL from FILE (- is standard input), until its streams end.
 
@@ -80,7 +103,37 @@ def run(
     Example: headrace run job.sql --available-now
     """
     name = "headrace" if file.name == "<stdin>" else Path(file.name).stem
-    execute(app, file.read(), name, SparkOptions(workspace, master, conf), available_now=available_now)
+    if log_format == "json":
+        from headrace.http.logs import log_as_json
+
+        log_as_json()
+    with _serving_metrics(app, workspace, metrics_port, metrics_host), _exporting_traces(traces):
+        execute(app, file.read(), name, SparkOptions(workspace, master, conf), available_now=available_now)
+
+
+def _exporting_traces(wanted: bool) -> contextlib.AbstractContextManager[None]:
+    if not wanted:
+        return contextlib.nullcontext()
+    from headrace.monitoring.traces import exporting_traces
+
+    return exporting_traces()
+
+
+@contextlib.contextmanager
+def _serving_metrics(app: App, workspace: Path, port: int | None, host: str) -> Iterator[None]:
+    """Serve the metrics of this process and its streams; with ``--store``, also of the store's readers."""
+    if port is None:
+        yield
+        return
+    from headrace.monitoring.exposition import make_registry, serving_metrics
+    from headrace.streaming_sql.workspace import Workspace
+
+    with contextlib.ExitStack() as stack:
+        store = None if app.store_url is None else stack.enter_context(app.store())
+        registry = make_registry(Workspace(workspace), store, own_streams=True)
+        url = stack.enter_context(serving_metrics(registry, port, host))
+        app.output.event(f"Metrics: {url}", metrics=url)
+        yield
 
 
 def execute(app: App, text: str, name: str, options: SparkOptions, *, available_now: bool = False) -> None:
@@ -158,27 +211,10 @@ def follow_streams(app: App, streaming: StreamingSql) -> None:
                 ended = streaming.wait(_REFRESH_SECONDS)
             finally:
                 streams = [status for status in streaming.streams() if status.pid == os.getpid()]
-                if streams and _progress(streams) != _progress(shown):
+                if streams and progress_state(streams) != progress_state(shown):
                     shown = streams
-                    facts = [
-                        {"name": name, "state": state, "batch": batch, "rows_per_second": rate, "lag": lag}
-                        for name, state, batch, rate, lag in map(_figures, streams)
-                    ]
-                    picture = console_table(
-                        ("stream", "state", "batch", "rows/s", "lag"), [_figures(status) for status in streams]
+                    view.show(
+                        "\n".join(map(progress_line, streams)),
+                        progress_picture(streams),
+                        streams=[progress_facts(status) for status in streams],
                     )
-                    view.show("\n".join(map(_line, streams)), picture, streams=facts)
-
-
-def _progress(streams: list[StreamStatus]) -> list[tuple[str, str, int | None, int | None]]:
-    return [(status.name, status.state, status.batch, status.lag) for status in streams]
-
-
-def _figures(status: StreamStatus) -> tuple[str, str, int | None, float | None, int | None]:
-    rate = None if status.rows_per_second is None else round(status.rows_per_second, 1)
-    return status.name, status.state, status.batch, rate, status.lag
-
-
-def _line(status: StreamStatus) -> str:
-    name, state, batch, rate, lag = (("-" if figure is None else figure) for figure in _figures(status))
-    return f"{name}: {state}, batch {batch}, {rate} rows/s, lag {lag}"

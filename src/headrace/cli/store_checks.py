@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import tempfile
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,11 +31,13 @@ def check_store(directory: Path) -> list[Finding]:
     """Check the file system, the free space, the database and the commits of an embedded store."""
     findings = [_file_system(directory), _disk_space(directory)]
     try:
+        from headrace.stores.embedded.checks.store import check_integrity
         from headrace.stores.embedded.connection import Database
 
         database = Database(directory)
         try:
-            findings += [_integrity(database), _wal(database), _commit(database)]
+            integrity = replace(check_integrity(database), name="Store: integrity")
+            findings += [integrity, _wal(database), _commit(database)]
         finally:
             database.close()
     except HeadraceError as error:
@@ -81,20 +84,6 @@ def _disk_space(directory: Path) -> Finding:
         status = Status.FAIL if free < NO_DISK_BYTES else Status.WARN
         return Finding(name, status, found, "free some space; a full disk stops all writers")
     return Finding(name, Status.OK, found)
-
-
-def _integrity(database: Database) -> Finding:
-    name = "Store: integrity"
-    started = time.monotonic()
-    problems = [str(row[0]) for row in database.query("PRAGMA integrity_check(5)")]
-    if problems != ["ok"]:
-        return Finding(
-            name,
-            Status.FAIL,
-            "; ".join(problems),
-            "stop all processes that use the store, copy the directory, and restore a backup",
-        )
-    return Finding(name, Status.OK, f"SQLite finds no error ({time.monotonic() - started:.1f} s)")
 
 
 def _wal(database: Database) -> Finding:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-import datetime
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli.app import App, common_options, pass_app
 from headrace.cli.run import SparkOptions, execute, spark_options, workspace_option
+from headrace.cli.stream_progress import LIST_COLUMNS, status_facts
 
 if TYPE_CHECKING:
     from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
@@ -43,7 +43,7 @@ def list_streams(app: App, workspace: Path) -> None:
     """
     app.output.records(
         [status_facts(status) for status in _registry(workspace).all()],
-        columns=("name", "state", "target", "batch", "rows_per_second", "lag", "pid", "error"),
+        columns=LIST_COLUMNS,
         nothing="The workspace has no streams.",
     )
 
@@ -134,28 +134,6 @@ def _stop(app: App, registry: StreamRegistry, name: str) -> StreamStatus:
         registry.ask_to_stop(name)
         registry.wait_until_ended(name)
     return registry.get(name)
-
-
-def status_facts(status: StreamStatus) -> dict[str, Any]:
-    """Return a stream's status as one record."""
-    return {
-        "name": status.name,
-        "state": status.state,
-        "target": status.target,
-        "checkpoint": status.checkpoint,
-        "pid": status.pid,
-        "query_id": status.query_id,
-        "batch": status.batch,
-        "rows_per_second": status.rows_per_second,
-        "lag": status.lag,
-        "error": status.error,
-        "started": _instant(status.started),
-        "updated": _instant(status.updated),
-    }
-
-
-def _instant(seconds: float) -> str:
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="seconds")
 
 
 def _registry(workspace: Path) -> StreamRegistry:

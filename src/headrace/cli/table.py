@@ -140,7 +140,7 @@ def put(app: App, name: str, file: str, file_format: str | None) -> None:
     with app.store() as store:
         target = store.table(name)
         loading = Loading(app.output, f"Writing to {name}", [file], target.schema, file_format)
-        rows = loading.write(lambda portion: target.put(portion))
+        rows = loading.write(target.put)
     app.output.done(f"Wrote {rows} rows to {name}.", table=name, rows=rows)
 
 

@@ -229,6 +229,9 @@ def _details(description: TunnelDescription) -> dict[str, Any]:
     created = datetime.datetime.fromtimestamp(description.created, datetime.UTC)
     return {
         **_summary(description),
+        "lag_rows_at_least": description.lag.rows,
+        "base_ranges": description.lag.ranges,
+        "base_ranges_read": description.lag.ranges_done,
         "created": created.isoformat(timespec="seconds"),
         **description.details,
         **({"warnings": list(description.warnings)} if description.details else {}),
@@ -241,7 +244,8 @@ def _details(description: TunnelDescription) -> dict[str, Any]:
                 "committed_position": described.channel.committed.token,
                 "client": described.client,
                 "client_tag": described.client_tag,
-                "lag_rows": described.backlog.rows,
+                "lag_rows": described.backlog.unread,
+                "lag_rows_at_least": described.backlog.known,
                 "lag_bytes": described.backlog.bytes,
                 "lag_seconds": described.backlog.seconds,
             }

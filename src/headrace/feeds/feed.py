@@ -79,7 +79,11 @@ class Feed(ABC, Generic[Position, Task]):
         """Return a position as JSON."""
 
     def report(self) -> Offset:
-        """Return the lag for Spark's progress reports; `headrace.spark.listener` reads it."""
+        """Return the lag for Spark's progress reports; `headrace.spark.listener` reads it.
+
+        ``rowsBehindLatest`` has the known number of unread rows for each channel or partition, ``rowsUnknown`` the
+        channels that have more, and ``baseRanges`` the number of key ranges of base data and how many are read.
+        """
         return {"rowsBehindLatest": self.rows_behind()}
 
 

@@ -26,13 +26,23 @@ from headrace.feeds.limits import Limits, enough_rows, share_rows
 from headrace.ports import Tunnel
 from headrace.tunnels.channels import channel_states
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelPlan
-from headrace.tunnels.values import FINISHED, Backlog, Channel, ChannelState, Position, Start, StartKind
+from headrace.tunnels.values import (
+    FINISHED,
+    Backlog,
+    Channel,
+    ChannelKind,
+    ChannelState,
+    Position,
+    Start,
+    StartKind,
+)
 
 OPENING_SECONDS = 60.0
 """How long Trigger.AvailableNow waits for a service to open a channel after its parents are finished."""
 _OPENING_PAUSE = 0.2
 NO_LIMITS = Limits()
 COMMITTED = Start()
+_SOME = Backlog(rows=None)
 
 
 class TunnelFeed(Feed[str, ChannelTask]):
@@ -59,7 +69,11 @@ class TunnelFeed(Feed[str, ChannelTask]):
         self.retain_batches = retain_batches
         self._fixed_end: dict[str, Position] | None = None
         self._committed = INITIAL_BATCH
-        self._rows_behind: dict[str, int] = {}
+        # After the batch that was planned last: the rows that are left in open channels, the positions of waiting
+        # channels, and the base channels with whether each is read.
+        self._left: dict[str, Backlog] = {}
+        self._waiting: dict[str, Position] = {}
+        self._base: dict[str, bool] = {}
 
     def initial(self) -> str:
         return INITIAL_BATCH
@@ -80,7 +94,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
         if previous != self._committed:
             self._commit(previous, positions)
         channels, backlogs = self._look_up(positions, finished)
-        self._rows_behind = {channel: backlog.known for channel, backlog in backlogs.items()}
+        self._note_lag(channels, positions, finished, backlogs)
         # Spark saves only the ends of batches, so the first batch, even if it is empty, fixes a start position.
         fixes_start = previous == INITIAL_BATCH and self.start.kind is not StartKind.COMMITTED
         if not fixes_start:
@@ -129,7 +143,34 @@ class TunnelFeed(Feed[str, ChannelTask]):
         self._fixed_end = self.tunnel.latest_positions()
 
     def rows_behind(self) -> dict[str, int]:
-        return dict(self._rows_behind)
+        return {channel: backlog.known for channel, backlog in self._left.items()}
+
+    def report(self) -> Offset:
+        """Return the lag, also of channels that wait for base data to be read; see `Feed.report`."""
+        backlogs = self._left | (self.tunnel.waiting_backlogs(self._waiting, self._fixed_end) if self._waiting else {})
+        done = [channel for channel, read in self._base.items() if read or self._left.get(channel, _SOME).empty]
+        return {
+            "rowsBehindLatest": {channel: backlog.known for channel, backlog in backlogs.items()},
+            "rowsUnknown": [channel for channel, backlog in backlogs.items() if backlog.unread is None],
+            "baseRanges": [len(self._base), len(done)],
+        }
+
+    def _note_lag(
+        self,
+        channels: list[Channel],
+        positions: dict[str, Position],
+        finished: set[str],
+        backlogs: dict[str, Backlog],
+    ) -> None:
+        self._left = dict(backlogs)
+        self._base = {each.id: each.id in finished for each in channels if each.kind is ChannelKind.BASE_DATA}
+        self._waiting = {
+            channel.id: positions[channel.id]
+            for channel in channels
+            if channel.id not in finished
+            and channel.id not in backlogs
+            and (self._fixed_end is None or channel.id in self._fixed_end)
+        }
 
     def position_of(self, offset: Offset) -> str:
         batch = offset.get("batch") if isinstance(offset, dict) else None
@@ -241,6 +282,6 @@ class TunnelFeed(Feed[str, ChannelTask]):
             if channel.id in backlogs and shares[channel.id] != 0:
                 share = shares[channel.id]
                 plan = replace(plan, max_rows=share, until=bounds.get(channel.id))
-                self._rows_behind[channel.id] = 0 if share is None else max(0, backlogs[channel.id].known - share)
+                self._left[channel.id] = backlogs[channel.id].after(share)
             plans.append(plan)
         return tuple(plans)

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from headrace import counters
 from headrace.http.limits import Limits
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send: TypeAlias = Callable[[MutableMapping[str, Any]], Awaitable[None]]
 
+_METHODS = frozenset({"GET", "HEAD", "POST", "PUT", "DELETE", "OPTIONS", "PATCH"})
 HEALTH_PATH = "/health"
 AUTHENTICATED = "headrace.authenticated"
 """The ASGI extension with which an application marks a connection as authenticated."""
@@ -69,7 +72,28 @@ class Application(ABC):
             await self._live(receive, send)
         elif scope["type"] == "http":
             with contextlib.suppress(DisconnectedError):
-                await self.respond(scope, receive, send)
+                if counters.enabled:
+                    await self._respond_counted(scope, receive, send)
+                else:
+                    await self.respond(scope, receive, send)
+
+    async def _respond_counted(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Respond, and count the request by server, method and status. Without a response the status is 0."""
+        begin, status = time.perf_counter(), 0
+
+        async def send_counted(message: MutableMapping[str, Any]) -> None:
+            nonlocal status
+            if message["type"] == "http.response.start":
+                status = message["status"]
+            await send(message)
+
+        try:
+            await self.respond(scope, receive, send_counted)
+        finally:
+            # The name of the folder: headrace.endpoints.tablestore.app is endpoints.tablestore.
+            server = type(self).__module__.removeprefix("headrace.").rpartition(".")[0]
+            method = scope["method"] if scope["method"] in _METHODS else "other"
+            counters.add("http", server, method, str(status), seconds=time.perf_counter() - begin)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:

@@ -16,6 +16,7 @@ import functools
 import inspect
 import math
 import numbers
+import os
 import threading
 import types
 import typing
@@ -25,6 +26,7 @@ from typing import Any, TypeAlias
 
 import pyarrow as pa
 
+from headrace import counters
 from headrace.errors import OptionError, SchemaError, shown
 from headrace.tables.schema import KeyValue, parse_columns
 
@@ -48,7 +50,12 @@ class Port(ABC):  # noqa: B024 (subclasses declare abstract methods)
                 continue
             checks = checks_of(cls, name)
             if checks:
-                setattr(cls, name, _checked(method, checks))
+                setattr(cls, name, _checked(method, checks, f"{_port_of(cls, name)}.{name}"))
+
+
+def _port_of(cls: type, name: str) -> str:
+    """Return the name of the port that declares a method."""
+    return next(port.__name__ for port in reversed(cls.__mro__) if issubclass(port, Port) and name in vars(port))
 
 
 def checks_of(cls: type, name: str) -> dict[str, Check]:
@@ -64,7 +71,7 @@ def checks_of(cls: type, name: str) -> dict[str, Check]:
     return {parameter.name: _check_of_parameter(parameter, declared.__globals__) for parameter in parameters}
 
 
-def _checked(method: Callable[..., Any], checks: Mapping[str, Check]) -> Callable[..., Any]:
+def _checked(method: Callable[..., Any], checks: Mapping[str, Check], operation: str) -> Callable[..., Any]:
     variable = next(
         (each.name for each in inspect.signature(method).parameters.values() if each.kind is each.VAR_KEYWORD), None
     )
@@ -76,7 +83,10 @@ def _checked(method: Callable[..., Any], checks: Mapping[str, Check]) -> Callabl
         checked = [check(value, name) for value, (name, check) in zip(args, in_order, strict=False)]
         for name, value in kwargs.items():
             kwargs[name] = checks.get(name, of_others)(value, name)
-        return method(self, *checked, *args[len(checked) :], **kwargs)
+        if not counters.enabled:
+            return method(self, *checked, *args[len(checked) :], **kwargs)
+        with counters.store_operation(operation):
+            return method(self, *checked, *args[len(checked) :], **kwargs)
 
     return call
 
@@ -97,6 +107,23 @@ def text(value: Any, name: str) -> str:
                 received=shown(value),
                 valid="a text that UTF-8 can encode",
             ) from None
+    return value
+
+
+def path(value: Any, name: str) -> str:
+    """Check a path of this machine: a text, or an object such as `pathlib.Path`."""
+    if isinstance(value, os.PathLike):
+        value = os.fspath(value)
+    checked: str = text(value, name)
+    if not checked.strip() or "\0" in checked:
+        raise OptionError(f"{name} must be a path", received=shown(value), valid="a path without NUL characters")
+    return checked
+
+
+def function(value: Any, name: str) -> Any:
+    """Check a function."""
+    if not callable(value):
+        raise OptionError(f"{name} must be a function", received=shown(value))
     return value
 
 
@@ -280,6 +307,8 @@ _BY_ANNOTATION: dict[str, Check] = {
     "Rows": any_value,
     "Where | None": any_value,
     "Iterable[pa.RecordBatch]": batches,
+    "str | os.PathLike[str]": path,
+    "Progress | None": _optional(function),
     "Mapping[str, str | pa.DataType]": columns,
     "Mapping[str, str | pa.DataType] | pa.Schema": columns,
     "Mapping[str, str | pa.DataType] | pa.Schema | None": _optional(columns),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ import pyarrow as pa
 from headrace.diagnosis import Finding
 from headrace.errors import UnsupportedError
 from headrace.ports.arguments import Port
+from headrace.ports.backups import Backup, Progress
 from headrace.ports.files import Files
 from headrace.ports.publication import Publisher
 from headrace.ports.queues import Consumer, Producer, Queue, Registration
@@ -57,6 +59,8 @@ class Capabilities:
         partition_sizes: queues know the size of each partition; otherwise it is estimated from the size of the queue.
         transaction_ids: the changes of tunnels have the ids of their transactions.
         several_tables: a tunnel can follow several tables, see `Store.create_tunnel_of_tables`.
+        backups: `Store.back_up` writes a consistent copy of the whole store.
+        backup_tool: how to back up a store without ``backups``, for messages.
         tunnel_options: the names of the options of a new tunnel that only this store has.
         max_columns: the maximum number of columns of a new table or queue.
         rows_at_once: the maximum number of rows for one partition that a publication makes visible atomically. Larger
@@ -87,6 +91,8 @@ class Capabilities:
     partition_sizes: bool = True
     transaction_ids: bool = False
     several_tables: bool = False
+    backups: bool = False
+    backup_tool: str = "the tools of the system that has the tables"
     tunnel_options: tuple[str, ...] = ()
     max_columns: int = MAX_COLUMNS
     rows_at_once: int | None = None
@@ -164,6 +170,21 @@ class Store(Port):
             UnsupportedError: this store has no such checks.
         """
         raise UnsupportedError("doctor has no checks for stores of this kind", received=self.url)
+
+    def check(self, *, repair: bool = False) -> list[Finding]:
+        """Check the invariants of the store's own data.
+
+        Args:
+            repair: repair what can be repaired without losing data.
+
+        Raises:
+            UnsupportedError: another system keeps the data and checks it.
+        """
+        raise UnsupportedError(
+            "another system keeps the data of this store and checks it",
+            received=self.url,
+            remedy="headrace doctor --store … checks the settings and rights that headrace needs",
+        )
 
     # -- tunnels -----------------------------------------------------------------------------------------
 
@@ -317,6 +338,31 @@ class Store(Port):
             "this store has no files, so it cannot keep a checkpoint",
             received=self.url,
             remedy="use a checkpoint in a directory, or in a store with files",
+        )
+
+    def checkpoint_directory(self) -> str:
+        """Return the directory of `files` with the checkpoints of streams that name none, in normal form."""
+        return "/streams"
+
+    # -- backups ----------------------------------------------------------------------------------------
+
+    def back_up(self, directory: str | os.PathLike[str], *, progress: Progress | None = None) -> Backup:
+        """Write one committed state of the whole store into a new directory, while writers and streams go on.
+
+        `headrace.restore` makes a store of it. The directory appears when it is complete.
+
+        Args:
+            progress: is called with the number of bytes that are copied, and of all bytes.
+
+        Raises:
+            UnsupportedError: see `Capabilities.backups`.
+            AlreadyExistsError: the directory exists and is not empty.
+            StoreError: the directory cannot be written.
+        """
+        raise UnsupportedError(
+            "headrace cannot back up a store of this kind",
+            received=self.url,
+            remedy=f"use {self.capabilities.backup_tool}",
         )
 
     # -- publication, waiting ---------------------------------------------------------------------------

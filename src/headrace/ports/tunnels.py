@@ -11,9 +11,10 @@ from headrace.errors import UnsupportedError
 from headrace.ports.arguments import Port
 from headrace.ports.tables import Table
 from headrace.tables.json_forms import JsonForm, Origin
+from headrace.tunnels.lag import Lag
 from headrace.tunnels.leases import Lease, LeaseStatus, Saved
 from headrace.tunnels.records import BatchPlan, ChannelEnd
-from headrace.tunnels.values import Backlog, Channel, Page, Position, Start, TunnelKind
+from headrace.tunnels.values import Backlog, Channel, ChannelKind, ChannelState, Page, Position, Start, TunnelKind
 from headrace.workers import TunnelWorker
 
 
@@ -57,8 +58,15 @@ class TunnelDescription:
 
     @property
     def backlog_rows(self) -> int | None:
-        counts = [described.backlog.rows for described in self.channels]
-        return None if None in counts else sum(count or 0 for count in counts)
+        """The number of unread rows; None if the store does not know it."""
+        return self.lag.rows if self.lag.exact else None
+
+    @property
+    def lag(self) -> Lag:
+        """The unread rows of all channels, as far as the store knows them."""
+        base = [each.channel for each in self.channels if each.channel.kind is ChannelKind.BASE_DATA]
+        done = sum(channel.state is ChannelState.FINISHED for channel in base)
+        return Lag.of([described.backlog for described in self.channels], len(base), done)
 
 
 class TunnelClient(Port):
@@ -170,6 +178,12 @@ class Tunnel(Port):
         """Return the backlogs of several channels. A store that needs requests for this may combine them."""
         bounds = until or {}
         return {channel: self.backlog(channel, at, bounds.get(channel)) for channel, at in positions.items()}
+
+    def waiting_backlogs(
+        self, positions: Mapping[str, Position], until: Mapping[str, Position] | None = None
+    ) -> dict[str, Backlog]:
+        """Return the backlogs of waiting channels, as far as the store knows them without reading the channels."""
+        return dict.fromkeys(positions, Backlog(rows=None))
 
     @abstractmethod
     def read(self, channel: str, position: Position, max_rows: int, until: Position | None = None) -> Page:

@@ -31,6 +31,7 @@ DEFAULT_ROWS = 1000
 DEFAULT_RESULT_BYTES = 64 << 20
 _BATCH_ROWS = 2048
 _THREADS = 2
+_MOST_SECONDS = 1_000_000
 _SETTINGS = (
     "SET TimeZone = 'UTC'",
     f"SET threads = {_THREADS}",
@@ -79,7 +80,7 @@ def run(
     """Run a SELECT over the tables and queues of a store, and return its first rows.
 
     Args:
-        sql: one SELECT in DuckDB's dialect, see docs/query.md. A queue is a table with two more columns at the
+        sql: one SELECT in DuckDB's dialect, see docs/load-and-query.md. A queue is a table with two more columns at the
             beginning, ``$tablet_index`` and ``$row_index``.
         max_rows: the maximum number of rows of the result.
         timeout_seconds: the maximum duration, in seconds; None is no limit.
@@ -127,8 +128,10 @@ def open_query(
         expected_rows: the number of rows after which the caller reads no more; None for all rows. The caller gets at
             least so many rows if there are so many.
     """
-    if timeout_seconds is not None and not timeout_seconds > 0:
-        raise OptionError("a query needs more than 0 seconds", received=timeout_seconds)
+    if timeout_seconds is not None and not 0 < timeout_seconds <= _MOST_SECONDS:
+        raise OptionError(
+            "invalid time limit of a query", received=timeout_seconds, valid=f"up to {_MOST_SECONDS} seconds, above 0"
+        )
     duckdb = _load_duckdb()
     watch = Watch(timeout_seconds, memory_bytes)
     with contextlib.closing(duckdb.connect(":memory:")) as connection:
@@ -147,6 +150,8 @@ def open_query(
             yield pa.RecordBatchReader.from_batches(schema, _guarded(reader, schema, watch, duckdb))
         finally:
             timer.cancel()
+            if timeout_seconds is not None:
+                timer.join()
 
 
 class Watch:

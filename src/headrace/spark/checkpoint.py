@@ -20,7 +20,10 @@ from urllib.parse import urlsplit
 from headrace.checkpoint_server.locations import parse_served, store_key
 from headrace.checkpoint_server.server import served_files
 from headrace.feeds.queue_offset import QueueOffset, advances, is_queue_offset
+from headrace.formats.checkpoint_locations import parse_location
+from headrace.formats.registry import checkpoint_scheme
 from headrace.ports import Advance, Files, Store
+from headrace.stores.registry import open as open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -92,11 +95,8 @@ def clear_unfinished_start(checkpoint: str) -> None:
 
     A stateful query without a batch does not start in Spark 4.3 if its checkpoint has any file under ``offsets``
     (``STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY``), even a hidden file before its renaming. Only checkpoints in a local
-    directory or in a store are checked.
+    directory are checked; the server of checkpoints in a store does not list such files.
     """
-    in_store = _in_store(checkpoint, None)
-    if in_store is not None:
-        _clear_in_store(*in_store)
     directory = _local(checkpoint)
     if directory is None:
         return
@@ -104,14 +104,6 @@ def clear_unfinished_start(checkpoint: str) -> None:
     if all(file.name.startswith(".") for file in files):
         for file in files:
             file.unlink(missing_ok=True)
-
-
-def _clear_in_store(files: Files, directory: str) -> None:
-    logs = [f"{directory}/{name}" for name in ("offsets", "commits")]
-    found = [status for log in logs if files.status(log) is not None for status in files.list(log)]
-    if all(status.name.startswith(".") for status in found):
-        for status in found:
-            files.remove(status.path)
 
 
 def _queue_offsets(text: str | None, store_id: str) -> Mapping[str, QueueOffset]:
@@ -155,14 +147,22 @@ def _read(checkpoint: str, name: str, spark: SparkSession | None, store: Store |
 
 
 def _in_store(checkpoint: str, store: Store | None) -> tuple[Files, str] | None:
-    """Return the files and path of a checkpoint in a store: ``store``, or a store that this process serves."""
+    """Return the files and path of a checkpoint in a store: ``store``, a store that this process serves, or the store
+    that the environment names."""
     served = parse_served(checkpoint)
     if served is None:
-        return None
+        return _bare(checkpoint)
     key, path = served
     if store is not None and store.capabilities.files and store_key(store.id) == key:
         return store.files(), path
     return served_files(checkpoint)
+
+
+def _bare(checkpoint: str) -> tuple[Files, str] | None:
+    """Return the files and path of a bare location, see `headrace.spark.bare_locations`; None for another one."""
+    location = parse_location(checkpoint)
+    store = None if location is None or location.proxy else checkpoint_scheme(location.scheme).default_store()
+    return None if location is None or store is None else (open_store(store).files(), location.path)
 
 
 def _local(checkpoint: str) -> Path | None:

@@ -142,8 +142,8 @@ def _default_store(location: StoreLocation) -> str:
 
 def _served(location: StoreLocation, store: Store, spark: SparkSession | None) -> str:
     session = spark or _active_session()
-    server, url = serve(store, location.path, _host(session))
-    _configure(session, server)
+    server, url = serve(store, location.path, server_host(session))
+    configure(session, server)
     clear_unfinished_start(url)
     return url
 
@@ -160,7 +160,7 @@ def _active_session() -> SparkSession:
     return active
 
 
-def _host(spark: SparkSession) -> str:
+def server_host(spark: SparkSession) -> str:
     """Return the host name by which the driver and the executors of a session reach this process."""
     given = os.environ.get(HOST_VARIABLE)
     if given:
@@ -183,7 +183,7 @@ def _connect_host(spark: SparkSession) -> str:
     return str(getattr(getattr(spark, "client", None), "host", ""))
 
 
-def _configure(spark: SparkSession, server: CheckpointServer) -> None:
+def configure(spark: SparkSession, server: CheckpointServer) -> None:
     """Set the address of the checkpoint server and its secret in a session."""
     if spark.conf.get(f"{_OAUTH}.enabled", "false") == "true" and spark.conf.get(f"{_OAUTH}.client.id") != CLIENT_ID:
         raise OptionError(

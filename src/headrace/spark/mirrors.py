@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError
 from headrace.following.history import RowVersions, time_type_of
 from headrace.following.mirror_setup import MirrorSetup, check_source
 from headrace.following.mirrors import LatestRows, MirrorForm
-from headrace.formats.checkpoint_locations import checkpoint_text
 from headrace.formats.location import Location
 from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import SINK, SOURCE
@@ -19,6 +18,7 @@ from headrace.formats.registry import DEFAULT_FORMAT, format_named, source_of
 from headrace.formats.source import Source
 from headrace.ports import Store
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
+from headrace.spark.default_checkpoint import given_checkpoint
 from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import checked_trigger, format_name
 from headrace.stores.registry import open as open_store
@@ -82,8 +82,10 @@ class Mirror(BatchedStream):
             tunnel = setup.prepare().id
             # The absolute URL: tasks may have another working directory.
             url = target.url
+            kept = "history" if self.history else "rows"
+            defined = replace(self, definition=f"the {kept} of {self.source.table} in {source.id}")
         changes = self._changes(form, tunnel)
-        location = self._location(changes, url)
+        location = defined._location(changes, url, [self.target_table])
         publish = publishing(
             url,
             self.store_options,
@@ -135,7 +137,7 @@ def mirror(
     table: str | None = None,
     to: str | os.PathLike[str] | None = None,
     to_table: str | None = None,
-    checkpoint: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str] | None = None,
     history: bool = False,
     tunnel: str | None = None,
     name: str | None = None,
@@ -154,7 +156,7 @@ def mirror(
         spark: the session that runs the query.
         source: the path or URL of the source's store; ``table`` is the table.
         to: the path or URL of the target's store; ``to_table`` is the table, by default the source's name.
-        checkpoint: the checkpoint location, as for `write_stream`.
+        checkpoint: the checkpoint location, as for `write_stream`; a mirror with a name may leave it out.
         history: keep all versions of each row, with `valid_from`, `valid_to` and `is_current`.
         tunnel: an existing tunnel that no reader has read, by name or id; by default the mirror creates one.
         name: the query's name, also of the tunnel: ``mirror-<name>``.
@@ -172,7 +174,7 @@ def mirror(
         NotFoundError: the store of the target does not exist.
     """
     to_format = format_name(to_format)
-    checkpoint_location = checkpoint_text(checkpoint)
+    checkpoint_location = given_checkpoint(checkpoint, name)
     reading = _options(DEFAULT_FORMAT.name, options, {"store": source, "table": table, "tunnel": tunnel}, SOURCE)
     writing = _options(to_format, to_options, {"store": to, "table": to_table}, SINK)
     reading_source, sink = source_of(DEFAULT_FORMAT.name, reading), source_of(to_format, writing)

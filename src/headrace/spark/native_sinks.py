@@ -20,7 +20,7 @@ from headrace.formats.source import Source
 from headrace.ports import Queue, Staged, Store
 from headrace.sinks.batch_writer import BatchWriter
 from headrace.sinks.targets import QueueTarget, TableTarget, Target
-from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, batch_content, queue_progress
+from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, batch_content, queue_progress, stored_query_id
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.tables.changes import RowChange
 
@@ -105,6 +105,9 @@ class StreamSink(_NativeSink, DataSourceStreamArrowWriter):
         job, batch = tasks[0].job, tasks[0].batch
         checkpoint = self._source.options.get("checkpointlocation", "")
         with self._source.open_store() as store:
+            if checkpoint and stored_query_id(checkpoint, store) not in (job, None):
+                # A bare location, and this process has another environment than the driver at its start.
+                checkpoint = ""
             self._batch_writer(store, job).publish(
                 batch,
                 [[receipt for task in tasks for receipt in task.staged]],

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
 from headrace.spark.checkpoint import clear_unfinished_start
 from headrace.spark.checkpoint_location import checkpoint_errors, sink_checkpoint
+from headrace.spark.default_checkpoint import claim, default_checkpoint
 from headrace.spark.stream_arguments import checked_trigger, triggered
+from headrace.stores.registry import open as open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,15 +26,17 @@ class BatchedStream:
 
     Attributes:
         store_url: the path or URL of the store that the stream writes.
-        checkpoint: the checkpoint location, as the user wrote it.
+        checkpoint: the checkpoint location, as the user wrote it; None for the default one.
         name: the query's name.
+        definition: a text that is the same as long as the stream is the same; empty if it is unknown.
         trigger_options: the trigger; None for Spark's default.
         store_options: options for opening the store.
     """
 
     store_url: str
-    checkpoint: str
+    checkpoint: str | None
     name: str | None = None
+    definition: str = field(default="", repr=False)
     trigger_options: Mapping[str, Any] | None = None
     store_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
@@ -44,13 +48,23 @@ class BatchedStream:
         """
         return replace(self, trigger_options=checked_trigger(options))
 
-    def _location(self, df: DataFrame, url: str) -> str:
+    def _location(self, df: DataFrame, url: str, writes: Sequence[str]) -> str:
         """Return the checkpoint location as Spark has it.
 
         Args:
             url: the absolute URL of the store.
+            writes: the tables and queues that the stream writes.
+
+        Raises:
+            AlreadyExistsError: the default location has the checkpoint of another stream.
+            UnsupportedError: the store of the checkpoint has no files.
         """
-        return sink_checkpoint(self.checkpoint, url, self.store_options, df.sparkSession)
+        checkpoint = self.checkpoint
+        if checkpoint is None:
+            with open_store(url, **self.store_options) as store:
+                checkpoint = default_checkpoint(store, self.name)
+                claim(store, checkpoint, self.name, writes, self.definition)
+        return sink_checkpoint(checkpoint, url, self.store_options, df.sparkSession)
 
     def _start(self, df: DataFrame, mode: str, location: str, write: BatchFunction) -> StreamingQuery:
         """Start the query.
@@ -68,5 +82,5 @@ class BatchedStream:
             stream = stream.queryName(self.name)
         if self.trigger_options:
             stream = triggered(stream, self.trigger_options)
-        with checkpoint_errors(self.checkpoint):
+        with checkpoint_errors(self.checkpoint or location):
             return stream.foreachBatch(write).start()

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError
 from headrace.ports.arguments import any_value, mapping, text
+from headrace.spark.bare_locations import register_bare_locations
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,7 +28,8 @@ def session(
 
     These settings differ from Spark's defaults: the session's time zone is UTC, there is one shuffle partition for each
     core, RocksDB is the state store, Python sources may evaluate filters, and the workers use this interpreter.
-    ``conf`` overrides all of them.
+    ``conf`` overrides all of them. If the environment names a store with files, Spark itself can open checkpoint
+    locations such as ``headrace:///path``, see docs/checkpoints.md.
 
     Args:
         name: the application's name.
@@ -67,6 +69,7 @@ def session(
         builder = builder.config(key, str(value))
     spark = builder.getOrCreate()
     carry_environment(spark)
+    register_bare_locations(spark)
     return spark
 
 

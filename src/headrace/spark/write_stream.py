@@ -13,13 +13,13 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError
-from headrace.formats.checkpoint_locations import checkpoint_text
 from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import SINK
 from headrace.formats.registry import format_named, source_of
 from headrace.formats.source import Source
 from headrace.ports import Queue
 from headrace.spark.batch_tasks import BatchTasks, Receipts, joined, publishing
+from headrace.spark.default_checkpoint import given_checkpoint
 from headrace.spark.outputs import Output
 from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode
@@ -57,7 +57,7 @@ class StreamWriter(BatchedStream):
                 target.check(store, _columns(self.df, output))
             # The absolute URL: tasks may have another working directory.
             url = store.url
-        location = self._location(self.df, url)
+        location = self._location(self.df, url, [target.name for target in targets])
         publish = publishing(
             url,
             self.store_options,
@@ -106,7 +106,7 @@ def _columns(df: DataFrame, output: Output) -> pa.Schema:
 def write_stream(
     df: DataFrame,
     *,
-    checkpoint: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str] | None = None,
     store: str | os.PathLike[str] | None = None,
     table: str | None = None,
     queue: str | None = None,
@@ -129,7 +129,8 @@ def write_stream(
             column ``$tablet_index`` is the partition of the row.
         checkpoint: the checkpoint location: a directory, any URL that Spark can write, or ``headrace:///path`` for a
             directory in the sink's store; see docs/checkpoints.md, also for ``yt:///path`` and
-            ``postgresql:///path``.
+            ``postgresql:///path``. A stream with a name may leave it out: the sink's store then keeps the checkpoint
+            under this name, if it has files.
         store: the store's path or URL. ``table`` or ``queue`` is a table or queue of this store.
         key: only for a queue: the columns whose values choose the partition of a row.
         outputs: several tables and queues of the store, written in one transaction for each batch, instead of
@@ -149,11 +150,11 @@ def write_stream(
 
     Raises:
         NotFoundError: the store, table or queue does not exist.
-        OptionError: an option is missing, invalid, or unknown to the format; ``outputs`` has a table twice; or the
-            checkpoint is not a valid location.
+        OptionError: an option is missing, invalid, or unknown to the format; ``outputs`` has a table twice; the
+            checkpoint is not a valid location; or both name and checkpoint are missing.
     """
     format, mode = format_name(format), output_mode(mode)
-    checkpoint_location = checkpoint_text(checkpoint)
+    checkpoint_location = given_checkpoint(checkpoint, name)
     named = {"store": store, "table": table, "queue": queue}
     given, arguments = option_texts(options, "write_stream"), option_texts(named, "write_stream")
     check_options(format_named(format), [*given, *arguments], use=SINK, place=f"write_stream with format {format}")

@@ -8,9 +8,12 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from headrace.ports import Store
+from headrace.ports.backups import Backup, Progress
 
 OpenStore: TypeAlias = Callable[[str | os.PathLike[str], Mapping[str, Any], bool], Store]
 """Takes an address, options whose names are known, and whether a missing store is created."""
+RestoreStore: TypeAlias = Callable[[str | os.PathLike[str], str | os.PathLike[str], Progress | None], Backup]
+"""Takes the directory of a backup, the address of the new store, and a function that shows the progress."""
 
 
 @dataclass(frozen=True)
@@ -26,6 +29,7 @@ class Opening:
         takes_paths: a path without a scheme is the address of such a store.
         extra: the extra of the headrace package that installs the store's packages; None if headrace itself does.
         packages: the top-level packages of the extra that the store imports.
+        restore: makes a store at an address of a backup's directory; None if such stores have no backups.
         mistaken_schemes: schemes that users write for this store, each with the text that names the right form.
     """
 
@@ -37,4 +41,5 @@ class Opening:
     takes_paths: bool = False
     extra: str | None = None
     packages: tuple[str, ...] = ()
+    restore: RestoreStore | None = None
     mistaken_schemes: Mapping[str, str] = field(default_factory=dict)

@@ -11,10 +11,11 @@ import os
 import re
 from typing import Any
 
-from headrace.errors import MissingDependencyError, OptionError, shown
+from headrace.errors import MissingDependencyError, OptionError, UnsupportedError, shown
 from headrace.option_names import check_names
 from headrace.ports import Store
 from headrace.ports.arguments import flag
+from headrace.ports.backups import Backup, Progress
 from headrace.stores.embedded.opening import OPENING as EMBEDDED
 from headrace.stores.opening import Opening
 from headrace.stores.postgres.opening import OPENING as POSTGRES
@@ -72,6 +73,31 @@ def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: 
             received=error.name,
             remedy=f"pip install 'headrace[{opening.extra}]'",
         ) from error
+
+
+def restore(backup: str | os.PathLike[str], url: str | os.PathLike[str], *, progress: Progress | None = None) -> Backup:
+    """Make a new store of a backup that `Store.back_up` or ``headrace backup`` has written.
+
+    The backup is verified first. A query whose checkpoint is in the store continues from it exactly once.
+
+    Args:
+        backup: the directory of the backup.
+        url: the path or URL of the new store.
+        progress: is called with the number of bytes that are copied, and of all bytes.
+
+    Raises:
+        NotFoundError: there is no complete backup.
+        AlreadyExistsError: the store exists.
+        StoreDamagedError: the backup is damaged.
+        UnsupportedError: headrace cannot restore a store of this kind.
+        StoreError: the file system refuses a read or write.
+    """
+    _check_address(url)
+    opening = opening_of(url)
+    if opening.restore is None:
+        valid = "; ".join(each.form for each in OPENINGS if each.restore)
+        raise UnsupportedError(f"headrace cannot restore {opening.what}", received=f"{scheme_of(url)}://…", valid=valid)
+    return opening.restore(backup, url, progress)
 
 
 def scheme_of(url: str | os.PathLike[str]) -> str | None:

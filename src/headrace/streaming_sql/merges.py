@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.errors import OptionError, SchemaError, SqlError, UnsupportedError, shown
-from headrace.formats.checkpoint_locations import checkpoint_text
 from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import SINK
 from headrace.formats.registry import format_named, source_of
 from headrace.ports import Queue
 from headrace.sinks.targets import check_columns
 from headrace.spark.batch_tasks import publishing
+from headrace.spark.default_checkpoint import given_checkpoint
 from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import checked_trigger, format_name
 from headrace.stores.registry import open as open_store
@@ -31,6 +31,7 @@ from headrace.streaming_sql.language.merge_queries import MergeQueries
 from headrace.streaming_sql.language.merge_statement import Merge, MergeAction
 from headrace.streaming_sql.merging import MergeBatches, sql_over, sql_over_named
 from headrace.streaming_sql.providers import is_headrace
+from headrace.streaming_sql.scripts import fingerprint
 from headrace.streaming_sql.secrets import secret_values
 from headrace.streaming_sql.stream_kinds import DefinedStream, ReadyStream, StreamKind, analyzed_plan
 from headrace.streaming_sql.stream_sinks import check_sink_options, sink_options
@@ -61,7 +62,7 @@ class MergeStream(BatchedStream):
         with open_store(self.store_url, **self.store_options) as store:
             # The absolute URL: tasks may have another working directory.
             url = store.url
-        location = self._location(self.df, url)
+        location = self._location(self.df, url, [target.name for target in self.batches.targets])
         publish = publishing(
             url,
             self.store_options,
@@ -79,7 +80,7 @@ def merge(
     text: str,
     *,
     scans: Mapping[str, DataFrame],
-    checkpoint: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str] | None = None,
     store: str | os.PathLike[str] | None = None,
     name: str | None = None,
     trigger: Mapping[str, Any] | None = None,
@@ -106,7 +107,7 @@ def merge(
     Args:
         text: the statement. The table that it names is a table of the store.
         scans: the streaming DataFrames that the statement names.
-        checkpoint: the checkpoint location, as for `headrace.write_stream`.
+        checkpoint: the checkpoint location, as for `headrace.write_stream`; a stream with a name may leave it out.
         store: the store's path or URL.
         name: the query's name.
         trigger: as for Spark's ``trigger``.
@@ -125,6 +126,7 @@ def merge(
     """
     if not isinstance(text, str):
         raise OptionError("a statement must be a text", received=shown(text), valid="MERGE INTO …")
+    checkpoint_location = given_checkpoint(checkpoint, name)
     lexed = tokenize(text)
     tokens = lexed.tokens[:-1] if lexed.tokens and lexed.tokens[-1].is_symbol(";") else lexed.tokens
     if not tokens:
@@ -138,7 +140,7 @@ def merge(
     ready = _checked(spark, body, frame, provider, {**given, **arguments})
     return replace(
         ready,
-        checkpoint=checkpoint_text(checkpoint),
+        checkpoint=checkpoint_location,
         name=name,
         trigger_options=None if trigger is None else checked_trigger(trigger),
     )
@@ -209,7 +211,8 @@ def _checked(
         batches=batches,
         store_url=location.store_url,
         store_options=location.store_options,
-        checkpoint="",
+        checkpoint=None,
+        definition=fingerprint(body.text),
         rows_per_write=source.rows_per_write(lambda setting: spark.conf.get(setting, None)),
     )
 

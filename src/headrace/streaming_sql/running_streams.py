@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError, own_message, remedy_in
 from headrace.streaming_sql.batch_progress import batch_record, has_batch, total_lag
 from headrace.streaming_sql.secrets import hide
+from headrace.streaming_sql.stream_history import BatchRecord
 from headrace.streaming_sql.stream_registry import StreamRegistry
 
 if TYPE_CHECKING:
@@ -24,6 +26,18 @@ log = logging.getLogger("headrace")
 _POLL_SECONDS = 0.5
 # Spark keeps 100 reports. Reading them takes some milliseconds, so batches that are shorter than a poll wait for it.
 _HISTORY_SECONDS = 3.0
+
+_observers: list[Callable[[str, BatchRecord], None]] = []
+
+
+@contextlib.contextmanager
+def observe_batches(observer: Callable[[str, BatchRecord], None]) -> Iterator[None]:
+    """Call a function with the stream and the record of each completed batch of this process, during the block."""
+    _observers.append(observer)
+    try:
+        yield
+    finally:
+        _observers.remove(observer)
 
 
 @dataclass
@@ -180,17 +194,21 @@ class RunningStreams:
         new = self._new_reports(job, report, last=last)
         if now == job.reported and not new:
             return
+        completed = [batch_record(each) for each in new]
         rate = progress.processedRowsPerSecond
         self._registry.set_progress(
             job.name,
             progress.batchId,
             rate if math.isfinite(rate) else None,
             total_lag(report),
-            [batch_record(each) for each in new],
+            completed,
         )
         job.reported = now
         if new:
             job.recorded = (int(new[-1]["batchId"]), str(new[-1]["timestamp"]))
+        for observer in _observers:
+            for record in completed:
+                observer(job.name, record)
 
     def _new_reports(self, job: _Job, report: dict[str, Any], *, last: bool) -> list[dict[str, Any]]:
         """Return the reports of batches that the history does not have yet; none if it is too early to read them."""

@@ -32,7 +32,7 @@ def explanation(
         ("sink", _table_text(str(body.target), target, options.sink)),
         *kind.properties(stream),
         ("trigger", options.trigger_text),
-        ("checkpoint", options.checkpoint),
+        ("checkpoint", stream.checkpoint),
         ("guarantee", _guarantee(target, options, catalog, scans)),
         ("plan", hide(kind.plan(stream), tables.secrets() | secret_values(stream.statement.options))),
     ]

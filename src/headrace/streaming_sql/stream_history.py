@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.feeds.lag import Lag
+from headrace.tunnels.lag import Lag
 
 if TYPE_CHECKING:
     import apsw

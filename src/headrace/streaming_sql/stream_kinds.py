@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, ClassVar
 from headrace.errors import OptionError, SqlError
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.scripts import fingerprint
 from headrace.streaming_sql.secrets import secret_values
 from headrace.streaming_sql.stream_options import StreamOptions
 from headrace.streaming_sql.stream_sinks import check_sink_options, sink_options, start_query
@@ -29,11 +30,13 @@ class DefinedStream:
         statement: the statement.
         options: its options, with the values of environment variables.
         target: the definition of the table that it writes; None for one of Spark's own tables.
+        checkpoint: the checkpoint location, also the default one.
     """
 
     statement: st.CreateStream
     options: StreamOptions
     target: TableDefinition | None
+    checkpoint: str
 
     @property
     def name(self) -> str:
@@ -97,7 +100,15 @@ class InsertStreams(StreamKind):
             )
         target_options = sink_options(target, options)
         start = partial(
-            start_query, self._spark, stream.name, frame, str(insert.target), target, options, target_options
+            start_query,
+            self._spark,
+            stream.name,
+            frame,
+            str(insert.target),
+            target,
+            options,
+            target_options,
+            fingerprint(insert.text),
         )
         return ReadyStream(start, frozenset(secret_values(given) | secret_values(target_options)))
 

@@ -25,7 +25,7 @@ class StreamOptions:
     """The options of a stream.
 
     Attributes:
-        checkpoint: the checkpoint location.
+        checkpoint: the checkpoint location; None for the default one, in the store of the target.
         output_mode: one of `OUTPUT_MODES`.
         trigger: the arguments of `DataStreamWriter.trigger`.
         timeout_ms: the time after which the stream is stopped, in milliseconds; None for no limit.
@@ -33,7 +33,7 @@ class StreamOptions:
         overwrite: the first batch of a stream that follows tables replaces the rows of the target.
     """
 
-    checkpoint: str
+    checkpoint: str | None
     output_mode: str
     trigger: Mapping[str, Any]
     timeout_ms: int | None
@@ -66,20 +66,27 @@ def read_stream_options(stream: str, options: Mapping[str, str], *, available_no
         near = nearest(name, KNOWN, _NEAR_MISS)
         if near is not None:
             raise OptionError(f"unknown option of stream {stream}", received=repr(name), remedy=f"did you mean {near}?")
-    if not own.get("checkpointLocation"):
-        raise OptionError(
-            f"stream {stream} needs option checkpointLocation",
-            valid="a lasting directory that no other stream uses; headrace:///path is a directory in the store",
-            remedy=f"CREATE STREAM {stream} OPTIONS (checkpointLocation='…') …",
-        )
+    checkpoint = own.get("checkpointLocation")
+    if checkpoint == "":
+        raise no_checkpoint(stream)
     timeout = own.get("timeoutMs")
     return StreamOptions(
-        checkpoint=checkpoint_text(own["checkpointLocation"]),
+        checkpoint=None if checkpoint is None else checkpoint_text(checkpoint),
         output_mode=_one_of(OUTPUT_MODES, "outputMode", own.get("outputMode", "append")),
         trigger={"availableNow": True} if available_now else _trigger(own),
         timeout_ms=None if timeout is None else _milliseconds("timeoutMs", timeout),
         sink=sink,
         overwrite=_one_of(("false", "true"), "overwrite", own.get("overwrite", "false")) == "true",
+    )
+
+
+def no_checkpoint(stream: str) -> OptionError:
+    """Return the error for a stream that must name a checkpoint location and does not."""
+    return OptionError(
+        f"stream {stream} needs option checkpointLocation",
+        valid="a lasting directory that no other stream uses; headrace:///path is a directory in the store; a stream "
+        "into a store with files may leave out the option",
+        remedy=f"CREATE STREAM {stream} OPTIONS (checkpointLocation='…') …",
     )
 
 

@@ -9,10 +9,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, StoreBusyError
-from headrace.feeds.lag import Lag
 from headrace.streaming_sql import stream_history
 from headrace.streaming_sql.stream_history import BatchRecord, Ending
 from headrace.streaming_sql.workspace import Workspace
+from headrace.tunnels.lag import Lag
 
 STATES = ("starting", "running", "stopped", "finished", "failed", "lost")
 LIVE_STATES = ("starting", "running")

@@ -50,6 +50,7 @@ def start_query(
     target: TableDefinition | None,
     options: StreamOptions,
     target_options: Mapping[str, str],
+    definition: str,
 ) -> StreamingQuery:
     """Start the query of a stream.
 
@@ -57,25 +58,33 @@ def start_query(
         table: the name of the table that the stream writes.
         target: its definition in the workspace; None for one of Spark's own tables.
         target_options: the options of the sink, see `sink_options`.
+        definition: a text that is the same as long as the query is the same.
     """
     if target is not None and is_headrace(target.provider):
-        return _into_store(frame, target.provider, target_options, name, options)
-    options = replace(options, checkpoint=spark_checkpoint(options.checkpoint, spark=spark))
+        return _into_store(frame, target.provider, target_options, name, options, definition)
+    # Such a stream cannot leave it out, see `Streams`.
+    assert options.checkpoint is not None
+    location = spark_checkpoint(options.checkpoint, spark=spark)
     if target is None:
         writer = frame.writeStream.options(**options.sink).outputMode(options.output_mode)
-        with checkpoint_errors(options.checkpoint):
-            return _configured(writer, name, options).toTable(table)
+        with checkpoint_errors(location):
+            return _configured(writer, name, location, options).toTable(table)
     writer = frame.writeStream.format(target.provider).options(**target_options).outputMode(options.output_mode)
-    with checkpoint_errors(options.checkpoint):
-        return _configured(writer, name, options).start()
+    with checkpoint_errors(location):
+        return _configured(writer, name, location, options).start()
 
 
 def _into_store(
-    frame: DataFrame, provider: str, target_options: Mapping[str, str], name: str, options: StreamOptions
+    frame: DataFrame,
+    provider: str,
+    target_options: Mapping[str, str],
+    name: str,
+    options: StreamOptions,
+    definition: str,
 ) -> StreamingQuery:
     from headrace.spark.write_stream import write_stream
 
-    return write_stream(
+    stream = write_stream(
         frame,
         checkpoint=options.checkpoint,
         mode=options.output_mode,
@@ -83,10 +92,11 @@ def _into_store(
         trigger=options.trigger,
         format=provider.lower(),
         options=target_options,
-    ).start()
+    )
+    return replace(stream, definition=definition).start()
 
 
-def _configured(writer: DataStreamWriter, name: str, options: StreamOptions) -> DataStreamWriter:
+def _configured(writer: DataStreamWriter, name: str, location: str, options: StreamOptions) -> DataStreamWriter:
     """Return a writer with the name, the checkpoint and the trigger of a stream."""
-    clear_unfinished_start(options.checkpoint)
-    return writer.queryName(name).option("checkpointLocation", options.checkpoint).trigger(**options.trigger)
+    clear_unfinished_start(location)
+    return writer.queryName(name).option("checkpointLocation", location).trigger(**options.trigger)

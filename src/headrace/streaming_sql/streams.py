@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
 from headrace.formats.registry import format_named
-from headrace.streaming_sql.catalog import Catalog, ScanDefinition
+from headrace.spark.default_checkpoint import default_checkpoint
+from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
 from headrace.streaming_sql.followed.inserts import FollowedInserts
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
 from headrace.streaming_sql.language.merge_statement import Merge
 from headrace.streaming_sql.language.mirror_statement import Mirror
+from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.merges import MergeStreams
 from headrace.streaming_sql.mirror_streams import MirrorStreams
 from headrace.streaming_sql.providers import is_headrace
@@ -23,7 +25,7 @@ from headrace.streaming_sql.scripts import fingerprint, script_of, stream_text
 from headrace.streaming_sql.secrets import resolved
 from headrace.streaming_sql.stream_explanation import explanation
 from headrace.streaming_sql.stream_kinds import DefinedStream, InsertStreams, StreamKind
-from headrace.streaming_sql.stream_options import read_stream_options
+from headrace.streaming_sql.stream_options import StreamOptions, no_checkpoint, read_stream_options
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
 from headrace.streaming_sql.tables import Tables
 
@@ -73,7 +75,7 @@ class Streams:
             script=script_of(scans, text),
             fingerprint=fingerprint(text),
             target=str(statement.body.target),
-            checkpoint=stream.options.checkpoint,
+            checkpoint=stream.checkpoint,
         )
         secrets = self._tables.secrets() | ready.secrets
         self._running.start(stream.name, ready.start, timeout_ms=stream.options.timeout_ms, secrets=secrets)
@@ -116,7 +118,8 @@ class Streams:
         table = str(statement.body.target)
         if self._catalog.find_scan(table) is not None:
             raise SqlError(f"{table} is a scan, which can only be read", remedy="name its table as the target")
-        return DefinedStream(statement, options, self._catalog.find_table(table))
+        target = self._catalog.find_table(table)
+        return DefinedStream(statement, options, target, _checkpoint(name, options, target))
 
     # -- starting, stopping, dropping -----------------------------------------------------------------------
 
@@ -197,14 +200,16 @@ class Streams:
     # -- showing ------------------------------------------------------------------------------------------
 
     def show(self, statement: st.ShowStreams) -> Result:
-        columns = ("name", "state", "target", "batch", "rows_per_second", "lag", "pid", "error")
+        columns = ("name", "state", "target", "batch", "rows_per_second", "lag", "eta_seconds", "pid", "error")
         rows = tuple(tuple(getattr(status, column) for column in columns) for status in self._registry.all())
         return Result(statement.part.text, columns, rows)
 
     def describe(self, statement: st.DescribeStream) -> Result:
         status = self._registry.get(str(statement.name))
-        names = ("name", "state", "target", "checkpoint", "pid", "query_id", "batch", "rows_per_second", "lag", "error")
+        names = ("name", "state", "target", "checkpoint", "pid", "query_id", "batch", "rows_per_second")
         rows = [(name, getattr(status, name)) for name in names]
+        rows += [("lag", None if status.unread is None else str(status.unread)), ("eta_seconds", status.eta_seconds)]
+        rows += [("error", status.error), ("remedy", status.remedy)]
         rows += [("started", _time_text(status.started)), ("updated", _time_text(status.updated))]
         return Result(statement.part.text, ("property", "value"), (*rows, ("script", status.script)))
 
@@ -217,6 +222,16 @@ class Streams:
         stream = self._defined(created, available_now=available_now)
         rows = explanation(stream, self._kind(created.body), self._catalog, self._tables)
         return Result(statement.part.text, ("property", "value"), rows)
+
+
+def _checkpoint(name: str, options: StreamOptions, target: TableDefinition | None) -> str:
+    """Return the checkpoint location of a stream, or the default one in the store of its target."""
+    if options.checkpoint is not None:
+        return options.checkpoint
+    if target is None or not is_headrace(target.provider):
+        raise no_checkpoint(name)
+    with location_of(target, options.sink).open_store() as store:
+        return default_checkpoint(store, name)
 
 
 def _time_text(seconds: float) -> str:

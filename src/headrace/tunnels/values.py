@@ -85,6 +85,7 @@ class Backlog:
         seconds: the time since the commit of the oldest row; 0.0 without rows.
         ends: the channel has no rows after these.
         at_least: the minimum number of rows if ``rows`` is None.
+        counted: the number of rows by the store's count, to show it if ``rows`` is None. No plan may rely on it.
     """
 
     rows: int | None
@@ -92,15 +93,29 @@ class Backlog:
     seconds: float | None = None
     ends: bool = False
     at_least: int = 0
+    counted: int | None = None
 
     @property
     def known(self) -> int:
         """The number of rows, or the minimum if the number is unknown."""
-        return self.at_least if self.rows is None else self.rows
+        found = self.unread
+        return self.at_least if found is None else found
+
+    @property
+    def unread(self) -> int | None:
+        """The number of rows for people; None if it is unknown."""
+        return self.counted if self.rows is None else self.rows
 
     @property
     def empty(self) -> bool:
         return self.rows == 0
+
+    def after(self, rows: int | None) -> Backlog:
+        """Return the backlog after a batch of at most this number of rows; None is no limit."""
+        if rows is None:
+            return Backlog(rows=0, ends=self.ends)
+        counts = [None if count is None else max(0, count - rows) for count in (self.rows, self.counted)]
+        return Backlog(counts[0], ends=self.ends, at_least=max(0, self.at_least - rows), counted=counts[1])
 
 
 @dataclass(frozen=True)

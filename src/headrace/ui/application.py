@@ -6,6 +6,7 @@ import asyncio
 import json
 import logging
 import mimetypes
+import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -24,6 +25,8 @@ from headrace.http.application import (
 from headrace.http.limits import Limits
 from headrace.http.threads import Threads, ThreadsClosedError
 from headrace.http.workload import IncomingBody, OverloadedError, Workload
+from headrace.monitoring.exposition import PATH as METRICS_PATH
+from headrace.monitoring.exposition import exposition, make_registry
 from headrace.ui import query_page, queue_pages, stream_pages, table_pages, tunnel_pages
 from headrace.ui.access import Access, cookie_name
 from headrace.ui.rendering import Templates, link, static_files
@@ -94,6 +97,9 @@ class UiApplication(Application):
         self._threads = Threads(_WORKERS, "headrace-ui")
         self._workload = Workload(requests=LIMITS.connections, body_bytes=16 * MAX_FORM_BYTES)
         self._followers = 0
+        self._metrics = make_registry(site.workspace, site.store if site.has_store else None)
+        # The collectors keep totals, so one thread at a time reads them.
+        self._collecting = threading.Lock()
 
     def close(self, seconds: float | None = None) -> None:
         self._threads.close(seconds)
@@ -137,9 +143,16 @@ class UiApplication(Application):
         elif request.path.startswith(f"{_LIVE_PREFIX}/"):
             await self._send_live(request, receive, send)
             return None
+        elif request.path == METRICS_PATH:
+            return await self._threads.run(self._exposition)
         else:
             response = await self._page(request)
         return _with_cookie(response, request, session) if opened and session else response
+
+    def _exposition(self) -> Response:
+        with self._collecting:
+            body, kind = exposition(self._metrics)
+        return Response(200, body, {"content-type": kind, "cache-control": "no-store"})
 
     # -- pages --------------------------------------------------------------------------------------------
 

@@ -80,14 +80,13 @@ class Chunk(NamedTuple):
 
 _FIELDS = "id, n, level, schema, version, ts, commits, data"
 _INSERT = f"INSERT INTO chunk ({_FIELDS}, blob) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
-_SELECT = (
+SELECT = (
     "SELECT c.id, c.n, c.level, c.schema, c.version, c.ts, c.commits, ifnull(b.data, c.data)"
     " FROM chunk c LEFT JOIN blob b ON b.id = c.blob"
 )
 # The chunks of the ids below the first binding, from the chunk that contains the row of the second binding.
 _PAGE = (
-    f"{_SELECT} WHERE c.id < ?1 AND c.id >= (SELECT id FROM chunk WHERE id <= ?2 ORDER BY id DESC LIMIT 1)"
-    " ORDER BY c.id"
+    f"{SELECT} WHERE c.id < ?1 AND c.id >= (SELECT id FROM chunk WHERE id <= ?2 ORDER BY id DESC LIMIT 1) ORDER BY c.id"
 )
 
 
@@ -179,7 +178,7 @@ def _compact(connection: apsw.Connection, partition_id: int, schema: pa.Schema, 
     while small % FAN_IN == 0:
         small //= FAN_IN
         newest = connection.execute(
-            f"{_SELECT} WHERE c.id >= ? AND c.id < ? ORDER BY c.id DESC LIMIT ?", (*chunk_ids(partition_id), FAN_IN)
+            f"{SELECT} WHERE c.id >= ? AND c.id < ? ORDER BY c.id DESC LIMIT ?", (*chunk_ids(partition_id), FAN_IN)
         )
         chunks = [Chunk(*row) for row in newest][::-1]
         # Chunks of an older schema and large chunks are not merged.

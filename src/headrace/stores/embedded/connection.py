@@ -171,12 +171,7 @@ class Database:
             version = self._format()
             if version == FORMAT_VERSION:
                 return
-            steps = [_UPGRADES[step] for step in range(max(version, 1), FORMAT_VERSION)]
-            for step in steps if version else [_DDL, *steps]:
-                for statement in step.split(";\n"):
-                    if statement.strip():
-                        connection.execute(statement)
-            connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+            _upgrade(connection, version)
 
     def store_id(self) -> str:
         """Return the unique id of the store. A copy of its directory has the same id."""
@@ -273,6 +268,29 @@ class Database:
             if version != seen or remaining <= 0:
                 return version
             time.sleep(min(0.02, remaining))
+
+
+def _upgrade(connection: apsw.Connection, version: int) -> None:
+    """Create the tables of an empty database (version 0), or upgrade those of an older format."""
+    steps = [_UPGRADES[step] for step in range(max(version, 1), FORMAT_VERSION)]
+    for step in steps if version else [_DDL, *steps]:
+        for statement in step.split(";\n"):
+            if statement.strip():
+                connection.execute(statement)
+    connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
+
+
+def schema_of_new_store() -> dict[str, set[str]]:
+    """Return the columns of the SQLite tables that each store has, by table."""
+    with contextlib.closing(apsw.Connection(":memory:")) as connection:
+        _upgrade(connection, 0)
+        tables = list(
+            connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+        )
+        return {
+            name: {column for (column,) in connection.execute("SELECT name FROM pragma_table_info(?)", (name,))}
+            for (name,) in tables
+        }
 
 
 def _connect(directory: Path, synchronous: str, *, may_create: bool) -> apsw.Connection:

@@ -23,7 +23,7 @@ FLUSH_BYTES = 4 * PART_BYTES
 # An upload without writes for this time belongs to a dead process.
 ABANDONED_SECONDS = 86400.0
 _ROOT = 1
-_PART_BITS = 24
+PART_BITS = 24
 _FIELDS = "id, directory, size, modified, moved_from"
 
 
@@ -81,7 +81,7 @@ class EmbeddedFiles(Files):
     def _parts(self, path: str, file: int, offset: int, end: int) -> Iterator[bytes]:
         while offset < end:
             number, skipped = divmod(offset, PART_BYTES)
-            found = self._database.query("SELECT data FROM file_part WHERE id = ?", (file << _PART_BITS | number,))
+            found = self._database.query("SELECT data FROM file_part WHERE id = ?", (file << PART_BITS | number,))
             if not found:
                 raise StoreError("the file was replaced or removed while it was read", received=path)
             data: bytes = found[0][0]
@@ -212,7 +212,7 @@ class _EmbeddedUpload(Upload):
 
     def _flush(self, connection: apsw.Connection, file: int, count: int) -> None:
         """Store the first bytes in memory as parts; all parts before them are full."""
-        first = file << _PART_BITS | (self._size - len(self._waiting)) // PART_BYTES
+        first = file << PART_BITS | (self._size - len(self._waiting)) // PART_BYTES
         with memoryview(self._waiting) as waiting:
             for start in range(0, count, PART_BYTES):
                 connection.execute(
@@ -293,9 +293,7 @@ def _delete_found(connection: apsw.Connection, nodes: str, bindings: tuple[float
         bindings,
     )
     ids = [(each,) for (each,) in found]
-    connection.executemany(
-        f"DELETE FROM file_part WHERE id >= ?1 << {_PART_BITS} AND id < (?1 + 1) << {_PART_BITS}", ids
-    )
+    connection.executemany(f"DELETE FROM file_part WHERE id >= ?1 << {PART_BITS} AND id < (?1 + 1) << {PART_BITS}", ids)
     connection.executemany("DELETE FROM file_node WHERE id = ?", ids)
 
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from headrace.errors import OptionError, StoreError
+from headrace.ports.backups import Backup, Progress
 from headrace.stores.opening import Opening
 
 if TYPE_CHECKING:
@@ -41,6 +42,13 @@ def open_store(address: str | os.PathLike[str], options: Mapping[str, Any], crea
         ) from error
 
 
+def restore_store(backup: str | os.PathLike[str], address: str | os.PathLike[str], progress: Progress | None) -> Backup:
+    """Make a store of a backup, see `headrace.stores.embedded.backup.restore`."""
+    from headrace.stores.embedded.backup import restore
+
+    return restore(_expanded(Path(backup)), _directory(address), progress)
+
+
 OPENING = Opening(
     what="an embedded store",
     form=_VALID_ADDRESS,
@@ -48,6 +56,7 @@ OPENING = Opening(
     options=("synchronous",),
     open=open_store,
     takes_paths=True,
+    restore=restore_store,
 )
 
 

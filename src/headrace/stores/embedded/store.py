@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.diagnosis import Finding
 from headrace.errors import NotFoundError, SchemaError
 from headrace.option_names import check_names
 from headrace.ports import (
@@ -25,11 +26,13 @@ from headrace.ports import (
     Tunnel,
 )
 from headrace.ports.arguments import flag, text
+from headrace.ports.backups import Backup, Progress
 from headrace.queues.columns import QueueSchema
 from headrace.queues.validation import changed_options
 from headrace.queues.values import QueueOptions
-from headrace.stores.embedded import catalog
+from headrace.stores.embedded import backup, catalog
 from headrace.stores.embedded.catalog import ObjectKind
+from headrace.stores.embedded.checks.store import check_store
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.files import EmbeddedFiles
 from headrace.stores.embedded.publication.publisher import EmbeddedPublisher
@@ -66,6 +69,7 @@ class EmbeddedStore(Store):
         queues=True,
         predicates=frozenset(OPERATORS),
         files=True,
+        backups=True,
     )
 
     def __init__(self, directory: str | os.PathLike[str], *, create: bool = False, synchronous: str = "full") -> None:
@@ -274,10 +278,16 @@ class EmbeddedStore(Store):
     def drop_producer(self, name: str, *, missing_ok: bool = False) -> None:
         self._drop_plain_object(name, "producer", missing_ok, ("producer_session",))
 
-    # -- files, publication, waiting ------------------------------------------------------------------
+    # -- files, backups, publication, waiting ------------------------------------------------------------------
 
     def files(self) -> Files:
         return EmbeddedFiles(self._database)
+
+    def check(self, *, repair: bool = False) -> list[Finding]:
+        return check_store(self._database, repair=flag(repair, "repair"))
+
+    def back_up(self, directory: str | os.PathLike[str], *, progress: Progress | None = None) -> Backup:
+        return backup.back_up(self._database, Path(directory), progress)
 
     def publisher(self, job: str, sink: str = "") -> Publisher:
         return EmbeddedPublisher(self._database, job, sink)

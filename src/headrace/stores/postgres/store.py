@@ -55,6 +55,7 @@ class PostgresStore(Store):
     """
 
     capabilities = Capabilities(
+        backup_tool="pg_basebackup, pgBackRest or pg_dump; the replication slots of tunnels are not in a backup",
         transactions=True,
         whole_rows=True,
         pre_images=True,

@@ -50,6 +50,7 @@ class TablestoreStore(Store):
     """
 
     capabilities = Capabilities(
+        backup_tool="the backup of Tablestore in Cloud Backup (Alibaba Cloud)",
         transactions=False,
         whole_rows=False,
         pre_images=False,

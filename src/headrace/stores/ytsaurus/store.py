@@ -11,6 +11,7 @@ import pyarrow as pa
 from headrace.cached import cached_property
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError, UnsupportedError
 from headrace.ports import Capabilities, Files, Publisher, Registration, Store
+from headrace.ports.files import normal_path
 from headrace.queues.columns import TIMESTAMP, QueueSchema
 from headrace.queues.values import QueueOptions
 from headrace.stores.ytsaurus import catalog
@@ -50,6 +51,7 @@ class YtStore(Store):
     """
 
     capabilities = Capabilities(
+        backup_tool="the command create_table_backup of YTsaurus, which copies dynamic tables at one timestamp",
         transactions=True,
         whole_rows=True,
         pre_images=False,
@@ -253,6 +255,10 @@ class YtStore(Store):
 
     def files(self) -> Files:
         return YtFiles(self._connection, self._names)
+
+    def checkpoint_directory(self) -> str:
+        # A user cannot create nodes at the root of a cluster.
+        return normal_path(f"{self._names.state}/streams")
 
     def publisher(self, job: str, sink: str = "") -> Publisher:
         return YtPublisher(self._connection, self._names, job, sink)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import OptionError, shown
 from headrace.following.group_states import ALIVE
 from headrace.following.jobs import FollowedJob, FollowedJobs
-from headrace.formats.checkpoint_locations import checkpoint_text
 from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import SINK
 from headrace.formats.registry import format_named, source_of
@@ -18,6 +17,7 @@ from headrace.ports import Store
 from headrace.ports.arguments import flag
 from headrace.sinks.targets import TableTarget
 from headrace.spark.checkpoint import stored_query_id
+from headrace.spark.default_checkpoint import given_checkpoint
 from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import checked_trigger, format_name
 from headrace.stores.registry import open as open_store
@@ -72,7 +72,7 @@ class FollowedStream(BatchedStream):
         ):
             query = self._query(store, static)
             df = one_stream(self.frames)
-            location = self._location(df, store.url)
+            location = self._location(df, store.url, [self.target.name])
             definition = {"query": self.plan.fingerprint, "session time zone": self.plan.checked.time_zone}
             definition |= {f"static table {table.name}": table.fingerprint for table in static}
             called = function_fingerprints(self.spark, f"{query.rows_sql} {query.result_sql or ''}")
@@ -134,7 +134,7 @@ def follow(
     sql: str,
     *,
     scans: Mapping[str, DataFrame],
-    checkpoint: str | os.PathLike[str],
+    checkpoint: str | os.PathLike[str] | None = None,
     store: str | os.PathLike[str] | None = None,
     table: str | None = None,
     name: str | None = None,
@@ -155,7 +155,7 @@ def follow(
         sql: a SELECT in Spark SQL; docs/following-tables.md has what it can contain.
         scans: for each name of a followed scan in ``sql`` a streaming DataFrame that ``format("headrace")`` with
             ``option("readAs", "table")`` has loaded.
-        checkpoint: the checkpoint location, see `write_stream`.
+        checkpoint: the checkpoint location, see `write_stream`; a query with a name may leave it out.
         store: the path or URL of the target's store. The state of aggregates is in this store, too.
         table: the target. Its primary key has all columns of GROUP BY; without aggregates the key of the scan.
         name: the query's name.
@@ -174,7 +174,7 @@ def follow(
         AnalysisException, ParseException: Spark's errors for an invalid query.
     """
     format = format_name(format)
-    checkpoint_location = checkpoint_text(checkpoint)
+    checkpoint_location = given_checkpoint(checkpoint, name)
     named = {"store": store, "table": table}
     given, arguments = option_texts(options, "follow"), option_texts(named, "follow")
     check_options(format_named(format), [*given, *arguments], use=SINK, place=f"follow with format {format}")
@@ -203,7 +203,7 @@ def followed_stream(
     sink_options: Mapping[str, str],
     *,
     format: str,
-    checkpoint: str,
+    checkpoint: str | None,
     name: str | None,
     overwrite: bool,
     trigger: Mapping[str, Any] | None,
@@ -234,6 +234,7 @@ def followed_stream(
     return FollowedStream(
         store_url=location.store_url,
         checkpoint=checkpoint,
+        definition=plan.fingerprint,
         name=name,
         trigger_options=None if trigger is None else checked_trigger(trigger),
         store_options=location.store_options,

@@ -47,7 +47,7 @@ def append(
         return
     if written is None:
         written = pa.nulls(rows.num_rows, pa.binary())
-    batch = pa.RecordBatch.from_arrays([ops, written, *rows.columns], schema=_log_schema(rows.schema))
+    batch = pa.RecordBatch.from_arrays([ops, written, *rows.columns], schema=log_schema(rows.schema))
     chunks.append(connection, partition_id, chunks.serialise(batch), batch.schema, schema_version, version, ts)
 
 
@@ -87,7 +87,7 @@ def read(
         batches: list[pa.RecordBatch] = []
         for version, run in groupby(page, key=lambda chunk: chunk.schema):
             then = schema if version == schema_version else stored_schema(connection, object_id, version)
-            batches += chunks.decode(_log_schema(then.arrow), list(run))
+            batches += chunks.decode(log_schema(then.arrow), list(run))
         changes = _changes(schema, batches, chunks.commits_of(page))
         skipped = first_row - page[0].first if page else 0
         return changes.slice(skipped, min(changes.num_rows - skipped, max(end - first_row, 0)))
@@ -112,7 +112,7 @@ def _changes(schema: TableSchema, batches: Sequence[pa.RecordBatch], commits: ch
             ],
             field.type,
         )
-        for index, field in enumerate(_log_schema(schema.arrow))
+        for index, field in enumerate(log_schema(schema.arrow))
     ]
     return Changes(
         rows=pa.RecordBatch.from_arrays(columns[2:], schema=schema.changes),
@@ -150,7 +150,8 @@ def decode_written(written: pa.BinaryArray, attributes: Sequence[str]) -> dict[s
     return result
 
 
-def _log_schema(schema: pa.Schema) -> pa.Schema:
+def log_schema(schema: pa.Schema) -> pa.Schema:
+    """Return the columns of a chunk, for the stored columns of its table."""
     return pa.schema([*_LOG_FIELDS, *schema])
 
 

@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import DataLossError
 from headrace.stores.embedded.tables.physical import PhysicalTable
-from headrace.stores.embedded.tunnels.positions import key_of, key_position
+from headrace.stores.embedded.tunnels.positions import key_of, key_position, rows_after
 from headrace.tables.changes import ChangeOp, Changes
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import Key, TableSchema
@@ -96,7 +96,8 @@ def read(
     changes = base_rows(rows, snapshot.version, snapshot.ts)
     if ended:
         return Page(changes, FINISHED)
-    return Page(changes, key_position(_last_key(rows, schema) if rows.num_rows else after))
+    last = _last_key(rows, schema) if rows.num_rows else after
+    return Page(changes, key_position(last, rows_after(start, rows.num_rows)))
 
 
 def advance(
@@ -118,7 +119,7 @@ def advance(
             return FINISHED
         after = found.last
         missing -= found.rows.num_rows
-    return key_position(after)
+    return key_position(after, rows_after(position, rows))
 
 
 def _last_key(rows: pa.RecordBatch, schema: TableSchema) -> Key:

@@ -1,7 +1,7 @@
 """Positions of the embedded store's channels; their tokens are opaque to other modules.
 
 A token is base64 of JSON: ``{"r": row index}`` in a change log, ``{"k": last key read}`` in base data (null at
-its beginning).
+its beginning), there also with ``"n"``, the number of rows after it, where it is known.
 """
 
 from __future__ import annotations
@@ -16,8 +16,6 @@ from headrace.tables.schema import Key, TableSchema
 from headrace.tunnels.values import FINISHED, Position
 
 _LAST_ROW = (1 << 63) - 1
-BASE_START = Position(base64.b64encode(b'{"k":null}').decode())
-"""The position before the first row of a base channel."""
 
 
 def row_position(row: int) -> Position:
@@ -25,9 +23,20 @@ def row_position(row: int) -> Position:
     return _position({"r": row})
 
 
-def key_position(key: Key | None) -> Position:
-    """Return the position after a row of base data."""
-    return _position({"k": None if key is None else key_to_json(key)})
+def key_position(key: Key | None, rows: int | None = None) -> Position:
+    """Return the position after a row of base data; None is the beginning.
+
+    Args:
+        rows: the number of rows after it; None if it is unknown. It does not define the position.
+    """
+    content: dict[str, object] = {"k": None if key is None else key_to_json(key)}
+    return _position(content if rows is None else content | {"n": rows})
+
+
+def rows_after(position: Position, skip: int = 0) -> int | None:
+    """Return the number of rows of base data after a position and ``skip`` more rows; None if it is unknown."""
+    rows = _decoded(position).get("n")
+    return max(0, rows - position.skip - skip) if isinstance(rows, int) else None
 
 
 def row_of(position: Position) -> int:

@@ -11,7 +11,7 @@ import itertools
 import json
 import time
 import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import NamedTuple
 
 import apsw
@@ -24,7 +24,7 @@ from headrace.stores.embedded.tables import change_log
 from headrace.stores.embedded.tables.keys import key_from_json, key_to_json
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.stores.embedded.tunnels import base_data
-from headrace.stores.embedded.tunnels.positions import BASE_START, row_position
+from headrace.stores.embedded.tunnels.positions import key_position, row_position
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import Key
 from headrace.tunnels.validation import check_new, microseconds
@@ -62,6 +62,7 @@ def create(
     has_base, has_stream = kind is not TunnelKind.STREAM, kind is not TunnelKind.BASE_DATA
     # Finding the boundaries of a large table takes time: it is done before the transaction, while writers can write.
     boundaries = _boundaries(database, table, base_channels) if has_base else []
+    counts = _counts(database, table, boundaries) if boundaries else {}
     tunnel_id = str(uuid.uuid4())
     with database.write() as connection:
         found = connection.execute("SELECT id, options FROM object WHERE name = ?", (table.name,)).fetchone()
@@ -85,7 +86,7 @@ def create(
         channels: list[_NewChannel] = []
         if has_base:
             # A partition without rows gets no base channel, which would only be an empty batch.
-            channels += _base_channels([p for p in partitions if p.open and p.rows], boundaries)
+            channels += _base_channels([p for p in partitions if p.open and p.rows], boundaries, counts)
         if channels:
             base_data.take_snapshot(connection, object_id, tunnel_id)
         if has_stream:
@@ -169,6 +170,17 @@ def _boundaries(database: Database, table: Table, base_channels: int | None) -> 
     return [keys.low for keys in table.splits(base_channels or by_size) if keys.low is not None]
 
 
+def _counts(database: Database, table: Table, boundaries: Sequence[Key]) -> dict[KeyRange, int]:
+    """Return the numbers of rows in the key ranges into which the boundaries cut the partitions."""
+    with database.read() as connection:
+        found = connection.execute("SELECT id FROM object WHERE name = ?", (table.name,)).fetchone()
+        if found is None:
+            return {}
+        physical = physical_table(connection, found[0])
+        ranges = [cut(each.keys, boundaries) for each in _partitions(connection, found[0]) if each.open and each.rows]
+        return {keys: physical.count(connection, keys) for parts in ranges if len(parts) > 1 for keys in parts}
+
+
 def _partitions(connection: apsw.Connection, object_id: int) -> list[_Partition]:
     found = connection.execute(
         "SELECT id, low, high, parents, open, first, next, trimmed, rows FROM partition WHERE object = ? ORDER BY id",
@@ -186,12 +198,39 @@ def _partitions(connection: apsw.Connection, object_id: int) -> list[_Partition]
     ]
 
 
-def _base_channels(partitions: Sequence[_Partition], boundaries: Sequence[Key]) -> list[_NewChannel]:
+def _base_channels(
+    partitions: Sequence[_Partition], boundaries: Sequence[Key], counts: Mapping[KeyRange, int]
+) -> list[_NewChannel]:
     return [
-        _NewChannel(f"base-{partition.id}-{number}", ChannelKind.BASE_DATA, partition.id, keys, (), BASE_START)
+        _NewChannel(
+            f"base-{partition.id}-{number}",
+            ChannelKind.BASE_DATA,
+            partition.id,
+            keys,
+            (),
+            key_position(None, rows),
+        )
         for partition in sorted(partitions, key=lambda partition: partition.keys.low or ())
-        for number, keys in enumerate(cut(partition.keys, boundaries))
+        for number, (keys, rows) in enumerate(_counted(partition, cut(partition.keys, boundaries), counts))
     ]
+
+
+def _counted(
+    partition: _Partition, ranges: Sequence[KeyRange], counts: Mapping[KeyRange, int]
+) -> list[tuple[KeyRange, int | None]]:
+    """Return the key ranges of a partition with the numbers of their rows, whose sum is that of the partition.
+
+    Rows that were written after the ranges were counted are added to the largest range. The number is None if the
+    partition is another one than when the ranges were counted.
+    """
+    if len(ranges) == 1:
+        return [(ranges[0], partition.rows)]
+    if any(keys not in counts for keys in ranges):
+        return [(keys, None) for keys in ranges]
+    rows = {keys: counts[keys] for keys in ranges}
+    largest = max(ranges, key=lambda keys: rows[keys])
+    rows[largest] = max(0, rows[largest] + partition.rows - sum(rows.values()))
+    return list(rows.items())
 
 
 def _stream_channels(

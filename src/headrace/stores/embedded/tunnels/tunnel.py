@@ -19,7 +19,14 @@ from headrace.stores.embedded.tables import change_log
 from headrace.stores.embedded.tables.keys import key_from_json
 from headrace.stores.embedded.tunnels import base_data, clients, stored_tunnels
 from headrace.stores.embedded.tunnels.batches import BatchRecords
-from headrace.stores.embedded.tunnels.positions import check_key_position, is_after, key_of, row_of, row_position
+from headrace.stores.embedded.tunnels.positions import (
+    check_key_position,
+    is_after,
+    key_of,
+    row_of,
+    row_position,
+    rows_after,
+)
 from headrace.tables.conditions import KeyRange
 from headrace.tunnels.channels import channel_states
 from headrace.tunnels.leases import LeaseStatus
@@ -210,11 +217,16 @@ class EmbeddedTunnel(Tunnel):
         with self._database.read() as connection:
             return self._backlog(connection, self._row(connection, channel), position, until)
 
+    def waiting_backlogs(
+        self, positions: Mapping[str, Position], until: Mapping[str, Position] | None = None
+    ) -> dict[str, Backlog]:
+        return self.backlogs(positions, until)
+
     def _backlog(self, connection: apsw.Connection, row: _Row, position: Position, until: Position | None) -> Backlog:
         if position == FINISHED:
             return Backlog(rows=0, bytes=0, seconds=0.0, ends=True)
         if row.kind is ChannelKind.BASE_DATA:
-            return Backlog(rows=None, ends=True)
+            return Backlog(rows=None, ends=True, counted=rows_after(position))
         changes = self._log(connection, row.partition)
         begin = row_of(position)
         end = changes.next if until is None or until == FINISHED else min(changes.next, row_of(until))

@@ -13,7 +13,7 @@ from typing import LiteralString, NamedTuple
 import pyarrow as pa
 from psycopg import sql
 
-from headrace.errors import DataLossError, UnsupportedError
+from headrace.errors import DataLossError, StoreBusyError, UnsupportedError
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 from headrace.stores.postgres.tunnels.positions import lsn_text
@@ -21,6 +21,13 @@ from headrace.stores.postgres.tunnels.positions import lsn_text
 # Creating a slot waits for all write transactions that are open.
 _CREATE_SECONDS = 120
 _DROP_SLOT: LiteralString = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
+# A read of a failover slot would wait for ever, in a call that cannot be interrupted. From PostgreSQL 17 on.
+_MISSING_STANDBYS: LiteralString = (
+    "(SELECT string_agg(trim(name), ', ') FROM"
+    " string_to_table(current_setting('synchronized_standby_slots', true), ',') name"
+    " WHERE (to_jsonb(s) ->> 'failover')::boolean AND trim(name) NOT IN"
+    " (SELECT slot_name FROM pg_replication_slots))"
+)
 # The version of the server that can publish stored generated columns.
 _GENERATED_COLUMNS = 180_000
 
@@ -142,13 +149,21 @@ def state(database: Database, tunnel: str, slot: str, system: str, lost: str) ->
 
     Raises:
         DataLossError: the slot does not exist or is lost, or the server is another one.
+        StoreBusyError: the server would let a read wait for a standby that has no slot.
     """
-    ((flushed, found_system, confirmed, restart, status),) = database.query(
+    ((flushed, found_system, confirmed, restart, status, awaited),) = database.query(
         "SELECT pg_current_wal_flush_lsn() - '0/0', (SELECT system_identifier::text FROM pg_control_system()),"
-        " s.confirmed_flush_lsn - '0/0', s.restart_lsn - '0/0', s.wal_status"
+        f" s.confirmed_flush_lsn - '0/0', s.restart_lsn - '0/0', s.wal_status, {_MISSING_STANDBYS}"
         " FROM (SELECT 1) one LEFT JOIN pg_replication_slots s ON s.slot_name = %(slot)s",
         {"slot": slot},
     )
+    if awaited:
+        raise StoreBusyError(
+            f"the server waits with the changes of tunnel {tunnel!r} for standbys that have no slot",
+            received=f"synchronized_standby_slots with {awaited}",
+            remedy="create these slots, or remove them from synchronized_standby_slots: a standby that was promoted "
+            "may still name itself",
+        )
     remedy = "create a new tunnel; one of kind BaseAndStream begins with the rows that the table has"
     if found_system != system:
         problem = f"tunnel {tunnel!r} belongs to another database cluster"

@@ -6,6 +6,8 @@ import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 
+from headrace.tunnels.values import Backlog
+
 
 @dataclass(frozen=True)
 class Lag:
@@ -39,15 +41,20 @@ class Lag:
             sum(lag.ranges_done for lag in found),
         )
 
-    def eta_seconds(self, rows_per_second: float | None) -> float | None:
-        """Return the time until all these rows are read at a rate; None if the lag or the rate is unknown.
+    @classmethod
+    def of(cls, backlogs: Iterable[Backlog], ranges: int = 0, ranges_done: int = 0) -> Lag:
+        """Return the lag of channels from their backlogs."""
+        found = list(backlogs)
+        unknown = sum(backlog.unread is None for backlog in found)
+        return cls(sum(backlog.known for backlog in found), unknown, ranges, ranges_done)
 
-        Rows that arrive meanwhile are not counted.
+    def eta_seconds(self, rows_per_second: float | None) -> float | None:
+        """Return the time until the known rows are read at a rate; None if no rows are known, or no rate.
+
+        It is a minimum if the lag is one, and because rows arrive meanwhile.
         """
-        if not self.exact:
-            return None
         if self.rows == 0:
-            return 0.0
+            return 0.0 if self.exact else None
         if rows_per_second is None or not math.isfinite(rows_per_second) or rows_per_second <= 0:
             return None
         return self.rows / rows_per_second

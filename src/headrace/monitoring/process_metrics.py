@@ -1,0 +1,97 @@
+"""The metrics of a process: operations of stores and requests to servers; and those of a store: lag of its readers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headrace import counters
+from headrace.ports import Store
+
+MOST_READERS = 200
+"""The metrics have at most this number of tunnels and of registrations of consumers."""
+
+
+class OperationCollector(Collector):
+    """Collects the operations of stores in this process, and the requests to its servers, from `headrace.counters`."""
+
+    def __init__(self) -> None:
+        counters.enable()
+
+    def collect(self) -> Iterator[Metric]:
+        yield from _families(
+            "store",
+            "headrace_store_operations",
+            "Calls of this process to stores.",
+            ("operation", "outcome"),
+        )
+        yield from _families(
+            "http",
+            "headrace_http_requests",
+            "Requests to the servers of this process: checkpoint_server, endpoints.tablestore, endpoints.ytsaurus, ui.",
+            ("server", "method", "status"),
+        )
+
+
+def _families(family: str, name: str, text: str, labels: tuple[str, ...]) -> Iterator[Metric]:
+    count = CounterMetricFamily(name, text, labels=labels)
+    seconds = CounterMetricFamily(f"{name}_seconds", f"{text[:-1]}: their seconds in total.", labels=labels)
+    for values, tally in sorted(counters.of_family(family).items()):
+        count.add_metric(values, tally.count)
+        seconds.add_metric(values, tally.seconds)
+    yield from (count, seconds)
+
+
+class StoreCollector(Collector):
+    """Collects the lag of the tunnels and consumers of a store, by a call to the store for each of them.
+
+    Args:
+        store: an open store, which the caller closes.
+    """
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    def describe(self) -> list[Metric]:
+        """Return no metrics: a registry would otherwise collect them when the collector is registered."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        if self._store.capabilities.tunnels:
+            yield from self._tunnels()
+        if self._store.capabilities.queues:
+            yield self._consumers()
+
+    def _tunnels(self) -> Iterator[Metric]:
+        labels = ["table", "tunnel"]
+        rows = GaugeMetricFamily("headrace_tunnel_lag_rows", "Known unread rows of a tunnel.", labels=labels)
+        unknown = GaugeMetricFamily(
+            "headrace_tunnel_lag_unknown_channels", "Channels with more unread rows than the lag counts.", labels=labels
+        )
+        ranges = GaugeMetricFamily(
+            "headrace_tunnel_base_ranges", "Key ranges of a tunnel's base data.", labels=[*labels, "state"]
+        )
+        for tunnel in self._store.tunnels()[:MOST_READERS]:
+            description = tunnel.describe()
+            names, lag = [description.table, description.name], description.lag
+            rows.add_metric(names, lag.rows)
+            unknown.add_metric(names, lag.unknown)
+            ranges.add_metric([*names, "read"], lag.ranges_done)
+            ranges.add_metric([*names, "unread"], lag.ranges - lag.ranges_done)
+        yield from (rows, unknown, ranges)
+
+    def _consumers(self) -> Metric:
+        family = GaugeMetricFamily(
+            "headrace_consumer_lag_rows", "Unread rows of a consumer in a queue.", labels=["queue", "consumer"]
+        )
+        registrations = [
+            (each.queue, consumer)
+            for consumer in map(self._store.consumer, self._store.consumers())
+            for each in consumer.registrations()
+        ]
+        for queue, consumer in registrations[:MOST_READERS]:
+            unread = sum(max(0, partition.unread_rows) for partition in consumer.status(queue))
+            family.add_metric([queue, consumer.name], unread)
+        return family

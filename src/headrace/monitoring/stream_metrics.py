@@ -1,0 +1,160 @@
+"""The metrics of the streams in a workspace, from its registry and the history of its batches."""
+
+from __future__ import annotations
+
+import bisect
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
+from prometheus_client.registry import Collector
+
+from headrace.streaming_sql.stream_history import BatchRecord, StreamHistory
+from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
+from headrace.streaming_sql.workspace import Workspace
+
+MOST_STREAMS = 200
+"""The metrics have at most this number of streams, by name."""
+PHASES = (
+    "triggerExecution", "latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets",
+    "commitBatch",
+)  # fmt: skip
+"""Spark's phases of a batch. ``triggerExecution`` is the whole batch."""
+BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
+"""The upper bounds of the durations in seconds."""
+
+
+@dataclass
+class _Durations:
+    counts: list[int] = field(default_factory=lambda: [0] * (len(BUCKETS) + 1))
+    total: float = 0.0
+
+    def add(self, seconds: float) -> None:
+        self.counts[bisect.bisect_left(BUCKETS, seconds)] += 1
+        self.total += seconds
+
+    def cumulative(self) -> list[tuple[str, float]]:
+        reached, found = 0, []
+        for bound, count in zip([*map(str, BUCKETS), "+Inf"], self.counts, strict=True):
+            reached += count
+            found.append((bound, float(reached)))
+        return found
+
+
+@dataclass
+class _Totals:
+    """What a stream has done since the collector exists: counters of Prometheus never decrease."""
+
+    seen: float
+    rows_in: int = 0
+    rows_out: int = 0
+    batches: int = 0
+    phases: dict[str, _Durations] = field(default_factory=dict)
+
+    def add(self, batch: BatchRecord) -> None:
+        self.seen = batch.time
+        self.batches += 1
+        self.rows_in += batch.rows_in
+        self.rows_out += batch.rows_out or 0
+        for phase, seconds in batch.durations.items():
+            if phase in PHASES:
+                self.phases.setdefault(phase, _Durations()).add(seconds)
+
+
+class StreamCollector(Collector):
+    """Collects the metrics of streams when they are read. Counters begin with 0 when the collector is created.
+
+    Args:
+        workspace: the workspace of the streams.
+        shown: the streams to collect; by default all.
+    """
+
+    def __init__(self, workspace: Workspace, shown: Callable[[StreamStatus], bool] = lambda status: True) -> None:
+        self._registry, self._history = StreamRegistry(workspace), StreamHistory(workspace)
+        self._shown = shown
+        self._since = time.time()
+        self._totals: dict[str, _Totals] = {}
+
+    def describe(self) -> list[Metric]:
+        """Return no metrics: a registry would otherwise collect them when the collector is registered."""
+        return []
+
+    def collect(self) -> Iterator[Metric]:
+        streams = [status for status in self._registry.all() if self._shown(status)][:MOST_STREAMS]
+        for status in streams:
+            totals = self._totals.setdefault(status.name, _Totals(self._since))
+            for batch in self._history.batches(status.name, since=totals.seen):
+                if batch.time > totals.seen:
+                    totals.add(batch)
+        yield from self._counters(streams)
+        yield from self._gauges(streams)
+
+    def _counters(self, streams: list[StreamStatus]) -> Iterator[Metric]:
+        rows = CounterMetricFamily(
+            "headrace_stream_rows",
+            "Rows that a stream has read (in) and published (out).",
+            labels=["stream", "direction"],
+        )
+        batches = CounterMetricFamily("headrace_stream_batches", "Completed batches of a stream.", labels=["stream"])
+        seconds = HistogramMetricFamily(
+            "headrace_batch_seconds",
+            "Durations of the phases of batches; triggerExecution is the whole batch.",
+            labels=["stream", "phase"],
+        )
+        for name in (status.name for status in streams):
+            totals = self._totals[name]
+            rows.add_metric([name, "in"], totals.rows_in)
+            rows.add_metric([name, "out"], totals.rows_out)
+            batches.add_metric([name], totals.batches)
+            for phase, durations in totals.phases.items():
+                seconds.add_metric([name, phase], durations.cumulative(), durations.total)
+        yield from (rows, batches, seconds)
+
+    def _gauges(self, streams: list[StreamStatus]) -> Iterator[Metric]:
+        def gauge(name: str, text: str, value: Callable[[StreamStatus], float | None]) -> Metric:
+            family = GaugeMetricFamily(name, text, labels=["stream"])
+            for status in streams:
+                found = value(status)
+                if found is not None:
+                    family.add_metric([status.name], found)
+            return family
+
+        last = {status.name: self._history.last_batch(status.name) for status in streams}
+
+        def of_last(value: Callable[[BatchRecord], float | None]) -> Callable[[StreamStatus], float | None]:
+            def found(status: StreamStatus) -> float | None:
+                batch = last[status.name]
+                return None if batch is None else value(batch)
+
+            return found
+
+        yield gauge("headrace_stream_running", "1 while a stream runs.", lambda status: float(status.is_live))
+        yield gauge("headrace_stream_failed", "1 after a run failed.", lambda status: float(status.state == "failed"))
+        yield gauge(
+            "headrace_stream_lag_rows", "Known unread rows in the sources of a stream.", lambda status: status.lag
+        )
+        yield gauge(
+            "headrace_stream_lag_unknown_channels",
+            "Channels with more unread rows than the lag counts.",
+            lambda status: None if status.lag is None else status.lag_unknown,
+        )
+        yield gauge(
+            "headrace_stream_eta_seconds",
+            "Time to read the known unread rows at the speed of the last batch.",
+            lambda status: status.eta_seconds,
+        )
+        yield gauge(
+            "headrace_stream_watermark_timestamp_seconds",
+            "The watermark, in seconds since 1970.",
+            of_last(lambda batch: batch.watermark),
+        )
+        yield gauge("headrace_stream_state_rows", "Rows of a stream's state.", of_last(lambda batch: batch.state_rows))
+        yield gauge(
+            "headrace_stream_state_bytes", "Memory of a stream's state.", of_last(lambda batch: batch.state_bytes)
+        )
+        yield gauge(
+            "headrace_stream_last_batch_timestamp_seconds",
+            "Start of the last batch, in seconds since 1970.",
+            of_last(lambda batch: batch.time),
+        )
