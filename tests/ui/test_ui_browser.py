@@ -98,7 +98,7 @@ def test_a_page_updates_without_a_jump(tab: Page, page: Browser, shop: Store) ->
     place = "document.querySelector('h1').getBoundingClientRect().top"
     before = tab.evaluate(place)
     shop.table("orders").put([{"customer": "new", "id": number} for number in range(700)])
-    tab.wait_for_function("document.querySelector('.fact dd').textContent === '1,000'")
+    tab.locator(".fact dd", has_text="1,000").wait_for()
     assert tab.evaluate(place) == before
 
 

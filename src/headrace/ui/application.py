@@ -273,7 +273,8 @@ class UiApplication(Application):
                     await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
                 await asyncio.wait([leaving], timeout=_LIVE_SECONDS)
         except (ThreadsClosedError, asyncio.CancelledError):
-            raise DisconnectedError from None
+            # The server stops. Browsers connect again when it is back.
+            await send({"type": "http.response.body", "body": b""})
         finally:
             self._followers -= 1
             leaving.cancel()

@@ -54,7 +54,8 @@ class Templates:
 
     def live_part(self, template: str, values: Mapping[str, Any]) -> str:
         """Return the block ``live`` of a page; an empty text if it has none."""
-        found = self._environment.get_template(template)
+        # Older stubs of Jinja do not know the blocks of a template.
+        found: Any = self._environment.get_template(template)
         block = found.blocks.get("live")
         return "" if block is None else "".join(block(found.new_context(dict(values))))
 

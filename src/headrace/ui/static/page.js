@@ -34,7 +34,7 @@ function draw(element) {
     {
       width: Math.max(200, element.clientWidth),
       // The legend is below the plot, in one or two lines.
-      height: element.clientHeight - (chart.lines.length > 4 ? 52 : chart.lines.length > 1 ? 28 : 0),
+      height: element.clientHeight - (chart.lines.length > 4 ? 78 : chart.lines.length > 1 ? 28 : 0),
       scales: { x: { time: chart.time }, y: { range: (plot, low, high) => (low === null ? [0, 1] : [Math.min(0, low), high > 0 ? high * 1.1 : 1]) } },
       axes: [{ ...axis, values, space: labels ? 110 : 60 }, { ...axis, size: 64 }],
       legend: { show: chart.lines.length > 1, live: false },
