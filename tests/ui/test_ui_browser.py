@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import psutil
 import pytest
 
 import headrace
@@ -149,6 +150,8 @@ def test_a_stream_is_followed_through_kill_and_restart(tab: Page, tmp_path: Path
             tab.locator("summary", has_text="Stop…").press("Enter")
             tab.get_by_role("button", name="Stop copying").press("Enter")
             tab.wait_for_selector(".badge.stopped", timeout=60_000)
+            # The page collects the process that it has started.
+            _wait(lambda: not psutil.pid_exists(registry.get("copying").pid))
         finally:
             if (found := registry.find("copying")) is not None and found.is_live:
                 os.killpg(found.pid, signal.SIGKILL)

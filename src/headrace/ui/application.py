@@ -16,7 +16,6 @@ from headrace.errors import HeadraceError, NotFoundError, UnsupportedError
 from headrace.http.application import (
     HEALTH_PATH,
     Application,
-    DisconnectedError,
     Receive,
     Scope,
     Send,

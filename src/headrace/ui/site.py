@@ -66,6 +66,10 @@ class Site:
     def has_tunnels(self) -> bool:
         return self._store is not None and self._store.capabilities.tunnels
 
+    def collect_ended(self) -> None:
+        """Collect the exit codes of the processes that were started here and have ended."""
+        self.started = [process for process in self.started if process.poll() is None]
+
     def close(self) -> None:
         """Close the workspace. The owner of the store closes it."""
         self.workspace.close()

@@ -22,6 +22,7 @@ _log = logging.getLogger("headrace")
 
 def stream_list(site: Site, request: Request) -> Page:
     """All streams: source, statement and sink, with rates and lag."""
+    site.collect_ended()
     streams = {status.name: status for status in site.registry.all()}
     part = part_of(list(streams), request, _LIST_LENGTH)
     states: dict[str, int] = {}
@@ -33,6 +34,7 @@ def stream_list(site: Site, request: Request) -> Page:
 
 def stream_page(site: Site, request: Request) -> Page:
     """One stream."""
+    site.collect_ended()
     status = site.registry.get(request.query.get("name", ""))
     period = request.query.get("period", "hour")
     period = period if period in PERIODS else "hour"

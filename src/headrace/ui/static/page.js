@@ -22,7 +22,12 @@ function draw(element) {
   if (known && known.text === text) return;
   const chart = JSON.parse(text);
   const data = [chart.x, ...chart.lines.map((line) => line.y)];
-  if (known) {
+  const shape = JSON.stringify([chart.stacked, chart.lines.map((line) => line.name)]);
+  if (known && known.shape !== shape) {
+    // Another chart has this place: a stream has got its first watermark, or the first rows of its state.
+    known.plot.destroy();
+    plots.delete(element);
+  } else if (known) {
     known.text = text;
     known.plot.setData(data);
     return;
@@ -44,7 +49,7 @@ function draw(element) {
     data,
     element,
   );
-  plots.set(element, { plot, text });
+  plots.set(element, { plot, text, shape });
 }
 
 function drawAll() {
