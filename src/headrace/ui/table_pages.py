@@ -1,0 +1,154 @@
+"""The pages of tables: list, columns and partitions, rows, changes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from headrace.errors import HeadraceError
+from headrace.ports import Store, Table
+from headrace.tables.change_columns import ChangeShape
+from headrace.tables.conditions import OPERATORS
+from headrace.tunnels.values import FINISHED, ChannelState, Start
+from headrace.types import type_name
+from headrace.ui.pictures import range_text, shares
+from headrace.ui.requests import Page, Request
+from headrace.ui.rows import WITHOUT_VALUE, condition, read_page
+from headrace.ui.site import Site, part_of
+from headrace.ui.tunnel_pages import find_tunnel, tunnel_summary
+
+CHANGE_ROWS = 50
+_MAX_PARTITIONS = 64
+
+
+def table_list(site: Site, request: Request) -> Page:
+    """The list of tables. Only the tables of one page are described."""
+    part = part_of(site.store.tables(), request)
+    return Page("tables.html", {"part": part, "tables": [_summary(site.store, name) for name in part.items]})
+
+
+def table_page(site: Site, request: Request) -> Page:
+    """One table: columns, partitions, retention and tunnels."""
+    table = site.store.table(request.query.get("name", ""))
+    described = table.describe()
+    schema = described.schema
+    tunnels = site.store.tunnels(table.name) if site.has_tunnels else []
+    # Parents first, then by key, so that the picture is in key order.
+    live = [each for each in described.partitions if each.open]
+    return Page(
+        "table.html",
+        {
+            "name": table.name,
+            "tab": "overview",
+            "described": described,
+            "columns": [
+                {"name": c.name, "type": type_name(c.type), "nullable": c.nullable, "key": _place(schema, c.name)}
+                for c in schema.columns
+            ],
+            "partitions": [
+                {"partition": each, "keys": range_text(each.keys), "changes": each.next - each.first}
+                for each in live[:_MAX_PARTITIONS]
+            ],
+            "hidden_partitions": max(0, len(live) - _MAX_PARTITIONS),
+            "closed_partitions": len(described.partitions) - len(live),
+            "shares": shares([each.rows for each in live[:_MAX_PARTITIONS]]),
+            "tunnels": [tunnel_summary(each.describe()) for each in tunnels],
+        },
+    )
+
+
+def table_rows(site: Site, request: Request) -> Page:
+    """A page of the rows of a table, in key order."""
+    table = site.store.table(request.query.get("name", ""))
+    given = {name: request.query.get(name, "") for name in ("column", "operator", "value", "after")}
+    page, problem = None, None
+    try:
+        where = condition(table.schema, given["column"], given["operator"] or "=", given["value"])
+        page = read_page(table, given["after"], where)
+    except HeadraceError as error:
+        problem = str(error)
+    values = {
+        "name": table.name,
+        "tab": "rows",
+        "schema": table.schema,
+        "page": page,
+        "problem": problem,
+        "given": given,
+        "operators": OPERATORS,
+        "without_value": WITHOUT_VALUE,
+        "key": set(table.schema.primary_key),
+    }
+    return Page("rows.html", values, 200 if problem is None else 400)
+
+
+def table_changes(site: Site, request: Request) -> Page:
+    """The last changes of a table, as a tunnel of it reads them. Nothing is committed."""
+    table = site.store.table(request.query.get("name", ""))
+    tunnels = site.store.tunnels(table.name) if site.has_tunnels else []
+    chosen = request.query.get("tunnel") or (tunnels[0].id if tunnels else "")
+    columns, rows, problem = _changes(site, table, chosen) if chosen else ([], [], None)
+    return Page(
+        "changes.html",
+        {
+            "name": table.name,
+            "tab": "changes",
+            "tunnels": [{"id": each.id, "name": each.name} for each in tunnels],
+            "chosen": chosen,
+            "columns": columns,
+            "rows": rows,
+            "problem": problem,
+        },
+    )
+
+
+def _changes(site: Site, table: Table, chosen: str) -> tuple[list[str], list[tuple[Any, ...]], str | None]:
+    """Return the columns and the last changes before the ends of the open channels, newest first."""
+    tunnel = find_tunnel(site, chosen)
+    names: list[str] = []
+    found: list[tuple[Any, ...]] = []
+    try:
+        # A minute of changes before now is read first; a busy table shows only the newest of it.
+        ends = tunnel.latest_positions()
+        starts = {**{each.id: each.committed for each in tunnel.channels()}}
+        if site.store.capabilities.rewinds:
+            starts.update(tunnel.start_positions(Start.parse("earliest")))
+        shape = ChangeShape(tunnel.table.schema)
+        names = list(shape.schema.names)
+        for channel in tunnel.channels():
+            start = starts.get(channel.id, FINISHED)
+            if channel.state != ChannelState.OPEN or start == FINISHED or channel.kind == "BaseData":
+                continue
+            behind = tunnel.backlog(channel.id, start, ends.get(channel.id)).known
+            if behind > CHANGE_ROWS:
+                start = tunnel.advance(channel.id, start, behind - CHANGE_ROWS)
+            page = tunnel.read(channel.id, start, CHANGE_ROWS, ends.get(channel.id))
+            batch = shape.rows(page.changes)
+            found += zip(*(column.to_pylist() for column in batch.columns), strict=True)
+    except HeadraceError as error:
+        return names, [], str(error)
+    when = names.index("_commit_version")
+    found.sort(key=lambda row: row[when] or 0, reverse=True)
+    order = [names.index(name) for name in ("_change_type", "_commit_timestamp")]
+    order += [place for place, name in enumerate(names) if not name.startswith("_c")]
+    return [names[place] for place in order], [tuple(row[p] for p in order) for row in found[:CHANGE_ROWS]], None
+
+
+def _summary(store: Store, name: str) -> dict[str, Any]:
+    try:
+        described = store.table(name).describe()
+    except HeadraceError as error:
+        # Another process has dropped it, or the user may not read it.
+        return {"name": name, "problem": error.problem}
+    return {
+        "name": name,
+        "problem": None,
+        "rows": described.rows,
+        "columns": len(described.schema.columns),
+        "key": ", ".join(described.schema.primary_key),
+        "partitions": sum(each.open for each in described.partitions),
+        "log_bytes": sum(each.log_bytes for each in described.partitions) if described.partitions else None,
+        "held_by": described.held_by,
+    }
+
+
+def _place(schema: Any, column: str) -> int | None:
+    return schema.primary_key.index(column) + 1 if column in schema.primary_key else None
