@@ -64,7 +64,7 @@ class Browser:
         return answer
 
     def get(self, path: str, **headers: str) -> Answer:
-        return self.ask("GET", path, **headers)
+        return self.ask("GET", path, None, **headers)
 
     def post(self, path: str, form: dict[str, str], **headers: str) -> Answer:
         return self.ask("POST", path, form, **headers)

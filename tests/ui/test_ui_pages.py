@@ -122,6 +122,21 @@ def test_a_page_follows_changes_by_events(page: Browser, shop: Store) -> None:
     connection.close()
 
 
+def test_the_server_stops_without_waiting_for_pages_that_follow(
+    tmp_path: Path, shop: Store, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = UiThread(shop, tmp_path, 0)
+    connection = http.client.HTTPConnection(urlsplit(server.address).netloc, timeout=30)
+    connection.request("GET", "/live/tables")
+    response = connection.getresponse()
+    assert "orders" in _next_event(response)
+    server.stop()
+    # Whole: the last chunk has arrived.
+    response.read()
+    connection.close()
+    assert "Cancel" not in caplog.text
+
+
 def _next_event(response: http.client.HTTPResponse) -> str:
     while True:
         line = response.readline().decode()

@@ -96,6 +96,7 @@ class UiApplication(Application):
         self._threads = Threads(_WORKERS, "headrace-ui")
         self._workload = Workload(requests=LIMITS.connections, body_bytes=16 * MAX_FORM_BYTES)
         self._followers = 0
+        self._stopping = asyncio.Event()
         self._metrics = make_registry(site.workspace, site.store if site.has_store else None)
         # The collectors keep totals, so one thread at a time reads them.
         self._collecting = threading.Lock()
@@ -103,6 +104,9 @@ class UiApplication(Application):
     def close(self, seconds: float | None = None) -> None:
         self._threads.close(seconds)
         self._site.close()
+
+    def stopping(self) -> None:
+        self._stopping.set()
 
     async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         try:
@@ -258,25 +262,27 @@ class UiApplication(Application):
             await _send(send, _text(503, "Too many pages are open."))
             return
         self._followers += 1
-        leaving = asyncio.ensure_future(_disconnected(receive))
+        ends = [asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(self._stopping.wait())]
         try:
             await _start(send, 200, {"content-type": "text/event-stream", "cache-control": "no-store"})
             shown, silent = "", 0.0
             page_request = _with(request, path=path)
-            while not leaving.done():
+            while not any(end.done() for end in ends):
                 part = await self._threads.run(self._live_part, handler, page_request)
                 silent += _LIVE_SECONDS
                 if part != shown or silent >= _SILENT_SECONDS:
                     event = ": still here\n\n" if part == shown else f"data: {json.dumps(part)}\n\n"
                     shown, silent = part, 0.0
                     await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
-                await asyncio.wait([leaving], timeout=_LIVE_SECONDS)
+                await asyncio.wait(ends, timeout=_LIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         except (ThreadsClosedError, asyncio.CancelledError):
-            # The server stops. Browsers connect again when it is back.
-            await send({"type": "http.response.body", "body": b""})
+            pass
         finally:
             self._followers -= 1
-            leaving.cancel()
+            for end in ends:
+                end.cancel()
+        # When the server stops, browsers connect again until it is back.
+        await send({"type": "http.response.body", "body": b""})
 
     def _live_part(self, handler: Handler, request: Request) -> str:
         try:
