@@ -55,7 +55,7 @@ class Application(ABC):
                 without a limit.
         """
 
-    def stopping(self) -> None:
+    def stopping(self) -> None:  # noqa: B027, most applications have no such responses
         """End responses that would never end by themselves. Called in the event loop when the server begins to stop."""
 
     @abstractmethod
