@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +9,10 @@ import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
 from headrace.cli.arguments import row_numbers
-from headrace.cli.output import console_table
 from headrace.cli.uses import check_unused, force_option, uses_of_consumer
+from headrace.cli.watching import watch_lag
 from headrace.streaming_sql.results import instant
+from headrace.tunnels.lag import Lag
 
 if TYPE_CHECKING:
     from headrace.ports import Consumer, Store
@@ -123,13 +123,13 @@ def status(app: App, name: str, queue: str | None, watch: bool) -> None:
         if not watch:
             app.output.record(_facts(name, _status(found, queue)))
             return
-        with app.output.live() as view:
-            while True:
-                partitions = _status(found, queue)
-                picture = console_table(_COLUMNS, [list(partition.values()) for partition in partitions], title=name)
-                view.show(_line(name, partitions), picture, **_facts(name, partitions))
-                # Refreshed by time, not by changes of the store: lag in seconds grows without any change.
-                time.sleep(view.seconds_between)
+
+        def read() -> tuple[str, Lag, dict[str, Any]]:
+            facts = _facts(name, _status(found, queue))
+            line = f"{name}: {facts['unread_rows']} unread rows, {facts['lag_seconds']} s behind"
+            return line, Lag(facts["unread_rows"]), facts
+
+        watch_lag(app.output, read, "partitions", _COLUMNS)
 
 
 @_command("advance")
@@ -215,8 +215,3 @@ def _totals(partitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _facts(name: str, partitions: list[dict[str, Any]]) -> dict[str, Any]:
     return {"consumer": name, **_totals(partitions), "partitions": partitions}
-
-
-def _line(name: str, partitions: list[dict[str, Any]]) -> str:
-    totals = _totals(partitions)
-    return f"{name}: {totals['unread_rows']} unread rows, {totals['lag_seconds']} s behind"
