@@ -24,10 +24,11 @@ PHASES = {
 
 @dataclass(frozen=True)
 class Chart:
-    """A chart: a title, and its data as JSON for the script of the page."""
+    """A chart: a title, its data as JSON for the script of the page, and whether its legend needs more space."""
 
     title: str
     data: str
+    tall: bool = False
 
 
 def charts_of(batches: Sequence[BatchRecord]) -> list[Chart]:
@@ -82,7 +83,7 @@ def _chart(
         "stacked": stacked,
         "lines": [{"name": name, "y": values} for name, values in lines],
     }
-    return Chart(title, json.dumps(data))
+    return Chart(title, json.dumps(data), tall=stacked)
 
 
 def _delay(batch: BatchRecord) -> float | None:

@@ -8,7 +8,7 @@ from headrace.errors import HeadraceError
 from headrace.ports import Store, Table
 from headrace.tables.change_columns import ChangeShape
 from headrace.tables.conditions import OPERATORS
-from headrace.tunnels.values import FINISHED, ChannelState, Start
+from headrace.tunnels.values import FINISHED, ChannelKind, ChannelState, Start
 from headrace.types import type_name
 from headrace.ui.pictures import range_text, shares
 from headrace.ui.requests import Page, Request
@@ -32,8 +32,8 @@ def table_page(site: Site, request: Request) -> Page:
     described = table.describe()
     schema = described.schema
     tunnels = site.store.tunnels(table.name) if site.has_tunnels else []
-    # Parents first, then by key, so that the picture is in key order.
-    live = [each for each in described.partitions if each.open]
+    # In the order of keys, as the picture shows them.
+    live = sorted((each for each in described.partitions if each.open), key=lambda each: each.keys.low or ())
     return Page(
         "table.html",
         {
@@ -96,26 +96,31 @@ def table_changes(site: Site, request: Request) -> Page:
             "columns": columns,
             "rows": rows,
             "problem": problem,
+            "rewinds": site.store.capabilities.rewinds,
         },
     )
 
 
 def _changes(site: Site, table: Table, chosen: str) -> tuple[list[str], list[tuple[Any, ...]], str | None]:
-    """Return the columns and the last changes before the ends of the open channels, newest first."""
+    """Return the columns and the last changes of the channels, newest first.
+
+    A store that rewinds shows them also after they were committed, and those of channels whose parents are unread.
+    """
     tunnel = find_tunnel(site, chosen)
     names: list[str] = []
     found: list[tuple[Any, ...]] = []
     try:
-        # A minute of changes before now is read first; a busy table shows only the newest of it.
-        ends = tunnel.latest_positions()
-        starts = {**{each.id: each.committed for each in tunnel.channels()}}
-        if site.store.capabilities.rewinds:
+        ends, channels = tunnel.latest_positions(), tunnel.channels()
+        starts = {each.id: each.committed for each in channels}
+        rewinds = site.store.capabilities.rewinds
+        if rewinds:
             starts.update(tunnel.start_positions(Start.parse("earliest")))
         shape = ChangeShape(tunnel.table.schema)
         names = list(shape.schema.names)
-        for channel in tunnel.channels():
+        for channel in channels:
             start = starts.get(channel.id, FINISHED)
-            if channel.state != ChannelState.OPEN or start == FINISHED or channel.kind == "BaseData":
+            readable = channel.state == ChannelState.OPEN or rewinds
+            if not readable or start == FINISHED or channel.kind is ChannelKind.BASE_DATA:
                 continue
             behind = tunnel.backlog(channel.id, start, ends.get(channel.id)).known
             if behind > CHANGE_ROWS:
@@ -126,6 +131,7 @@ def _changes(site: Site, table: Table, chosen: str) -> tuple[list[str], list[tup
     except HeadraceError as error:
         return names, [], str(error)
     when = names.index("_commit_version")
+    found.reverse()
     found.sort(key=lambda row: row[when] or 0, reverse=True)
     order = [names.index(name) for name in ("_change_type", "_commit_timestamp")]
     order += [place for place, name in enumerate(names) if not name.startswith("_c")]

@@ -5,15 +5,37 @@
 
 const COLOURS = ["--line-1", "--line-2", "--line-3", "--line-4", "--line-5", "--line-6", "--line-7"];
 const plots = new Map();
+const NUMBER = new Intl.NumberFormat("en", { maximumFractionDigits: 3 });
+
+// Times as ISO 8601 writes them, in the time zone of the browser.
+function clock(seconds, step) {
+  const [, date, minutes, rest] = new Date(seconds * 1000 - new Date(seconds * 1000).getTimezoneOffset() * 60000).toISOString().match(/^(.*)T(.{5})(.{3})/);
+  return step < 60 ? minutes + rest : step < 86400 ? minutes : date;
+}
 
 function colour(name) {
   return getComputedStyle(document.documentElement).getPropertyValue(name).trim();
 }
 
+// The parts of a stack are drawn as sums, the highest first.
+function reading(chart, index) {
+  return (plot, value, place, at) => {
+    if (value == null) return "–";
+    const below = chart.stacked ? plot.data[index + 2]?.[at] ?? 0 : 0;
+    return NUMBER.format(value - below);
+  };
+}
+
 function series(chart, line, index) {
   const stroke = colour(COLOURS[index % COLOURS.length]);
   const fill = chart.stacked ? stroke : chart.lines.length === 1 ? colour("--fill") : undefined;
-  return { label: line.name, stroke, fill, width: chart.stacked ? 0 : 2, points: { show: !chart.stacked && chart.x.length < 40 } };
+  return { label: line.name, stroke, fill, width: chart.stacked ? 0 : 2, points: { show: !chart.stacked && chart.x.length < 40 }, value: reading(chart, index) };
+}
+
+// The legend is below the plot and shows the values under the pointer. About six entries fit into a line.
+function legendHeight(chart, width) {
+  const entries = chart.lines.length + 1;
+  return 26 * Math.ceil(entries / Math.max(1, Math.floor(width / (chart.stacked ? 190 : 150))));
 }
 
 function draw(element) {
@@ -34,17 +56,17 @@ function draw(element) {
   }
   const axis = { stroke: colour("--muted"), grid: { stroke: colour("--line"), width: 1 }, ticks: { show: false } };
   const labels = chart.labels;
-  const values = labels ? (plot, ticks) => ticks.map((at) => (Number.isInteger(at) ? labels[at - 1] ?? "" : "")) : undefined;
+  const name = labels ? (at) => (Number.isInteger(at) ? labels[at - 1] ?? "" : "") : chart.time ? clock : (at) => NUMBER.format(at);
+  const values = (plot, ticks, axis, space, step) => ticks.map((at) => name(at, step));
+  const width = Math.max(200, element.clientWidth);
   const plot = new uPlot(
     {
-      width: Math.max(200, element.clientWidth),
-      // The legend is below the plot, in one or two lines.
-      height: element.clientHeight - (chart.lines.length > 4 ? 78 : chart.lines.length > 1 ? 28 : 0),
+      width,
+      height: element.clientHeight - legendHeight(chart, width),
       scales: { x: { time: chart.time }, y: { range: (plot, low, high) => (low === null ? [0, 1] : [Math.min(0, low), high > 0 ? high * 1.1 : 1]) } },
-      axes: [{ ...axis, values, space: labels ? 110 : 60 }, { ...axis, size: 64 }],
-      legend: { show: chart.lines.length > 1, live: false },
+      axes: [{ ...axis, values, size: 34, space: labels ? 110 : 60 }, { ...axis, size: 64 }],
       cursor: { y: false },
-      series: [{}, ...chart.lines.map((line, index) => series(chart, line, index))],
+      series: [{ label: chart.time ? "time" : chart.labels ? "row" : "x", value: (plot, at) => (at == null ? "–" : name(at, 1)) }, ...chart.lines.map((line, index) => series(chart, line, index))],
     },
     data,
     element,
@@ -130,12 +152,10 @@ function follow(element) {
 
 // -- the colour scheme, keys ----------------------------------------------------------------------------------
 
-const THEMES = { auto: "Auto", light: "Light", dark: "Dark" };
+const THEMES = ["auto", "light", "dark"];
 
 function showTheme(button) {
-  const theme = document.documentElement.dataset.theme ?? "auto";
-  button.textContent = THEMES[theme];
-  button.setAttribute("aria-label", `Colours: ${theme === "auto" ? "automatic" : theme}`);
+  button.textContent = `Colours: ${document.documentElement.dataset.theme ?? "auto"}`;
 }
 
 function start() {
@@ -143,8 +163,7 @@ function start() {
   if (button) {
     showTheme(button);
     button.addEventListener("click", () => {
-      const names = Object.keys(THEMES);
-      const next = names[(names.indexOf(document.documentElement.dataset.theme ?? "auto") + 1) % names.length];
+      const next = THEMES[(THEMES.indexOf(document.documentElement.dataset.theme ?? "auto") + 1) % THEMES.length];
       if (next === "auto") delete document.documentElement.dataset.theme;
       else document.documentElement.dataset.theme = next;
       try {
