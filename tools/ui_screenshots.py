@@ -82,9 +82,9 @@ def _take(browser: Browser, url: str, file: Path, size: tuple[int, int], scheme:
 
 
 def _wait_for_charts(page: Page) -> None:
-    page.wait_for_function(
-        "document.querySelectorAll('[data-chart]').length === document.querySelectorAll('.uplot').length"
-    )
+    # Without `wait_for_function`, whose polling the page's security policy forbids.
+    for chart in page.locator("[data-chart]").all():
+        chart.locator(".uplot").wait_for()
 
 
 @contextmanager

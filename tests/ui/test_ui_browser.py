@@ -109,7 +109,7 @@ def test_a_query_runs_by_keys_only(tab: Page, page: Browser) -> None:
     tab.keyboard.type("SELECT id, price FROM orders ORDER BY id LIMIT 20")
     tab.keyboard.press("Control+Enter")
     tab.wait_for_selector("#result .uplot")
-    assert tab.locator("#result tbody tr").count() == 20
+    assert tab.locator("#result .grid tbody tr").count() == 20
 
 
 def test_the_chosen_colours_stay(tab: Page, page: Browser) -> None:

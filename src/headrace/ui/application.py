@@ -7,6 +7,7 @@ import json
 import logging
 import mimetypes
 import threading
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
@@ -39,6 +40,8 @@ LIMITS = Limits(connections=256, anonymous=64, anonymous_per_address=64, grace_s
 _WORKERS = 6
 _MAX_LIVE = 32
 _LIVE_SECONDS = 1.0
+# A page that takes long is rendered less often, so that it uses at most a fifth of the time of a thread.
+_LIVE_REST = 4
 # A comment in the stream of events shows whether the browser is still there.
 _SILENT_SECONDS = 15.0
 _SECURITY = {
@@ -265,16 +268,18 @@ class UiApplication(Application):
         ends = [asyncio.ensure_future(_disconnected(receive)), asyncio.ensure_future(self._stopping.wait())]
         try:
             await _start(send, 200, {"content-type": "text/event-stream", "cache-control": "no-store"})
-            shown, silent = "", 0.0
+            shown, silent, pause = "", 0.0, _LIVE_SECONDS
             page_request = _with(request, path=path)
-            while not any(end.done() for end in ends):
+            # The browser has just got the page, and is busy with it.
+            while not (await asyncio.wait(ends, timeout=pause, return_when=asyncio.FIRST_COMPLETED))[0]:
+                begin = time.monotonic()
                 part = await self._threads.run(self._live_part, handler, page_request)
-                silent += _LIVE_SECONDS
+                pause = max(_LIVE_SECONDS, _LIVE_REST * (time.monotonic() - begin))
+                silent += pause
                 if part != shown or silent >= _SILENT_SECONDS:
                     event = ": still here\n\n" if part == shown else f"data: {json.dumps(part)}\n\n"
                     shown, silent = part, 0.0
                     await send({"type": "http.response.body", "body": event.encode(), "more_body": True})
-                await asyncio.wait(ends, timeout=_LIVE_SECONDS, return_when=asyncio.FIRST_COMPLETED)
         except (ThreadsClosedError, asyncio.CancelledError):
             pass
         finally:

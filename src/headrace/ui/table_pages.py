@@ -18,6 +18,7 @@ from headrace.ui.tunnel_pages import find_tunnel, tunnel_summary
 
 CHANGE_ROWS = 50
 _MAX_PARTITIONS = 64
+_MAX_CHANNELS = 256
 
 
 def table_list(site: Site, request: Request) -> Page:
@@ -117,15 +118,23 @@ def _changes(site: Site, table: Table, chosen: str) -> tuple[list[str], list[tup
             starts.update(tunnel.start_positions(Start.parse("earliest")))
         shape = ChangeShape(tunnel.table.schema)
         names = list(shape.schema.names)
-        for channel in channels:
-            start = starts.get(channel.id, FINISHED)
-            readable = channel.state == ChannelState.OPEN or rewinds
-            if not readable or start == FINISHED or channel.kind is ChannelKind.BASE_DATA:
+        parents = {parent for each in channels for parent in each.parents}
+        readable = [
+            each
+            for each in channels
+            if (rewinds or each.state == ChannelState.OPEN)
+            and each.kind is not ChannelKind.BASE_DATA
+            and starts.get(each.id, FINISHED) != FINISHED
+        ]
+        # Channels without children have the newest changes.
+        for channel in sorted(readable, key=lambda each: each.id in parents)[:_MAX_CHANNELS]:
+            start, end = starts[channel.id], ends.get(channel.id)
+            behind = tunnel.backlog(channel.id, start, end)
+            if behind.rows == 0:
                 continue
-            behind = tunnel.backlog(channel.id, start, ends.get(channel.id)).known
-            if behind > CHANGE_ROWS:
-                start = tunnel.advance(channel.id, start, behind - CHANGE_ROWS)
-            page = tunnel.read(channel.id, start, CHANGE_ROWS, ends.get(channel.id))
+            if behind.known > CHANGE_ROWS:
+                start = tunnel.advance(channel.id, start, behind.known - CHANGE_ROWS)
+            page = tunnel.read(channel.id, start, CHANGE_ROWS, end)
             batch = shape.rows(page.changes)
             found += zip(*(column.to_pylist() for column in batch.columns), strict=True)
     except HeadraceError as error:
