@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from typing import Any
 
+import pyarrow as pa
+
 from headrace.errors import HeadraceError
-from headrace.ports import Store, Table
+from headrace.ports import Store, Table, Tunnel
 from headrace.tables.change_columns import ChangeShape
 from headrace.tables.conditions import OPERATORS
-from headrace.tunnels.values import FINISHED, ChannelKind, ChannelState, Start
+from headrace.tunnels.values import FINISHED, ChannelKind, ChannelState, Position, Start
 from headrace.types import type_name
 from headrace.ui.pictures import range_text, shares
 from headrace.ui.requests import Page, Request
@@ -41,6 +43,7 @@ def table_page(site: Site, request: Request) -> Page:
             "name": table.name,
             "tab": "overview",
             "described": described,
+            "log_reported": site.has_tunnels and site.store.capabilities.trims,
             "columns": [
                 {"name": c.name, "type": type_name(c.type), "nullable": c.nullable, "key": _place(schema, c.name)}
                 for c in schema.columns
@@ -105,7 +108,7 @@ def table_changes(site: Site, request: Request) -> Page:
 def _changes(site: Site, table: Table, chosen: str) -> tuple[list[str], list[tuple[Any, ...]], str | None]:
     """Return the columns and the last changes of the channels, newest first.
 
-    A store that rewinds shows them also after they were committed, and those of channels whose parents are unread.
+    A store that rewinds shows them also after they were committed.
     """
     tunnel = find_tunnel(site, chosen)
     names: list[str] = []
@@ -113,8 +116,7 @@ def _changes(site: Site, table: Table, chosen: str) -> tuple[list[str], list[tup
     try:
         ends, channels = tunnel.latest_positions(), tunnel.channels()
         starts = {each.id: each.committed for each in channels}
-        rewinds = site.store.capabilities.rewinds
-        if rewinds:
+        if site.store.capabilities.rewinds:
             starts.update(tunnel.start_positions(Start.parse("earliest")))
         shape = ChangeShape(tunnel.table.schema)
         names = list(shape.schema.names)
@@ -122,21 +124,19 @@ def _changes(site: Site, table: Table, chosen: str) -> tuple[list[str], list[tup
         readable = [
             each
             for each in channels
-            if (rewinds or each.state == ChannelState.OPEN)
-            and each.kind is not ChannelKind.BASE_DATA
-            and starts.get(each.id, FINISHED) != FINISHED
+            if each.kind is not ChannelKind.BASE_DATA and starts.get(each.id, FINISHED) != FINISHED
         ]
         # Channels without children have the newest changes.
         for channel in sorted(readable, key=lambda each: each.id in parents)[:_MAX_CHANNELS]:
-            start, end = starts[channel.id], ends.get(channel.id)
-            behind = tunnel.backlog(channel.id, start, end)
-            if behind.rows == 0:
+            try:
+                changes = _newest(tunnel, channel.id, starts[channel.id], ends.get(channel.id))
+            except HeadraceError:
+                if channel.state == ChannelState.OPEN:
+                    raise
+                # A service may refuse to read a channel that waits for its parents.
                 continue
-            if behind.known > CHANGE_ROWS:
-                start = tunnel.advance(channel.id, start, behind.known - CHANGE_ROWS)
-            page = tunnel.read(channel.id, start, CHANGE_ROWS, end)
-            batch = shape.rows(page.changes)
-            found += zip(*(column.to_pylist() for column in batch.columns), strict=True)
+            if changes is not None:
+                found += zip(*(column.to_pylist() for column in shape.rows(changes).columns), strict=True)
     except HeadraceError as error:
         return names, [], str(error)
     when = names.index("_commit_version")
@@ -145,6 +145,16 @@ def _changes(site: Site, table: Table, chosen: str) -> tuple[list[str], list[tup
     order = [names.index(name) for name in ("_change_type", "_commit_timestamp")]
     order += [place for place, name in enumerate(names) if not name.startswith("_c")]
     return [names[place] for place in order], [tuple(row[p] for p in order) for row in found[:CHANGE_ROWS]], None
+
+
+def _newest(tunnel: Tunnel, channel: str, start: Position, end: Position | None) -> pa.RecordBatch | None:
+    """Return the last changes of a channel between two positions; None if there are none."""
+    behind = tunnel.backlog(channel, start, end)
+    if behind.rows == 0:
+        return None
+    if behind.known > CHANGE_ROWS:
+        start = tunnel.advance(channel, start, behind.known - CHANGE_ROWS)
+    return tunnel.read(channel, start, CHANGE_ROWS, end).changes
 
 
 def _summary(store: Store, name: str) -> dict[str, Any]:

@@ -70,7 +70,7 @@ def find_tunnel(site: Site, tunnel_id: str) -> Tunnel:
 
 def tunnel_summary(described: TunnelDescription) -> dict[str, Any]:
     """Return the values of a tunnel in a list."""
-    ages = [each.backlog.seconds for each in described.channels]
+    ages = [each.backlog.seconds for each in described.channels if each.backlog.seconds is not None]
     return {
         "id": described.id,
         "name": described.name,
@@ -81,7 +81,7 @@ def tunnel_summary(described: TunnelDescription) -> dict[str, Any]:
         "channels": len(described.channels),
         "lag_rows": described.backlog_rows,
         "lag_at_least": sum(each.backlog.known for each in described.channels),
-        "lag_seconds": max((age or 0.0 for age in ages), default=0.0),
+        "lag_seconds": max(ages, default=None),
     }
 
 
