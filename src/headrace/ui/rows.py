@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -12,7 +13,7 @@ import pyarrow as pa
 from headrace.errors import OptionError
 from headrace.ports import Table
 from headrace.tables.conditions import OPERATORS, KeyRange, Predicate
-from headrace.tables.schema import Key, TableSchema
+from headrace.tables.schema import Key, KeyValue, TableSchema
 from headrace.types import type_name
 
 PAGE_ROWS = 50
@@ -78,19 +79,37 @@ def condition(schema: TableSchema, column: str, operator: str, text: str) -> lis
     kind = schema.column(column).type
     parts = [part.strip() for part in text.split(",")] if operator == "in" else [text]
     try:
-        values = pa.array(parts, pa.string()).cast(kind).to_pylist()
-    except pa.ArrowException:
+        values = [value_of(part, kind) for part in parts]
+    except (ValueError, OverflowError, pa.ArrowException):
         raise OptionError(
             f"the value does not fit column {column!r}", received=repr(text)[:200], valid=type_name(kind)
         ) from None
     return [Predicate(column, operator, tuple(values) if operator == "in" else values[0])]
 
 
+def value_of(text: str, kind: pa.DataType) -> Any:
+    """Return the value of a text: times as ISO 8601 writes them (by default in UTC), bytes as 0x and hex digits.
+
+    Raises:
+        ValueError, OverflowError, pyarrow.ArrowException: the text is not a value of the type.
+    """
+    value: Any = text
+    if pa.types.is_timestamp(kind):
+        value = datetime.datetime.fromisoformat(text.strip())
+        if kind.tz is not None:
+            value = value.replace(tzinfo=value.tzinfo or datetime.UTC)
+    elif pa.types.is_date(kind):
+        value = datetime.date.fromisoformat(text.strip())
+    elif pa.types.is_binary(kind):
+        value = bytes.fromhex(text[2:]) if text.startswith("0x") else text.encode()
+    else:
+        return pa.scalar(text, pa.string()).cast(kind).as_py()
+    return pa.scalar(value, kind).as_py()
+
+
 def encode_cursor(key: Key | None) -> str | None:
     """Return a key as a text for URLs."""
-    if key is None:
-        return None
-    return json.dumps([{"hex": value.hex()} if isinstance(value, bytes) else value for value in key])
+    return None if key is None else json.dumps([_text(value) for value in key])
 
 
 def decode_cursor(text: str, schema: TableSchema) -> Key:
@@ -100,11 +119,16 @@ def decode_cursor(text: str, schema: TableSchema) -> Key:
         OptionError: the text is not a key of the table.
     """
     try:
-        values = [bytes.fromhex(each["hex"]) if isinstance(each, dict) else each for each in json.loads(text)]
         kinds = [schema.column(name).type for name in schema.primary_key]
-        return tuple(pa.scalar(value, kind).as_py() for value, kind in zip(values, kinds, strict=True))
-    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, pa.ArrowException):
+        return tuple(value_of(str(value), kind) for value, kind in zip(json.loads(text), kinds, strict=True))
+    except (ValueError, TypeError, AttributeError, OverflowError, RecursionError, pa.ArrowException):
         raise OptionError("this page of rows does not exist", received=repr(text)[:200]) from None
+
+
+def _text(value: KeyValue) -> str:
+    if isinstance(value, bytes):
+        return "0x" + value.hex()
+    return value.isoformat() if isinstance(value, datetime.date) else str(value)
 
 
 def _selects_key(where: Sequence[Predicate], schema: TableSchema) -> bool:
