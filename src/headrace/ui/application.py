@@ -38,6 +38,8 @@ Action: TypeAlias = Callable[[Site, Request], str]
 
 LIMITS = Limits(connections=256, anonymous=64, anonymous_per_address=64, grace_seconds=1, stop_seconds=4.0)
 _WORKERS = 6
+# Queries may take seconds, and must not keep pages from their threads.
+_QUERIES = 2
 _MAX_LIVE = 32
 _LIVE_SECONDS = 1.0
 # A page that takes long is rendered less often, so that it uses at most a fifth of the time of a thread.
@@ -97,6 +99,7 @@ class UiApplication(Application):
         self._access = access
         self._static = static_files()
         self._threads = Threads(_WORKERS, "headrace-ui")
+        self._queries = Threads(_QUERIES, "headrace-ui-query")
         self._workload = Workload(requests=LIMITS.connections, body_bytes=16 * MAX_FORM_BYTES)
         self._followers = 0
         self._stopping = asyncio.Event()
@@ -105,7 +108,9 @@ class UiApplication(Application):
         self._collecting = threading.Lock()
 
     def close(self, seconds: float | None = None) -> None:
-        self._threads.close(seconds)
+        end = None if seconds is None else time.monotonic() + seconds
+        for threads in (self._queries, self._threads):
+            threads.close(None if end is None else max(0.0, end - time.monotonic()))
         self._site.close()
 
     def stopping(self) -> None:
@@ -215,7 +220,7 @@ class UiApplication(Application):
         if action is None:
             if request.path != "/query":
                 return _text(405, "This method is not allowed.", allow="GET, HEAD")
-            return await self._page(request)
+            return await self._queries.run(self._rendered, query_page.query_page, request)
         return await self._threads.run(self._acted, action, request)
 
     def _acted(self, action: Action, request: Request) -> Response:
