@@ -6,6 +6,7 @@ import html
 import http.client
 import json
 import re
+import threading
 import time
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
@@ -13,7 +14,9 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 import headrace
+from headrace.errors import OptionError
 from headrace.ports import Store
+from headrace.querying import engine
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.ui.server import UiThread
 from tests.ui.conftest import ERROR, REMEDY, SECRET, Browser
@@ -97,6 +100,27 @@ def test_a_query_shows_its_result_and_errors(page: Browser) -> None:
     refused = page.post("/query", {"sql": "DROP TABLE orders", "form_token": token})
     assert refused.status == 400
     assert "one SELECT" in refused.text
+
+
+def test_slow_queries_keep_no_page_waiting(page: Browser, monkeypatch: pytest.MonkeyPatch) -> None:
+    running, released = threading.Semaphore(0), threading.Event()
+
+    def wait(*_: object, **__: object) -> None:
+        running.release()
+        released.wait(30)
+        raise OptionError("released")
+
+    monkeypatch.setattr(engine, "run", wait)
+    form = {"sql": "SELECT 1", "form_token": page.form_token()}
+    queries = [threading.Thread(target=page.post, args=("/query", form)) for _ in range(8)]
+    for each in queries:
+        each.start()
+    assert running.acquire(timeout=30)
+    assert page.get("/tables").status == 200
+    assert not released.is_set()
+    released.set()
+    for each in queries:
+        each.join()
 
 
 def test_consumers_are_drawn_between_the_first_and_the_next_row(page: Browser) -> None:
