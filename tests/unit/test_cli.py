@@ -262,7 +262,7 @@ def test_a_closed_pipe_ends_the_program_quietly(orders: str, store: str) -> None
     ],
 )
 def test_the_prompt_waits_for_a_semicolon_outside_of_strings_and_comments(text: str, complete: bool) -> None:
-    from headrace.cli.sql import is_complete
+    from headrace.cli.prompt_lines import is_complete
 
     assert is_complete(text) == complete
 
