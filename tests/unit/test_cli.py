@@ -115,6 +115,36 @@ def test_rows_are_read_from_standard_input(run: Run, orders: str, monkeypatch: p
     assert [row["price"] for row in run("table", "scan", "orders", "-w", "UserId = u3")] == [2.0, None]
 
 
+def test_columns_of_rows_are_updated_by_key_and_by_file(run: Run, orders: str, tmp_path: Path) -> None:
+    key = ["-k", "UserId=u1", "-k", "OrderId=1"]
+    assert run("table", "update", "orders", *key, "--set", "price=9.5")["rows"] == 1
+    assert run("table", "scan", "orders", "-w", "OrderId = 1", "-w", "UserId = u1")["price"] == 9.5
+    run("table", "update", "orders", *key, "--set-null", "price")
+    assert run("table", "scan", "orders", "-w", "OrderId = 1", "-w", "UserId = u1")["price"] is None
+    (tmp_path / "prices.csv").write_text("UserId,OrderId,price\nu1,1,3\nu2,1,\n")
+    assert run("table", "update", "orders", str(tmp_path / "prices.csv"), "--ignore-nulls")["rows"] == 2
+    assert [row["price"] for row in run("table", "scan", "orders", "-w", "OrderId = 1")] == [3.0, 9.0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "either a file, or the key"),
+        (["-k", "UserId=u1"], "either a file, or the key"),
+        (["rows.csv", "-k", "UserId=u1"], "either a file, or the key"),
+        (["-k", "UserId=u1", "-k", "OrderId=1", "--set", "UserId=u2"], "not a column whose value can be set"),
+        (["-k", "UserId=u1", "-k", "OrderId=1", "--set", "price=x"], "does not fit its type"),
+        (["-k", "UserId=u1", "-k", "OrderId=1", "--set", "price=1", "--set-null", "price"], "two new values"),
+        (["-k", "UserId=u1", "--set", "price=1"], "OrderId"),
+        (["-k", "UserId=u1", "-k", "OrderId=1", "--set", "price=1", "--ignore-nulls"], "for the rows of a file"),
+    ],
+)
+def test_an_invalid_update_is_an_error(run: Run, orders: str, arguments: list[str], message: str) -> None:
+    before = run("table", "scan", "orders")
+    assert message in str(run("table", "update", "orders", *arguments, code=1)["error"])
+    assert run("table", "scan", "orders") == before
+
+
 def test_rows_are_deleted_by_key_and_by_file(run: Run, orders: str, tmp_path: Path) -> None:
     run("table", "delete", "orders", "-k", "UserId=u2", "-k", "OrderId=1")
     (tmp_path / "keys.csv").write_text("UserId,OrderId\nu1,1\n")

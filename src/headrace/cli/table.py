@@ -187,7 +187,8 @@ def update(
             rows = loading.write(lambda portion: target.update(portion, keep_nulls=not ignore_nulls))
         else:
             changed = parse_values(parse_pairs(values, "--set"), nulls, target.schema)
-            rows = target.update([parse_key(parse_pairs(keys, "--key"), target.schema) | changed])
+            target.update([parse_key(parse_pairs(keys, "--key"), target.schema) | changed])
+            rows = 1
     app.output.done(f"Updated {rows} rows of {name}.", table=name, rows=rows)
 
 
