@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -49,6 +50,36 @@ def test_every_command_has_a_description_an_example_and_json(
     assert "--json" in text
     assert re.search(r"\n\n  \w", text), "the command has no description"
     assert "Example:" in text, "the help has no example"
+
+
+@pytest.mark.parametrize("path", all_commands(), ids=" ".join)
+def test_the_examples_of_every_command_are_valid(
+    path: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Some commands open their files while the command line is parsed.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.sql").touch()
+    context: click.Context | None = None
+    command: click.Command = headrace
+    for name in path:
+        assert isinstance(command, click.Group)
+        context = click.Context(command, context, name)
+        command = command.commands[name]
+    assert command.help is not None
+    lines = command.help.replace("\b", "").partition("Example:")[2].split("\n\n")[0].splitlines()
+    examples = [line.strip() for line in lines if "headrace " in line]
+    assert examples
+    for example in examples:
+        words = shlex.split(example.partition("#")[0].partition("|")[0])
+        arguments = words[words.index("headrace") + 1 :] if "headrace" in words else []
+        if not arguments:
+            continue
+        found: click.Command = headrace
+        parent: click.Context | None = None
+        while isinstance(found, click.Group):
+            name, found = arguments[0], found.commands[arguments[0]]
+            parent, arguments = click.Context(found, parent, name), arguments[1:]
+        found.make_context(found.name, arguments, parent).close()
 
 
 def test_the_program_without_arguments_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:

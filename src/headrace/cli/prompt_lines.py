@@ -64,6 +64,8 @@ class PlainLines(PromptLines):
         while True:
             text += input(MORE_PROMPT if text else PROMPT) + "\n"
             if is_complete(text):
+                if self._history is not None and hide_secrets(text) != text:
+                    _replace_last_lines(text)
                 return text
 
     def close(self) -> None:
@@ -148,6 +150,15 @@ def history_file(name: str) -> Path | None:
     except (OSError, RuntimeError):
         return None
     return file
+
+
+def _replace_last_lines(text: str) -> None:
+    """Replace the lines of a text at the end of readline's history by one line without secrets."""
+    import readline
+
+    for _ in range(len([line for line in text.splitlines() if line])):
+        readline.remove_history_item(readline.get_current_history_length() - 1)
+    readline.add_history(" ".join(hide_secrets(text).split()))
 
 
 def _load_readline(file: Path | None) -> Path | None:
