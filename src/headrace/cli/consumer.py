@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -31,7 +32,7 @@ def consumer() -> None:
     Example:
       headrace consumer create //home/stats -s shop
       headrace consumer register //home/stats clicks --vital -s shop
-      headrace consumer status //home/stats --watch -s shop
+      headrace consumer describe //home/stats --watch -s shop
     """
 
 
@@ -103,14 +104,14 @@ def unregister(app: App, name: str, queue: str) -> None:
     )
 
 
-@_command("status")
+@_command("describe")
 @click.argument("name")
 @click.option("-q", "--queue", metavar="NAME", help="Only this queue; by default all queues that it is registered for.")
 @click.option("--watch", is_flag=True, help="Refresh until interrupted.")
-def status(app: App, name: str, queue: str | None, watch: bool) -> None:
+def describe_consumer(app: App, name: str, queue: str | None, watch: bool) -> None:
     """Show the offset, the unread rows and the lag of a consumer in each partition.
 
-    Example: headrace consumer status //home/stats --watch -s shop
+    Example: headrace consumer describe //home/stats --watch -s shop
     """
     with app.store() as store:
         found = store.consumer(name)
@@ -130,6 +131,12 @@ def status(app: App, name: str, queue: str | None, watch: bool) -> None:
             return line, Lag(facts["unread_rows"]), facts
 
         watch_lag(app.output, read, "partitions", _COLUMNS)
+
+
+# Its name in earlier releases.
+_status_command = copy.copy(describe_consumer)
+_status_command.hidden = True
+consumer.add_command(_status_command, "status")
 
 
 @_command("advance")
