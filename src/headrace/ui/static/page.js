@@ -124,12 +124,18 @@ function update(old, now) {
   before.slice(after.length).forEach((child) => child.remove());
 }
 
+const RETRY_MS = 5000;
+
 function follow(element) {
   let source = null;
   const open = () => {
     source = new EventSource(element.dataset.live);
     source.onopen = () => document.body.classList.remove("offline");
-    source.onerror = () => document.body.classList.add("offline");
+    source.onerror = () => {
+      document.body.classList.add("offline");
+      // The browser itself tries again only after a lost connection, not after a refusal.
+      if (source?.readyState === EventSource.CLOSED) setTimeout(() => source?.readyState === EventSource.CLOSED && open(), RETRY_MS);
+    };
     source.onmessage = (event) => {
       const template = document.createElement("template");
       template.innerHTML = `<div>${JSON.parse(event.data)}</div>`;
