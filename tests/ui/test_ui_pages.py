@@ -138,6 +138,21 @@ def test_the_page_of_changes_shows_the_newest_and_commits_nothing(page: Browser,
     assert [each.committed for each in tunnel.channels()] == before
 
 
+def test_changes_are_shown_after_base_data_was_read_and_old_changes_were_removed(page: Browser, shop: Store) -> None:
+    orders, tunnel = shop.table("orders"), shop.create_tunnel("orders", "late")
+    changes = f"/table/changes?name=orders&tunnel={tunnel.id}"
+    with tunnel.consume(idle="stop") as worker:
+        for _ in worker:
+            pass
+    orders.put({"customer": "first", "id": 1})
+    assert "first" in page.get(changes).text
+    orders.trim(before={each.id: each.next for each in orders.describe().partitions}, cut_tunnels=True)
+    orders.put({"customer": "second", "id": 1})
+    text = page.get(changes).text
+    assert "<td>second</td>" in text
+    assert "<td>first</td>" not in text
+
+
 def test_a_page_follows_changes_by_events(page: Browser, shop: Store) -> None:
     connection = http.client.HTTPConnection(urlsplit(page.address).netloc, timeout=30)
     connection.request("GET", "/live/tables")

@@ -4,23 +4,18 @@ from __future__ import annotations
 
 from typing import Any
 
-import pyarrow as pa
-
 from headrace.errors import HeadraceError
-from headrace.ports import Store, Table, Tunnel
-from headrace.tables.change_columns import ChangeShape
+from headrace.ports import Store
 from headrace.tables.conditions import OPERATORS
-from headrace.tunnels.values import FINISHED, ChannelKind, ChannelState, Position, Start
 from headrace.types import type_name
 from headrace.ui.pictures import range_text, shares
+from headrace.ui.recent_changes import Changes, recent_changes
 from headrace.ui.requests import Page, Request
 from headrace.ui.rows import WITHOUT_VALUE, condition, read_page
 from headrace.ui.site import Site, part_of
 from headrace.ui.tunnel_pages import find_tunnel, tunnel_summary
 
-CHANGE_ROWS = 50
 _MAX_PARTITIONS = 64
-_MAX_CHANNELS = 256
 
 
 def table_list(site: Site, request: Request) -> Page:
@@ -89,7 +84,14 @@ def table_changes(site: Site, request: Request) -> Page:
     table = site.store.table(request.query.get("name", ""))
     tunnels = site.store.tunnels(table.name) if site.has_tunnels else []
     chosen = request.query.get("tunnel") or (tunnels[0].id if tunnels else "")
-    columns, rows, problem = _changes(site, table, chosen) if chosen else ([], [], None)
+    rewinds = site.store.capabilities.rewinds
+    changes, problem = Changes([], []), None
+    if chosen:
+        tunnel = find_tunnel(site, chosen)
+        try:
+            changes = recent_changes(tunnel, rewinds=rewinds)
+        except HeadraceError as error:
+            problem = str(error)
     return Page(
         "changes.html",
         {
@@ -97,64 +99,11 @@ def table_changes(site: Site, request: Request) -> Page:
             "tab": "changes",
             "tunnels": [{"id": each.id, "name": each.name} for each in tunnels],
             "chosen": chosen,
-            "columns": columns,
-            "rows": rows,
+            "changes": changes,
             "problem": problem,
-            "rewinds": site.store.capabilities.rewinds,
+            "rewinds": rewinds,
         },
     )
-
-
-def _changes(site: Site, table: Table, chosen: str) -> tuple[list[str], list[tuple[Any, ...]], str | None]:
-    """Return the columns and the last changes of the channels, newest first.
-
-    A store that rewinds shows them also after they were committed.
-    """
-    tunnel = find_tunnel(site, chosen)
-    names: list[str] = []
-    found: list[tuple[Any, ...]] = []
-    try:
-        ends, channels = tunnel.latest_positions(), tunnel.channels()
-        starts = {each.id: each.committed for each in channels}
-        if site.store.capabilities.rewinds:
-            starts.update(tunnel.start_positions(Start.parse("earliest")))
-        shape = ChangeShape(tunnel.table.schema)
-        names = list(shape.schema.names)
-        parents = {parent for each in channels for parent in each.parents}
-        readable = [
-            each
-            for each in channels
-            if each.kind is not ChannelKind.BASE_DATA and starts.get(each.id, FINISHED) != FINISHED
-        ]
-        # Channels without children have the newest changes.
-        for channel in sorted(readable, key=lambda each: each.id in parents)[:_MAX_CHANNELS]:
-            try:
-                changes = _newest(tunnel, channel.id, starts[channel.id], ends.get(channel.id))
-            except HeadraceError:
-                if channel.state == ChannelState.OPEN:
-                    raise
-                # A service may refuse to read a channel that waits for its parents.
-                continue
-            if changes is not None:
-                found += zip(*(column.to_pylist() for column in shape.rows(changes).columns), strict=True)
-    except HeadraceError as error:
-        return names, [], str(error)
-    when = names.index("_commit_version")
-    found.reverse()
-    found.sort(key=lambda row: row[when] or 0, reverse=True)
-    order = [names.index(name) for name in ("_change_type", "_commit_timestamp")]
-    order += [place for place, name in enumerate(names) if not name.startswith("_c")]
-    return [names[place] for place in order], [tuple(row[p] for p in order) for row in found[:CHANGE_ROWS]], None
-
-
-def _newest(tunnel: Tunnel, channel: str, start: Position, end: Position | None) -> pa.RecordBatch | None:
-    """Return the last changes of a channel between two positions; None if there are none."""
-    behind = tunnel.backlog(channel, start, end)
-    if behind.rows == 0:
-        return None
-    if behind.known > CHANGE_ROWS:
-        start = tunnel.advance(channel, start, behind.known - CHANGE_ROWS)
-    return tunnel.read(channel, start, CHANGE_ROWS, end).changes
 
 
 def _summary(store: Store, name: str) -> dict[str, Any]:
