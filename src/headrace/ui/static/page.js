@@ -28,8 +28,10 @@ function reading(chart, index) {
 
 function series(chart, line, index) {
   const stroke = colour(COLOURS[index % COLOURS.length]);
+  // Names without an order have one bar each, but lines where several values share a name.
+  const paths = chart.labels && chart.lines.length === 1 ? uPlot.paths.bars({ size: [0.6, 64] }) : undefined;
   const fill = chart.stacked ? stroke : chart.lines.length === 1 ? colour("--fill") : undefined;
-  return { label: line.name, stroke, fill, width: chart.stacked ? 0 : 2, points: { show: !chart.stacked && chart.x.length < 40 }, value: reading(chart, index) };
+  return { label: line.name, stroke, fill, width: chart.stacked ? 0 : 2, points: { show: !chart.stacked && !paths && chart.x.length < 40 }, value: reading(chart, index), paths };
 }
 
 // The legend is below the plot and shows the values under the pointer. About six entries fit into a line.
@@ -63,7 +65,7 @@ function draw(element) {
     {
       width,
       height: element.clientHeight - legendHeight(chart, width),
-      scales: { x: { time: chart.time }, y: { range: (plot, low, high) => (low === null ? [0, 1] : [Math.min(0, low), high > 0 ? high * 1.1 : 1]) } },
+      scales: { x: { time: chart.time, range: (plot, low, high) => (labels ? [low - 0.5, high + 0.5] : low === high ? [low - 1, high + 1] : [low, high]) }, y: { range: (plot, low, high) => (low === null ? [0, 1] : [Math.min(0, low), high > 0 ? high * 1.1 : 1]) } },
       axes: [{ ...axis, values, size: 34, space: labels ? 110 : 60 }, { ...axis, size: 64 }],
       cursor: { y: false },
       series: [{ label: chart.time ? "time" : chart.labels ? "row" : "x", value: (plot, at) => (at == null ? "–" : name(at, 1)) }, ...chart.lines.map((line, index) => series(chart, line, index))],
