@@ -28,13 +28,13 @@ function reading(chart, index) {
 
 function series(chart, line, index) {
   const stroke = colour(COLOURS[index % COLOURS.length]);
-  // Names without an order have one bar each, but lines where several values share a name.
+  // One column of numbers by name is drawn as bars, several as lines.
   const paths = chart.labels && chart.lines.length === 1 ? uPlot.paths.bars({ size: [0.6, 64] }) : undefined;
   const fill = chart.stacked ? stroke : chart.lines.length === 1 ? colour("--fill") : undefined;
   return { label: line.name, stroke, fill, width: chart.stacked ? 0 : 2, points: { show: !chart.stacked && !paths && chart.x.length < 40 }, value: reading(chart, index), paths };
 }
 
-// The legend is below the plot and shows the values under the pointer. About six entries fit into a line.
+// The legend is below the plot and shows the values under the pointer. Widths of its entries are in pixels.
 function legendHeight(chart, width) {
   const entries = chart.lines.length + 1;
   return 26 * Math.ceil(entries / Math.max(1, Math.floor(width / (chart.stacked ? 190 : 150))));
