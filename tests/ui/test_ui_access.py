@@ -54,6 +54,25 @@ def test_the_password_opens_a_session_until_it_is_closed(guarded: Browser) -> No
     assert guarded.get("/tables").status == 401
 
 
+def test_the_login_leads_to_the_page_that_was_asked_for_and_to_no_other_site(guarded: Browser) -> None:
+    form = guarded.get("/table?name=orders", accept="text/html").text
+    assert 'name="wanted" value="/table?name=orders"' in form
+    for wanted, location in (
+        ("/table?name=orders", "/table?name=orders"),
+        ("//evil.example/tables", "/"),
+        ("http://evil.example/tables", "/"),
+        ("javascript:alert(1)", "/"),
+        ("/stream/stop", "/"),
+        ("//[", "/"),
+        ("/tables\r\nset-cookie: a=b", "/"),
+    ):
+        guarded.cookies.clear()
+        answer = guarded.post("/login", {"password": PASSWORD, "wanted": wanted})
+        assert (answer.status, answer.headers["location"]) == (303, location)
+    # In a second tab.
+    assert guarded.post("/login", {"password": PASSWORD, "wanted": "/tables"}).headers["location"] == "/tables"
+
+
 def test_programs_send_the_password_as_bearer_token(guarded: Browser) -> None:
     assert guarded.get("/tables", authorization=f"Bearer {PASSWORD}").status == 200
     assert guarded.get("/tables", authorization="Bearer wrong").status == 401

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any, TypeAlias
-from urllib.parse import quote
+from urllib.parse import quote, urlsplit
 
 from headrace.errors import HeadraceError, NotFoundError, UnsupportedError
 from headrace.http.application import (
@@ -211,6 +211,9 @@ class UiApplication(Application):
 
     async def _post(self, request: Request, scope: Scope, receive: Receive) -> Response:
         request = await self._with_form(request, scope, receive)
+        if request.path == "/login":
+            # Another tab has logged in.
+            return _redirect(_own_page(request.form.get("wanted", "")))
         if not self._access.is_own_form(request):
             return _text(403, "The form is too old, or is not a form of this server: load the page again.")
         if request.path == "/logout":
@@ -235,11 +238,13 @@ class UiApplication(Application):
         if request.method == "POST" and request.path == "/login":
             request = await self._with_form(request, scope, receive)
             origin = request.headers.get("sec-fetch-site", "same-origin")
+            wanted = _own_page(request.form.get("wanted", ""))
             if origin in ("same-origin", "none") and self._access.check_password(request.form.get("password", "")):
-                return _with_cookie(_redirect("/"), request, self._access.open_session())
-            return _html(401, self._templates.page("login.html", {"wrong": True}))
+                return _with_cookie(_redirect(wanted), request, self._access.open_session())
+            return _html(401, self._templates.page("login.html", {"wrong": True, "wanted": wanted}))
         if request.method == "GET" and "text/html" in request.headers.get("accept", ""):
-            return _html(401, self._templates.page("login.html", {"wrong": False}))
+            wanted = link(request.path, **request.query)
+            return _html(401, self._templates.page("login.html", {"wrong": False, "wanted": wanted}))
         return _text(401, "This page needs a password.", **{"www-authenticate": "Bearer"})
 
     async def _with_form(self, request: Request, scope: Scope, receive: Receive) -> Request:
@@ -300,6 +305,15 @@ class UiApplication(Application):
             return self._templates.live_part(page.template, self._values(request, page.values))
         except HeadraceError as error:
             return self._templates.live_part("problem.html", self._values(request, {"problem": str(error)}))
+
+
+def _own_page(address: str) -> str:
+    """Return an address that a form sent, if it is that of a page of this server; otherwise the first page."""
+    try:
+        parts = urlsplit(address)
+    except ValueError:
+        return "/"
+    return address if parts.path in _PAGES and not parts.scheme and not parts.netloc else "/"
 
 
 async def _disconnected(receive: Receive) -> None:
