@@ -81,9 +81,23 @@ def test_the_same_stream_takes_its_checkpoint_again(store: Store) -> None:
 def test_another_stream_of_the_same_name_is_refused(store: Store, writes: list[str], definition: str, how: str) -> None:
     location = default_checkpoint(store, "totals")
     claim(store, location, "totals", ["totals"], "query 1")
+    store.files().write("/streams/totals/metadata", b"{}")
+    store.files().write("/streams/totals/offsets/0", b"v1")
     with pytest.raises(AlreadyExistsError, match=how) as refusal:
         claim(store, location, "totals", writes, definition)
     assert "checkpointLocation = 'headrace:///streams/totals'" in str(refusal.value)
+
+
+def test_a_stream_whose_start_failed_leaves_its_name_to_another(store: Store) -> None:
+    location = default_checkpoint(store, "totals")
+    claim(store, location, "totals", ["totals"], "query 1")
+    store.files().write("/streams/totals/metadata", b"{}")
+    store.files().make_directory("/streams/totals/offsets")
+    claim(store, location, "totals", ["others"], "query 2")
+    store.files().write("/streams/totals/offsets/0", b"v1")
+    claim(store, location, "totals", ["others"], "query 2")
+    with pytest.raises(AlreadyExistsError, match="it writes others"):
+        claim(store, location, "totals", ["totals"], "query 1")
 
 
 def test_a_checkpoint_that_was_named_is_not_taken_by_default(store: Store) -> None:
