@@ -53,6 +53,7 @@ _ALIASES = {
     "text": "string",
     "varchar": "string",
     "str": "string",
+    "uuid": "string",
     "blob": "binary",
     "bytea": "binary",
     "bytes": "binary",
@@ -76,6 +77,28 @@ MAX_NESTING = 30
 Arrow supports 64 levels. A map has two levels, and Spark adds a struct around all columns.
 """
 KEY_TYPES: tuple[pa.DataType, ...] = (pa.string(), pa.int64(), pa.binary())
+"""The types that key columns can have in every store."""
+_MORE_KEY_TYPES: tuple[pa.DataType, ...] = (
+    pa.int8(),
+    pa.int16(),
+    pa.int32(),
+    pa.date32(),
+    pa.timestamp("us", tz="UTC"),
+    pa.timestamp("us"),
+)
+KEY_TYPE_NAMES = (
+    "string",
+    "long",
+    "binary",
+    "byte",
+    "short",
+    "int",
+    "decimal(p,s)",
+    "date",
+    "timestamp",
+    "timestamp_ntz",
+)
+"""The names of all types that key columns can have; a store may have fewer, see `Capabilities.all_key_types`."""
 
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|[<>(),:]|\S)")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -303,6 +326,11 @@ def type_name(data_type: pa.DataType) -> str:
     if types.is_interval(data_type):
         raise _year_month(str(data_type))
     raise SchemaError("a column cannot have this type", received=data_type, valid=VALID_TYPE_NAMES)
+
+
+def is_key_type(data_type: pa.DataType) -> bool:
+    """Return whether a key column can have a type in some store."""
+    return data_type in KEY_TYPES or data_type in _MORE_KEY_TYPES or bool(pa.types.is_decimal128(data_type))
 
 
 def is_text(data_type: pa.DataType) -> bool:

@@ -322,7 +322,14 @@ def test_a_limit_returns_the_first_rows_in_key_order(mixed: Table, limit: int) -
 
 def test_rows_are_the_same_without_reading_ahead(mixed: Table) -> None:
     where = [("flag", "=", True)]
-    for options in ({}, {"where": where}, {"limit": 3}, {"columns": []}, {"batch_rows": 2, "where": where}):
+    choices: list[dict[str, Any]] = [
+        {},
+        {"where": where},
+        {"limit": 3},
+        {"columns": []},
+        {"batch_rows": 2, "where": where},
+    ]
+    for options in choices:
         ahead, lazy = mixed.scan(**options), mixed.scan(**options, read_ahead=False)
         assert lazy.schema == ahead.schema
         # NaN does not equal itself.

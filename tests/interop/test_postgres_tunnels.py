@@ -13,12 +13,14 @@ from psycopg import pq, sql
 import headrace
 from headrace.errors import DataLossError, OptionError, StoreBusyError, UnsupportedError
 from headrace.feeds.channel_reading import read_channel
+from headrace.feeds.limits import Limits
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.formats.headrace.source import HeadraceSource
 from headrace.ports import Store
 from headrace.stores.postgres.tunnels import log
 from headrace.stores.postgres.tunnels import tunnel as tunnel_module
 from headrace.tables.changes import ChangeOp
+from headrace.tunnels.records import INITIAL_BATCH
 from headrace.tunnels.values import FINISHED, ChannelKind, Page, Start, StartKind
 from tests.conformance import serving
 from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
@@ -229,6 +231,24 @@ def test_a_snapshot_is_read_chunk_by_chunk_while_writers_run(store: Store, serve
     found += drain(tunnel, page_rows=20_000)
     assert replay(found) == state_of(store.table("orders"))
     assert server.execute("SELECT count(*) FROM headrace.spool").fetchone() == (0,)
+
+
+def test_a_batch_with_a_limit_copies_only_the_chunks_that_it_reads(
+    store: Store, server: psycopg.Connection[Any]
+) -> None:
+    server.execute("INSERT INTO orders SELECT lpad(n::text, 6, '0'), n FROM generate_series(1, 60000) n")
+    tunnel = store.create_tunnel("orders", "changes", base_channels=4)
+    feed, batch, batches, read = TunnelFeed(tunnel, limits=Limits(rows_per_batch=10_000)), INITIAL_BATCH, 0, 0
+    while (following := feed.latest(batch)) != batch:
+        for task in feed.tasks(batch, following):
+            read += sum(page.num_rows for page in read_channel(tunnel, task.batch, task.plan))
+        batch, batches = following, batches + 1
+        # The copy of a chunk is deleted when the batch that reads its end is committed.
+        copies = server.execute("SELECT count(DISTINCT channel) FROM headrace.spool").fetchone()
+        assert copies is not None
+        assert copies[0] <= 2
+    assert read == 60_000
+    assert batches >= 6
 
 
 def test_a_partitioned_table_is_followed_by_its_own_name(store: Store, server: psycopg.Connection[Any]) -> None:

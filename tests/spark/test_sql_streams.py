@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
+from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError, SqlError
 from headrace.ports import Store
 from headrace.streaming_sql.session import StreamingSql
 from tests.spark.sql_scripts import (
@@ -154,6 +154,20 @@ def test_a_failed_stream_shows_its_error(files: StreamingSql, tmp_path: Path) ->
     assert "DIVIDE_BY_ZERO" in str(status.error)
     files.run("DROP STREAM s")
     assert files.wait(0)
+
+
+def test_a_stream_whose_creation_failed_leaves_its_name_to_another(files: StreamingSql, store: Store) -> None:
+    store.create_table("copy", {"id": "long"}, "id")
+    files.run(f"CREATE TABLE copy USING headrace OPTIONS (store = '{store.url}', table = 'copy')")
+    create = "CREATE STREAM s OPTIONS (outputMode = 'update') INSERT INTO copy"
+    with pytest.raises(SchemaError, match="does not have a column"):
+        files.run(f"{create} SELECT id, id AS nothing FROM order_stream")
+    assert [status.state for status in files.streams()] == ["failed"]
+    (result,) = files.run(f"{create} SELECT id FROM order_stream", available_now=True)
+    assert result.message == "stream s started"
+    assert files.wait(120)
+    with pytest.raises(AlreadyExistsError, match="another text"):
+        files.run(f"{create} SELECT id FROM order_stream WHERE true")
 
 
 def test_a_stream_ends_after_its_timeout(files: StreamingSql, tmp_path: Path) -> None:

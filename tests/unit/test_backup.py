@@ -258,6 +258,15 @@ def test_other_stores_name_the_tool_that_backs_them_up(kind: type[Store], tool: 
         other.check()
 
 
+@pytest.mark.parametrize("directory", ["", "a\0b", "\ud800", 5, None], ids=ascii)
+def test_an_invalid_directory_is_an_error(store: Store, tmp_path: Path, directory: Any) -> None:
+    with pytest.raises(OptionError, match="directory"):
+        store.back_up(directory)
+    with pytest.raises(OptionError, match="backup"):
+        headrace.restore(directory, tmp_path / "restored")
+    assert not (tmp_path / "restored").exists()
+
+
 @pytest.mark.parametrize("url", ["postgresql://host/shop", "yt://proxy", "tablestore+https://host/instance"])
 def test_only_an_embedded_store_is_restored(store: Store, tmp_path: Path, url: str) -> None:
     store.back_up(tmp_path / "backup")

@@ -6,6 +6,7 @@ import io
 import json
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -49,6 +50,36 @@ def test_every_command_has_a_description_an_example_and_json(
     assert "--json" in text
     assert re.search(r"\n\n  \w", text), "the command has no description"
     assert "Example:" in text, "the help has no example"
+
+
+@pytest.mark.parametrize("path", all_commands(), ids=" ".join)
+def test_the_examples_of_every_command_are_valid(
+    path: tuple[str, ...], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Some commands open their files while the command line is parsed.
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "job.sql").touch()
+    context: click.Context | None = None
+    command: click.Command = headrace
+    for name in path:
+        assert isinstance(command, click.Group)
+        context = click.Context(command, context, name)
+        command = command.commands[name]
+    assert command.help is not None
+    lines = command.help.replace("\b", "").partition("Example:")[2].split("\n\n")[0].splitlines()
+    examples = [line.strip() for line in lines if "headrace " in line]
+    assert examples
+    for example in examples:
+        words = shlex.split(example.partition("#")[0].partition("|")[0])
+        arguments = words[words.index("headrace") + 1 :] if "headrace" in words else []
+        if not arguments:
+            continue
+        found: click.Command = headrace
+        parent: click.Context | None = None
+        while isinstance(found, click.Group):
+            name, found = arguments[0], found.commands[arguments[0]]
+            parent, arguments = click.Context(found, parent, name), arguments[1:]
+        found.make_context(found.name, arguments, parent).close()
 
 
 def test_the_program_without_arguments_shows_its_help(capsys: pytest.CaptureFixture[str]) -> None:
@@ -113,6 +144,36 @@ def test_rows_are_read_from_standard_input(run: Run, orders: str, monkeypatch: p
     monkeypatch.setattr("sys.stdin", io.TextIOWrapper(io.BytesIO(lines)))
     assert run("table", "put", "orders")["rows"] == 2
     assert [row["price"] for row in run("table", "scan", "orders", "-w", "UserId = u3")] == [2.0, None]
+
+
+def test_columns_of_rows_are_updated_by_key_and_by_file(run: Run, orders: str, tmp_path: Path) -> None:
+    key = ["-k", "UserId=u1", "-k", "OrderId=1"]
+    assert run("table", "update", "orders", *key, "--set", "price=9.5")["rows"] == 1
+    assert run("table", "scan", "orders", "-w", "OrderId = 1", "-w", "UserId = u1")["price"] == 9.5
+    run("table", "update", "orders", *key, "--set-null", "price")
+    assert run("table", "scan", "orders", "-w", "OrderId = 1", "-w", "UserId = u1")["price"] is None
+    (tmp_path / "prices.csv").write_text("UserId,OrderId,price\nu1,1,3\nu2,1,\n")
+    assert run("table", "update", "orders", str(tmp_path / "prices.csv"), "--ignore-nulls")["rows"] == 2
+    assert [row["price"] for row in run("table", "scan", "orders", "-w", "OrderId = 1")] == [3.0, 9.0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        ([], "either a file, or the key"),
+        (["-k", "UserId=u1"], "either a file, or the key"),
+        (["rows.csv", "-k", "UserId=u1"], "either a file, or the key"),
+        (["-k", "UserId=u1", "-k", "OrderId=1", "--set", "UserId=u2"], "not a column whose value can be set"),
+        (["-k", "UserId=u1", "-k", "OrderId=1", "--set", "price=x"], "does not fit its type"),
+        (["-k", "UserId=u1", "-k", "OrderId=1", "--set", "price=1", "--set-null", "price"], "two new values"),
+        (["-k", "UserId=u1", "--set", "price=1"], "OrderId"),
+        (["-k", "UserId=u1", "-k", "OrderId=1", "--set", "price=1", "--ignore-nulls"], "for the rows of a file"),
+    ],
+)
+def test_an_invalid_update_is_an_error(run: Run, orders: str, arguments: list[str], message: str) -> None:
+    before = run("table", "scan", "orders")
+    assert message in str(run("table", "update", "orders", *arguments, code=1)["error"])
+    assert run("table", "scan", "orders") == before
 
 
 def test_rows_are_deleted_by_key_and_by_file(run: Run, orders: str, tmp_path: Path) -> None:
@@ -262,7 +323,7 @@ def test_a_closed_pipe_ends_the_program_quietly(orders: str, store: str) -> None
     ],
 )
 def test_the_prompt_waits_for_a_semicolon_outside_of_strings_and_comments(text: str, complete: bool) -> None:
-    from headrace.cli.sql import is_complete
+    from headrace.cli.prompt_lines import is_complete
 
     assert is_complete(text) == complete
 

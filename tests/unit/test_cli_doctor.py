@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import socket
+import subprocess
 import sys
 from pathlib import Path
 
@@ -13,6 +15,7 @@ import pytest
 from headrace.cli import environment_checks
 from headrace.cli.store_checks import check_store, file_system_of
 from headrace.diagnosis import Status
+from headrace.spark import java
 
 
 def program(path: Path, script: str) -> str:
@@ -33,7 +36,7 @@ def program(path: Path, script: str) -> str:
     ],
 )
 def test_java_versions_are_read(text: str, version: int | None) -> None:
-    assert environment_checks.java_version(text) == version
+    assert java.java_version(text) == version
 
 
 def test_an_old_java_in_java_home_fails_even_if_the_path_has_a_newer_one(
@@ -41,20 +44,38 @@ def test_an_old_java_in_java_home_fails_even_if_the_path_has_a_newer_one(
 ) -> None:
     program(tmp_path / "bin" / "java", """echo 'java version "11.0.2"' >&2""")
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    finding = environment_checks.check_java()
+    finding = java.check_java()
     assert (finding.status, "Java 11" in finding.found) == (Status.FAIL, True)
     assert "install Java 17" in finding.remedy
 
 
 def test_a_java_home_without_java_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
-    assert environment_checks.check_java().status == Status.FAIL
+    assert java.check_java().status == Status.FAIL
 
 
 def test_a_missing_java_fails(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JAVA_HOME", raising=False)
     monkeypatch.setenv("PATH", str(tmp_path))
-    assert "no java on the PATH" in environment_checks.check_java().found
+    assert "no java on the PATH" in java.check_java().found
+
+
+@pytest.mark.parametrize(
+    ("java_home", "found"),
+    [(None, "no java on the PATH, JAVA_HOME is not set"), ("/nowhere", "JAVA_HOME) does not run")],
+)
+def test_without_java_no_session_starts_and_the_error_says_so(
+    tmp_path: Path, java_home: str | None, found: str
+) -> None:
+    for name in ("bash", "dirname", "env"):
+        (tmp_path / name).symlink_to(str(shutil.which(name)))
+    environment = {"PATH": str(tmp_path), "HOME": str(tmp_path), "PYTHONPATH": os.pathsep.join(sys.path)}
+    environment |= {} if java_home is None else {"JAVA_HOME": java_home}
+    command = [sys.executable, "-m", "headrace.cli.main", "sql", "-e", "SELECT 1", "-w", str(tmp_path)]
+    ended = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert ended.returncode == 1
+    assert found in ended.stderr
+    assert "install Java 17" in ended.stderr
 
 
 def test_workers_with_another_python_version_fail(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

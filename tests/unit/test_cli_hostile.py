@@ -17,7 +17,7 @@ from headrace.cli.main import main
 # Surrogates of arguments that are not UTF-8, huge numbers, JSON that is not a key, a path that is too long.
 HOSTILE = ["", "\udcff", "\ud800=\ud800", "9" * 25, "9" * 5_000, "nan", '{"id": "\\ud800"}', "0=nan", "/" + "y" * 5_000]
 # Commands that start services and sessions, check the machine, or follow changes.
-LEFT_OUT = {"demo", "serve", "bench", "run", "sql", "doctor", "stream", "tail"}
+LEFT_OUT = {"demo", "serve", "bench", "run", "sql", "doctor", "stream", "tail", "ui"}
 NAMES = {"table": "t", "queue": "q", "consumer": "c", "tunnel": "tn", "export": "t"}
 
 

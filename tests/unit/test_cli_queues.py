@@ -15,7 +15,7 @@ import pytest
 
 import headrace
 from headrace.cli.main import main
-from headrace.ports import Queue
+from headrace.ports import Queue, Store
 
 Run = Callable[..., Any]
 
@@ -125,19 +125,19 @@ def test_consumers_are_registered_and_advanced(run: Run, clicks: Queue) -> None:
     assert conflict["error"]["type"] == "OffsetConflictError"
     assert conflict["error"]["problem"] == "consumer '//c' is at row 1 in partition 0 of queue 'clicks'"
     assert conflict["error"]["received"] == "expected row 0"
-    status = run("consumer", "status", "//c")
+    status = run("consumer", "describe", "//c")
     assert (status["consumer"], status["unread_rows"]) == ("//c", 1)
     first, second = status["partitions"]
     assert (first["offset"], first["disposition"], first["unread_rows"]) == (1, "pending_consumption", 1)
     assert (second["disposition"], second["lag_seconds"]) == ("up_to_date", 0.0)
-    assert run("consumer", "status", "//c", "--queue", "clicks")["partitions"][0]["offset"] == 1
+    assert run("consumer", "describe", "//c", "--queue", "clicks")["partitions"][0]["offset"] == 1
     assert run("queue", "drop", "clicks", code=1)["error"]["received"] == "consumer //c"
     assert run("consumer", "drop", "//c", code=1)["error"]["received"] == "queue clicks"
     assert run("consumer", "unregister", "//c", "clicks")["was_registered"] is True
     assert run("consumer", "unregister", "//c", "clicks")["was_registered"] is False
     assert run("consumer", "list", "--queue", "clicks") == []
     run("consumer", "drop", "//c")
-    assert run("consumer", "status", "//c", code=1)["error"]["type"] == "NotFoundError"
+    assert run("consumer", "describe", "//c", code=1)["error"]["type"] == "NotFoundError"
     run("consumer", "drop", "//c", "--if-exists")
 
 
@@ -149,10 +149,10 @@ def test_status_of_a_consumer_without_registration_prints_a_hint(
         ([], "not registered for any queue. To read it: headrace consumer register //c QUEUE\n"),
         (["--queue", "clicks"], "for queue clicks. To read it: headrace consumer register //c clicks\n"),
     ):
-        assert main(["consumer", "status", "//c", *arguments, "-s", store]) == 0
+        assert main(["consumer", "describe", "//c", *arguments, "-s", store]) == 0
         assert hint in capsys.readouterr().err
     run("consumer", "register", "//c", "clicks")
-    assert main(["consumer", "status", "//c", "-s", store]) == 0
+    assert main(["consumer", "describe", "//c", "-s", store]) == 0
     assert capsys.readouterr().err == ""
 
 
@@ -163,7 +163,7 @@ def test_text_output_shows_tables(run: Run, clicks: Queue, store: str, capsys: p
         ["queue", "list"],
         ["queue", "describe", "clicks"],
         ["consumer", "list"],
-        ["consumer", "status", "//c"],
+        ["consumer", "describe", "//c"],
     ):
         assert main([*arguments, "-s", store]) == 0
         assert "clicks" in capsys.readouterr().out
@@ -171,10 +171,50 @@ def test_text_output_shows_tables(run: Run, clicks: Queue, store: str, capsys: p
     assert "u1" in capsys.readouterr().out
 
 
+def test_a_queue_is_followed_until_the_limit(run: Run, clicks: Queue, store: str) -> None:
+    command = [sys.executable, "-m", "headrace.cli.main", "queue", "read", "clicks", "--follow", "--json", "-s", store]
+    with subprocess.Popen([*command, "-n", "4"], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            assert [json.loads(process.stdout.readline())["user"] for _ in range(2)] == ["u1", "u2"]
+            clicks.append([{"user": "u3"}], partition=1)
+            assert json.loads(process.stdout.readline())["user"] == "u3"
+            clicks.append([{"user": "u4"}, {"user": "u5"}], partition=0)
+            last = json.loads(process.stdout.readline())
+            assert (last["$tablet_index"], last["$row_index"], last["user"]) == (0, 2, "u4")
+            assert process.wait(timeout=60) == 0
+        finally:
+            process.kill()
+
+
+def test_trimmed_rows_before_the_next_one_end_a_followed_queue(
+    clicks: Queue, store: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def trim(waiting: Store, timeout: float | None = None) -> bool:
+        clicks.append([{"user": "u3"}, {"user": "u4"}], partition=0)
+        clicks.trim(0, 3)
+        return True
+
+    monkeypatch.setattr("headrace.stores.embedded.store.EmbeddedStore.wait_for_change", trim)
+    assert main(["queue", "read", "clicks", "--follow", "-s", store]) == 1
+    assert "trimmed" in capsys.readouterr().err
+
+
 def test_watch_prints_a_line_for_each_refresh_until_it_is_interrupted(run: Run, clicks: Queue, store: str) -> None:
     run("consumer", "create", "//c")
     run("consumer", "register", "//c", "clicks")
-    command = [sys.executable, "-m", "headrace.cli.main", "consumer", "status", "//c", "--watch", "--json", "-s", store]
+    command = [
+        sys.executable,
+        "-m",
+        "headrace.cli.main",
+        "consumer",
+        "describe",
+        "//c",
+        "--watch",
+        "--json",
+        "-s",
+        store,
+    ]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
         try:
             assert process.stdout is not None

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -47,6 +48,20 @@ def test_a_stream_without_name_and_checkpoint_is_refused(name: str | None, store
     assert given_checkpoint(None, "named") is None
 
 
+@pytest.mark.parametrize(
+    "call",
+    [
+        lambda: headrace.mirror(cast("Any", None), table="orders"),
+        lambda: headrace.follow(cast("Any", None), "SELECT 1", scans={}),
+        lambda: headrace.merge(cast("Any", None), "MERGE INTO t", scans={}),
+        lambda: headrace.write_stream(cast("Any", None), table="orders"),
+    ],
+)
+def test_each_kind_of_stream_needs_a_name_or_a_checkpoint(call: Callable[[], object]) -> None:
+    with pytest.raises(OptionError, match="a stream without a name needs a checkpoint location"):
+        call()
+
+
 def test_a_store_without_files_asks_for_a_location(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(type(store), "capabilities", replace(store.capabilities, files=False))
     with pytest.raises(UnsupportedError, match=r"checkpoint=… in Python, OPTIONS \(checkpointLocation"):
@@ -66,9 +81,23 @@ def test_the_same_stream_takes_its_checkpoint_again(store: Store) -> None:
 def test_another_stream_of_the_same_name_is_refused(store: Store, writes: list[str], definition: str, how: str) -> None:
     location = default_checkpoint(store, "totals")
     claim(store, location, "totals", ["totals"], "query 1")
+    store.files().write("/streams/totals/metadata", b"{}")
+    store.files().write("/streams/totals/offsets/0", b"v1")
     with pytest.raises(AlreadyExistsError, match=how) as refusal:
         claim(store, location, "totals", writes, definition)
     assert "checkpointLocation = 'headrace:///streams/totals'" in str(refusal.value)
+
+
+def test_a_stream_whose_start_failed_leaves_its_name_to_another(store: Store) -> None:
+    location = default_checkpoint(store, "totals")
+    claim(store, location, "totals", ["totals"], "query 1")
+    store.files().write("/streams/totals/metadata", b"{}")
+    store.files().make_directory("/streams/totals/offsets")
+    claim(store, location, "totals", ["others"], "query 2")
+    store.files().write("/streams/totals/offsets/0", b"v1")
+    claim(store, location, "totals", ["others"], "query 2")
+    with pytest.raises(AlreadyExistsError, match="it writes others"):
+        claim(store, location, "totals", ["totals"], "query 1")
 
 
 def test_a_checkpoint_that_was_named_is_not_taken_by_default(store: Store) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import os
+import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -34,6 +35,8 @@ PORTS: dict[str, type[Any]] = {
 }
 # They end or wait.
 LEFT_OUT = {"consume", "close", "wait_for_change"}
+# Any text is a directory of this machine; tests of backups pass invalid ones.
+NEVER_HOSTILE = {"directory"}
 CALLS = [
     (receiver, name, tuple(inspect.signature(method).parameters.values())[1:])
     for receiver, port in PORTS.items()
@@ -53,8 +56,10 @@ EXAMPLES = int(os.environ.get("HEADRACE_CHAOS_INPUTS", "0")) or 150
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
+def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     """A store of the test's own: a call may begin another reader of a tunnel."""
+    # Backups go to directories that the test names.
+    monkeypatch.chdir(tmp_path)
     with headrace.open(tmp_path / "store", create=True, synchronous="off") as opened:
         yield opened
 
@@ -101,6 +106,7 @@ def valid_arguments(found: dict[str, Any], receiver: str, method: str) -> dict[s
             "client_id": found["client"].id,
             "session": "session",
             "tables": "*",
+            "directory": f"backup-{uuid.uuid4()}",
             "form": PLAIN,
         },
     }
@@ -183,6 +189,7 @@ def test_valid_arguments_work(store: Store, receiver: str, method: str) -> None:
 def calls(draw: Callable[..., Any]) -> tuple[str, str, dict[str, Any]]:
     """Draw a method and hostile values for one or two of its arguments."""
     receiver, method, parameters = draw(st.sampled_from([call for call in CALLS if call[2]]))
+    parameters = tuple(each for each in parameters if each.name not in NEVER_HOSTILE)
     chosen = draw(st.lists(st.sampled_from(parameters), min_size=1, max_size=2, unique=True))
     return receiver, method, {parameter.name: draw(st.sampled_from(VALUES)) for parameter in chosen}
 

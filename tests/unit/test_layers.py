@@ -57,7 +57,9 @@ ALLOWED = {
     "streaming_sql": BELOW_STORES | {"feeds", "formats", "sinks", "following", "spark", "registry"},
     # They serve an embedded store.
     "endpoints": BELOW_STORES | {"registry", "stores", "http"},
-    "demo": BELOW_STORES | {"feeds", "following", "formats", "spark", "registry", "streaming_sql", "cli"},
+    # `headrace.querying` runs the statements of its query box.
+    "ui": BELOW_STORES | {"feeds", "http", "monitoring", "querying", "streaming_sql"},
+    "demo": BELOW_STORES | {"feeds", "following", "formats", "spark", "registry", "streaming_sql", "cli", "ui"},
     "cli": BELOW_STORES
     | {
         "comparing",
@@ -72,6 +74,7 @@ ALLOWED = {
         "http",
         "monitoring",
         "querying",
+        "ui",
     },
 }
 # They import all stores, or all public names, on first use.

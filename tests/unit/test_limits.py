@@ -57,6 +57,24 @@ def test_a_single_channel_of_unknown_size_respects_both_limits() -> None:
     assert share_rows(waiting, Limits(rows_per_batch=10_000, rows_per_channel=100)) == {"a": 100, "b": 0}
 
 
+COPIED = Backlog(rows=None, copied=100)
+
+
+def test_of_channels_that_the_store_copies_a_batch_opens_as_many_as_fill_it() -> None:
+    waiting = dict.fromkeys("abcd", COPIED)
+    assert share_rows(waiting, Limits(rows_per_batch=150)) == {"a": 75, "b": 75, "c": 0, "d": 0}
+    assert share_rows(waiting, Limits(rows_per_batch=1)) == {"a": 1, "b": 0, "c": 0, "d": 0}
+    assert share_rows(waiting, Limits(rows_per_channel=7, copied_rows=150)) == {"a": 7, "b": 7, "c": 0, "d": 0}
+    assert share_rows(waiting, Limits(copied_rows=None)) == dict.fromkeys("abcd", None)
+
+
+def test_no_channel_is_copied_while_those_with_a_copy_fill_the_batch() -> None:
+    waiting = {"a": COPIED, "b": Backlog(rows=25, copied=100), "c": COPIED}
+    assert share_rows(waiting, Limits(rows_per_batch=20)) == {"a": 0, "b": 20, "c": 0}
+    assert share_rows(waiting, Limits(rows_per_channel=7, copied_rows=100)) == {"a": 0, "b": 7, "c": 0}
+    assert share_rows(waiting, Limits(rows_per_batch=100)) == {"a": 79, "b": 21, "c": 0}
+
+
 def test_a_batch_waits_for_the_minimum_or_for_the_delay() -> None:
     limits = Limits(min_rows=100, max_delay=60.0)
     assert not enough_rows({"a": Backlog(rows=99, seconds=59.0)}, limits)

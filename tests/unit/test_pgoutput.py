@@ -283,6 +283,12 @@ def test_times_of_day_are_texts_or_durations() -> None:
     ]
 
 
+def test_a_numeric_of_many_digits_is_the_text_that_the_server_shows() -> None:
+    whole, fraction = Decimal("7" * 9000), Decimal((1, (1,) + (0,) * 4998 + (3,), -5000))
+    values = [pg.numeric(whole), pg.numeric(fraction)]
+    assert column_of(types.NUMERIC, pa.string(), values).to_pylist() == ["7" * 9000, "-0.1" + "0" * 4998 + "3"]
+
+
 @pytest.mark.parametrize(
     ("oid", "data_type", "cell", "word"),
     [

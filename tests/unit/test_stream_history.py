@@ -136,6 +136,7 @@ def test_the_number_and_the_age_of_batches_are_limited(
     records = [replace(RECORD, time=NOW + number, batch=number) for number in range(30)]
     registry.set_progress("S", 0, None, None, [old, *records[:5]])
     assert StreamHistory(workspace).batches("S") == records[:5]
+    monkeypatch.setattr(stream_history, "PRUNE_EVERY", 25)
     registry.set_progress("S", 0, None, None, records[5:])
     assert StreamHistory(workspace).batches("S") == records[20:]
 
@@ -219,7 +220,7 @@ def test_every_batch_gets_into_the_history_once(
 
 def test_the_remedy_of_an_error_is_found_in_its_message() -> None:
     for labels in ({}, {"received": "a; b"}, {"valid": "c"}, {"received": "x", "valid": "y"}):
-        found = remedy_in(str(OptionError("no", **labels, remedy="do it")))  # type: ignore[arg-type]
+        found = remedy_in(str(OptionError("no", **labels, remedy="do it")))
         assert found is not None
         assert found.endswith("do it")
     assert remedy_in(str(OptionError("no", received="x", remedy="do it; or not"))) == "do it; or not"

@@ -26,6 +26,7 @@ from headrace.endpoints.tablestore.tables.table_operations import (
 )
 from headrace.endpoints.tablestore.tunnels import tunnel_operations
 from headrace.endpoints.tablestore.tunnels.stream_bounds import STREAM_BOUNDS_TABLE
+from headrace.errors import UnsupportedError
 from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.wire.plainbuffer.rows import encode_row
 from headrace.wire.plainbuffer.values import Cell, Marker, Row
@@ -227,3 +228,9 @@ def test_a_request_during_the_recreation_of_its_table_can_be_retried(
     assert at_once(lambda: call(instance)) == ["OTSTableNotReady" if replaced and not has_what_it_needs else "OK"]
     has_other_key = replaced and kind == pb.STRING and call is not scan
     assert at_once(lambda: call(instance)) == ["OTSInvalidPK" if has_other_key else "OK"]
+
+
+def test_a_table_with_a_key_that_tablestore_does_not_have_is_refused(instance: Instance) -> None:
+    instance.store.create_table("dated", {"day": "date"}, "day")
+    with pytest.raises(UnsupportedError, match="received: date; valid: string, long, binary"):
+        instance.table("dated")

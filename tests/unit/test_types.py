@@ -45,6 +45,7 @@ def test_spark_has_exactly_the_same_arrow_type(name: str) -> None:
         ("interval hour to minute", "interval day to second"),
         ("int64", "long"),
         ("Text", "string"),
+        ("uuid", "string"),
         ("array<varchar not null>", "array<string not null>"),
         ("double precision", "double"),
         ("struct<at timestamp with time zone, day datetime>", "struct<at:timestamp,day:timestamp_ntz>"),

@@ -26,7 +26,6 @@ class CheckpointServer:
 
     Raises:
         OptionError: the host is not an address of this machine.
-        MissingDependencyError: uvicorn is not installed.
     """
 
     def __init__(self, host: str = LOOPBACK) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import binascii
 import re
+from collections.abc import Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -40,6 +41,22 @@ def parse_key(pairs: dict[str, str], schema: TableSchema) -> dict[str, Any]:
         if name not in schema.primary_key:
             raise SchemaError("not a key column", received=repr(name), valid=schema.primary_key)
     return {name: parse_value(text, schema.column(name).type, name) for name, text in pairs.items()}
+
+
+def parse_values(pairs: dict[str, str], nulls: Sequence[str], schema: TableSchema) -> dict[str, Any]:
+    """Convert texts by column name to the values of columns that are not in the key.
+
+    Args:
+        nulls: the names of columns whose value is null.
+    """
+    attributes = [name for name in schema.names if name not in schema.primary_key]
+    for name in (*pairs, *nulls):
+        if name not in attributes:
+            raise SchemaError("not a column whose value can be set", received=repr(name), valid=attributes)
+    if both := sorted(set(pairs) & set(nulls)):
+        raise OptionError("a column has two new values", received=both)
+    found = {name: parse_value(text, schema.column(name).type, name) for name, text in pairs.items()}
+    return found | dict.fromkeys(nulls)
 
 
 def parse_condition(text: str, schema: TableSchema) -> Predicate:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import time
+import copy
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -10,9 +10,10 @@ import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
 from headrace.cli.arguments import row_numbers
-from headrace.cli.output import console_table
 from headrace.cli.uses import check_unused, force_option, uses_of_consumer
+from headrace.cli.watching import watch_lag
 from headrace.streaming_sql.results import instant
+from headrace.tunnels.lag import Lag
 
 if TYPE_CHECKING:
     from headrace.ports import Consumer, Store
@@ -31,7 +32,7 @@ def consumer() -> None:
     Example:
       headrace consumer create //home/stats -s shop
       headrace consumer register //home/stats clicks --vital -s shop
-      headrace consumer status //home/stats --watch -s shop
+      headrace consumer describe //home/stats --watch -s shop
     """
 
 
@@ -103,14 +104,14 @@ def unregister(app: App, name: str, queue: str) -> None:
     )
 
 
-@_command("status")
+@_command("describe")
 @click.argument("name")
 @click.option("-q", "--queue", metavar="NAME", help="Only this queue; by default all queues that it is registered for.")
 @click.option("--watch", is_flag=True, help="Refresh until interrupted.")
-def status(app: App, name: str, queue: str | None, watch: bool) -> None:
+def describe_consumer(app: App, name: str, queue: str | None, watch: bool) -> None:
     """Show the offset, the unread rows and the lag of a consumer in each partition.
 
-    Example: headrace consumer status //home/stats --watch -s shop
+    Example: headrace consumer describe //home/stats --watch -s shop
     """
     with app.store() as store:
         found = store.consumer(name)
@@ -123,13 +124,19 @@ def status(app: App, name: str, queue: str | None, watch: bool) -> None:
         if not watch:
             app.output.record(_facts(name, _status(found, queue)))
             return
-        with app.output.live() as view:
-            while True:
-                partitions = _status(found, queue)
-                picture = console_table(_COLUMNS, [list(partition.values()) for partition in partitions], title=name)
-                view.show(_line(name, partitions), picture, **_facts(name, partitions))
-                # Refreshed by time, not by changes of the store: lag in seconds grows without any change.
-                time.sleep(view.seconds_between)
+
+        def read() -> tuple[str, Lag, dict[str, Any]]:
+            facts = _facts(name, _status(found, queue))
+            line = f"{name}: {facts['unread_rows']} unread rows, {facts['lag_seconds']} s behind"
+            return line, Lag(facts["unread_rows"]), facts
+
+        watch_lag(app.output, read, "partitions", _COLUMNS)
+
+
+# Its name in earlier releases.
+_status_command = copy.copy(describe_consumer)
+_status_command.hidden = True
+consumer.add_command(_status_command, "status")
 
 
 @_command("advance")
@@ -215,8 +222,3 @@ def _totals(partitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 def _facts(name: str, partitions: list[dict[str, Any]]) -> dict[str, Any]:
     return {"consumer": name, **_totals(partitions), "partitions": partitions}
-
-
-def _line(name: str, partitions: list[dict[str, Any]]) -> str:
-    totals = _totals(partitions)
-    return f"{name}: {totals['unread_rows']} unread rows, {totals['lag_seconds']} s behind"

@@ -25,10 +25,14 @@ if TYPE_CHECKING:
               help="How long the driver runs before it is killed, and again after.")  # fmt: skip
 @click.option("--store", metavar="URL",
               help="An existing store for the tables (postgresql://…); by default, a new embedded one.")  # fmt: skip
+@click.option("--ui", "with_page", is_flag=True,
+              help="Serve the web page (headrace ui) meanwhile. In a terminal it stays until Ctrl-C.")  # fmt: skip
 @common_options
 @pass_app
 @click.pass_context
-def demo(context: click.Context, app: App, directory: Path | None, seconds: float, store: str | None) -> None:
+def demo(
+    context: click.Context, app: App, directory: Path | None, seconds: float, store: str | None, with_page: bool
+) -> None:
     """Keep statistics of changing orders, exactly once, in about a minute.
 
     Writers insert, update and delete orders. A streaming SQL script counts these events in windows of 30 seconds, and
@@ -49,7 +53,8 @@ def demo(context: click.Context, app: App, directory: Path | None, seconds: floa
     temporary = directory is None
     place = directory or Path(tempfile.mkdtemp(prefix="headrace-demo-"))
     try:
-        outcome = Story(place, app.output, seconds=seconds, store=store, keep=not temporary).run()
+        story = Story(place, app.output, seconds=seconds, store=store, keep=not temporary, with_page=with_page)
+        outcome = story.run(lambda found: _report(app, found))
     except Exception:
         if temporary:
             app.output.note(f"Its files are in {place}")
@@ -58,7 +63,6 @@ def demo(context: click.Context, app: App, directory: Path | None, seconds: floa
         if temporary:
             shutil.rmtree(place, ignore_errors=True)
         raise
-    _report(app, outcome)
     if not outcome.proven:
         app.output.note(f"Its files are in {place}")
         context.exit(1)

@@ -29,6 +29,7 @@ from headrace.cli.store import store
 from headrace.cli.stream import stream
 from headrace.cli.table import table
 from headrace.cli.tunnel import tunnel
+from headrace.cli.ui import ui
 from headrace.errors import HeadraceError
 
 EXIT_USAGE = 2
@@ -52,8 +53,8 @@ def headrace() -> None:
 
 
 for _command in (
-    demo, run, sql, query, load, export, table, tunnel, queue, consumer, stream, serve, doctor, bench, backup, restore,
-    store,
+    demo, run, sql, query, load, export, table, tunnel, queue, consumer, stream, ui, serve, doctor, bench, backup,
+    restore, store,
 ):  # fmt: skip
     headrace.add_command(_command)
 for _command in (diff, checksum):

@@ -241,7 +241,10 @@ class _DelayedStatus:
     def __init__(self, console: Console, text: str) -> None:
         self._timer: threading.Timer | None = None
         if console.is_terminal:
-            self._status = console.status(text)
+            from rich.text import Text
+
+            # Brackets in a text of the user's are no markup.
+            self._status = console.status(Text(printable(text)))
             self._timer = threading.Timer(_SECONDS_BEFORE_STATUS, self._status.start)
             self._timer.daemon = True
             self._timer.start()

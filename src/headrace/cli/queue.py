@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -15,9 +15,10 @@ from headrace.errors import OptionError
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.ports import QueueDescription
+    from headrace.ports import Queue, QueueDescription, Store
 
 _PAGE_ROWS = 4096
+_WAIT_SECONDS = 1.0
 
 
 @click.group(short_help="Create, show, fill and trim queues.", no_args_is_help=False)
@@ -141,21 +142,19 @@ def append(
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="Only this partition.")
 @click.option("--from", "first_row", type=click.IntRange(min=0), metavar="ROW", help="Begin with this row index.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="The maximum number of rows.")
-def read(app: App, name: str, partition: int | None, first_row: int | None, limit: int | None) -> None:
+@click.option("--follow", is_flag=True, help="After the existing rows, wait for more until interrupted.")
+def read(app: App, name: str, partition: int | None, first_row: int | None, limit: int | None, follow: bool) -> None:
     """Show the rows of a queue with their addresses, partition by partition; with --json, one line for each row.
 
     Example: headrace queue read clicks --partition 0 --from 1000 -n 10 -s shop
     """
     from headrace.cli.row_files import first_rows
-    from headrace.querying.queue_rows import queue_rows
-    from headrace.queues.columns import ROW_INDEX, TABLET_INDEX
-    from headrace.tables.conditions import Predicate
 
     if first_row is not None and partition is None:
         raise OptionError("--from needs a partition", remedy="give --partition, too")
     with app.store() as store:
         source = store.queue(name)
-        where = []
+        begin: dict[int, int] = {}
         if partition is not None:
             bounds = source.bounds()
             if partition not in bounds:
@@ -164,10 +163,43 @@ def read(app: App, name: str, partition: int | None, first_row: int | None, limi
             if row < bounds[partition].lower:
                 # Reports the trimmed rows.
                 source.read(partition, row, 1)
-            where = [Predicate(TABLET_INDEX, "=", partition), Predicate(ROW_INDEX, ">=", row)]
-        rows = queue_rows(source, where, page_rows=_PAGE_ROWS if limit is None else min(limit, _PAGE_ROWS))
+            begin[partition] = row
+        page_rows = _PAGE_ROWS if limit is None else min(limit, _PAGE_ROWS)
+        rows = _rows(store if follow else None, source, begin, page_rows)
         if not app.output.rows(first_rows(rows, limit)):
             app.output.note("No rows.")
+
+
+def _rows(waiting: Store | None, source: Queue, begin: Mapping[int, int], page_rows: int) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a queue, partition by partition.
+
+    Args:
+        waiting: the store, to wait for more rows after the existing ones; None ends after these.
+        begin: the first row of each partition; empty for all rows of all partitions, also of later partitions.
+    """
+    from headrace.querying.queue_rows import queue_rows
+    from headrace.queues.columns import ROW_INDEX, TABLET_INDEX
+    from headrace.tables.conditions import Predicate
+
+    rows = dict(begin)
+    while True:
+        found_any = False
+        for partition, bounds in source.bounds().items():
+            if begin and partition not in begin:
+                continue
+            row = rows.setdefault(partition, bounds.lower)
+            if row < bounds.lower:
+                # Reports the rows that were trimmed before they were read.
+                source.read(partition, row, 1)
+            where = [Predicate(TABLET_INDEX, "=", partition), Predicate(ROW_INDEX, ">=", row)]
+            for page in queue_rows(source, where, page_rows=page_rows):
+                yield page
+                rows[partition] += page.num_rows
+                found_any = True
+        if waiting is None:
+            return
+        if not found_any:
+            waiting.wait_for_change(_WAIT_SECONDS)
 
 
 @_command("trim")

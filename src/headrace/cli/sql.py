@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-import os
+import contextlib
 import sys
+import threading
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli.app import App, common_options, pass_app
+from headrace.cli.interruptible import run_interruptibly
 from headrace.cli.run import EndRequested, SparkOptions, execute, show_results, spark_options, streaming_session
 from headrace.errors import SqlError
 
-PROMPT = "headrace> "
-MORE_PROMPT = "       -> "
-_HISTORY_LINES = 10_000
+if TYPE_CHECKING:
+    from headrace.streaming_sql.session import StreamingSql
+
+_LONGEST_SHOWN_STATEMENT = 60
 
 
 @click.command(short_help="Open a prompt for streaming SQL.")
@@ -25,8 +29,9 @@ _HISTORY_LINES = 10_000
 def sql(app: App, text: str | None, workspace: Path, master: str | None, conf: tuple[str, ...]) -> None:
     """Open a prompt for statements, which end with a semicolon.
 
-    Streams that are started at the prompt stop when it ends. Without a terminal, statements are read from standard
-    input.
+    `help` lists the commands of the prompt, such as \\d and \\watch. Tab completes words, tables and columns if
+    headrace[prompt] is installed. Streams that are started at the prompt stop when it ends. Without a terminal,
+    statements are read from standard input.
 
     Example: headrace sql -e "SHOW STREAMS"
     """
@@ -35,70 +40,106 @@ def sql(app: App, text: str | None, workspace: Path, master: str | None, conf: t
         text = sys.stdin.read()
     if text is not None:
         execute(app, text, "headrace sql", options)
-    else:
-        _prompt(app, options)
+        return
+    with contextlib.suppress(EndRequested), streaming_session(app, "headrace sql", options) as streaming:
+        _Prompt(app, streaming).run()
 
 
-def is_complete(text: str) -> bool:
-    """Return whether a text can be run: it ends with a semicolon, or has only comments."""
-    from headrace.streaming_sql.language.lexer import tokenize
+class _Prompt:
+    """Reads statements and commands, and runs them until the end of the input."""
 
-    try:
-        tokens = tokenize(text).tokens
-    except SqlError:
-        # A string or comment continues in the next line.
-        return False
-    return not tokens or tokens[-1].is_symbol(";")
+    def __init__(self, app: App, streaming: StreamingSql) -> None:
+        self._app = app
+        self._streaming = streaming
+        self._last: str | None = None
 
+    def run(self) -> None:
+        from headrace.cli.prompt_lines import open_lines
 
-def _prompt(app: App, options: SparkOptions) -> None:
-    history = _history()
-    try:
-        with streaming_session(app, "headrace sql", options) as streaming:
-            app.output.note("End statements with ; and the session with Ctrl-D.")
-            text = ""
-            while True:
+        lines = open_lines(self._streaming.names)
+        self._app.output.note("End statements with ; and the session with Ctrl-D. `help` lists the commands.")
+        try:
+            going = True
+            while going:
                 try:
-                    text += input(MORE_PROMPT if text else PROMPT) + "\n"
-                    if is_complete(text):
-                        statement, text = text, ""
-                        show_results(app, streaming.run_each(statement))
+                    going = self._handle(lines.read())
                 except EOFError:
-                    app.output.note("")
-                    return
+                    self._app.output.note("")
+                    going = False
                 except KeyboardInterrupt:
-                    app.output.note("")
-                    text = ""
+                    self._app.output.note("")
                 except Exception as error:
-                    if app.debug:
+                    if self._app.debug:
                         raise
-                    app.output.error(error)
-    except EndRequested:
-        pass
-    finally:
-        _save_history(history)
+                    self._app.output.error(error)
+        finally:
+            lines.close()
+
+    def _handle(self, text: str) -> bool:
+        """Run a text; return whether the prompt goes on."""
+        from headrace.cli import prompt_commands as commands
+
+        command = commands.parse_command(text)
+        match command:
+            case None:
+                self._last = text
+                self._execute(text)
+            case commands.Help():
+                self._app.output.event(commands.HELP.strip("\n"), help=commands.HELP)
+            case commands.Describe(name):
+                self._describe(name)
+            case commands.Watch(seconds):
+                self._watch(seconds)
+            case commands.Exit():
+                return False
+        return True
+
+    def _execute(self, text: str) -> bool:
+        """Run statements; return False if Ctrl-C cancelled them."""
+        from headrace.streaming_sql.language.lexer import hide_secrets
+
+        shown = " ".join(hide_secrets(text).split())
+        if len(shown) > _LONGEST_SHOWN_STATEMENT:
+            shown = shown[: _LONGEST_SHOWN_STATEMENT - 1] + "…"
+        self._app.output.start_waiting(f"Running {shown}")
+        try:
+            ended = run_interruptibly(
+                self._streaming.spark, lambda: show_results(self._app, self._streaming.run_each(text))
+            )
+        finally:
+            self._app.output.stop_waiting()
+        if not ended:
+            self._app.output.note("Cancelled.")
+        return ended
+
+    def _watch(self, seconds: float) -> None:
+        if self._last is None:
+            raise SqlError("there is no statement to run again", remedy="run one before \\watch")
+        self._app.output.note(f"Every {seconds:g} s; Ctrl-C ends it.")
+        pause = threading.Event()
+        while self._execute(self._last):
+            pause.wait(seconds)
+
+    def _describe(self, name: str | None) -> None:
+        names = self._streaming.names
+        if name is None:
+            records = [{"name": found, "kind": kind, "details": details} for found, kind, details in names.all()]
+            self._app.output.records(
+                records, columns=("name", "kind", "details"), nothing="The workspace has no tables, scans or streams."
+            )
+        elif names.has_columns(name):
+            columns = [vars(column) for column in names.columns(name)]
+            self._app.output.records(columns, columns=("name", "type", "key"), nothing="It has no columns.")
+        elif name.lower() in map(str.lower, names.streams()):
+            self._run_for(f"DESCRIBE STREAM {_quoted(name)};")
+        else:
+            self._run_for(f"DESCRIBE TABLE {_quoted(name)};")
+
+    def _run_for(self, text: str) -> None:
+        run_interruptibly(self._streaming.spark, lambda: show_results(self._app, self._streaming.run_each(text)))
 
 
-def _history() -> Path | None:
-    """Load the lines of earlier sessions. Return the history file; None without readline or a writable directory."""
-    try:
-        import readline
-    except ImportError:
-        return None
-    state = Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state")
-    file = state / "headrace" / "sql_history"
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.touch(mode=0o600)
-        readline.read_history_file(file)
-        readline.set_history_length(_HISTORY_LINES)
-    except OSError:
-        return None
-    return file
+def _quoted(name: str) -> str:
+    from headrace.streaming_sql.language.lexer import quote_name
 
-
-def _save_history(file: Path | None) -> None:
-    if file is not None:
-        import readline
-
-        readline.write_history_file(file)
+    return ".".join(map(quote_name, name.split(".")))

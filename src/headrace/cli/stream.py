@@ -10,7 +10,7 @@ import click
 
 from headrace.cli.app import App, common_options, pass_app
 from headrace.cli.run import SparkOptions, execute, spark_options, workspace_option
-from headrace.cli.stream_progress import LIST_COLUMNS, status_facts
+from headrace.cli.stream_progress import LIST_COLUMNS, NOTHING, status_facts, watch_streams
 
 if TYPE_CHECKING:
     from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
@@ -36,15 +36,18 @@ def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
 
 
 @_command("list")
-def list_streams(app: App, workspace: Path) -> None:
+@click.option("--watch", is_flag=True, help="Refresh until interrupted.")
+def list_streams(app: App, workspace: Path, watch: bool) -> None:
     """List the streams of the workspace.
 
-    Example: headrace stream list -w jobs
+    Example: headrace stream list --watch -w jobs
     """
+    if watch:
+        watch_streams(app.output, _registry(workspace).all)
     app.output.records(
         [status_facts(status) for status in _registry(workspace).all()],
         columns=LIST_COLUMNS,
-        nothing="The workspace has no streams.",
+        nothing=NOTHING,
     )
 
 

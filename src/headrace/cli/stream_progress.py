@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import datetime
+import time
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Callable, Sequence
 
     from rich.console import RenderableType
 
+    from headrace.cli.output import Output
     from headrace.streaming_sql.stream_registry import StreamStatus
 
 LIST_COLUMNS = (
     "name", "state", "target", "batch", "rows_per_second", "lag", "eta_seconds", "pid", "error",
 )  # fmt: skip
+NOTHING = "The workspace has no streams."
 _HEADINGS = ("stream", "state", "batch", "rows/s", "lag", "ETA")
 
 
@@ -61,6 +64,20 @@ def progress_picture(streams: Sequence[StreamStatus]) -> RenderableType:
     from headrace.cli.output import console_table
 
     return console_table(_HEADINGS, [_figures(status) for status in streams])
+
+
+def watch_streams(output: Output, read: Callable[[], Sequence[StreamStatus]]) -> None:
+    """Show the figures of streams until the process is interrupted.
+
+    Args:
+        read: returns the streams of now.
+    """
+    with output.live() as view:
+        while True:
+            streams = read()
+            text = "\n".join(map(progress_line, streams)) or NOTHING
+            view.show(text, progress_picture(streams), streams=[progress_facts(status) for status in streams])
+            time.sleep(view.seconds_between)
 
 
 def progress_state(streams: Sequence[StreamStatus]) -> list[tuple[object, ...]]:

@@ -144,6 +144,54 @@ def put(app: App, name: str, file: str, file_format: str | None) -> None:
     app.output.done(f"Wrote {rows} rows to {name}.", table=name, rows=rows)
 
 
+@_command("update")
+@click.argument("name")
+@click.argument("file", required=False)
+@format_option
+@click.option("-k", "--key", "keys", multiple=True, metavar="NAME=VALUE", help="A key column of the row to update.")
+@click.option("--set", "values", multiple=True, metavar="NAME=VALUE", help="The new value of a column of this row.")
+@click.option("--set-null", "nulls", multiple=True, metavar="NAME", help="A column of this row that becomes null.")
+@click.option("--ignore-nulls", is_flag=True, help="A null in the file, or a missing value, changes nothing.")
+def update(
+    app: App,
+    name: str,
+    file: str | None,
+    file_format: str | None,
+    keys: tuple[str, ...],
+    values: tuple[str, ...],
+    nulls: tuple[str, ...],
+    ignore_nulls: bool,
+) -> None:
+    """Set columns of one row (--key, --set), or of the rows in a file (- is standard input).
+
+    A file has the key columns and the columns to set; other columns keep their values. Rows that do not exist are
+    inserted.
+
+    Example: headrace table update orders --key id=o1 --set price=12.5 -s shop
+    """
+    from headrace.cli.conditions import parse_key, parse_values
+    from headrace.cli.loading import Loading
+
+    of_row = bool(keys or values or nulls)
+    if of_row == bool(file) or (of_row and not (keys and (values or nulls))):
+        raise OptionError(
+            "update takes either a file, or the key and the columns of one row",
+            remedy="give a file, or --key NAME=VALUE and --set NAME=VALUE",
+        )
+    if of_row and ignore_nulls:
+        raise OptionError("--ignore-nulls is for the rows of a file", remedy="leave out --set-null")
+    with app.store() as store:
+        target = store.table(name)
+        if file:
+            loading = Loading(app.output, f"Updating {name}", [file], target.schema, file_format)
+            rows = loading.write(lambda portion: target.update(portion, keep_nulls=not ignore_nulls))
+        else:
+            changed = parse_values(parse_pairs(values, "--set"), nulls, target.schema)
+            target.update([parse_key(parse_pairs(keys, "--key"), target.schema) | changed])
+            rows = 1
+    app.output.done(f"Updated {rows} rows of {name}.", table=name, rows=rows)
+
+
 @_command("delete")
 @click.argument("name")
 @click.argument("file", required=False)

@@ -10,16 +10,19 @@ import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
 from headrace.cli.uses import check_unused, force_option, uses_of_tunnel
+from headrace.cli.watching import watch_lag
 from headrace.errors import NotFoundError
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.ports import Store, Tunnel, TunnelDescription
+    from headrace.tunnels.lag import Lag
     from headrace.tunnels.values import Position
 
 _WAIT_SECONDS = 1.0
 _PAGE_ROWS = 4096
+_WATCHED = ("channel", "kind", "state", "client", "lag_rows", "lag_seconds")
 
 
 @click.group(short_help="Create and show subscriptions to changes.", no_args_is_help=False)
@@ -111,7 +114,8 @@ def create_tunnel(
 @_command("describe")
 @click.argument("id_or_name")
 @_of_table
-def describe_tunnel(app: App, id_or_name: str, table: str | None) -> None:
+@click.option("--watch", is_flag=True, help="Show only the lag, and refresh it until interrupted.")
+def describe_tunnel(app: App, id_or_name: str, table: str | None, watch: bool) -> None:
     """Show a tunnel, and the state, committed position and lag of its channels.
 
     With --json, the key "checkpoint" of a channel is deprecated; use "committed_position".
@@ -119,7 +123,10 @@ def describe_tunnel(app: App, id_or_name: str, table: str | None) -> None:
     Example: headrace tunnel describe stats -s shop
     """
     with app.store() as store:
-        description = store.tunnel(id_or_name, table).describe()
+        found = store.tunnel(id_or_name, table)
+        if watch:
+            watch_lag(app.output, lambda: _lag(found.describe()), "channels", _WATCHED)
+        description = found.describe()
     details = _details(description)
     for warning in () if app.json else description.warnings:
         app.output.warning(warning)
@@ -210,6 +217,13 @@ def follow(store: Store, source: Tunnel, start: str, *, follow: bool) -> Iterato
             if not follow:
                 return
             store.wait_for_change(_WAIT_SECONDS)
+
+
+def _lag(description: TunnelDescription) -> tuple[str, Lag, dict[str, Any]]:
+    facts = _details(description)
+    seconds = facts["lag_seconds"]
+    behind = "" if seconds is None else f", {seconds} s behind"
+    return f"{description.name}: lag {description.lag}{behind}", description.lag, facts
 
 
 def _summary(description: TunnelDescription) -> dict[str, Any]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import itertools
 from collections.abc import Sequence
 
@@ -10,7 +12,8 @@ from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import Key, KeyValue, TableSchema
 from headrace.types import is_text
 
-_LAST_INTEGER = 2**63 - 1
+# Of columns of type byte, short, int and long.
+_LAST_INTEGERS = frozenset(2**bits - 1 for bits in (7, 15, 31, 63))
 
 
 def common_ranges(a: Table, b: Table, count: int) -> list[KeyRange]:
@@ -62,6 +65,22 @@ def _after(key: Key) -> Key | None:
         return (*before, last + "\0")
     if isinstance(last, bytes):
         return (*before, last + b"\0")
-    if last < _LAST_INTEGER:
-        return (*before, last + 1)
+    following = _following(last)
+    if following is not None:
+        return (*before, following)
     return _after(tuple(before)) if before else None
+
+
+def _following(value: int | datetime.date | decimal.Decimal) -> KeyValue | None:
+    """Return the next value of a number, date or timestamp; None if a column may not have one."""
+    if isinstance(value, int):
+        # The range is then larger than necessary if the column is a wider one.
+        return None if value in _LAST_INTEGERS else value + 1
+    if isinstance(value, decimal.Decimal):
+        exponent = value.as_tuple().exponent
+        return decimal.Context(prec=40).add(value, decimal.Decimal((0, (1,), int(exponent))))
+    step = datetime.timedelta(microseconds=1) if isinstance(value, datetime.datetime) else datetime.timedelta(days=1)
+    try:
+        return value + step
+    except OverflowError:
+        return None

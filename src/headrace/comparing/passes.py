@@ -166,7 +166,7 @@ class CountedRows:
             yield batch
 
 
-def _as_bytes(key: Key) -> tuple[int | bytes, ...]:
+def _as_bytes(key: Key) -> Key:
     """Return a key for comparisons. One table may have texts, the other one bytes; texts have the order of bytes."""
     return tuple(value.encode() if isinstance(value, str) else value for value in key)
 

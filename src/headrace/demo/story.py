@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import sys
+import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -98,10 +100,18 @@ class Story:
         seconds: how long the driver runs after its first batch, before the kill and again after it.
         store: the address of an existing store for the tables; by default, an embedded store in the directory.
         keep: whether tables and tunnels stay in an existing store.
+        with_page: serve the web page meanwhile; in a terminal, also after the end, until an interrupt.
     """
 
     def __init__(
-        self, directory: Path, output: Output, *, seconds: float, store: str | None = None, keep: bool = True
+        self,
+        directory: Path,
+        output: Output,
+        *,
+        seconds: float,
+        store: str | None = None,
+        keep: bool = True,
+        with_page: bool = False,
     ) -> None:
         if directory.exists() and any(directory.iterdir()):
             raise OptionError("the directory for the demonstration must be empty", received=str(directory))
@@ -111,6 +121,7 @@ class Story:
         self._seconds = seconds
         self._store = store
         self._keep = keep
+        self._with_page = with_page
         self._created: list[str] = []
         self._begin = time.monotonic()
         self._driver_state = "starting"
@@ -119,12 +130,21 @@ class Story:
         self._script = self.directory / "job.sql"
         self._children = Children()
 
-    def run(self) -> Outcome:
-        """Run all steps. At the end, also after an error, all child processes are killed."""
+    def run(self, report: Callable[[Outcome], None]) -> Outcome:
+        """Run all steps. At the end, also after an error, all child processes are killed.
+
+        Args:
+            report: shows the outcome, before the web page ends.
+        """
         import headrace
 
         place = str(self.directory / INSTANCE) if self._store is None else self._store
-        with headrace.open(place, create=self._store is None) as store, self._dropping(store), self._children:
+        with (
+            headrace.open(place, create=self._store is None) as store,
+            self._dropping(store),
+            self._children,
+            self._page(store),
+        ):
             self._prepare(store)
             with self._output.live() as view:
                 outcome = self._live(store, view)
@@ -136,6 +156,11 @@ class Story:
                 proven=outcome.proven,
                 **asdict(outcome),
             )
+            report(outcome)
+            if self._with_page and sys.stdout.isatty():
+                self._output.event("The page stays until you press Ctrl-C.", event="page-stays")
+                with suppress(KeyboardInterrupt):
+                    threading.Event().wait()
         return outcome
 
     # -- the steps --------------------------------------------------------------------------------------
@@ -152,6 +177,25 @@ class Story:
                     self._created += () if job is None else job.state_tables
                 for name in self._created:
                     store.drop_table(name, missing_ok=True)
+
+    @contextmanager
+    def _page(self, store: Store) -> Iterator[None]:
+        """During the block, serve the web page if it is wanted."""
+        if not self._with_page:
+            yield
+            return
+        from headrace.ui.server import DEFAULT_PORT, UiThread
+
+        try:
+            page = UiThread(store, self.directory, DEFAULT_PORT)
+        except OptionError:
+            # Another page has the port.
+            page = UiThread(store, self.directory, 0)
+        self._output.event(f"The page is at {page.address}", event="page", address=page.address)
+        try:
+            yield
+        finally:
+            page.stop()
 
     def _prepare(self, store: Store) -> None:
         source = self._create(store, SOURCE, COLUMNS, PRIMARY_KEY, pre_images=True)

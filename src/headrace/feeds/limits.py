@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from headrace.tunnels.values import Backlog
@@ -21,6 +21,7 @@ class Limits:
         bytes_per_batch: a soft maximum, in estimated bytes; a batch has at least one row.
         min_rows: the number of unread rows at which a batch is planned …
         max_delay: … unless the oldest unread row is older than this, in seconds.
+        copied_rows: the approximate maximum number of rows of which the store keeps a copy, see `Backlog.copied`.
     """
 
     rows_per_channel: int | None = None
@@ -28,6 +29,7 @@ class Limits:
     bytes_per_batch: int | None = None
     min_rows: int = 0
     max_delay: float = 900.0
+    copied_rows: int | None = 10_000_000
 
 
 def row_budget(backlogs: Mapping[Channel, Backlog], limits: Limits) -> int | None:
@@ -37,7 +39,7 @@ def row_budget(backlogs: Mapping[Channel, Backlog], limits: Limits) -> int | Non
     """
     budget = limits.rows_per_batch
     if limits.bytes_per_batch is not None:
-        sized = [(b.known, b.bytes) for b in backlogs.values() if b.known and b.bytes]
+        sized = [(b.known or b.copied, b.bytes) for b in backlogs.values() if (b.known or b.copied) and b.bytes]
         rows, size = sum(rows for rows, _ in sized), sum(size for _, size in sized)
         if size:
             by_bytes = max(1, rows * limits.bytes_per_batch // size)
@@ -50,10 +52,11 @@ def share_rows(backlogs: Mapping[Channel, Backlog], limits: Limits) -> dict[Chan
 
     Each channel with unread rows gets one row, and a share of the rest in proportion to its unread rows, but not more
     than it has. If there are more channels than rows, channels with the oldest rows get them. The share of a channel
-    with an unknown number of rows is computed as if it could fill the batch.
+    with an unknown number of rows is computed as if it could fill the batch. Channels that the store would have to copy
+    are read one after the other: as many as fill the batch.
     """
     budget = row_budget(backlogs, limits)
-    waiting = {channel: backlog for channel, backlog in backlogs.items() if not backlog.empty}
+    waiting = _without_most_copies(backlogs, budget, limits.copied_rows)
     shares: dict[Channel, int | None] = {channel: 0 for channel in backlogs if channel not in waiting}
     if budget is None:
         shares.update(dict.fromkeys(waiting, limits.rows_per_channel))
@@ -78,6 +81,29 @@ def share_rows(backlogs: Mapping[Channel, Backlog], limits: Limits) -> dict[Chan
             spare -= 1
     shares.update(granted)
     return shares
+
+
+def _without_most_copies(
+    backlogs: Mapping[Channel, Backlog], budget: int | None, copied_rows: int | None
+) -> dict[Channel, Backlog]:
+    """Return the backlogs that are not empty; of unopened channels, only as many as the batch needs.
+
+    Args:
+        budget: the maximum number of rows of the batch; None is no limit.
+        copied_rows: see `Limits`.
+    """
+    waiting = {channel: backlog for channel, backlog in backlogs.items() if not backlog.empty}
+    chosen = {channel: backlog for channel, backlog in waiting.items() if not backlog.unopened}
+    rows, copied = sum(each.known or 1 for each in chosen.values()), sum(each.copied for each in chosen.values())
+    for channel, backlog in waiting.items():
+        if backlog.unopened:
+            if (budget is not None and rows >= budget) or (copied_rows is not None and copied >= copied_rows):
+                break
+            # Its share is not computed as if it could fill the batch.
+            chosen[channel] = replace(backlog, rows=backlog.copied)
+            rows += backlog.copied
+            copied += backlog.copied
+    return chosen
 
 
 def enough_rows(backlogs: Mapping[Channel, Backlog], limits: Limits) -> bool:

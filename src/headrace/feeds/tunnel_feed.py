@@ -40,7 +40,8 @@ from headrace.tunnels.values import (
 OPENING_SECONDS = 60.0
 """How long Trigger.AvailableNow waits for a service to open a channel after its parents are finished."""
 _OPENING_PAUSE = 0.2
-NO_LIMITS = Limits()
+DEFAULT_LIMITS = Limits()
+NO_LIMITS = Limits(copied_rows=None)
 COMMITTED = Start()
 _SOME = Backlog(rows=None)
 
@@ -60,7 +61,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
         tunnel: Tunnel,
         *,
         start: Start = COMMITTED,
-        limits: Limits = NO_LIMITS,
+        limits: Limits = DEFAULT_LIMITS,
         retain_batches: int = 100,
     ) -> None:
         self.tunnel = tunnel

@@ -55,6 +55,9 @@ class Application(ABC):
                 without a limit.
         """
 
+    def stopping(self) -> None:  # noqa: B027, most applications have no such responses
+        """End responses that would never end by themselves. Called in the event loop when the server begins to stop."""
+
     @abstractmethod
     async def respond(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Send the response to one request.

@@ -47,6 +47,10 @@ class Server(uvicorn.Server):
         await super().startup(sockets=[])
         self.servers.append(cast(Any, Acceptor(self._listener, self.admission, self._connection)))
 
+    async def shutdown(self, sockets: Any = None) -> None:
+        self._application.stopping()
+        await super().shutdown(sockets)
+
     def _connection(self, accepted: socket.socket) -> ClientConnection:
         return ClientConnection(
             self._application,

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from headrace.errors import MissingDependencyError
 from headrace.http.listening import LOOPBACK, listen
 
 if TYPE_CHECKING:
@@ -39,12 +38,12 @@ def run(
 
     Raises:
         OptionError: cannot listen at the address.
-        MissingDependencyError: uvicorn is not installed.
     """
-    make_server = _server_class()
+    from headrace.http.server import Server
+
     listener = listen(host, port)
     try:
-        server = make_server(make_application(), listener, lifespan=True)
+        server = Server(make_application(), listener, lifespan=True)
         # uvicorn ends gracefully, and then sends itself the same signal again.
         with _ignored(_STOPPING), _cut_off(server):
             ready(host, listener.getsockname()[1])
@@ -60,16 +59,15 @@ class ServingThread:
         application: closed when the server stops.
         listener: the socket to serve at.
         name: the name of the thread.
-
-    Raises:
-        MissingDependencyError: uvicorn is not installed.
     """
 
     def __init__(self, application: Application, listener: socket.socket, name: str) -> None:
+        from headrace.http.server import Server
+
         self._application = application
         self._listener = listener
         try:
-            self._server = _server_class()(application, listener, lifespan=False)
+            self._server = Server(application, listener, lifespan=False)
         except BaseException:
             listener.close()
             raise
@@ -89,20 +87,6 @@ class ServingThread:
         """Close the sockets in a forked child process. The parent process still uses them."""
         self._listener.close()
         self._server.admission.close_sockets()
-
-
-def _server_class() -> type[Server]:
-    try:
-        from headrace.http.server import Server
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] not in ("uvicorn", "httptools"):
-            raise
-        raise MissingDependencyError(
-            "serving over HTTP needs a package that is not installed",
-            received=error.name,
-            remedy="pip install 'headrace[serve]'",
-        ) from None
-    return Server
 
 
 @contextmanager

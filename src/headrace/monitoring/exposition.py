@@ -99,7 +99,6 @@ def serving_metrics(registry: CollectorRegistry, port: int, host: str = LOOPBACK
 
     Raises:
         OptionError: cannot listen at the address.
-        MissingDependencyError: uvicorn is not installed.
     """
     listener = listen(host, port, "cannot serve metrics at this address")
     bound = listener.getsockname()[1]

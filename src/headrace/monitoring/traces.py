@@ -57,7 +57,7 @@ def add_spans(tracer: Tracer, stream: str, batch: BatchRecord) -> None:
     """
     from opentelemetry.trace import set_span_in_context
 
-    facts = {
+    facts: dict[str, str | int | None] = {
         "headrace.stream": stream,
         "headrace.batch": batch.batch,
         "headrace.rows_in": batch.rows_in,

@@ -39,6 +39,7 @@ class Capabilities:
         queues: the store has queues, consumers and producers.
         predicates: the operators that the store evaluates in `Table.scan`.
         column_types: the names of the types that columns can have; None is all types of headrace.
+        all_key_types: key columns can have all `headrace.types.KEY_TYPE_NAMES`; otherwise string, long and binary.
         any_names: tables and columns may have any name that is not empty.
         nul_in_text: strings can contain the character NUL. Otherwise a write of such a string fails with `SchemaError`.
         not_null: columns outside the key can be NOT NULL.
@@ -75,6 +76,7 @@ class Capabilities:
     queues: bool
     predicates: frozenset[str]
     column_types: tuple[str, ...] | None = None
+    all_key_types: bool = False
     any_names: bool = True
     nul_in_text: bool = True
     not_null: bool = True

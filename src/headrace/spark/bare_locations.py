@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.checkpoint_server.locations import PREFIX
 from headrace.checkpoint_server.served_directories import DEFAULT_KEY
 from headrace.checkpoint_server.server import serve_default
-from headrace.errors import HeadraceError, MissingDependencyError
+from headrace.errors import HeadraceError
 from headrace.formats.registry import CHECKPOINT_SCHEMES
 from headrace.spark.checkpoint import is_connect
 from headrace.spark.checkpoint_location import configure, server_host
@@ -47,9 +47,6 @@ def register_bare_locations(spark: SparkSession) -> None:
         if store is None or not _may_use(spark, store):
             return
         configure(spark, serve_default(store, lambda: open_store(store), server_host(spark)))
-    except MissingDependencyError as error:
-        _log.info("bare checkpoint locations are not registered: %s", error.remedy)
-        return
     except HeadraceError as error:
         _log.warning("checkpointLocation of Spark cannot be headrace:///path or yt:///path: %s", error.problem)
         return

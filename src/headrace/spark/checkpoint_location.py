@@ -57,7 +57,6 @@ def checkpoint(
         OptionError: neither a store nor Spark can write to the URL, the store is unknown, or ``store`` is
             given for a location outside of stores.
         UnsupportedError: the store has no files.
-        MissingDependencyError: a package for the server is not installed.
     """
     text = checkpoint_text(url)
     location = parse_location(text)

@@ -11,9 +11,9 @@ import json
 import os
 from collections.abc import Sequence
 
-from headrace.errors import AlreadyExistsError, OptionError, UnsupportedError
+from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, UnsupportedError
 from headrace.formats.checkpoint_locations import checkpoint_text, parse_location
-from headrace.ports import Store
+from headrace.ports import Files, Store
 
 RECORD = "stream.json"
 # The characters that a name keeps. The others are valid in no path of a checkpoint, or have a meaning there.
@@ -58,6 +58,8 @@ def default_checkpoint(store: Store, name: str | None) -> str:
 def claim(store: Store, location: str, name: str | None, writes: Sequence[str], definition: str) -> None:
     """Record a stream in its default checkpoint, or check that the checkpoint has the record of this stream.
 
+    A stream that has begun no batch, because its start failed, is replaced.
+
     Args:
         location: the location that `default_checkpoint` returned.
         writes: the tables and queues that the stream writes.
@@ -82,9 +84,20 @@ def claim(store: Store, location: str, name: str | None, writes: Sequence[str], 
     if found is None:
         raise _taken(location, name, "it was started with an explicit checkpoint location")
     recorded = json.loads(found)
+    if recorded != wanted and not _has_batches(files, parsed.path):
+        files.write(path, json.dumps(wanted).encode(), overwrite=True)
+        return
     if recorded != wanted:
         other = recorded["writes"] != wanted["writes"]
         raise _taken(location, name, f"it writes {', '.join(recorded['writes'])}" if other else "its query differs")
+
+
+def _has_batches(files: Files, checkpoint: str) -> bool:
+    """Return whether Spark has planned a batch."""
+    try:
+        return bool(files.list(f"{checkpoint}/offsets"))
+    except NotFoundError:
+        return False
 
 
 def _taken(location: str, name: str | None, how: str) -> AlreadyExistsError:

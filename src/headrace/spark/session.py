@@ -8,9 +8,10 @@ from collections.abc import Mapping
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import OptionError
+from headrace.errors import MissingDependencyError, OptionError
 from headrace.ports.arguments import any_value, mapping, text
 from headrace.spark.bare_locations import register_bare_locations
+from headrace.spark.java import check_java
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -38,6 +39,7 @@ def session(
 
     Raises:
         OptionError: an argument or a setting is not valid.
+        MissingDependencyError: there is no Java 17, or its process ended at the start.
     """
     from pyspark.sql import SparkSession
 
@@ -67,10 +69,30 @@ def session(
     settings.update(conf)
     for key, value in settings.items():
         builder = builder.config(key, str(value))
-    spark = builder.getOrCreate()
+    spark = _started(builder)
     carry_environment(spark)
     register_bare_locations(spark)
     return spark
+
+
+def _started(builder: SparkSession.Builder) -> SparkSession:
+    from pyspark.errors import PySparkRuntimeError
+
+    try:
+        return builder.getOrCreate()
+    except PySparkRuntimeError as error:
+        if error.getCondition() != "JAVA_GATEWAY_EXITED":
+            raise
+    except FileNotFoundError:
+        # A JAVA_HOME without Java.
+        pass
+    java = check_java()
+    raise MissingDependencyError(
+        "Spark's Java process did not start",
+        received=java.found,
+        valid="Java 17 or newer",
+        remedy=java.remedy or "the output before this message says why; `headrace doctor` checks the machine",
+    )
 
 
 def _settings(conf: Mapping[str, object]) -> dict[str, str]:

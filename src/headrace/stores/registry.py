@@ -14,7 +14,7 @@ from typing import Any
 from headrace.errors import MissingDependencyError, OptionError, UnsupportedError, shown
 from headrace.option_names import check_names
 from headrace.ports import Store
-from headrace.ports.arguments import flag
+from headrace.ports.arguments import flag, path
 from headrace.ports.backups import Backup, Progress
 from headrace.stores.embedded.opening import OPENING as EMBEDDED
 from headrace.stores.opening import Opening
@@ -97,7 +97,7 @@ def restore(backup: str | os.PathLike[str], url: str | os.PathLike[str], *, prog
     if opening.restore is None:
         valid = "; ".join(each.form for each in OPENINGS if each.restore)
         raise UnsupportedError(f"headrace cannot restore {opening.what}", received=f"{scheme_of(url)}://…", valid=valid)
-    return opening.restore(backup, url, progress)
+    return opening.restore(path(backup, "backup"), url, progress)
 
 
 def scheme_of(url: str | os.PathLike[str]) -> str | None:

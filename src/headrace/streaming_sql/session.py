@@ -14,6 +14,7 @@ from headrace.streaming_sql.consumers import Consumers
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
 from headrace.streaming_sql.language.lexer import hide_secrets
+from headrace.streaming_sql.names import Names
 from headrace.streaming_sql.queues import Queues
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
@@ -41,7 +42,9 @@ class StreamingSql:
         self._workspace = Workspace(workspace)
         self._catalog = Catalog(self._workspace)
         self._tables = Tables(spark, self._catalog)
-        self._streams = Streams(spark, self._catalog, self._tables, StreamRegistry(self._workspace))
+        registry = StreamRegistry(self._workspace)
+        self._streams = Streams(spark, self._catalog, self._tables, registry)
+        self._names = Names(self._catalog, registry)
         self._tunnels = Tunnels(self._catalog)
         self._queues = Queues(self._catalog, self._tables)
         self._consumers = Consumers(self._catalog)
@@ -82,6 +85,16 @@ class StreamingSql:
             st.SetQueryName: self._set_query_name,
             st.SetQueryOption: self._set_query_option,
         }
+
+    @property
+    def spark(self) -> SparkSession:
+        """The session that runs all queries."""
+        return self._spark
+
+    @property
+    def names(self) -> Names:
+        """The names of tables, scans, streams and columns."""
+        return self._names
 
     def run(self, text: str, *, available_now: bool = False) -> list[Result]:
         """Run the statements of a script in order; return the result of each.

@@ -1,13 +1,14 @@
 """The history of a workspace's streams: their batches, and how their runs ended. It outlives the streams' processes.
 
-A stream keeps its last `KEPT_BATCHES` batches of the last `KEPT_SECONDS`, and its last `KEPT_ENDINGS` ends of runs.
+A stream keeps its last `KEPT_BATCHES` batches of the last `KEPT_SECONDS`, up to `PRUNE_EVERY` more until the next
+pruning, and its last `KEPT_ENDINGS` ends of runs.
 """
 
 from __future__ import annotations
 
 import json
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 KEPT_BATCHES = 10_000
 KEPT_SECONDS = 7 * 86400.0
 KEPT_ENDINGS = 100
+# Pruning walks all keys of the stream, which takes about 1 ms: it is done once in this number of batches.
+PRUNE_EVERY = 100
 _COLUMNS = (
     "time, batch, rows_in, rows_out, durations, lag_rows, lag_unknown, ranges, ranges_done, watermark, state_rows, "
     "state_bytes"
@@ -119,8 +122,8 @@ class StreamHistory:
         return next((ending for ending in self.endings(stream) if ending.error is not None), None)
 
 
-def add_batches(connection: apsw.Connection, stream: str, batches: Iterable[BatchRecord]) -> None:
-    """Add batches of a stream and prune its older ones, inside the caller's write transaction."""
+def add_batches(connection: apsw.Connection, stream: str, batches: Sequence[BatchRecord]) -> None:
+    """Add batches of a stream, and at times prune its older ones, inside the caller's write transaction."""
     name = stream.lower()
     rows = [(name, *_row(batch)) for batch in batches]
     if not rows:
@@ -128,7 +131,8 @@ def add_batches(connection: apsw.Connection, stream: str, batches: Iterable[Batc
     connection.executemany(
         f"INSERT OR REPLACE INTO batch (stream, {_COLUMNS}) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)", rows
     )
-    prune(connection, name)
+    if any(batch.batch % PRUNE_EVERY == 0 for batch in batches):
+        prune(connection, name)
 
 
 def add_ending(connection: apsw.Connection, stream: str, ending: Ending) -> None:

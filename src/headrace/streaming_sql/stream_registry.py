@@ -116,6 +116,8 @@ class StreamRegistry:
     def record_start(self, name: str, *, script: str, fingerprint: str, target: str, checkpoint: str) -> None:
         """Record that this process starts a stream, before it starts the query.
 
+        A stream whose query never started has only its name, so it may get another text.
+
         Raises:
             AlreadyExistsError: the stream runs in any process, or was created with another text.
         """
@@ -123,10 +125,12 @@ class StreamRegistry:
         now = time.time()
         with self._workspace.write() as connection:
             rows = list(connection.execute(f"SELECT {_COLUMNS} FROM stream WHERE name = ?", (name.lower(),)))
+            query_id = None
             if rows:
                 known = self._status(rows[0])
                 known.check_ended()
-                if known.fingerprint != fingerprint:
+                query_id = known.query_id
+                if query_id is not None and known.fingerprint != fingerprint:
                     raise AlreadyExistsError(
                         "a stream of this name was created with another text",
                         received=known.name,
@@ -135,8 +139,9 @@ class StreamRegistry:
                     )
             connection.execute(
                 "INSERT OR REPLACE INTO stream (name, shown_name, script, fingerprint, target, checkpoint, wanted, "
-                "state, owner, pid, started, updated) VALUES (?, ?, ?, ?, ?, ?, 'running', 'starting', ?, ?, ?, ?)",
-                (name.lower(), name, script, fingerprint, target, checkpoint, owner, os.getpid(), now, now),
+                "state, owner, pid, query_id, started, updated) "
+                "VALUES (?, ?, ?, ?, ?, ?, 'running', 'starting', ?, ?, ?, ?, ?)",
+                (name.lower(), name, script, fingerprint, target, checkpoint, owner, os.getpid(), query_id, now, now),
             )
 
     def set_running(self, name: str, query_id: str) -> None:

@@ -61,7 +61,8 @@ class Streams:
             known.check_ended()
         self._start(statement, available_now=available_now)
         self._statements[name.lower()] = statement
-        how = "started" if known is None else "started again from its checkpoint"
+        # A query that never started has left nothing to continue.
+        how = "started" if known is None or known.query_id is None else "started again from its checkpoint"
         return Result(statement.part.text, message=f"stream {name} {how}")
 
     def _start(self, statement: st.CreateStream, *, available_now: bool) -> None:

@@ -69,7 +69,7 @@ class Tunnels:
             described = tunnel.describe()
         rows = tuple(
             (
-                described.id, item.channel.id, item.channel.kind.value, item.channel.state.value, item.backlog.rows,
+                described.id, item.channel.id, item.channel.kind.value, item.channel.state.value, item.backlog.unread,
                 item.backlog.seconds,
             )
             for item in described.channels

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 import re
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -12,9 +14,9 @@ import pyarrow as pa
 
 from headrace.cached import cached_property
 from headrace.errors import SchemaError, shown
-from headrace.types import KEY_TYPES, parse_type, type_name
+from headrace.types import KEY_TYPE_NAMES, is_key_type, parse_type, type_name
 
-KeyValue: TypeAlias = str | int | bytes
+KeyValue: TypeAlias = str | int | bytes | datetime.date | decimal.Decimal
 Key: TypeAlias = tuple[KeyValue, ...]
 """The values of the key columns of a row, in key order; a bound may be a prefix of a key."""
 
@@ -126,11 +128,11 @@ class TableSchema(RowSchema):
         for name in self.primary_key:
             if name not in types:
                 raise SchemaError("a column of the primary key does not exist", received=name, valid=types)
-            if types[name] not in KEY_TYPES:
+            if not is_key_type(types[name]):
                 raise SchemaError(
                     f"primary key column {name!r} has a type that a key cannot have",
                     received=type_name(types[name]),
-                    valid=[type_name(key_type) for key_type in KEY_TYPES],
+                    valid=KEY_TYPE_NAMES,
                 )
         # Key columns are never null, also without NOT NULL, so that equal schemas have equal columns.
         columns = tuple(

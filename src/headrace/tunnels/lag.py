@@ -5,8 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-from headrace.tunnels.values import Backlog
+if TYPE_CHECKING:
+    from headrace.tunnels.values import Backlog
 
 
 @dataclass(frozen=True)

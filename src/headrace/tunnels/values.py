@@ -86,6 +86,8 @@ class Backlog:
         ends: the channel has no rows after these.
         at_least: the minimum number of rows if ``rows`` is None.
         counted: the number of rows by the store's count, to show it if ``rows`` is None. No plan may rely on it.
+        copied: the number of rows that the store copies at the first read of the channel, and keeps until its end is
+            committed; 0 if it needs no copy. If ``rows`` is None, it is an estimate, and there is no copy yet.
     """
 
     rows: int | None
@@ -94,6 +96,12 @@ class Backlog:
     ends: bool = False
     at_least: int = 0
     counted: int | None = None
+    copied: int = 0
+
+    @property
+    def unopened(self) -> bool:
+        """Whether the store copies the rows of the channel at its first read, and has not done so."""
+        return self.copied > 0 and self.rows is None
 
     @property
     def known(self) -> int:

@@ -16,6 +16,7 @@ from headrace.endpoints.tablestore.tunnels.stream_bounds import STREAM_BOUNDS_TA
 from headrace.errors import NotFoundError, SchemaError
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.stores.embedded.tables.table import EmbeddedTable
+from headrace.tables.column_limits import check_key_types
 from headrace.tables.schema import TableSchema
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import is_name
@@ -51,6 +52,7 @@ class Instance:
         Raises:
             NotFoundError: the table does not exist.
             ServiceError: OTSParameterInvalid: the table does not exist, and its name is invalid.
+            UnsupportedError: a key column has a type that Tablestore does not have.
         """
         known = self._tables.get(name)
         if known is None:
@@ -63,6 +65,7 @@ class Instance:
                     raise
                 raise refused(f"Invalid table name: '{name}'.") from None
             assert isinstance(found, EmbeddedTable)
+            check_key_types(found.schema)
             known = self._tables[name] = found
         return known
 

@@ -69,6 +69,7 @@ class EmbeddedStore(Store):
         queues=True,
         predicates=frozenset(OPERATORS),
         files=True,
+        all_key_types=True,
         backups=True,
     )
 

@@ -10,20 +10,45 @@ from __future__ import annotations
 import contextlib
 import errno
 import fcntl
+import logging
 import os
+import struct
+import sys
 import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 from headrace.sqlite.forks import no_fork, register
+
+_SILENT_SECONDS = 1.0
+_log = logging.getLogger("headrace")
+
+
+class _FlockForm(NamedTuple):
+    """The members of ``struct flock`` in C, which fcntl's F_GETLK takes and returns."""
+
+    layout: str
+    names: tuple[str, ...]
+
+
+_FLOCK = _FlockForm("hhqqi4x", ("type", "whence", "start", "length", "pid"))
+_FLOCK_OF_BSD = _FlockForm("qqihh", ("start", "length", "pid", "type", "whence"))
 
 
 @contextlib.contextmanager
 def writer_lock(path: Path) -> Iterator[None]:
     """Hold the lock on a file. The lock is reentrant for a thread."""
     with _locks.used(path) as lock, lock.threads:
-        _wait_for(lock.descriptor)
+        if not _try(lock.descriptor):
+            warning = threading.Timer(_SILENT_SECONDS, _warn, (lock, path))
+            warning.daemon = True
+            warning.start()
+            try:
+                _wait_for(lock.descriptor)
+            finally:
+                warning.cancel()
         try:
             yield
         finally:
@@ -47,6 +72,45 @@ def _wait_for(descriptor: int) -> None:
             if error.errno != errno.EDEADLK:
                 raise
             time.sleep(0.001)
+
+
+def _try(descriptor: int) -> bool:
+    try:
+        fcntl.lockf(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if error.errno not in (errno.EACCES, errno.EAGAIN):
+            raise
+        return False
+    return True
+
+
+def _warn(lock: _Lock, path: Path) -> None:
+    """Log which process holds a lock that this process has been waiting for."""
+    try:
+        holder = _holder(lock.descriptor)
+    except OSError:
+        # The lock was acquired, and its file closed, meanwhile.
+        return
+    if holder is not None:
+        _log.warning(
+            "waiting to write store %s, which %s has locked for over %g s", path.parent, holder, _SILENT_SECONDS
+        )
+
+
+def _holder(descriptor: int) -> str | None:
+    """Return the process that holds a lock as a text; None if no other process holds it."""
+    form = _FLOCK if sys.platform == "linux" else _FLOCK_OF_BSD
+    asked = {"type": fcntl.F_WRLCK, "whence": os.SEEK_SET, "start": 0, "length": 0, "pid": 0}
+    answer = fcntl.fcntl(descriptor, fcntl.F_GETLK, struct.pack(form.layout, *(asked[name] for name in form.names)))
+    found = dict(zip(form.names, struct.unpack(form.layout, answer), strict=True))
+    if found["type"] == fcntl.F_UNLCK:
+        return None
+    if found["pid"] <= 0:
+        return "a process of another container or machine"
+    try:
+        return f"process {found['pid']} ({Path('/proc', str(found['pid']), 'comm').read_text().strip()})"
+    except OSError:
+        return f"process {found['pid']}"
 
 
 class _Lock:

@@ -29,7 +29,7 @@ from headrace.stores.postgres.tunnels.stored_tunnels import NewTable, StoredTunn
 from headrace.stores.postgres.tunnels.table_source import TableSource
 from headrace.stores.postgres.tunnels.tables_source import TablesSource
 from headrace.stores.postgres.tunnels.tunnel import PostgresTunnel
-from headrace.tables.column_limits import check_columns
+from headrace.tables.column_limits import check_columns, check_key_types
 from headrace.tables.conditions import OPERATORS
 from headrace.tables.json_forms import PLAIN, JsonForm
 from headrace.tables.schema import TableSchema
@@ -119,6 +119,7 @@ class PostgresStore(Store):
     ) -> PostgresTable:
         schema = TableSchema.of(columns, primary_key)
         check_columns(schema, self.capabilities.max_columns)
+        check_key_types(schema)
         try:
             self._connection.run(lambda session: stored_tables.create(session, name, schema, options, self._schema))
         except AlreadyExistsError:

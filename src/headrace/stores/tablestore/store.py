@@ -22,7 +22,7 @@ from headrace.stores.tablestore.tables.writing import Writer
 from headrace.stores.tablestore.tunnels.service import TunnelService
 from headrace.stores.tablestore.tunnels.stored_tunnels import create_tunnel, drop_tunnel, find_tunnel, list_tunnels
 from headrace.stores.tablestore.tunnels.tunnel import DEFAULT_CLIENT, TablestoreTunnel
-from headrace.tables.column_limits import check_columns
+from headrace.tables.column_limits import check_columns, check_key_types
 from headrace.tables.conditions import OPERATORS
 from headrace.tables.schema import TableSchema, parse_columns
 from headrace.tunnels.values import Start, TunnelKind
@@ -106,6 +106,7 @@ class TablestoreStore(Store):
     ) -> Table:
         schema = TableSchema.of(columns, primary_key)
         check_columns(schema, self.capabilities.max_columns)
+        check_key_types(schema)
         try:
             stored_tables.create(self.connection, name, schema, options)
         except AlreadyExistsError:

@@ -18,6 +18,7 @@ from headrace.errors import SchemaError, UnsupportedError
 from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, ROW_INDEX, TABLET_INDEX, TIMESTAMP, QueueSchema
 from headrace.rows import to_column
 from headrace.stores.ytsaurus.connection import as_batch
+from headrace.tables.column_limits import check_key_types
 from headrace.tables.schema import Column, RowSchema, TableSchema
 from headrace.types import check_nesting
 from headrace.wire.ytsaurus.types import YtColumn, schema_of, yt_columns
@@ -58,7 +59,8 @@ class TableLayout:
         key = [column.name for column in given if column.sort_order is not None]
         try:
             schema = TableSchema(tuple(_key_column(column) for column in given), tuple(key))
-        except SchemaError as error:
+            check_key_types(schema)
+        except (SchemaError, UnsupportedError) as error:
             raise UnsupportedError(
                 f"table {name!r} has a key that headrace cannot use",
                 received=", ".join(f"{column.name} {column.yt}" for column in given if column.sort_order is not None),

@@ -28,7 +28,7 @@ from headrace.stores.ytsaurus.queues.producers import YtProducer
 from headrace.stores.ytsaurus.queues.queue import YtQueue
 from headrace.stores.ytsaurus.schemas import queue_schema, table_schema
 from headrace.stores.ytsaurus.tables.table import YtTable, check_options
-from headrace.tables.column_limits import check_columns
+from headrace.tables.column_limits import check_columns, check_key_types
 from headrace.tables.conditions import OPERATORS
 from headrace.tables.schema import TableSchema
 from headrace.types import type_name
@@ -105,6 +105,7 @@ class YtStore(Store):
     ) -> YtTable:
         schema = TableSchema.of(columns, primary_key)
         check_columns(schema, self.capabilities.max_columns)
+        check_key_types(schema)
         check_options(options)
         if not schema.attributes:
             raise UnsupportedError(

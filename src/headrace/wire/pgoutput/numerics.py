@@ -149,8 +149,8 @@ def _scaled(number: int, exponent: int, shown: int, *, negative: bool) -> Decima
     """Return ``number * 10 ** exponent`` with a number of digits after the point, which PostgreSQL never rounds."""
     shift = exponent + shown
     scaled = number * 10**shift if shift >= 0 else number // 10**-shift
-    digits = tuple(int(digit) for digit in str(scaled))
-    return Decimal((int(negative), digits, -shown))
+    # Python converts an integer of more than 4,300 digits to a Decimal, but not to a text.
+    return Decimal((int(negative), Decimal(scaled).as_tuple().digits, -shown))
 
 
 def _too_long(cells: Cells, data_type: pa.DataType, row: np.intp) -> Exception:

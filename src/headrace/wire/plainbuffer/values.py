@@ -9,9 +9,10 @@ from __future__ import annotations
 import enum
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Final, NamedTuple, TypeAlias
+from typing import Final, NamedTuple, TypeAlias, cast
 
 from headrace.errors import HeadraceError
+from headrace.tables.schema import Key
 
 HEADER: Final = (0x75).to_bytes(4, "little")
 
@@ -71,6 +72,7 @@ class Marker(enum.Enum):
 
 
 Value: TypeAlias = int | float | bool | str | bytes | Marker | None
+KeyValues: TypeAlias = tuple[str | int | bytes, ...]
 """The value of a cell. The Python type determines the type on the wire: True is a BOOLEAN, never the INTEGER 1."""
 
 
@@ -129,3 +131,8 @@ class Row:
 
 class PlainBufferError(HeadraceError):
     """Bytes that are not PlainBuffer, or a value that PlainBuffer cannot hold."""
+
+
+def values_of_key(key: Key) -> KeyValues:
+    """Return the values of a key. Tables of Tablestore have no other types, see `Capabilities.all_key_types`."""
+    return cast(KeyValues, key)

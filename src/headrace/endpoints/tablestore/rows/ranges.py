@@ -18,7 +18,7 @@ from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import Key
 from headrace.wire.plainbuffer.rows import encode_row
-from headrace.wire.plainbuffer.values import Row
+from headrace.wire.plainbuffer.values import Row, values_of_key
 from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.limits import MAX_PAGE_BYTES, MAX_PAGE_ROWS
 
@@ -43,7 +43,9 @@ def get_range(instance: Instance, request: pb.GetRangeRequest) -> pb.GetRangeRes
         block, following = _page(instance, table, layout_of(schema), selection, keys, limit, backward=backward)
     response = pb.GetRangeResponse(consumed=consumed(read=write_units(len(block))), rows=block)
     if following is not None:
-        response.next_start_primary_key = encode_row(Row(tuple(zip(schema.primary_key, following, strict=True))))
+        response.next_start_primary_key = encode_row(
+            Row(tuple(zip(schema.primary_key, values_of_key(following), strict=True)))
+        )
     return response
 
 

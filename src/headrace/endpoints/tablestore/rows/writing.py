@@ -41,7 +41,7 @@ from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.tables.changes import RowChange
 from headrace.tables.schema import Key, TableSchema
 from headrace.wire.plainbuffer.rows import encode_row
-from headrace.wire.plainbuffer.values import Cell, CellOp, Row, Value
+from headrace.wire.plainbuffer.values import Cell, CellOp, Row, Value, values_of_key
 from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import MAX_COLUMNS_PER_WRITE
@@ -336,7 +336,9 @@ class _Transaction:
             if state is not None:
                 for name, versions in state.versions(self._expired_before).items():
                     cells[name] = [version.value for version in versions[: self._settings.max_versions]]
-                cells.update((name, [value]) for name, value in zip(schema.primary_key, key, strict=True))
+                cells.update(
+                    (name, [value]) for name, value in zip(schema.primary_key, values_of_key(key), strict=True)
+                )
             if not matches(write.condition, cells):
                 raise condition_failed()
 

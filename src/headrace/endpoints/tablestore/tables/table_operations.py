@@ -27,7 +27,7 @@ from headrace.endpoints.tablestore.tables.settings import FOR_EVER, Stream, Tabl
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import Column, Key, TableSchema
 from headrace.wire.plainbuffer.rows import encode_row
-from headrace.wire.plainbuffer.values import Row
+from headrace.wire.plainbuffer.values import Row, values_of_key
 from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import (
@@ -397,4 +397,4 @@ def _key_column(column: Column, settings: TableSettings) -> pb.PrimaryKeySchema:
 
 def _key_bytes(key: Key, schema: TableSchema) -> bytes:
     """Return an encoded key, or key prefix."""
-    return encode_row(Row(tuple(zip(schema.primary_key, key, strict=False))))
+    return encode_row(Row(tuple(zip(schema.primary_key, values_of_key(key), strict=False))))

@@ -25,7 +25,7 @@ from headrace.tables.schema import Key, TableSchema
 from headrace.tunnels.leases import LeaseStatus
 from headrace.tunnels.values import FINISHED, Channel, ChannelKind, ChannelState, Position
 from headrace.wire.plainbuffer.rows import decode_row, encode_row
-from headrace.wire.plainbuffer.values import Cell, Marker, PlainBufferError, Row
+from headrace.wire.plainbuffer.values import Cell, Marker, PlainBufferError, Row, values_of_key
 from headrace.wire.tablestore.tokens import FINISHED_TOKEN, BaseToken, StreamToken, decode_token, encode_token
 
 _BASE_PREFIX = "BaseData_"
@@ -79,7 +79,7 @@ def token_of(channel: str, position: Position, schema: TableSchema) -> str:
         return FINISHED_TOKEN
     if kind_of(channel) is ChannelKind.STREAM:
         return encode_token(StreamToken(f"{channel}:{row_of(position)}"))
-    key = key_of(position) or (Marker.INF_MIN,) * len(schema.primary_key)
+    key = values_of_key(key_of(position) or ()) or (Marker.INF_MIN,) * len(schema.primary_key)
     named = tuple(zip(schema.primary_key, key, strict=True))
     return encode_token(BaseToken(encode_row(Row(named, (Cell(_CHANNEL_CELL, channel),)))))
 

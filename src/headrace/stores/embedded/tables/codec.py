@@ -9,7 +9,7 @@
 * a composite column: as a binary column of the bytes that `headrace.rows.packing` packs its values into.
 
 A new column adds its slot at the end. An older ``f`` is then a prefix, and padding with zeros makes the new columns
-null. Keys of type long are both in ``f`` and in their own column. So a page of rows is one concatenated ``f`` and one
+null. Keys of fixed width are both in ``f`` and in their own column. So a page of rows is one concatenated ``f`` and one
 concatenated text for each string column, which numpy cuts without a loop over rows.
 """
 
@@ -27,6 +27,7 @@ import pyarrow.compute as pc
 from headrace.errors import SchemaError
 from headrace.rows.byte_order import Bytes, bytes_of, data_of_ordered, ordered_bytes
 from headrace.rows.packing import fixed_width, is_text_or_bytes, pack, unpack
+from headrace.stores.embedded.tables.keys import stored_values
 from headrace.tables.schema import TableSchema
 
 PRESENCE = 1
@@ -67,6 +68,7 @@ class RowCodec:
     """Packs and unpacks the rows of a table with the given columns.
 
     Attributes:
+        key_types: the types of the key columns.
         native: the physical name (``k0``, ``v1``) of each column with a native SQLite column.
         slots: the place of each column in ``f``.
         row_width: length of ``f``.
@@ -74,6 +76,7 @@ class RowCodec:
 
     def __init__(self, schema: TableSchema) -> None:
         self.schema = schema
+        self.key_types = tuple(schema.column(name).type for name in schema.primary_key)
         self.native: dict[str, str] = {name: f"k{index}" for index, name in enumerate(schema.primary_key)}
         self.slots: dict[str, Slot] = {}
         offset = 0
@@ -105,8 +108,8 @@ class RowCodec:
         )
 
     def encode_keys(self, rows: pa.RecordBatch) -> tuple[list[Any], ...]:
-        """Return the key columns as lists of Python values, in key order."""
-        return tuple(_python_values(rows.column(name)) for name in self.schema.primary_key)
+        """Return the key columns as lists of SQLite's values, in key order."""
+        return tuple(stored_values(rows.column(name)) for name in self.schema.primary_key)
 
     def stored(self, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows with packed composite values; the rows have all columns of the table."""

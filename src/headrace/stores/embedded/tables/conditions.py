@@ -19,6 +19,7 @@ from headrace.errors import OptionError
 from headrace.rows.byte_order import ordered_bytes
 from headrace.rows.conditions import BOUNDING, Cut, after_prefix, key_cuts, operands
 from headrace.stores.embedded.tables.codec import RowCodec, Slot, value_width
+from headrace.stores.embedded.tables.keys import stored_key, stored_values
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import Key
 from headrace.types import type_name
@@ -54,7 +55,7 @@ def where(codec: RowCodec, keys: KeyRange, predicates: Sequence[Predicate], afte
     if after is not None:
         start = Cut(after, after=True)
         low = start if low is None or low < start else low
-    pieces = [_cut_sql(low, ">=", ">"), _cut_sql(high, "<", "<=")]
+    pieces = [_cut_sql(codec, low, ">=", ">"), _cut_sql(codec, high, "<", "<=")]
     pieces += [predicate_sql(codec, predicate) for predicate in remaining]
     pieces = [piece for piece in pieces if piece != EVERYTHING]
     if not pieces:
@@ -102,11 +103,13 @@ def bounds(
     return max(lows, default=None), min(highs, default=None), remaining
 
 
-def _cut_sql(cut: Cut | None, before: str, after: str) -> Sql:
+def _cut_sql(codec: RowCodec, cut: Cut | None, before: str, after: str) -> Sql:
     if cut is None or not cut.prefix:
         return EVERYTHING
     columns = ", ".join(f"k{index}" for index in range(len(cut.prefix)))
-    return Sql(f"({columns}) {after if cut.after else before} ({_marks(cut.prefix)})", cut.prefix)
+    return Sql(
+        f"({columns}) {after if cut.after else before} ({_marks(cut.prefix)})", stored_key(codec.key_types, cut.prefix)
+    )
 
 
 def predicate_sql(codec: RowCodec, predicate: Predicate) -> Sql:
@@ -132,7 +135,7 @@ def predicate_sql(codec: RowCodec, predicate: Predicate) -> Sql:
     if len(values) == 0:
         return NOTHING
     if column.name in codec.native:
-        return _native_sql(codec.native[column.name], operator, values.to_pylist())
+        return _native_sql(codec.native[column.name], operator, stored_values(values))
     encoded = [int.from_bytes(row.tobytes(), "big") for row in ordered_bytes(values)]
     return _packed_sql(slot, _ranges(column.type, operator, encoded))
 

@@ -22,6 +22,7 @@ import pyarrow as pa
 from headrace.stores.embedded.tables.codec import Encoded, RowCodec
 from headrace.stores.embedded.tables.conditions import Sql, where
 from headrace.stores.embedded.tables.given_keys import given_keys
+from headrace.stores.embedded.tables.keys import array_of_stored, key_of_stored, sql_type
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import Key, TableSchema
 
@@ -62,7 +63,7 @@ class PhysicalTable:
         self.codec = RowCodec(schema)
         self._rows, self._undo = _names(object_id)
         self._keys = [f"k{index}" for index in range(len(schema.primary_key))]
-        self._key_types = [_SQL_TYPES[self.schema.column(name).type] for name in schema.primary_key]
+        self._key_types = [sql_type(data_type) for data_type in self.codec.key_types]
         self._values = [f"v{index}" for index in range(len(self.codec.variable_attributes))]
         self._columns = [*self._keys, "f", *self._values]
         # Rows that are older than the newest column are padded. In SQLite, || of two binaries is a text.
@@ -197,7 +198,7 @@ class PhysicalTable:
     def _with_keys(self, attributes: pa.RecordBatch, keys: Sequence[Sequence[Any]]) -> pa.RecordBatch:
         given = dict(zip(self.schema.primary_key, keys, strict=True))
         arrays = [
-            pa.array(given[column.name], column.type) if column.name in given else attributes.column(column.name)
+            array_of_stored(given[column.name], column.type) if column.name in given else attributes.column(column.name)
             for column in self.schema.columns
         ]
         return pa.RecordBatch.from_arrays(arrays, schema=self.schema.arrow)
@@ -273,7 +274,7 @@ class PhysicalTable:
             f"SELECT {order} FROM {self._rows} WHERE {condition.text} ORDER BY {order} LIMIT 1 OFFSET ?",
             (*condition.bindings, offset),
         ):
-            return tuple(key)
+            return key_of_stored(self.codec.key_types, key)
         return None
 
     def _concatenated(

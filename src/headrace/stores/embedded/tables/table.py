@@ -17,6 +17,7 @@ from headrace.rows import check_not_null, to_arrow
 from headrace.rows.conditions import typed_key, typed_range
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.tables import change_log, partitions, retention
+from headrace.stores.embedded.tables.keys import stored_key
 from headrace.stores.embedded.tables.lookups import first_rows, get_many
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.stores.embedded.tables.physical import Rows as TableRows
@@ -129,7 +130,8 @@ class EmbeddedTable(Table):
                 raise SchemaError("a key needs exactly the key columns", received=list(key), valid=schema.primary_key)
             names = [schema.column(name).name for name in (schema.names if columns is None else columns)]
             values = typed_key(schema, [key[name] for name in schema.primary_key])
-            rows, present = table.fetch(connection, [[value] for value in values])
+            stored = stored_key(table.codec.key_types, values)
+            rows, present = table.fetch(connection, [[value] for value in stored])
         if not present[0]:
             return None
         row: dict[str, Any] = rows.select(names).to_pylist()[0]

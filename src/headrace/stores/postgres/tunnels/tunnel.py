@@ -24,7 +24,13 @@ from headrace.stores.postgres.tunnels.positions import (
 )
 from headrace.stores.postgres.tunnels.publications import Publication
 from headrace.stores.postgres.tunnels.retention import LogRelease
-from headrace.stores.postgres.tunnels.stored_tunnels import STREAM, StoredTunnel, dropped
+from headrace.stores.postgres.tunnels.stored_tunnels import (
+    BYTES_PER_CHUNK,
+    ROWS_PER_CHUNK,
+    STREAM,
+    StoredTunnel,
+    dropped,
+)
 from headrace.stores.postgres.tunnels.visibility import TableChunks
 from headrace.tables.json_forms import PLAIN, JsonForm, Origin
 from headrace.tunnels.records import BatchPlan, ChannelEnd
@@ -206,8 +212,9 @@ class PostgresTunnel(Tunnel):
         if row.kind is ChannelKind.BASE_DATA:
             chunk = self._database.run(lambda statements: base_data.find(statements, self.id, row.id))
             if chunk is None:
-                return Backlog(rows=None, ends=True)
-            return Backlog(rows=max(0, chunk.rows - row_of(position)), ends=True)
+                return Backlog(rows=None, bytes=BYTES_PER_CHUNK, ends=True, copied=ROWS_PER_CHUNK)
+            rows = max(0, chunk.rows - row_of(position))
+            return Backlog(rows=rows, bytes=rows * BYTES_PER_CHUNK // ROWS_PER_CHUNK, ends=True, copied=chunk.rows)
         place, more = self._look(position, _bound(until), reach)
         count = place.last - place.first
         if count == 0:

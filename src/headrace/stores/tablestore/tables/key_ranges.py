@@ -12,7 +12,7 @@ from typing import TypeAlias
 from headrace.rows.conditions import BOUNDING, Cut, key_cuts, operands
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import Column, Key, KeyValue, TableSchema
-from headrace.wire.plainbuffer.values import Marker, Value
+from headrace.wire.plainbuffer.values import Marker, Value, values_of_key
 from headrace.wire.tablestore.limits import MAX_BATCH_GET_ROWS, MAX_KEY_VALUE_BYTES
 
 _MAX_RANGES = 100
@@ -125,16 +125,17 @@ def _spans(schema: TableSchema, prefix: Key, keys: KeyRange, predicates: Sequenc
 def _bound(schema: TableSchema, cut: Cut | None, open_end: Marker) -> WireKey:
     if cut is None:
         return tuple((name, open_end) for name in schema.primary_key)
-    values: list[Value] = list(cut.prefix)
+    prefix = values_of_key(cut.prefix)
+    values: list[Value] = list(prefix)
     missing = len(schema.primary_key) - len(values)
     if cut.after and not missing:
         # After a complete key, the next possible key begins the range.
-        values[-1] = _successor(cut.prefix[-1], exact=open_end is Marker.INF_MIN)
+        values[-1] = _successor(prefix[-1], exact=open_end is Marker.INF_MIN)
     values += [Marker.INF_MAX if cut.after else Marker.INF_MIN] * missing
     return tuple(zip(schema.primary_key, values, strict=True))
 
 
-def _successor(value: KeyValue, *, exact: bool) -> Value:
+def _successor(value: str | int | bytes, *, exact: bool) -> Value:
     """Return the next value of a key column.
 
     Args:

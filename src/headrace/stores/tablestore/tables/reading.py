@@ -25,7 +25,7 @@ from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import Key, TableSchema
 from headrace.wire.plainbuffer.decoding import Decoded, decode_block, decode_records
 from headrace.wire.plainbuffer.rows import decode_row, encode_row
-from headrace.wire.plainbuffer.values import CellKind, Marker, Row
+from headrace.wire.plainbuffer.values import CellKind, Marker, Row, values_of_key
 from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import MAX_BATCH_GET_ROWS, MAX_COLUMNS_TO_GET
@@ -124,7 +124,8 @@ class Reader:
             request.tables.add(
                 table_name=self.table,
                 primary_key=[
-                    encode_row(Row(tuple(zip(self.schema.primary_key, keys[place], strict=True)))) for place in missing
+                    encode_row(Row(tuple(zip(self.schema.primary_key, values_of_key(keys[place]), strict=True))))
+                    for place in missing
                 ],
                 columns_to_get=self._columns_to_get(),
                 max_versions=1,

@@ -1,0 +1,1 @@
+"""The web page of stores and streams: `headrace ui`."""

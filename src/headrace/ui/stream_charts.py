@@ -1,0 +1,94 @@
+"""The charts of a stream's batches: rows, lag, durations by phase, delay of the watermark, state."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+from headrace.streaming_sql.stream_history import BatchRecord
+
+MAX_POINTS = 240
+WHOLE = "triggerExecution"
+# In the order in which Spark goes through them.
+PHASES = {
+    "latestOffset": "find new rows",
+    "getBatch": "get the batch",
+    "walCommit": "log the offsets",
+    "queryPlanning": "plan",
+    "addBatch": "read, compute and write",
+    "commitOffsets": "log the commit",
+}
+
+
+@dataclass(frozen=True)
+class Chart:
+    """A chart: a title, its data as JSON for the script of the page, and whether its legend needs more space."""
+
+    title: str
+    data: str
+    tall: bool = False
+
+
+def charts_of(batches: Sequence[BatchRecord]) -> list[Chart]:
+    """Return the charts of batches in order of time. Charts without any value are left out."""
+    points = thinned(batches)
+    found = [
+        _lines(points, "Rows a batch", {"in": lambda each: each.rows_in, "out": lambda each: each.rows_out}),
+        _lines(points, "Lag in rows", {"unread rows": lambda each: None if each.lag is None else each.lag.rows}),
+        _phases(points),
+        _lines(points, "Watermark behind the clock, in seconds", {"seconds": _delay}),
+        _lines(points, "Rows of state", {"rows": lambda each: each.state_rows}),
+        _lines(points, "State in MiB", {"MiB": _mebibytes}),
+    ]
+    return [chart for chart in found if chart is not None]
+
+
+def thinned(batches: Sequence[BatchRecord], most: int = MAX_POINTS) -> list[BatchRecord]:
+    """Return at most a number of batches: of each interval the longest one, which a person looks for."""
+    step = max(1, -(-len(batches) // most))
+    return [max(batches[at : at + step], key=lambda each: each.seconds) for at in range(0, len(batches), step)]
+
+
+def _lines(
+    points: Sequence[BatchRecord], title: str, lines: dict[str, Callable[[BatchRecord], float | None]]
+) -> Chart | None:
+    values = {name: [value(each) for each in points] for name, value in lines.items()}
+    drawn = {name: found for name, found in values.items() if any(each is not None for each in found)}
+    return _chart(points, title, drawn.items(), stacked=False) if drawn else None
+
+
+def _phases(points: Sequence[BatchRecord]) -> Chart | None:
+    """Return the durations of the phases, one upon the other. What is not in a known phase is "other"."""
+    if not any(each.durations for each in points):
+        return None
+    parts = [[each.durations.get(phase, 0.0) for phase in PHASES] for each in points]
+    for part, each in zip(parts, points, strict=True):
+        part.append(max(0.0, each.durations.get(WHOLE, 0.0) - sum(part)))
+    names = [*PHASES.values(), "other"]
+    sums = [[round(each, 3) for each in itertools.accumulate(part)] for part in parts]
+    # The highest first: each area covers the part of the one before that is below it.
+    lines = [(name, [each[place] for each in sums]) for place, name in reversed(list(enumerate(names)))]
+    return _chart(points, "Duration of a batch by phase, in seconds", lines, stacked=True)
+
+
+def _chart(
+    points: Sequence[BatchRecord], title: str, lines: Iterable[tuple[str, Sequence[float | None]]], *, stacked: bool
+) -> Chart:
+    data = {
+        "x": [round(each.time, 2) for each in points],
+        "time": True,
+        "labels": None,
+        "stacked": stacked,
+        "lines": [{"name": name, "y": values} for name, values in lines],
+    }
+    return Chart(title, json.dumps(data), tall=stacked)
+
+
+def _delay(batch: BatchRecord) -> float | None:
+    return None if not batch.watermark else round(batch.time - batch.watermark, 2)
+
+
+def _mebibytes(batch: BatchRecord) -> float | None:
+    return None if batch.state_bytes is None else round(batch.state_bytes / (1 << 20), 3)

@@ -1,0 +1,98 @@
+"""The graph of a stream: its sources, its statement and its sink, from the definitions of the workspace."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from headrace.errors import HeadraceError
+from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, overlaid
+from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.language.grammar import parse
+from headrace.streaming_sql.language.lexer import tokenize
+from headrace.streaming_sql.secrets import masked
+from headrace.streaming_sql.stream_explanation import store_guarantee
+from headrace.streaming_sql.stream_options import read_stream_options
+from headrace.streaming_sql.stream_registry import StreamStatus
+
+_SHOWN_OPTIONS = ("table", "table.name", "queue", "tunnel", "tunnel.id", "consumer", "readas")
+
+
+@dataclass(frozen=True)
+class Node:
+    """A source or sink: its name in the script, the format, and facts such as the tunnel. Secrets are masked."""
+
+    name: str
+    provider: str
+    facts: Mapping[str, str]
+
+
+@dataclass(frozen=True)
+class StreamGraph:
+    """The sources of a stream, its sink, the first word of its statement, and its trigger."""
+
+    sources: tuple[Node, ...]
+    sink: Node
+    verb: str
+
+
+def graph_of(status: StreamStatus, catalog: Catalog) -> StreamGraph:
+    """Return the graph of a stream. A script that cannot be read has a sink and no sources."""
+    try:
+        statements = parse(status.script)
+    except HeadraceError:
+        statements = []
+    created = next((each for each in statements if isinstance(each, st.CreateStream)), None)
+    sink = _node(status.target, status.target, catalog, {})
+    if created is None:
+        return StreamGraph((), sink, "")
+    tokens = [token.text.strip("`").lower() for token in tokenize(created.body.reads.text).tokens]
+    words = set(tokens)
+    # A column may have the name of a table.
+    relations = {name for before, name in itertools.pairwise(tokens) if before in ("from", "join", "using")}
+    scans = [each for each in statements if isinstance(each, st.CreateScan) and str(each.name).lower() in words]
+    sources = [_node(str(each.name), str(each.table), catalog, each.options) for each in scans]
+    covered = {str(each.name).lower() for each in scans}
+    sources += [
+        _node(each.name, each.name, catalog, {})
+        for each in catalog.tables()
+        if each.name.lower() in relations - covered and each.name.lower() != status.target.lower()
+    ]
+    verb = created.body.text.split(maxsplit=2)
+    return StreamGraph(tuple(sources), sink, " ".join(verb[:2]).upper())
+
+
+def guarantee_of(status: StreamStatus, catalog: Catalog) -> str | None:
+    """Return the guarantee of a stream's sink; None if its store cannot be asked.
+
+    It opens the stores of the stream, so it may take a while.
+    """
+    try:
+        target = catalog.find_table(status.target)
+        created = next((each for each in parse(status.script) if isinstance(each, st.CreateStream)), None)
+        if target is None or created is None:
+            return None
+        options = read_stream_options(status.name, created.options)
+        scans = [ScanDefinition.from_statement(e) for e in parse(status.script) if isinstance(e, st.CreateScan)]
+        try:
+            return store_guarantee(target, options.sink, catalog, scans)
+        except HeadraceError:
+            # A source may need a secret of another session. The sink's part of the answer does not.
+            return store_guarantee(target, options.sink, catalog, ())
+    except HeadraceError:
+        return None
+
+
+def _node(name: str, table: str, catalog: Catalog, over: Mapping[str, str]) -> Node:
+    found: TableDefinition | None
+    try:
+        found = catalog.find_table(table)
+    except HeadraceError:
+        found = None
+    if found is None:
+        return Node(name, "Spark", {})
+    options = masked(overlaid(found.options, over))
+    return Node(
+        name, found.provider, {key: value for key, value in options.items() if key.lower() in _SHOWN_OPTIONS and value}
+    )

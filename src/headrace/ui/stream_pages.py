@@ -1,0 +1,117 @@
+"""The pages of streams: all with their graphs, one with its charts, and the actions start, stop and drop."""
+
+from __future__ import annotations
+
+import logging
+import os
+import subprocess
+import sys
+import time
+
+from headrace.errors import NotFoundError
+from headrace.streaming_sql.stream_registry import StreamStatus
+from headrace.ui.requests import Page, Request
+from headrace.ui.site import Site, part_of
+from headrace.ui.stream_charts import charts_of
+from headrace.ui.stream_graph import graph_of, guarantee_of
+
+PERIODS = {"hour": 3600.0, "day": 86400.0}
+_LIST_LENGTH = 20
+_log = logging.getLogger("headrace")
+
+
+def stream_list(site: Site, request: Request) -> Page:
+    """All streams: source, statement and sink, with rates and lag."""
+    site.collect_ended()
+    streams = {status.name: status for status in site.registry.all()}
+    part = part_of(list(streams), request, _LIST_LENGTH)
+    states: dict[str, int] = {}
+    for status in streams.values():
+        states[status.state] = states.get(status.state, 0) + 1
+    shown = [{"status": streams[name], "graph": graph_of(streams[name], site.catalog)} for name in part.items]
+    return Page("streams.html", {"part": part, "streams": shown, "states": states, "counts": _counts(site)})
+
+
+def stream_page(site: Site, request: Request) -> Page:
+    """One stream."""
+    site.collect_ended()
+    status = site.registry.get(request.query.get("name", ""))
+    period = request.query.get("period", "hour")
+    period = period if period in PERIODS else "hour"
+    batches = site.history.batches(status.name, since=time.time() - PERIODS[period])
+    last = site.history.last_batch(status.name)
+    return Page(
+        "stream.html",
+        {
+            "status": status,
+            "graph_values": graph_of(status, site.catalog),
+            "guarantee": _guarantee(site, status),
+            "period": period,
+            "periods": list(PERIODS),
+            "charts": charts_of(batches),
+            "batches": len(batches),
+            "last": last,
+            "error": site.history.last_error(status.name),
+        },
+    )
+
+
+def start_stream(site: Site, request: Request) -> str:
+    """Start a stream in a process of its own, which outlives the page. Return the address of the next page."""
+    status = _named(site, request)
+    status.check_ended()
+    log = site.workspace.directory / "ui-start.log"
+    arguments = ["stream", "start", status.name, "--workspace", str(site.directory)]
+    with log.open("ab") as output:
+        process = subprocess.Popen(
+            [sys.executable, "-m", "headrace.cli.main", *arguments],
+            stdin=subprocess.DEVNULL,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            env=os.environ.copy(),
+        )
+    site.started.append(process)
+    _log.info("started stream %s in process %d; its output is in %s", status.name, process.pid, log)
+    return status.name
+
+
+def stop_stream(site: Site, request: Request) -> str:
+    """Ask the process of a stream to stop it."""
+    status = _named(site, request)
+    if status.is_live:
+        site.registry.ask_to_stop(status.name)
+    return status.name
+
+
+def drop_stream(site: Site, request: Request) -> str:
+    """Stop a stream, wait for its end, and forget it. Its checkpoint stays."""
+    status = _named(site, request)
+    if request.form.get("typed", "").strip() != status.name:
+        raise NotFoundError("the stream was not dropped: its name was not typed", valid=[status.name])
+    if status.is_live:
+        site.registry.ask_to_stop(status.name)
+        site.registry.wait_until_ended(status.name)
+    site.registry.forget(status.name)
+    return ""
+
+
+def _named(site: Site, request: Request) -> StreamStatus:
+    return site.registry.get(request.form.get("name", ""))
+
+
+def _guarantee(site: Site, status: StreamStatus) -> str | None:
+    """Return the guarantee of a stream, which is asked for once: the answer opens its stores."""
+    key = (status.name, status.fingerprint)
+    if key not in site.guarantees:
+        site.guarantees[key] = guarantee_of(status, site.catalog)
+    return site.guarantees[key]
+
+
+def _counts(site: Site) -> dict[str, int]:
+    if not site.has_store:
+        return {}
+    counts = {"tables": len(site.store.tables())}
+    if site.has_queues:
+        counts["queues"] = len(site.store.queues())
+    return counts

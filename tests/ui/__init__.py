@@ -1,0 +1,1 @@
+"""Tests of the web page: requests over HTTP, and a real browser."""

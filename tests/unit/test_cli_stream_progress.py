@@ -1,0 +1,76 @@
+"""The figures of streams on the command line: as lines, as JSON, and while they are watched."""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+
+import pytest
+
+from headrace.cli.main import EXIT_INTERRUPTED, main
+from headrace.cli.stream_progress import duration_text, progress_facts, progress_line
+from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
+from headrace.streaming_sql.workspace import Workspace
+from headrace.tunnels.lag import Lag
+
+
+def running(directory: Path, lag: Lag | None, rate: float | None = 50.0) -> StreamStatus:
+    """Record a running stream with a lag."""
+    registry = StreamRegistry(Workspace(directory))
+    if registry.find("S") is None:
+        registry.record_start("S", script="", fingerprint="f", target="t", checkpoint="cp")
+        registry.set_running("S", "id")
+    registry.set_progress("S", 3, rate, lag)
+    return registry.get("S")
+
+
+@pytest.mark.parametrize(
+    ("lag", "says"),
+    [
+        (Lag(5000), "lag 5000, done in 1 min 40 s"),
+        (Lag(5000, 1, 4, 2), "lag more than 5000 (2 of 4 ranges), done in 1 min 40 s"),
+        (Lag(0, 2), "lag unknown"),
+        (Lag(0), "lag 0"),
+        (None, "lag -"),
+    ],
+)
+def test_a_line_says_what_is_known(tmp_path: Path, lag: Lag | None, says: str) -> None:
+    assert progress_line(running(tmp_path, lag)) == f"S: running, batch 3, 50.0 rows/s, {says}"
+
+
+def test_json_tells_an_unknown_lag_from_none(tmp_path: Path) -> None:
+    facts = progress_facts(running(tmp_path, Lag(0, 2)))
+    assert (facts["lag"], facts["lag_is_exact"], facts["eta_seconds"]) == (0, False, None)
+    assert progress_facts(running(tmp_path, Lag(100)))["eta_seconds"] == 2.0
+    assert progress_facts(running(tmp_path, Lag(100), None))["eta_seconds"] is None
+
+
+def test_an_ended_stream_has_no_time_left(tmp_path: Path) -> None:
+    running(tmp_path, Lag(100))
+    registry = StreamRegistry(Workspace(tmp_path))
+    registry.set_ended("S", "stopped")
+    assert registry.get("S").eta_seconds is None
+
+
+def test_durations_have_two_units() -> None:
+    texts = {0.4: "0 s", 45: "45 s", 200: "3 min 20 s", 7500: "2 h 5 min", 273_600: "3 d 4 h"}
+    assert {seconds: duration_text(seconds) for seconds in texts} == texts
+
+
+def test_streams_are_watched_until_an_interruption(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    lags = iter([Lag(0), None])
+    running(tmp_path, Lag(100))
+
+    def next_lag(seconds: float) -> None:
+        lag = next(lags)
+        if lag is None:
+            raise KeyboardInterrupt
+        running(tmp_path, lag)
+
+    monkeypatch.setattr(time, "sleep", next_lag)
+    assert main(["stream", "list", "--watch", "--json", "-w", str(tmp_path)]) == EXIT_INTERRUPTED
+    shown = [json.loads(line)["streams"][0] for line in capsys.readouterr().out.splitlines()]
+    assert [(each["lag"], each["eta_seconds"]) for each in shown] == [(100, 2.0), (0, 0.0)]
