@@ -6,7 +6,6 @@ docs/ is a page of the folder ``project``, and each link is rewritten.
 
 from __future__ import annotations
 
-import json
 import posixpath
 import re
 from collections.abc import Callable, Iterator
@@ -40,8 +39,6 @@ _DATA_SOURCES = ["HeadraceDataSource", "TablestoreDataSource", "YtDataSource"]
 
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add the pages that are made here, and set the navigation."""
-    for notebook in sorted((ROOT / "docs").glob("*.ipynb")):
-        _add(files, config, _site_path(f"docs/{notebook.name}"), _notebook_page(notebook))
     for path in sorted(_linked_outside()):
         _add(files, config, _site_path(path), _page_of(path))
     for title, text in _reference_pages().items():
@@ -68,8 +65,6 @@ def _add(files: Files, config: MkDocsConfig, path: str, text: str) -> None:
 def _site_path(path: str) -> str:
     """Return the path of a file of the repository in the site."""
     folder, name = ("", path[5:]) if path.startswith("docs/") else ("project/", path)
-    if name.endswith(".ipynb"):
-        name = name.removesuffix(".ipynb")
     return folder + (name if name.endswith(".md") else f"{name}.md")
 
 
@@ -125,30 +120,6 @@ def _page_of(path: str) -> str:
     return f"# {path}\n\n~~~~{language}\n{text}\n~~~~\n"
 
 
-def _notebook_page(path: Path) -> str:
-    """Return a notebook as Markdown: its texts, its code, and the outputs that it keeps."""
-    parts: list[str] = []
-    for cell in json.loads(path.read_text())["cells"]:
-        source = "".join(cell["source"])
-        if cell["cell_type"] == "markdown":
-            parts.append(source)
-            continue
-        parts.append(f"```python\n{source}\n```")
-        parts += [shown for output in cell["outputs"] if (shown := _notebook_output(output))]
-    return "\n\n".join(parts) + "\n"
-
-
-def _notebook_output(output: dict[str, Any]) -> str:
-    if output["output_type"] == "stream":
-        return f"```text\n{''.join(output['text']).rstrip()}\n```"
-    data = output["data"]
-    if "image/png" in data:
-        return f"![](data:image/png;base64,{''.join(data['image/png']).strip()})"
-    if "text/html" in data:
-        return "".join(data["text/html"])
-    return f"```text\n{''.join(data['text/plain'])}\n```"
-
-
 def _reference_path(title: str) -> str:
     return f"reference/{title.lower().replace(' ', '-')}.md"
 
@@ -163,8 +134,8 @@ def _reference_pages() -> dict[str, str]:
     }
     classes = ", ".join(f"`headrace.{name}`" for name in _DATA_SOURCES)
     pages["Spark"] += (
-        f"## Data sources\n\n{classes} are classes for `spark.dataSource.register`. Spark also finds them by the names\n"
-        "of the formats: `headrace`, `tablestore`, `yt`. Their options are in [Options](../options.md).\n"
+        f"## Data sources\n\n{classes} are classes for `spark.dataSource.register`. Spark also finds them by the\n"
+        "names of the formats: `headrace`, `tablestore`, `yt`. Their options are in [Options](../options.md).\n"
     )
     return pages
 
