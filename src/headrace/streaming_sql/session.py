@@ -15,6 +15,7 @@ from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
 from headrace.streaming_sql.language.lexer import hide_secrets
 from headrace.streaming_sql.names import Names
+from headrace.streaming_sql.new_tables import create_in_store, split_options
 from headrace.streaming_sql.queues import Queues
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
@@ -161,11 +162,18 @@ class StreamingSql:
     def _create_table(self, statement: st.CreateTable) -> Result:
         if self._tables.belongs_to_spark(statement):
             return self._spark_statement(statement)
+        settings: dict[str, Any] = {}
+        if statement.primary_key:
+            statement, settings = split_options(statement)
         definition, is_new = self._tables.define(statement)
         message = f"table {definition.name} {'defined' if is_new else 'is already defined'}"
-        if statement.query is None:
-            return Result(statement.part.text, message=message)
         try:
+            # A script that runs again has the same definitions.
+            may_exist = statement.if_not_exists or not is_new
+            if statement.primary_key and create_in_store(statement, definition, settings, may_exist=may_exist):
+                message = f"table {definition.name} created"
+            if statement.query is None:
+                return Result(statement.part.text, message=message)
             return self._fill(statement, statement.query, is_new)
         except Exception:
             if is_new:

@@ -30,6 +30,10 @@ class Cursor:
         self._tokens = tokens
         self._index = 0
 
+    def over(self, tokens: tuple[Token, ...]) -> Cursor:
+        """Return a cursor over some tokens of this statement, at least one."""
+        return Cursor(self._original, self._script, tokens)
+
     # -- tokens ---------------------------------------------------------------------------------------
 
     def peek(self, ahead: int = 0) -> Token | None:

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from headrace.errors import SqlError
 from headrace.streaming_sql.language import queue_grammar
 from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.language.column_grammar import columns_and_key, has_key
 from headrace.streaming_sql.language.cursor import Cursor
 from headrace.streaming_sql.language.lexer import Token, tokenize
 from headrace.streaming_sql.language.merge_grammar import merge_body
@@ -83,8 +84,13 @@ def _create_table(cursor: Cursor) -> st.Statement:
     provider = str(cursor.need_name("the provider"))
     if _has_spark_clauses(cursor, provider):
         return _spark(cursor)
+    new_columns: dict[str, str] | None = None
+    primary_key: tuple[str, ...] = ()
     if is_headrace(provider):
         _check_nesting(cursor, definitions)
+        if has_key(definitions):
+            new_columns, primary_key = columns_and_key(cursor.over(definitions))
+            columns = None
     options: dict[str, str] = {}
     while True:
         if cursor.at_words("OPTIONS"):
@@ -108,6 +114,8 @@ def _create_table(cursor: Cursor) -> st.Statement:
         provider=provider,
         options=options,
         query=query,
+        new_columns=new_columns,
+        primary_key=primary_key,
     )
 
 

@@ -52,7 +52,11 @@ class SparkStatement(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateTable(Statement):
-    """``CREATE TABLE``. A ``LOCATION`` is option ``path``, and ``columns`` is the text in parentheses."""
+    """``CREATE TABLE``. A ``LOCATION`` is option ``path``, and ``columns`` is the text in parentheses.
+
+    With a ``PRIMARY KEY``, the table is created in its store: ``new_columns`` are the types by name, and ``columns`` is
+    None, because the store keeps them.
+    """
 
     name: Name
     if_not_exists: bool
@@ -60,6 +64,8 @@ class CreateTable(Statement):
     provider: str
     options: Mapping[str, str] = field(repr=False)
     query: ScriptPart | None
+    new_columns: Mapping[str, str] | None = None
+    primary_key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,29 @@
+"""Tables that SQL creates in their stores."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from pyspark.sql import SparkSession
+
+import headrace
+from headrace.errors import SchemaError
+from tests.spark.sql_scripts import sql_session
+
+
+def test_a_new_table_is_filled_read_and_kept_when_the_script_runs_again(spark: SparkSession, tmp_path: Path) -> None:
+    options = f"OPTIONS (store = '{tmp_path / 'shop'}')"
+    create = f"CREATE TABLE totals (user STRING, spent DOUBLE, PRIMARY KEY (user)) USING headrace {options};"
+    filled = f"CREATE TABLE copies (user STRING PRIMARY KEY) USING headrace {options} AS SELECT user FROM totals;"
+    with sql_session(spark, tmp_path / "jobs") as session:
+        assert session.run(create)[0].message == "table totals created"
+        session.run("INSERT INTO totals (user, spent) VALUES ('u1', 2.5D), ('u2', 1D)")
+        assert session.run(create)[0].message == "table totals is already defined"
+        session.run(filled)
+        assert sorted(session.run("SELECT * FROM copies")[0].fetch()) == [("u1",), ("u2",)]
+        with pytest.raises(SchemaError, match="nothing"):
+            session.run(f"CREATE TABLE broken (id STRING, PRIMARY KEY (nothing)) USING headrace {options}")
+        assert [row[0] for row in session.run("SHOW TABLES")[0].fetch() if row[0] == "broken"] == []
+    with headrace.open(tmp_path / "shop") as store:
+        assert sorted(store.tables()) == ["copies", "totals"]
