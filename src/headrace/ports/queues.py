@@ -7,10 +7,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from headrace import notebooks
 from headrace.ports.arguments import Port
 from headrace.ports.tables import Rows
 from headrace.queues.columns import QueueSchema
 from headrace.queues.values import Bounds, ConsumerPartition, ProducerSession, Pushed, QueueOptions, QueuePage, RowRange
+from headrace.types import type_name
 
 
 @dataclass(frozen=True)
@@ -48,10 +50,28 @@ class QueueDescription:
     registrations: tuple[Registration, ...]
 
 
+def _html(described: QueueDescription) -> str:
+    total = sum(each.bounds.rows for each in described.partitions)
+    consumers = ", ".join(each.consumer for each in described.registrations) or None
+    title = notebooks.facts(f"Queue {described.name}", {"rows": total, "consumers": consumers})
+    columns = [(column.name, type_name(column.type)) for column in described.schema.columns]
+    partitions = [
+        (each.number, each.bounds.lower, each.bounds.upper, each.bounds.rows) for each in described.partitions
+    ]
+    return (
+        title
+        + notebooks.rows(("column", "type"), columns, len(columns))
+        + notebooks.rows(("partition", "first row", "next row", "rows"), partitions, len(partitions))
+    )
+
+
 class Queue(Port):
     """An append-only table. A row's address is (partition number, row index), assigned at commit and never reused."""
 
     name: str
+
+    def _repr_html_(self) -> str | None:
+        return notebooks.safely(lambda: _html(self.describe()))
 
     @property
     @abstractmethod

@@ -9,11 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
+from headrace import notebooks
 from headrace.errors import UnsupportedError
 from headrace.ports.arguments import Port
 from headrace.tables.conditions import KeyRange, Where
 from headrace.tables.options import TableOptions
 from headrace.tables.schema import KeyValue, TableSchema
+from headrace.types import type_name
 
 if TYPE_CHECKING:
     import pandas
@@ -72,10 +74,24 @@ class TrimReport:
     cut_from: tuple[str, ...] = ()
 
 
+def _html(described: TableDescription) -> str:
+    key = described.schema.primary_key
+    held_by = ", ".join(described.held_by) or None
+    title = notebooks.facts(
+        f"Table {described.name}",
+        {"rows": described.rows, "primary key": ", ".join(key), "change log held by": held_by},
+    )
+    columns = [(column.name, type_name(column.type), column.name in key or None) for column in described.schema.columns]
+    return title + notebooks.rows(("column", "type", "key"), columns, len(columns))
+
+
 class Table(Port):
     """Rows with a primary key."""
 
     name: str
+
+    def _repr_html_(self) -> str | None:
+        return notebooks.safely(lambda: _html(self.describe()))
 
     @property
     @abstractmethod

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import html
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from headrace import notebooks
 from headrace.errors import UnsupportedError
 from headrace.ports.arguments import Port
 from headrace.ports.tables import Table
@@ -111,6 +113,20 @@ class TunnelClient(Port):
         """Release all channels and end the client. Further calls do nothing."""
 
 
+def _html(described: TunnelDescription) -> str:
+    title = notebooks.facts(
+        f"Tunnel {described.name}",
+        {"table": described.table, "kind": described.kind, "stage": described.stage, "lag": str(described.lag)},
+    )
+    warnings = "".join(f"<div>⚠ {html.escape(each)}</div>" for each in described.warnings)
+    channels = [
+        (each.channel.id, each.channel.kind, each.channel.state, each.backlog.unread, each.client_tag or each.client)
+        for each in described.channels
+    ]
+    columns = ("channel", "kind", "state", "unread rows", "reader")
+    return title + warnings + notebooks.rows(columns, channels, len(channels))
+
+
 class Tunnel(Port):
     """A durable subscription to the changes of a table. It also keeps the records of its reader's batches."""
 
@@ -120,6 +136,9 @@ class Tunnel(Port):
     table: Table
     borrowed: tuple[str, ...] = ()
     """What the tunnel uses and headrace has not created, in words. It remains when the tunnel is dropped."""
+
+    def _repr_html_(self) -> str | None:
+        return notebooks.safely(lambda: _html(self.describe()))
 
     @property
     def origin(self) -> Origin:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace import notebooks
 from headrace.errors import OptionError
 from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import SINK
@@ -41,6 +42,12 @@ class StreamWriter(BatchedStream):
     mode: str
     rows_per_write: int | None = None
     columns: pa.Schema | None = None
+
+    def _repr_html_(self) -> str:
+        # Without the addresses of the store and of the checkpoint, which can have a password.
+        targets = ", ".join(str(output.table or output.queue) for output in self.outputs)
+        values = {"name": self.name, "writes": targets, "mode": self.mode}
+        return notebooks.facts("Stream that is not started", values)
 
     def start(self) -> StreamingQuery:
         """Check the columns of each output against its table or queue, and start the query.

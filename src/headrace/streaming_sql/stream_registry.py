@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace import notebooks
 from headrace.errors import AlreadyExistsError, NotFoundError, StoreBusyError
 from headrace.streaming_sql import stream_history
 from headrace.streaming_sql.stream_history import BatchRecord, Ending
@@ -74,6 +75,13 @@ class StreamStatus:
     @property
     def is_live(self) -> bool:
         return self.state in LIVE_STATES
+
+    def _repr_html_(self) -> str:
+        rate = None if self.rows_per_second is None else round(self.rows_per_second, 1)
+        lag = None if self.unread is None else str(self.unread)
+        values = {"state": self.state, "target": self.target, "batch": self.batch, "rows per second": rate, "lag": lag}
+        failure = {"error": self.error, "remedy": self.remedy} if self.error else {}
+        return notebooks.facts(f"Stream {self.name}", {**values, **failure})
 
     def check_ended(self) -> None:
         """Raise `AlreadyExistsError` if the stream runs."""

@@ -1,0 +1,56 @@
+"""Tables of HTML for notebooks: the forms of ``_repr_html_``.
+
+The colours are those of the notebook, so that they can be read in dark and in light ones.
+"""
+
+from __future__ import annotations
+
+import html
+import logging
+from collections.abc import Callable, Iterable, Mapping, Sequence
+
+_MOST_ROWS = 20
+_log = logging.getLogger("headrace")
+
+
+def safely(make: Callable[[], str]) -> str | None:
+    """Return the HTML that a function makes; None if it fails: a notebook then shows the text of ``repr``."""
+    try:
+        return make()
+    except Exception as error:
+        _log.debug("an object cannot be shown as HTML: %s", error)
+        return None
+
+
+def facts(title: str, values: Mapping[str, object]) -> str:
+    """Return a title, and names with their values."""
+    lines = (f"<tr><th style='text-align:left'>{_text(name)}</th>{_cell(value)}</tr>" for name, value in values.items())
+    return f"<div><strong>{_text(title)}</strong></div><table>{''.join(lines)}</table>"
+
+
+def rows(columns: Sequence[str], values: Iterable[Sequence[object]], count: int) -> str:
+    """Return the first rows of a table, and the number of the others.
+
+    Args:
+        count: the number of all rows.
+    """
+    if not count:
+        return ""
+    head = "".join(f"<th>{_text(name)}</th>" for name in columns)
+    shown = [row for row, _ in zip(values, range(_MOST_ROWS), strict=False)]
+    body = "".join(f"<tr>{''.join(map(_cell, row))}</tr>" for row in shown)
+    more = f"<div>and {count - len(shown):,} more</div>" if count > len(shown) else ""
+    return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{more}"
+
+
+def _cell(value: object) -> str:
+    number = isinstance(value, int | float) and not isinstance(value, bool)
+    return f"<td style='text-align:{'right' if number else 'left'}'>{_text(value)}</td>"
+
+
+def _text(value: object) -> str:
+    if value is None:
+        return "–"
+    if isinstance(value, int) and not isinstance(value, bool):
+        return f"{value:,}"
+    return html.escape(str(value).encode(errors="replace").decode())
