@@ -35,6 +35,8 @@ SUFFIXES = ("_bucket", "_count", "_sum", "_total")
 
 @pytest.fixture(autouse=True)
 def not_counting() -> Iterator[None]:
+    # A page that other tests of this process serve counts, too.
+    counters.disable()
     yield
     counters.disable()
 
