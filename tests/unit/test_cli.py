@@ -19,6 +19,9 @@ import pytest
 
 from headrace.cli.main import headrace, main
 from headrace.stores.registry import open as open_store
+from headrace.streaming_sql.catalog import Catalog, TableDefinition
+from headrace.streaming_sql.stream_registry import StreamRegistry
+from headrace.streaming_sql.workspace import Workspace
 
 Run = Callable[..., Any]
 
@@ -127,6 +130,32 @@ def test_a_table_with_tunnels_is_dropped_only_by_force(run: Run, store: str, ord
         client.close()
     assert run("table", "drop", "orders", "--force") == {"table": "orders"}
     assert run("tunnel", "list") == []
+
+
+def test_what_a_running_stream_of_the_workspace_uses_is_dropped_only_by_force(
+    run: Run, store: str, orders: str, tmp_path: Path
+) -> None:
+    with open_store(store) as opened:
+        opened.create_tunnel("orders", "stats")
+        opened.create_queue("totals", {"n": "long"})
+    workspace = Workspace(tmp_path / "jobs")
+    for name, object_ in (("source", "table"), ("sink", "queue")):
+        options = {"store": store, object_: "orders" if object_ == "table" else "totals"}
+        Catalog(workspace).add_table(TableDefinition(name, "headrace", options))
+    registry = StreamRegistry(workspace)
+    scan = "CREATE SCAN s ON source USING STREAM OPTIONS (tunnel = 'stats')"
+    script = f"{scan}; CREATE STREAM job INSERT INTO sink SELECT * FROM s"
+    registry.record_start("job", script=script, fingerprint="f", target="sink", checkpoint="cp")
+    registry.set_running("job", "query")
+    drops = (("table", "orders"), ("queue", "totals"), ("tunnel", "stats"))
+    for kind, name in drops:
+        refused = run(kind, "drop", name, "--workspace", str(tmp_path / "jobs"), code=1)["error"]
+        assert refused["problem"] == f"{kind} {name} is in use"
+        assert "stream job" in refused["received"]
+    registry.set_ended("job", "stopped")
+    for kind, name in reversed(drops):
+        assert run(kind, "drop", name, "--workspace", str(tmp_path / "jobs")) == {kind: name}
+    workspace.close()
 
 
 def test_rows_are_scanned_with_conditions_columns_and_a_limit(run: Run, orders: str) -> None:

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
-from headrace.cli.uses import check_unused, force_option, uses_of_tunnel
+from headrace.cli.drop import drop_options, streams_of_tunnel
 from headrace.cli.watching import watch_lag
 from headrace.errors import NotFoundError
+from headrace.uses import check_unused, uses_of_tunnel
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -140,15 +142,20 @@ def describe_tunnel(app: App, id_or_name: str, table: str | None, watch: bool) -
 @click.argument("id_or_name")
 @_of_table
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such tunnel.")
-@force_option
-def drop_tunnel(app: App, id_or_name: str, table: str | None, if_exists: bool, force: bool) -> None:
+@drop_options
+def drop_tunnel(app: App, id_or_name: str, table: str | None, if_exists: bool, force: bool, workspace: Path) -> None:
     """Remove a tunnel. Retention can then remove the changes that it has not read.
 
     Example: headrace tunnel drop stats -s shop
     """
     with app.store() as store:
         if not force:
-            check_unused(f"tunnel {id_or_name}", lambda: uses_of_tunnel(store, id_or_name, table))
+            check_unused(
+                f"tunnel {id_or_name}",
+                lambda: streams_of_tunnel(workspace, store, id_or_name, table),
+                lambda: uses_of_tunnel(store, id_or_name, table),
+                by="--force",
+            )
         borrowed = _borrowed(store, id_or_name, table)
         store.drop_tunnel(id_or_name, table, missing_ok=if_exists)
     text = "".join(f" It has used {each}: this remains." for each in borrowed)

@@ -8,6 +8,7 @@ from headrace.errors import SqlError
 from headrace.formats.options import BATCH_READ, BATCH_WRITE, SOURCE
 from headrace.formats.registry import format_named
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
+from headrace.streaming_sql.definition_checks import check_provider
 from headrace.streaming_sql.format_options import check_definition, check_given, options_for_use
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.lexer import quote_name, tokenize
@@ -136,6 +137,7 @@ class Tables:
         )
         if is_headrace(definition.provider):
             check_definition(definition.provider, definition.options, place=f"table {definition.name}")
+        check_provider(self._spark, definition)
         if self._catalog.find_scan(definition.name) is not None:
             raise SqlError(f"{definition.name} is the name of a scan", remedy=f"DROP SCAN {definition.name} first")
         is_new = self._catalog.add_table(definition, if_not_exists=statement.if_not_exists)
