@@ -262,6 +262,15 @@ def test_tail_shows_base_data_and_changes_and_commits_nothing(run: Run, orders: 
     assert len(run("tunnel", "tail", "stats", "--limit", "2")) == 2
 
 
+def test_tail_from_the_start_shows_the_changes_after_base_data_that_was_read(run: Run, store: str, orders: str) -> None:
+    run("tunnel", "create", "orders", "stats")
+    run("table", "delete", "orders", "-k", "UserId=u2", "-k", "OrderId=1")
+    with open_store(store) as opened:
+        assert sum(len(batch) for batch in opened.tunnel("stats").consume(idle="stop")) == 4
+    shown = run("tunnel", "tail", "stats", "--no-follow", "--start", "earliest")
+    assert shown["_change_type"] == "delete"
+
+
 def test_tail_continues_after_a_split(run: Run, orders: str) -> None:
     run("tunnel", "create", "orders", "stats", "--kind", "Stream", "--start", "earliest")
     run("table", "split", "orders", "--at", "UserId=u2")

@@ -12,7 +12,7 @@ import click
 from headrace.cli.app import App, common_options, pass_app, store_option
 from headrace.cli.drop import drop_options, streams_of_tunnel
 from headrace.cli.watching import watch_lag
-from headrace.errors import NotFoundError
+from headrace.errors import DataLossError, NotFoundError
 from headrace.uses import check_unused, uses_of_tunnel
 
 if TYPE_CHECKING:
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from headrace.ports import Store, Tunnel, TunnelDescription
     from headrace.tunnels.lag import Lag
-    from headrace.tunnels.values import Position
+    from headrace.tunnels.values import Position, Start
 
 _WAIT_SECONDS = 1.0
 _PAGE_ROWS = 4096
@@ -185,16 +185,19 @@ def tail(app: App, id_or_name: str, table: str | None, start: str, limit: int | 
     from headrace.cli.row_files import first_rows
 
     with app.store() as store:
-        changes = follow(store, store.tunnel(id_or_name, table), start, follow=not no_follow)
+        changes = follow(store, store.tunnel(id_or_name, table), start, follow=not no_follow, warn=app.output.warning)
         app.output.rows(first_rows(changes, limit))
 
 
-def follow(store: Store, source: Tunnel, start: str, *, follow: bool) -> Iterator[pa.RecordBatch]:
+def follow(
+    store: Store, source: Tunnel, start: str, *, follow: bool, warn: Callable[[str], None]
+) -> Iterator[pa.RecordBatch]:
     """Yield the changes of a tunnel, parent channels before their children. Commits nothing.
 
     Args:
         start: a text for `headrace.tunnels.values.Start.parse`.
         follow: wait for more changes after the existing ones.
+        warn: shows a warning.
     """
     from headrace.tables.change_columns import ChangeShape
     from headrace.tunnels.channels import channel_states
@@ -203,7 +206,7 @@ def follow(store: Store, source: Tunnel, start: str, *, follow: bool) -> Iterato
     begin = Start.parse(start)
     positions: dict[str, Position] = {}
     if begin.kind != StartKind.COMMITTED:
-        positions = source.start_positions(begin)
+        positions = _start_positions(source, begin, warn)
     shape = ChangeShape(source.table.schema)
     while True:
         found_any = False
@@ -224,6 +227,21 @@ def follow(store: Store, source: Tunnel, start: str, *, follow: bool) -> Iterato
             if not follow:
                 return
             store.wait_for_change(_WAIT_SECONDS)
+
+
+def _start_positions(source: Tunnel, start: Start, warn: Callable[[str], None]) -> dict[str, Position]:
+    """Return start positions. Base data that was read, and that the store no longer keeps, is left out."""
+    from headrace.tunnels.values import ChannelKind, ChannelState, Start, StartKind
+
+    try:
+        return source.start_positions(start)
+    except DataLossError:
+        base = [each for each in source.channels() if each.kind is ChannelKind.BASE_DATA]
+        if start.kind is not StartKind.EARLIEST or not any(each.state is ChannelState.FINISHED for each in base):
+            raise
+    warn("the base data was read and released; only the changes after it are shown")
+    # A start at a time has no base data.
+    return source.start_positions(Start(StartKind.TIMESTAMP, datetime.datetime.fromtimestamp(0, datetime.UTC)))
 
 
 def _lag(description: TunnelDescription) -> tuple[str, Lag, dict[str, Any]]:
