@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 import click
 
 from headrace.cli.app import App, Command, common_options, parse_pairs, pass_app
+from headrace.cli.extras import METRICS, TRACES, check_extras
 from headrace.cli.stream_progress import progress_facts, progress_line, progress_picture, progress_state
 
 if TYPE_CHECKING:
@@ -102,6 +103,8 @@ def run(
 
     Example: headrace run job.sql --available-now
     """
+    wanted = [*([METRICS] if metrics_port is not None else []), *([TRACES] if traces else [])]
+    check_extras(*wanted, store_url=None if metrics_port is None else app.store_url)
     name = "headrace" if file.name == "<stdin>" else Path(file.name).stem
     if log_format == "json":
         from headrace.http.logs import log_as_json
