@@ -156,7 +156,9 @@ def streaming_session(app: App, name: str, options: SparkOptions) -> Iterator[St
     """Start Spark. At the end of the block, stop all streams and Spark."""
     import headrace
 
-    conf = parse_pairs(options.conf, "--conf")
+    # Spark creates the directory even if no table is in it.
+    warehouse = options.workspace.absolute() / ".headrace" / "spark-warehouse"
+    conf = {"spark.sql.warehouse.dir": str(warehouse)} | parse_pairs(options.conf, "--conf")
     if not app.debug:
         _silence_pyspark()
         if "SPARK_CONF_DIR" not in os.environ:

@@ -166,7 +166,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
     def report(self) -> Offset:
         """Return the lag, also of channels that wait for base data to be read; see `Feed.report`."""
         backlogs = self._left | (self.tunnel.waiting_backlogs(self._waiting, self._fixed_end) if self._waiting else {})
-        done = [channel for channel, read in self._base.items() if read or self._left.get(channel, _SOME).empty]
+        done = [channel for channel, read in self._base.items() if read or self._left.get(channel, _SOME).unread == 0]
         return {
             "rowsBehindLatest": {channel: backlog.known for channel, backlog in backlogs.items()},
             "rowsUnknown": [channel for channel, backlog in backlogs.items() if backlog.unread is None],
