@@ -9,14 +9,21 @@ import html
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from headrace.time_limits import within
+
 _MOST_ROWS = 20
+_MOST_CHARACTERS = 300
+_SECONDS = 2.0
 _log = logging.getLogger("headrace")
 
 
 def safely(make: Callable[[], str]) -> str | None:
-    """Return the HTML that a function makes; None if it fails: a notebook then shows the text of ``repr``."""
+    """Return the HTML that a function makes; None if it fails or takes longer than 2 seconds.
+
+    A notebook then shows the text of ``repr``.
+    """
     try:
-        return make()
+        return within(_SECONDS, make)
     except Exception as error:
         _log.debug("an object cannot be shown as HTML: %s", error)
         return None
@@ -53,4 +60,6 @@ def _text(value: object) -> str:
         return "–"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return html.escape(str(value).encode(errors="replace").decode())
+    text = str(value)
+    shown = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+    return html.escape(shown.encode(errors="replace").decode())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -58,6 +59,25 @@ def test_what_cannot_be_described_is_left_to_the_text(store: Store) -> None:
     table = store.create_table("t", {"id": "string"}, "id")
     store.drop_table("t")
     assert table._repr_html_() is None
+
+
+def test_a_store_that_does_not_answer_is_not_waited_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = store.create_table("t", {"id": "string"}, "id")
+    asked, ended = threading.Event(), threading.Event()
+
+    def describe() -> None:
+        asked.set()
+        ended.wait(60)
+
+    monkeypatch.setattr(notebooks, "_SECONDS", 0.05)
+    monkeypatch.setattr(type(table), "describe", lambda self: describe())
+    assert table._repr_html_() is None
+    assert asked.is_set()
+    ended.set()
+
+
+def test_long_texts_are_cut() -> None:
+    assert Texts(notebooks.facts("t", {"error": "x" * 1000})).texts[-1] == "x" * 300 + "…"
 
 
 def test_the_state_of_a_stream_is_shown_with_its_error(tmp_path: Path) -> None:

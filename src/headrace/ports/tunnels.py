@@ -7,6 +7,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from headrace import notebooks
 from headrace.errors import UnsupportedError
@@ -18,6 +19,9 @@ from headrace.tunnels.leases import Lease, LeaseStatus, Saved
 from headrace.tunnels.records import BatchPlan, ChannelEnd
 from headrace.tunnels.values import Backlog, Channel, ChannelKind, ChannelState, Page, Position, Start, TunnelKind
 from headrace.workers import TunnelWorker
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -139,6 +143,16 @@ class Tunnel(Port):
 
     def _repr_html_(self) -> str | None:
         return notebooks.safely(lambda: _html(self.describe()))
+
+    def plot(self) -> Figure:
+        """Return a figure of the channels with their unread rows, which a notebook shows.
+
+        Raises:
+            MissingDependencyError: matplotlib (``headrace[plot]``) is not installed.
+        """
+        from headrace.plots import tunnel_figure
+
+        return tunnel_figure(self.describe())
 
     @property
     def origin(self) -> Origin:

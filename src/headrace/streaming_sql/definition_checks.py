@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-import threading
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError, NotFoundError, OptionError
@@ -11,6 +10,7 @@ from headrace.option_names import nearest
 from headrace.streaming_sql.catalog import TableDefinition
 from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.providers import FILE_PROVIDERS, HEADRACE_PROVIDERS, is_headrace, is_of_files
+from headrace.time_limits import within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -51,21 +51,18 @@ def missing_note(definition: TableDefinition) -> str:
     """
     if not is_headrace(definition.provider):
         return ""
-    notes: list[str] = []
-    # A daemon, as stores repeat calls to a server that cannot be reached for longer than a person waits.
-    thread = threading.Thread(target=lambda: notes.append(_find(definition)), daemon=True)
-    thread.start()
-    thread.join(_SECONDS_TO_ANSWER)
-    return notes[0] if notes else f"; note: its store has not answered within {_SECONDS_TO_ANSWER:g} seconds"
-
-
-def _find(definition: TableDefinition) -> str:
     try:
-        location = location_of(definition)
-        with location.open_store() as store:
-            location.open(store)
+        within(_SECONDS_TO_ANSWER, lambda: _find(definition))
+    except TimeoutError:
+        return f"; note: its store has not answered within {_SECONDS_TO_ANSWER:g} seconds"
     except NotFoundError as error:
         return f"; note: {error.problem}: {error.received}"
     except HeadraceError as error:
         return f"; note: it was not looked up in its store: {error.problem}"
     return ""
+
+
+def _find(definition: TableDefinition) -> None:
+    location = location_of(definition)
+    with location.open_store() as store:
+        location.open(store)
