@@ -5,14 +5,16 @@ The figures do not belong to pyplot, so that a program which makes many of them 
 
 from __future__ import annotations
 
-import datetime
 import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from headrace.errors import MissingDependencyError
 
 if TYPE_CHECKING:
+    import numpy.typing as npt
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -65,7 +67,7 @@ def stream_figure(name: str, batches: Sequence[BatchRecord]) -> Figure:
     """
     figure = _figure(6.0)
     rows, seconds, lag = figure.subplots(3, 1, sharex=True)
-    times = [datetime.datetime.fromtimestamp(batch.time, datetime.UTC) for batch in batches]
+    times = np.array([round(batch.time * 1e6) for batch in batches], dtype="datetime64[us]")
     rows.plot(times, [batch.rows_in for batch in batches], marker=".", label="in")
     written = [(at, batch.rows_out) for at, batch in zip(times, batches, strict=True) if batch.rows_out is not None]
     if written:
@@ -84,7 +86,7 @@ def stream_figure(name: str, batches: Sequence[BatchRecord]) -> Figure:
     return figure
 
 
-def _plot_phases(axes: Axes, times: list[datetime.datetime], batches: Sequence[BatchRecord]) -> None:
+def _plot_phases(axes: Axes, times: npt.NDArray[np.datetime64], batches: Sequence[BatchRecord]) -> None:
     phases = list(dict.fromkeys(phase for batch in batches for phase in batch.durations if phase != _WHOLE))
     if phases:
         series = [[batch.durations.get(phase, 0.0) for batch in batches] for phase in phases]

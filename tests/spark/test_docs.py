@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 
 import headrace
 from tests.conformance import serving
-from tests.spark.documents import ROOT, blocks, code_of, run_code
+from tests.documents import ROOT, blocks, code_of, run_code
 
 
 def test_the_quick_start_of_the_readme_runs_as_shown(tmp_path: Path) -> None:

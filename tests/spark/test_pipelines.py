@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace
-from tests.spark.documents import ROOT
+from tests.documents import ROOT
 
 pytest.importorskip("grpc")
 pytest.importorskip("yaml")

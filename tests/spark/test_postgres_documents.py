@@ -7,7 +7,6 @@ import runpy
 import shlex
 from collections.abc import Iterable
 from pathlib import Path
-from textwrap import dedent
 
 import psycopg
 import pytest
@@ -15,11 +14,10 @@ from pyspark.sql import SparkSession
 
 from headrace.cli.main import main
 from tests.conformance import serving
-from tests.spark.documents import ROOT
+from tests.documents import ROOT, blocks_of
 
 _URL = "postgresql://postgres@localhost/shop"
 _FIVE_MINUTES = re.compile(r"^## Five minutes.*?(?=^## )", re.DOTALL | re.MULTILINE)
-_BLOCK = re.compile(r"^ *```(\w+)\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 # Identifiers, times of commits, and positions of the log.
 _VARIES = re.compile(r"[0-9a-f]{32}|\d{4}-\d\d-\d\d \d\d:\S+|\b\d{6,}\b")
 
@@ -60,8 +58,8 @@ def test_the_five_minutes_of_the_page_on_postgresql_print_what_it_shows(
     assert section is not None
     printed: list[str] = []
     shown = 0
-    for language, block in _BLOCK.findall(section[0]):
-        code = dedent(block).replace(_URL, url)
+    for language, block in blocks_of(section[0]):
+        code = block.replace(_URL, url)
         if language == "text":
             assert words(printed) == words(code.splitlines())
             shown, printed = shown + 1, []

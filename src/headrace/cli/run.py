@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NoReturn, TextIO
 
 import click
 
-from headrace.cli.app import App, Command, common_options, parse_pairs, pass_app
+from headrace.cli.app import App, Command, common_options, parse_pairs, pass_app, store_option
 from headrace.cli.extras import METRICS, TRACES, check_extras
 from headrace.cli.stream_progress import progress_facts, progress_line, progress_picture, progress_state
 
@@ -82,6 +82,7 @@ def spark_options(command: Command) -> Command:
     show_default=True,
     help="json: one line of JSON for each record, on standard error.",
 )
+@store_option
 @spark_options
 @common_options
 @pass_app

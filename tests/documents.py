@@ -7,14 +7,23 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[1]
+_BLOCK = re.compile(r"^( *)```(\w+)\n(.*?)^\1```$", re.DOTALL | re.MULTILINE)
 # The relative paths in the documents. Spark's processes resolve them in the directory in which Spark was started.
 _RELATIVE = re.compile(r'"(shop|checkpoints|copy|workspace)\b')
 
 
+def blocks_of(text: str) -> list[tuple[str, str]]:
+    """Return the language and the text of each code block that names its language, in order."""
+    return [
+        (language, re.sub(f"^{indentation}", "", block, flags=re.MULTILINE))
+        for indentation, language, block in _BLOCK.findall(text)
+    ]
+
+
 def blocks(document: str, language: str) -> list[str]:
     """Return the code blocks of a language in a document."""
-    return re.findall(rf"```{language}\n(.*?)```", (ROOT / document).read_text(), re.DOTALL)
+    return [block for each, block in blocks_of((ROOT / document).read_text()) if each == language]
 
 
 def code_of(document: str, language: str, directory: Path) -> str:
