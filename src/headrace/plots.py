@@ -14,7 +14,6 @@ import numpy as np
 from headrace.errors import MissingDependencyError
 
 if TYPE_CHECKING:
-    import numpy.typing as npt
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from headrace.streaming_sql.stream_history import BatchRecord
 
 _MOST_CHANNELS = 40
+_MOST_NUMBERS = 20
 _WIDTH = 8.0
 _COLORS = {"open": "tab:orange", "waiting": "tab:gray", "finished": "tab:green"}
 # The whole batch contains the other phases.
@@ -42,6 +42,8 @@ def tunnel_figure(described: TunnelDescription) -> Figure:
         most = sorted(channels, key=lambda each: each.backlog.known, reverse=True)[:_MOST_CHANNELS]
         channels = [each for each in channels if each in most]
     figure = _figure(1.2 + 0.28 * max(len(channels), 1))
+    from matplotlib.ticker import MaxNLocator
+
     axes = figure.subplots()
     for place, each in enumerate(channels):
         unknown = each.backlog.unread is None
@@ -53,6 +55,7 @@ def tunnel_figure(described: TunnelDescription) -> Figure:
     axes.invert_yaxis()
     axes.set_xlim(0, max([each.backlog.known for each in channels], default=0) * 1.3 or 1)
     axes.set_xlabel("unread rows")
+    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     left_out = len(described.channels) - len(channels)
     more = f", without {left_out} channels" if left_out else ""
     axes.set_title(f"Tunnel {described.name} of {described.table}: {described.lag} unread{more}", parse_math=False)
@@ -60,37 +63,41 @@ def tunnel_figure(described: TunnelDescription) -> Figure:
 
 
 def stream_figure(name: str, batches: Sequence[BatchRecord]) -> Figure:
-    """Return the batches of a stream over time: rows in and out, seconds by phase, and unread rows after each.
+    """Return a stream's batches in order: rows in and out, seconds by phase, and unread rows after each.
 
     Raises:
         MissingDependencyError: matplotlib is not installed.
     """
     figure = _figure(6.0)
     rows, seconds, lag = figure.subplots(3, 1, sharex=True)
-    times = np.array([round(batch.time * 1e6) for batch in batches], dtype="datetime64[us]")
-    rows.plot(times, [batch.rows_in for batch in batches], marker=".", label="in")
-    written = [(at, batch.rows_out) for at, batch in zip(times, batches, strict=True) if batch.rows_out is not None]
-    if written:
-        rows.plot(*zip(*written, strict=True), marker=".", label="out")
+    places = range(len(batches))
+    rows.bar([place - 0.2 for place in places], [batch.rows_in for batch in batches], width=0.4, label="in")
+    # A sink that does not count its rows has none.
+    rows.bar([place + 0.2 for place in places], [batch.rows_out or 0 for batch in batches], width=0.4, label="out")
     rows.set_ylabel("rows")
-    _plot_phases(seconds, times, batches)
+    _stack_phases(seconds, batches)
     seconds.set_ylabel("seconds")
-    known = [(at, batch.lag.rows) for at, batch in zip(times, batches, strict=True) if batch.lag is not None]
-    if known:
-        lag.step(*zip(*known, strict=True), where="post", marker=".", label="unread rows")
+    lag.bar(places, [batch.lag.rows if batch.lag is not None else 0 for batch in batches], color="tab:gray")
     lag.set_ylabel("unread rows")
+    lag.set_xlabel("batch")
+    # Spark's numbers of the batches, of which a failure can repeat one.
+    shown = places[:: max(1, len(batches) // _MOST_NUMBERS)]
+    lag.set_xticks(shown, [str(batches[place].batch) for place in shown])
+    for axes in (rows, seconds, lag):
+        axes.set_ylim(bottom=0, top=None if any(bar.get_height() for bar in axes.patches) else 1)
     for axes in (rows, seconds):
         if axes.get_legend_handles_labels()[1]:
-            axes.legend(loc="upper left", fontsize="small")
+            axes.legend(loc="center left", bbox_to_anchor=(1.0, 0.5), fontsize="small")
     rows.set_title(f"Stream {name}: {len(batches):,} batches", parse_math=False)
     return figure
 
 
-def _plot_phases(axes: Axes, times: npt.NDArray[np.datetime64], batches: Sequence[BatchRecord]) -> None:
-    phases = list(dict.fromkeys(phase for batch in batches for phase in batch.durations if phase != _WHOLE))
-    if phases:
-        series = [[batch.durations.get(phase, 0.0) for batch in batches] for phase in phases]
-        axes.stackplot(times, *series, labels=phases)
+def _stack_phases(axes: Axes, batches: Sequence[BatchRecord]) -> None:
+    below = np.zeros(len(batches))
+    for phase in dict.fromkeys(phase for batch in batches for phase in batch.durations if phase != _WHOLE):
+        heights = np.array([batch.durations.get(phase, 0.0) for batch in batches])
+        axes.bar(range(len(batches)), heights, bottom=below, label=phase)
+        below += heights
 
 
 def _figure(height: float) -> Figure:
