@@ -7,7 +7,6 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import pytest
 from nbclient import NotebookClient
 
 from tests.documents import ROOT
@@ -30,9 +29,7 @@ def outputs(notebook: Any) -> list[list[tuple[str, str]]]:
     ]
 
 
-def test_the_notebook_has_the_outputs_that_it_keeps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    # The notebook has a session of its own. A configuration of this process's session would be its, too.
-    monkeypatch.setenv("JUPYTER_PLATFORM_DIRS", "1")
+def test_the_notebook_has_the_outputs_that_it_keeps(tmp_path: Path) -> None:
     kept = nbformat.read(NOTEBOOK, as_version=4)
     run = NotebookClient(
         nbformat.read(NOTEBOOK, as_version=4), timeout=120, resources={"metadata": {"path": str(tmp_path)}}
