@@ -17,16 +17,24 @@ _SECONDS = 2.0
 _log = logging.getLogger("headrace")
 
 
-def safely(make: Callable[[], str]) -> str | None:
-    """Return the HTML that a function makes; None if it fails or takes longer than 2 seconds.
+def shown(title: str, make: Callable[[], str], known: Mapping[str, object] | None = None) -> str | None:
+    """Return the HTML that a function makes from the answer of a store; None if it fails.
 
-    A notebook then shows the text of ``repr``.
+    A notebook then shows the text of ``repr``. A store that does not answer within 2 seconds is not waited for: the
+    notebook then shows the title and what is known without it.
     """
     try:
         return within(_SECONDS, make)
+    except TimeoutError:
+        return facts(title, known or {}) + note(f"The store has not answered within {_SECONDS:g} seconds.")
     except Exception as error:
         _log.debug("an object cannot be shown as HTML: %s", error)
         return None
+
+
+def note(text: str) -> str:
+    """Return a line of text."""
+    return f"<div>{_text(text)}</div>"
 
 
 def facts(title: str, values: Mapping[str, object]) -> str:

@@ -13,21 +13,20 @@ from matplotlib.container import BarContainer
 
 import headrace
 from headrace.errors import MissingDependencyError
-from headrace.plots import stream_figure, tunnel_figure
-from headrace.ports.tunnels import ChannelDescription, TunnelDescription
+from headrace.plots import tunnel_figure
+from headrace.streaming_sql.stream_figure import stream_figure
 from headrace.streaming_sql.stream_history import BatchRecord
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
 from headrace.tunnels.lag import Lag
-from headrace.tunnels.values import FINISHED, Backlog, Channel, ChannelKind, ChannelState, TunnelKind
+from headrace.tunnels.values import FINISHED, Backlog, Channel, ChannelKind, ChannelState
 
 
-def described(*backlogs: Backlog) -> TunnelDescription:
-    channels = tuple(
-        ChannelDescription(Channel(f"c$x${number}", ChannelKind.STREAM, ChannelState.OPEN, FINISHED), backlog)
+def channels(*backlogs: Backlog) -> list[tuple[Channel, Backlog]]:
+    return [
+        (Channel(f"c$x${number}", ChannelKind.STREAM, ChannelState.OPEN, FINISHED), backlog)
         for number, backlog in enumerate(backlogs)
-    )
-    return TunnelDescription("id", "a$b$", "orders", TunnelKind.STREAM, "Stream", 0.0, channels)
+    ]
 
 
 def heights(axes: Axes) -> dict[str, list[float]]:
@@ -37,25 +36,25 @@ def heights(axes: Axes) -> dict[str, list[float]]:
 
 
 def test_a_tunnel_has_a_bar_for_each_channel(tmp_path: Path) -> None:
-    figure = tunnel_figure(described(Backlog(3), Backlog(None, at_least=7), Backlog(0)))
+    figure = tunnel_figure("Tunnel a$b$", channels(Backlog(3), Backlog(None, at_least=7), Backlog(0)))
     (axes,) = figure.axes
     bars = [each for each in axes.containers if isinstance(each, BarContainer)]
     assert [bar.patches[0].get_width() for bar in bars] == [3, 7, 0]
     assert [bool(bar.patches[0].get_hatch()) for bar in bars] == [False, True, False]
     assert [label.get_text() for label in axes.get_yticklabels()] == ["c$x$0", "c$x$1", "c$x$2"]
     assert [text.get_text() for text in axes.texts] == [" open, 3", " open, more than 7", " open, 0"]
-    assert axes.get_title() == "Tunnel a$b$ of orders: more than 10 unread"
+    assert axes.get_title() == "Tunnel a$b$"
     assert figure._repr_png_().startswith(b"\x89PNG")  # type: ignore[attr-defined]
 
 
 def test_the_channels_with_most_unread_rows_are_shown() -> None:
-    (axes,) = tunnel_figure(described(*(Backlog(number) for number in range(100)))).axes
+    (axes,) = tunnel_figure("t", channels(*(Backlog(number) for number in range(100)))).axes
     assert [label.get_text() for label in axes.get_yticklabels()] == [f"c$x${number}" for number in range(60, 100)]
     assert axes.get_title().endswith("without 60 channels")
 
 
 def test_a_tunnel_without_channels_and_one_of_a_store_can_be_drawn(tmp_path: Path) -> None:
-    tunnel_figure(described()).savefig(tmp_path / "empty.png")
+    tunnel_figure("t", []).savefig(tmp_path / "empty.png")
     with headrace.open(tmp_path / "shop", create=True) as store:
         table = store.create_table("orders", {"id": "long"}, "id")
         tunnel = store.create_tunnel("orders", "stats", "Stream")
@@ -70,7 +69,7 @@ def test_a_stream_has_rows_phases_and_lag(tmp_path: Path) -> None:
     ]
     figure = stream_figure("$s$", batches)
     rows, seconds, lag = (heights(axes) for axes in figure.axes)
-    assert rows == {"in": [0, 10, 20], "out": [0, 1, 2]}
+    assert rows == {"in": [0, 10, 20], "out": [1, 2]}
     assert seconds == {"addBatch": [1.5, 1.5, 1.5]}
     assert list(lag.values()) == [[5, 4, 3]]
     assert [label.get_text() for label in figure.axes[2].get_xticklabels()] == ["0", "1", "2"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
@@ -122,7 +121,7 @@ def _html(described: TunnelDescription) -> str:
         f"Tunnel {described.name}",
         {"table": described.table, "kind": described.kind, "stage": described.stage, "lag": str(described.lag)},
     )
-    warnings = "".join(f"<div>⚠ {html.escape(each)}</div>" for each in described.warnings)
+    warnings = "".join(notebooks.note(f"⚠ {each}") for each in described.warnings)
     channels = [
         (each.channel.id, each.channel.kind, each.channel.state, each.backlog.unread, each.client_tag or each.client)
         for each in described.channels
@@ -142,7 +141,8 @@ class Tunnel(Port):
     """What the tunnel uses and headrace has not created, in words. It remains when the tunnel is dropped."""
 
     def _repr_html_(self) -> str | None:
-        return notebooks.safely(lambda: _html(self.describe()))
+        known = {"table": self.table.name, "kind": self.kind}
+        return notebooks.shown(f"Tunnel {self.name}", lambda: _html(self.describe()), known)
 
     def plot(self) -> Figure:
         """Return a figure of the channels with their unread rows, which a notebook shows.
@@ -152,7 +152,9 @@ class Tunnel(Port):
         """
         from headrace.plots import tunnel_figure
 
-        return tunnel_figure(self.describe())
+        described = self.describe()
+        title = f"Tunnel {described.name} of {described.table}: {described.lag} unread"
+        return tunnel_figure(title, [(each.channel, each.backlog) for each in described.channels])
 
     @property
     def origin(self) -> Origin:

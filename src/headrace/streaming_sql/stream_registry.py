@@ -97,7 +97,7 @@ class StreamStatus:
         Raises:
             MissingDependencyError: matplotlib (``headrace[plot]``) is not installed.
         """
-        from headrace.plots import stream_figure
+        from headrace.streaming_sql.stream_figure import stream_figure
 
         return stream_figure(self.name, [] if self.history is None else self.history.batches(self.name, limit=batches))
 
