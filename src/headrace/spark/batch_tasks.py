@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from headrace.ports import Claim, Staged, Store
+from headrace.ports.identity import StoreIdentity, planned_for
 from headrace.sinks import published_rows
 from headrace.sinks.batch_writer import BatchWriter
 from headrace.sinks.targets import Target
@@ -49,6 +50,7 @@ class BatchTasks:
         job: the identity of the job.
         batch: the batch id.
         targets: the tables and queues, in the order of the receipts.
+        identity: the store and the release of headrace that tasks must find.
         rows_per_write: the maximum number of rows in one write to the store; None is no limit.
     """
 
@@ -57,10 +59,12 @@ class BatchTasks:
     job: str
     batch: int
     targets: tuple[Target, ...]
+    identity: StoreIdentity
     rows_per_write: int | None = None
 
     def open_store(self) -> Store:
-        return open_store(self.url, **self.store_options)
+        """Open the store; raises as `StoreIdentity.open` if this process finds another one."""
+        return self.identity.open(lambda: open_store(self.url, **self.store_options))
 
     def writer(self, store: Store) -> BatchWriter:
         return BatchWriter(store, self.job, self.targets)
@@ -184,7 +188,7 @@ def publishing(
         spark = batch_df.sparkSession
         with open_store(url, **options) as store:
             job = job or query_id(spark, checkpoint, store)
-            tasks = BatchTasks(url, options, job, batch, tuple(targets), rows_per_write)
+            tasks = BatchTasks(url, options, job, batch, tuple(targets), planned_for(store), rows_per_write)
             writer = tasks.writer(store)
             try:
                 # `stage` may read the rows of the targets, of which a part of the batch must not be visible.

@@ -64,8 +64,11 @@ def session(
     }
     builder = SparkSession.builder.appName(name)
     if master is not None or (SparkSession.getActiveSession() is None and "SPARK_REMOTE" not in os.environ):
-        settings["spark.master"] = master or conf.get("spark.master") or os.environ.get("MASTER") or LOCAL_MASTER
-        settings["spark.driver.host"] = "localhost"
+        chosen = master or conf.get("spark.master") or os.environ.get("MASTER") or LOCAL_MASTER
+        settings["spark.master"] = chosen
+        if chosen.startswith("local"):
+            # The name of a laptop may not resolve. Executors on other machines need the driver's own name.
+            settings["spark.driver.host"] = "localhost"
     settings.update(conf)
     for key, value in settings.items():
         builder = builder.config(key, str(value))
