@@ -1,4 +1,4 @@
-"""An account of all code in the documents: which test runs a block, or why none does."""
+"""The account of all code in the documents is complete and true, and commands and statements are valid."""
 
 from __future__ import annotations
 
@@ -12,81 +12,33 @@ import pytest
 
 from headrace.cli.main import headrace
 from headrace.streaming_sql.language.grammar import parse
-from tests.documents import ROOT, blocks_of
+from tests.document_account import ACCOUNT
+from tests.documents import ROOT, Block, blocks_of, claims_of
 
 PAGES = ["README.md", *sorted(f"docs/{page.name}" for page in (ROOT / "docs").glob("*.md"))]
 CODE = ("python", "py", "sql", "sh", "bash")
-EXCERPT = "a part of a program or statement, with names that the reader chooses"
-FORMS = "forms of statements; the ones without brackets are parsed here"
-SERVER = "needs an administrator of a server; tests/interop/test_postgres_doctor.py gives such rights"
-ENDPOINTS = "starts a server for clients; tests/interop/ytsaurus_server.py and tests/conformance/serving.py start it"
-DOCS = "tests/spark/test_docs.py"
-POSTGRES = "tests/spark/test_postgres_documents.py"
-COMMANDS = "tests/unit/test_document_commands.py"
-# A test, or a reason, for all blocks of a language in a page, or for each of them.
-ACCOUNT: dict[str, dict[str, str | list[str]]] = {
-    "README.md": {
-        "python": DOCS,
-        "sql": DOCS,
-        "sh": ["make is run by .ci/run", DOCS, POSTGRES, ENDPOINTS, ENDPOINTS],
-    },
-    "docs/changes.md": {"python": DOCS},
-    "docs/checkpoints.md": {"python": DOCS},
-    "docs/embedded-store.md": {"python": COMMANDS, "sh": COMMANDS},
-    "docs/following-tables.md": {"python": DOCS},
-    "docs/load-and-query.md": {"python": COMMANDS, "sh": COMMANDS},
-    "docs/operations.md": {
-        "python": COMMANDS,
-        "sh": [COMMANDS, "tests/spark/test_stream_progress.py", COMMANDS],
-        "bash": COMMANDS,
-    },
-    "docs/pipelines.md": {"python": "tests/spark/test_pipelines.py", "sh": "tests/spark/test_pipelines.py"},
-    "docs/postgres.md": {
-        "sql": [*[POSTGRES] * 3, SERVER, EXCERPT, POSTGRES, SERVER, SERVER],
-        "sh": [*[POSTGRES] * 4, "tests/interop/test_postgres_slot_options.py"],
-        "python": [POSTGRES, EXCERPT, EXCERPT],
-    },
-    "docs/queues.md": {"python": DOCS, "sh": COMMANDS},
-    "docs/sql.md": {
-        "sh": ["tests/spark/test_prompt.py", "shells read it at their start", "needs a Kafka broker"],
-        "python": EXCERPT,
-        "py": EXCERPT,
-        "sql": [
-            DOCS,
-            "tests/spark/test_sql_queues.py",
-            FORMS,
-            "tests/spark/test_sql_spark_sources.py",
-            *[FORMS] * 5,
-            *["tests/spark/test_merge_streams.py"] * 3,
-            *[FORMS] * 3,
-        ],
-    },
-    "docs/tablestore.md": {"python": DOCS, "sql": "tests/spark/test_tablestore_end_to_end.py", "sh": ENDPOINTS},
-    "docs/tutorial.md": {"python": DOCS, "sh": [COMMANDS, DOCS, DOCS]},
-    "docs/ui.md": {"sh": "tests/ui/test_ui_pages.py"},
-    "docs/workers.md": {"python": DOCS},
-    "docs/ytsaurus-endpoint.md": {"python": "tests/interop/test_ytsaurus_sides.py", "sh": ENDPOINTS},
-    "docs/ytsaurus.md": {"python": DOCS, "sql": DOCS, "sh": [ENDPOINTS, DOCS]},
-}
 # Placeholders and alternatives of the forms of statements.
 _FORM = re.compile(r"…|\[(?!\d)[A-Za-z(]| \| ")
 
 
-def code_of(page: str) -> list[tuple[str, str]]:
-    return [each for each in blocks_of((ROOT / page).read_text()) if each[0] in CODE]
+def code_of(page: str) -> list[Block]:
+    return [each for each in blocks_of((ROOT / page).read_text()) if each.language in CODE]
 
 
 @pytest.mark.parametrize("page", PAGES)
 def test_every_block_has_a_test_or_a_reason(page: str) -> None:
-    claims = ACCOUNT.get(page, {})
-    languages = [language for language, _ in code_of(page)]
-    assert set(claims) == set(languages)
-    for language, claim in claims.items():
-        count = languages.count(language)
-        each = [claim] * count if isinstance(claim, str) else claim
-        assert len(each) == count, f"{page} has {count} blocks of {language}"
-        for test in each:
-            assert not test.startswith("tests/") or (ROOT / test).is_file(), test
+    for block, claim in claims_of(page):
+        if claim.startswith("tests/"):
+            # A test that runs blocks of a page names the page.
+            assert f'"{page}"' in (ROOT / claim).read_text(), f"{claim} does not run {page}: {block.text[:100]}"
+        else:
+            assert len(claim) > 10, block
+
+
+@pytest.mark.parametrize("page", PAGES)
+def test_every_fence_is_of_a_block(page: str) -> None:
+    fences = re.findall("^ *```", (ROOT / page).read_text(), re.MULTILINE)
+    assert len(fences) == 2 * len(blocks_of((ROOT / page).read_text()))
 
 
 def test_no_page_of_the_account_is_missing() -> None:

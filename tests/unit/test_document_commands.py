@@ -3,9 +3,6 @@
 from __future__ import annotations
 
 import gzip
-import os
-import subprocess
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,26 +11,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace
-from tests.documents import blocks, run_code
-
-
-def run_shell(script: str, directory: Path) -> str:
-    """Run a script in bash; return its output. Packages are installed already."""
-    lines = [line for line in script.splitlines() if not line.startswith("pip install")]
-    environment = {name: value for name, value in os.environ.items() if not name.startswith("HEADRACE_")} | {
-        "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
-        "HEADRACE_STORE": "shop",
-    }
-    done = subprocess.run(
-        ["bash", "-e", "-o", "pipefail", "-c", "\n".join(lines)],
-        cwd=directory,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+from tests.documents import blocks, run_code, run_shell
 
 
 def prepare_shop(directory: Path) -> None:

@@ -214,7 +214,8 @@ class StreamingSql:
         if self._tables.drop(name):
             message = f"table {name} forgotten; its rows stay in their store"
             return Result(statement.part.text, message=message + users_note(users))
-        return self._spark_statement(statement)
+        # Spark's own tables have no users here, and its statement has no CASCADE.
+        return self._spark_statement(replace(statement, part=replace(statement.part, end=statement.name.part.end)))
 
     def _drop_queue(self, statement: st.DropQueue) -> Result:
         users = self._streams.uses.of_definition(str(statement.name))
