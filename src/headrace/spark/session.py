@@ -108,7 +108,7 @@ def _settings(conf: Mapping[str, object]) -> dict[str, str]:
 
 
 def carry_environment(spark: SparkSession) -> None:
-    """Pass the environment's stores and keys to Spark's Python processes.
+    """Pass the environment's stores and keys, and the workers' interpreter, to the Python processes of the formats.
 
     These processes have the environment that the Java process had at its start. A notebook may set a variable later,
     and a new session may use the Java process of a stopped one.
@@ -124,7 +124,8 @@ def carry_environment(spark: SparkSession) -> None:
     current = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
     known = context.environment
     changed = {name: value for name, value in current.items() if value != known.get(name, java.getenv(name))}
-    if changed:
-        known.update(changed)
+    known.update(changed)
+    # Spark runs the sources that it finds itself with the driver's interpreter, on executors, too.
+    if changed or os.environ.get("PYSPARK_DRIVER_PYTHON", context.pythonExec) != context.pythonExec:
         for format_name in FORMATS:
             spark.dataSource.register(import_module(f"pyspark_{format_name}").DefaultSource)
