@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.cached import cached_property
@@ -46,14 +47,23 @@ class Source(ABC):
         self.options = self.format.with_environment(options)
         self.settings = self.format.settings(self.options).check()
         self._identity: StoreIdentity | None = None
+        self._store_url: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
         from headrace.ports.identity import planned_for
+        from headrace.stores.registry import absolute
 
-        return {"options": self.options, "identity": self._identity or planned_for(None)}
+        try:
+            store_url = absolute(self.location.store_url)
+        except OptionError:
+            # No option names the store: each use says so.
+            store_url = None
+        return {"options": self.options, "store_url": store_url, "identity": self._identity or planned_for(None)}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.options = state["options"]
+        # A worker has another working directory.
+        self._store_url = state["store_url"]
         self._identity = state["identity"]
         self.settings = self.format.settings(self.options)
 
@@ -97,7 +107,8 @@ class Source(ABC):
 
     @cached_property
     def location(self) -> Location:
-        return self.format.find(self.settings)
+        found = self.format.find(self.settings)
+        return found if self._store_url is None else replace(found, store_url=self._store_url)
 
     def open_store(self) -> Store:
         """Open the store. A worker must find the store and the release of the process that planned its task.
