@@ -7,9 +7,11 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from matplotlib.axes import Axes
 from matplotlib.container import BarContainer
+from matplotlib.patches import StepPatch
 
 import headrace
 from headrace.errors import MissingDependencyError
@@ -29,10 +31,14 @@ def channels(*backlogs: Backlog) -> list[tuple[Channel, Backlog]]:
     ]
 
 
-def heights(axes: Axes) -> dict[str, list[float]]:
-    """Return the heights of the bars, by their labels."""
-    bars = [each for each in axes.containers if isinstance(each, BarContainer)]
-    return {str(each.get_label()): [bar.get_height() for bar in each.patches] for each in bars}
+def steps(axes: Axes) -> dict[str, list[float]]:
+    """Return the heights of the steps above their baselines, by their labels."""
+    found = {}
+    for patch in axes.patches:
+        assert isinstance(patch, StepPatch)
+        values, _, baseline = patch.get_data()
+        found[str(patch.get_label())] = list(np.asarray(values) - np.asarray(baseline))
+    return found
 
 
 def test_a_tunnel_has_a_bar_for_each_channel(tmp_path: Path) -> None:
@@ -64,17 +70,33 @@ def test_a_tunnel_without_channels_and_one_of_a_store_can_be_drawn(tmp_path: Pat
 
 def test_a_stream_has_rows_phases_and_lag(tmp_path: Path) -> None:
     batches = [
-        BatchRecord(float(n), n, 10 * n, n or None, {"triggerExecution": 2.0, "addBatch": 1.5}, Lag(5 - n))
+        BatchRecord(
+            float(n),
+            n,
+            10 * n,
+            n or None,
+            {"triggerExecution": 2.0, "later": 0.25, "addBatch": 1.5, "latestOffset": 0.5},
+            Lag(5 - n),
+        )
         for n in range(3)
     ]
     figure = stream_figure("$s$", batches)
-    rows, seconds, lag = (heights(axes) for axes in figure.axes)
-    assert rows == {"in": [0, 10, 20], "out": [1, 2]}
-    assert seconds == {"addBatch": [1.5, 1.5, 1.5]}
+    rows, seconds, lag = (steps(axes) for axes in figure.axes)
+    assert rows["in"] == [0, 10, 20]
+    assert np.isnan(rows["out"][0])
+    assert rows["out"][1:] == [1, 2]
+    # In the order of the phases, and each upon the others.
+    assert list(seconds.items()) == [("latestOffset", [0.5] * 3), ("addBatch", [1.5] * 3), ("later", [0.25] * 3)]
     assert list(lag.values()) == [[5, 4, 3]]
     assert [label.get_text() for label in figure.axes[2].get_xticklabels()] == ["0", "1", "2"]
     figure.savefig(tmp_path / "stream.png")
     stream_figure("none", []).savefig(tmp_path / "none.png")
+
+
+def test_a_long_history_has_few_numbers_of_batches() -> None:
+    figure = stream_figure("s", [BatchRecord(float(n), n, 1) for n in range(500)])
+    assert len(figure.axes[2].get_xticklabels()) == 12
+    assert len(steps(figure.axes[0])["in"]) == 500
 
 
 def test_a_status_draws_its_history(tmp_path: Path) -> None:
