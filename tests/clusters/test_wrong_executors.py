@@ -33,7 +33,8 @@ def test_executors_with_another_disk_another_release_or_no_package_are_refused_b
     text = (PACKAGE / "__init__.py").read_text()
     release.write_text(re.sub(r'__version__ = ".*"', '__version__ = "9.9.9"', text))
     cluster = Cluster(master)
-    driver = Remote(other, {})
+    # libpq reads it in the executors.
+    driver = Remote(other, {"PGPASSWORD": "in-the-driver"})
     conf = {**cluster.conf(other), "spark.task.maxFailures": "1"}
     driver.run(f'import headrace; spark = headrace.session("shop", conf={conf!r})')
     code = READ.format(store=str(shop))
@@ -55,4 +56,9 @@ def test_executors_with_another_disk_another_release_or_no_package_are_refused_b
     # The right machine: this one's disk and packages.
     cluster.add_worker(machine)
     assert driver.run(code) == ["right"]
+    assert driver.run(
+        "import os\n"
+        "executors = spark.sparkContext.parallelize([0], 1)\n"
+        "result = executors.map(lambda _: os.environ.get('PGPASSWORD')).collect()"
+    ) == ["in-the-driver"]
     driver.kill()

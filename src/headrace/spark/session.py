@@ -123,7 +123,9 @@ def carry_environment(spark: SparkSession) -> None:
     java: Any = context._jvm.java.lang.System  # type: ignore[union-attr]
     current = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
     known = context.environment
-    changed = {name: value for name, value in current.items() if value != known.get(name, java.getenv(name))}
+    # The Java processes of other machines have not inherited the environment of this one.
+    inherited = {name: java.getenv(name) for name in current} if str(context.master).startswith("local") else {}
+    changed = {name: value for name, value in current.items() if value != known.get(name, inherited.get(name))}
     known.update(changed)
     # Spark runs the sources that it finds itself with the driver's interpreter, on executors, too.
     if changed or os.environ.get("PYSPARK_DRIVER_PYTHON", context.pythonExec) != context.pythonExec:
