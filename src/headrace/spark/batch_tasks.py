@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import chain
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
 _RECEIPT = StructType(
     [StructField("target", IntegerType()), StructField("id", LongType()), StructField("rows", LongType())]
 )
+_PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 # A task with several targets collects rows in memory up to this size before it stages them.
 _ROUTED_BYTES = 64 << 20
 
@@ -127,12 +129,16 @@ class BatchTasks:
                 _RECEIPT.names,
             )
 
-        # mapInArrow parses column names as paths, with dots and back-ticks.
-        renamed = rows.toDF(*(f"c{index}" for index in range(len(names))))
+        renamed = rows if _are_plain(names) else rows.toDF(*(f"c{index}" for index in range(len(names))))
         receipts: Receipts = [[] for _ in self.targets]
         for receipt in renamed.mapInArrow(in_task, _RECEIPT).collect():
             receipts[receipt.target].append(Staged(receipt.id, receipt.rows))
         return receipts
+
+
+def _are_plain(names: Sequence[str]) -> bool:
+    """Return whether mapInArrow finds columns by these names: it parses them as paths, in any case."""
+    return all(map(_PLAIN_NAME.fullmatch, names)) and len({name.lower() for name in names}) == len(names)
 
 
 def joined(receipts: Iterable[Receipts]) -> Receipts:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -28,7 +29,8 @@ def session(
     """Return a SparkSession for streams: a new one, or the running one with the settings that can still be changed.
 
     These settings differ from Spark's defaults: the session's time zone is UTC, there is one shuffle partition for each
-    core, RocksDB is the state store, Python sources may evaluate filters, and the workers use this interpreter.
+    core, RocksDB is the state store, Python sources may evaluate filters, and the workers use this interpreter. A new
+    session connects to its workers by Unix domain sockets, in the directory ``java.io.tmpdir``.
     ``conf`` overrides all of them. If the environment names a store with files, Spark itself can open checkpoint
     locations such as ``headrace:///path``, see docs/checkpoints.md.
 
@@ -69,6 +71,8 @@ def session(
         if chosen.startswith("local"):
             # The name of a laptop may not resolve. Executors on other machines need the driver's own name.
             settings["spark.driver.host"] = "localhost"
+        # By TCP, each task and each call of a source waits 40 ms for an acknowledgement of the worker's last bytes.
+        settings["spark.python.unix.domain.socket.enabled"] = str(hasattr(socket, "AF_UNIX")).lower()
     settings.update(conf)
     for key, value in settings.items():
         builder = builder.config(key, str(value))

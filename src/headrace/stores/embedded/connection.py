@@ -27,6 +27,7 @@ from headrace.errors import NotFoundError, OptionError, StoreBusyError, StoreDam
 from headrace.sqlite.connections import Connections, roll_back
 from headrace.sqlite.forks import no_fork
 from headrace.sqlite.opening import open_wal
+from headrace.stores.embedded.commit_watch import CommitWatch
 from headrace.stores.embedded.writer_lock import writer_lock
 
 FORMAT_VERSION = 5
@@ -34,6 +35,8 @@ DATABASE_FILE = "db"
 LOCK_FILE = "writer.lock"
 SYNCHRONOUS_MODES = ("full", "normal", "off")
 BUSY_TIMEOUT_MS = 60_000
+# The pause between looks for commits of which the system reports nothing, for example on macOS.
+_UNWATCHED_SECONDS = 0.02
 _OLDEST_SQLITE = 3_053_000
 
 _DDL = """
@@ -144,6 +147,7 @@ class Database:
         self.directory = Path(os.path.realpath(directory))
         self.synchronous = synchronous
         self._local = threading.local()
+        self._commits = CommitWatch(self.directory / LOCK_FILE)
         self._connections = Connections(functools.partial(_connect, self.directory, synchronous, may_create=create))
         if not (self.directory / DATABASE_FILE).exists() and not create:
             raise _nothing_here(self.directory)
@@ -185,6 +189,7 @@ class Database:
     def close(self) -> None:
         """Close this thread's connection. Those of other threads are closed when one of them uses the handle again."""
         self._connections.close()
+        self._commits.close()
 
     @contextlib.contextmanager
     def write(self) -> Iterator[apsw.Connection]:
@@ -262,12 +267,14 @@ class Database:
         ``seen`` is the result of the last call. Commits of this thread's connection do not change the data version.
         """
         deadline = time.monotonic() + timeout
+        # Before the look: a commit between the look and the wait must end the wait.
+        self._commits.prepare()
         while True:
             version = int(self.query("PRAGMA data_version")[0][0])
             remaining = deadline - time.monotonic()
             if version != seen or remaining <= 0:
                 return version
-            time.sleep(min(0.02, remaining))
+            self._commits.wait(min(_UNWATCHED_SECONDS, remaining))
 
 
 def _upgrade(connection: apsw.Connection, version: int) -> None:
