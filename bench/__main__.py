@@ -7,7 +7,7 @@ import os
 import platform
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import apsw
@@ -33,6 +33,7 @@ from bench import (
     ytsaurus,
 )
 from bench.measure import Result
+from bench.peers.running import on_peers_spark
 
 BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "put": tables.put,
@@ -72,7 +73,17 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "tablestore_put": tablestore.tablestore_put,
     "ytsaurus_queue": ytsaurus.ytsaurus_queue,
     "ytsaurus_exactly_once": ytsaurus.ytsaurus_exactly_once,
+    "peers_kafka_source": on_peers_spark("kafka_source"),
+    "peers_kafka_copy": on_peers_spark("kafka_copy"),
+    "peers_kafka_latency": on_peers_spark("kafka_latency"),
 }
+GROUPS = {"peers": [name for name in BENCHMARKS if name.startswith("peers_")]}
+"""Names of several benchmarks."""
+
+
+def chosen(names: Sequence[str]) -> list[str]:
+    """Return the benchmarks of names and groups; without names, all benchmarks."""
+    return [each for name in names for each in GROUPS.get(name, [name])] or list(BENCHMARKS)
 
 
 def as_markdown(results: list[Result], scale: float) -> str:
@@ -102,15 +113,17 @@ def as_markdown(results: list[Result], scale: float) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__)
-    parser.add_argument("names", nargs="*", help=f"of {', '.join(BENCHMARKS)}; all by default")
+    valid = ", ".join([*BENCHMARKS, *GROUPS])
+    parser.add_argument("names", nargs="*", help=f"of {valid}; all by default")
     parser.add_argument("--scale", type=float, default=1.0, help="the fraction of the full sizes to run")
     parser.add_argument("--write", type=Path, help="write the page to this file")
     arguments = parser.parse_args()
-    unknown = sorted(set(arguments.names) - set(BENCHMARKS))
+    names = chosen(arguments.names)
+    unknown = sorted(set(names) - set(BENCHMARKS))
     if unknown:
-        parser.error(f"no such benchmark: {', '.join(unknown)}; valid: {', '.join(BENCHMARKS)}")
+        parser.error(f"no such benchmark: {', '.join(unknown)}; valid: {valid}")
     results = []
-    for name in arguments.names or BENCHMARKS:
+    for name in names:
         with tempfile.TemporaryDirectory(prefix="headrace-bench-") as directory:
             print(f"{name} …", file=sys.stderr, flush=True)
             results.append(BENCHMARKS[name](Path(directory), arguments.scale))

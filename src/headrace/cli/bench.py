@@ -25,7 +25,7 @@ from headrace.errors import NotFoundError, UnsupportedError
 @pass_app
 @click.pass_context
 def bench(context: click.Context, app: App, names: tuple[str, ...], scale: float, write: Path | None) -> None:
-    """Run the benchmarks NAMES, or all of them, each with its baseline.
+    """Run the benchmarks NAMES, or all of them, each with its baseline. The name "peers" stands for all peers.
 
     The exit code is 1 if a ratio misses its bound. With --json, each benchmark is one line.
 
@@ -34,11 +34,13 @@ def bench(context: click.Context, app: App, names: tuple[str, ...], scale: float
     import tempfile
 
     benchmarks = _benchmarks()
-    for name in names:
+    wanted = benchmarks.chosen(names)
+    for name in wanted:
         if name not in benchmarks.BENCHMARKS:
-            raise NotFoundError("no such benchmark", received=name, valid=list(benchmarks.BENCHMARKS))
+            valid = [*benchmarks.BENCHMARKS, *benchmarks.GROUPS]
+            raise NotFoundError("no such benchmark", received=name, valid=valid)
     results = []
-    for name in names or benchmarks.BENCHMARKS:
+    for name in wanted:
         with (
             app.output.status(f"Measuring {name}"),
             tempfile.TemporaryDirectory(prefix="headrace-bench-") as directory,
