@@ -20,7 +20,7 @@ from headrace.cli.main import main
         ("ui -s yt://h", {"jinja2", "yt"}, "ui,yt"),
         ("demo --ui --store postgresql://h/d", {"jinja2", "psycopg"}, "ui,postgres"),
         ("run - --metrics-port 0 --traces", {"prometheus_client", "opentelemetry"}, "metrics,otel"),
-        ("serve --ytsaurus 0 --root .", {"yt"}, "serve"),
+        ("serve --ytsaurus 0 --root .", {"yt.wrapper"}, "serve"),
         ("serve --tablestore 0 --root .", {"google.protobuf"}, "serve"),
     ],
 )

@@ -12,7 +12,7 @@ TRACES = ("otel", "opentelemetry")
 QUERIES = ("query", "duckdb")
 PAGE = ("ui", "duckdb", "jinja2", "prometheus_client")
 TABLESTORE_ENDPOINT = ("serve", "google.protobuf")
-YTSAURUS_ENDPOINT = ("serve", "yt")
+YTSAURUS_ENDPOINT = ("serve", "yt.wrapper")
 
 
 def check_extras(*wanted: tuple[str, ...], store_url: str | None = None) -> None:

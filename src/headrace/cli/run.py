@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
@@ -42,12 +42,22 @@ class SparkOptions:
     conf: tuple[str, ...] = ()
 
 
+class _Directory(click.Path):
+    """A directory, which is refused if its name cannot be one: click would raise Python's error."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except ValueError:
+            self.fail("it has characters that a path cannot have", param, ctx)
+
+
 def workspace_option(command: Command) -> Command:
     """Add ``--workspace``."""
     return click.option(
         "-w",
         "--workspace",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=_Directory(file_okay=False, path_type=Path),
         default=Path(),
         envvar="HEADRACE_WORKSPACE",
         metavar="DIRECTORY",

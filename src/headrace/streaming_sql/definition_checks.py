@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 _SECONDS_TO_ANSWER = 2.0
 # Such as KAFKA_DATA_SOURCE_NOT_ENABLED.
+_ADVICE = re.compile(r"Please deploy [^\n]*? Guide")
 _UNKNOWN = re.compile(r"\[(DATA_SOURCE_NOT_FOUND|\w+_DATA_SOURCE_NOT_ENABLED)\]")
 
 
@@ -30,17 +31,20 @@ def check_provider(spark: SparkSession, definition: TableDefinition) -> None:
         _ = spark.read.format(provider).load().schema
     except Exception as error:
         # Other errors are those of a source that exists. Spark raises this one as different classes.
-        if _UNKNOWN.search(str(error)) is None:
-            return
-    else:
-        return
+        if _UNKNOWN.search(str(error)) is not None:
+            raise _unknown(definition, error) from None
+
+
+def _unknown(definition: TableDefinition, error: Exception) -> OptionError:
     known = [*HEADRACE_PROVIDERS, *FILE_PROVIDERS]
-    meant = nearest(provider, known)
-    raise OptionError(
+    meant = nearest(definition.provider, known)
+    # Of a source in a package of its own, Spark says where to get it.
+    advice = _ADVICE.search(str(error))
+    return OptionError(
         f"table {definition.name} has an unknown provider",
-        received=f"USING {provider}",
+        received=f"USING {definition.provider}",
         valid=[*known, "a source of Spark whose package is in the session"],
-        remedy=None if meant is None else f"did you mean {meant}?",
+        remedy=advice[0] if advice else None if meant is None else f"did you mean {meant}?",
     )
 
 
