@@ -133,10 +133,16 @@ class Host:
     def environment(self, variables: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return the environment of the host's processes: nothing of the tests' own, except where Java is."""
         kept = {name: os.environ[name] for name in ("PATH", "JAVA_HOME") if name in os.environ}
-        return {**kept, "HOME": str(self.home), "TMPDIR": str(self.home / "tmp"), "LANG": "C.UTF-8", **(variables or {})}
+        return {
+            **kept,
+            "HOME": str(self.home),
+            "TMPDIR": str(self.home / "tmp"),
+            "LANG": "C.UTF-8",
+            **(variables or {}),
+        }
 
     def start(
-        self, command: Sequence[str | Path], variables: Mapping[str, str] | None = None, log: str = "log"
+        self, command: Sequence[object], variables: Mapping[str, str] | None = None, log: str = "log"
     ) -> subprocess.Popen[bytes]:
         """Start a process in the host's directory. Its output is appended to the file ``log`` there."""
         with (self.own / log).open("ab") as output:
@@ -150,7 +156,7 @@ class Host:
 
     def run(
         self,
-        command: Sequence[str | Path],
+        command: Sequence[object],
         variables: Mapping[str, str] | None = None,
         *,
         check: bool = True,

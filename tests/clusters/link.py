@@ -15,6 +15,7 @@ import struct
 import sys
 import time
 from collections import deque
+from contextlib import suppress
 
 _TUNSETIFF = 0x400454CA
 _TAP_WITHOUT_HEADERS = 0x0002 | 0x1000
@@ -30,11 +31,9 @@ def _device(name: str) -> int:
 
 
 def _send(device: int, frame: bytes) -> None:
-    try:
+    # The other end may be down, or its queue full: then the packet is lost.
+    with suppress(OSError):
         os.write(device, frame)
-    except OSError:
-        # The other end is down, or its queue is full: the packet is lost.
-        pass
 
 
 def carry(left: int, right: int) -> None:

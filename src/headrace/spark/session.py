@@ -12,6 +12,7 @@ from headrace.errors import MissingDependencyError, OptionError
 from headrace.ports.arguments import any_value, mapping, text
 from headrace.spark.bare_locations import register_bare_locations
 from headrace.spark.java import check_java
+from headrace.spark.masters import is_this_machine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,9 +48,9 @@ def session(
     conf = _settings({} if conf is None else conf)
     if master is not None:
         _settings({"spark.master": text(master, "master")})
-    # Another interpreter may not have headrace. Spark would only report that a worker crashed.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Another interpreter may not have headrace. Spark reads its own settings only in spark-submit.
+    os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", sys.executable))
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", conf.get("spark.pyspark.driver.python", sys.executable))
     settings: dict[str, object] = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": os.cpu_count() or 2,
@@ -65,7 +66,8 @@ def session(
     builder = SparkSession.builder.appName(name)
     if master is not None or (SparkSession.getActiveSession() is None and "SPARK_REMOTE" not in os.environ):
         settings["spark.master"] = master or conf.get("spark.master") or os.environ.get("MASTER") or LOCAL_MASTER
-        settings["spark.driver.host"] = "localhost"
+        if is_this_machine(str(settings["spark.master"])):
+            settings["spark.driver.host"] = "localhost"
     settings.update(conf)
     for key, value in settings.items():
         builder = builder.config(key, str(value))
