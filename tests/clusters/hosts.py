@@ -154,6 +154,20 @@ class Host:
                 env=self.environment(variables),
             )
 
+    def talk(
+        self, command: Sequence[object], variables: Mapping[str, str] | None = None, log: str = "log"
+    ) -> subprocess.Popen[str]:
+        """Start a process with pipes for its input and output. Its errors are appended to the file ``log``."""
+        with (self.own / log).open("ab") as errors:
+            return subprocess.Popen(
+                [*self._entering(), *map(str, command)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=self.environment(variables),
+            )
+
     def run(
         self,
         command: Sequence[object],

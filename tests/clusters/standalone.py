@@ -125,6 +125,12 @@ class Cluster:
         host = self.driver if host is None else host
         return host.start(self._job(job, arguments, conf), self._variables(variables), log)
 
+    def talk_to_job(
+        self, job: str, arguments: Mapping[str, Any], *, conf: Mapping[str, Any] | None = None
+    ) -> subprocess.Popen[str]:
+        """Start the driver of a job with pipes for its input and output."""
+        return self.driver.talk(self._job(job, arguments, conf), self._variables(None), "driver-log")
+
     def run_job(
         self,
         job: str,

@@ -57,18 +57,15 @@ def stream(spark: SparkSession, store: str, checkpoint: str) -> int:
     stream = headrace.write_stream(
         rows.selectExpr("value AS id", "value AS n"), store=store, table="sink", checkpoint=checkpoint
     )
-    query = stream.start()
-    try:
-        query.processAllAvailable()
-    finally:
-        query.stop()
+    stream.trigger(availableNow=True).start().awaitTermination()
     return 10
 
 
 def follow(spark: SparkSession, store: str, checkpoint: str) -> int:
     """Read a queue as a stream."""
     rows = spark.readStream.format("headrace").options(store=store, startingPosition="earliest").load("queue")
-    writer = rows.writeStream.format("noop").option("checkpointLocation", checkpoint).trigger(availableNow=True)
+    location = headrace.checkpoint(checkpoint, store=store)
+    writer = rows.writeStream.format("noop").option("checkpointLocation", location).trigger(availableNow=True)
     writer.start().awaitTermination()
     return 20
 
