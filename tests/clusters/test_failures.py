@@ -90,10 +90,10 @@ def moved(path: Path, undo: ExitStack) -> None:
     path.rename(away)
 
 
-def own_lines(answer: dict[str, Any]) -> str:
-    """Return the lines of an error that come from Python's errors, which users look at first."""
+def error_of(answer: dict[str, Any]) -> str:
+    """Return the error of an attempt, which must have failed."""
     assert "error" in answer, answer
-    return answer["error"]
+    return str(answer["error"])
 
 
 def test_executors_without_headrace_are_refused_by_name(cluster: Cluster, attempt: Attempt, served: str) -> None:
@@ -103,8 +103,7 @@ def test_executors_without_headrace_are_refused_by_name(cluster: Cluster, attemp
 
     with on_workers(cluster, remove):
         for each in attempts(served):
-            error = own_lines(attempt(**each))
-            print(each["kind"], error)
+            error = error_of(attempt(**each))
             assert "headrace is not installed in a Python process of Spark; received: host worker-" in error
             assert f"install headrace {headrace.__version__} where" in error
 
@@ -114,13 +113,13 @@ def test_executors_with_another_version_are_refused_by_name(cluster: Cluster, at
         for name in MODULES:
             moved(next(path for path in packages.glob(f"{name}*") if path.stem == name), undo)
         install(packages, "0.0.9")
-        undo.callback(lambda: [path.unlink() for path in packages.glob("pyspark_*.py")])
-        undo.callback(lambda: shutil.rmtree(packages / "headrace"))
+        for name in MODULES[1:]:
+            undo.callback((packages / f"{name}.py").unlink)
+        undo.callback(shutil.rmtree, packages / "headrace")
 
     with on_workers(cluster, replace):
         for each in attempts(served):
-            error = own_lines(attempt(**each))
-            print(each["kind"], error)
+            error = error_of(attempt(**each))
             assert "received: headrace 0.0.9 on host worker-" in error
             assert f"valid: headrace {headrace.__version__};" in error
 
@@ -130,8 +129,7 @@ def test_executors_without_the_packages_of_the_store_name_the_extra(
 ) -> None:
     with on_workers(cluster, lambda host, packages, undo: moved(packages / "yt", undo)):
         for each in attempts_of_each_direction(served):
-            error = own_lines(attempt(**each))
-            print(each["kind"], error)
+            error = error_of(attempt(**each))
             assert "pip install 'headrace[yt]'" in error
             assert "In a task on host worker-" in error
 
@@ -143,8 +141,7 @@ def test_executors_that_cannot_reach_the_store_name_the_host(cluster: Cluster, a
 
     with on_workers(cluster, cut):
         for each in attempts_of_each_direction(served):
-            error = own_lines(attempt(**each))
-            print(each["kind"], error)
+            error = error_of(attempt(**each))
             assert "In a task on host worker-" in error
     assert attempt("read", store=served, table="source") == {"result": 20}
 
@@ -158,8 +155,7 @@ def test_another_directory_at_the_path_of_an_embedded_store_is_never_read_or_wri
 
     # No store at the path: none is created.
     for each in attempts(store):
-        error = own_lines(attempt(**each))
-        print(each["kind"], error)
+        error = error_of(attempt(**each))
         assert "the store of the driver is not on the host of this task; received: /" in error
         assert "serve it with `headrace serve`" in error
     assert not [host.name for host in hosts if (host.own / "shop").exists()]
@@ -168,15 +164,14 @@ def test_another_directory_at_the_path_of_an_embedded_store_is_never_read_or_wri
     for host in hosts:
         create_other(host.own / "shop")
     for each in attempts_of_each_direction(store):
-        assert "the address of the store leads to another store on the host" in own_lines(attempt(**each))
+        assert "the address of the store leads to another store on the host" in error_of(attempt(**each))
     assert all(content(host.own / "shop") == ([], [], [(0,)]) for host in hosts)
     for host in hosts:
         shutil.rmtree(host.own / "shop")
         shutil.copytree(cluster.driver.own / "shop", host.own / "shop")
     copied = [content(host.own / "shop") for host in hosts]
     for each in attempts(store):
-        error = own_lines(attempt(**each))
-        print(each["kind"], error)
+        error = error_of(attempt(**each))
         assert "the address of the store leads to another store on the host" in error
     assert [content(host.own / "shop") for host in hosts] == copied
 

@@ -168,6 +168,7 @@ def publishing(
     stateful: bool,
     rows_per_write: int | None = None,
     claim: Claim | None = None,
+    results: int | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for ``foreachBatch`` that stages and publishes each batch.
 
@@ -177,6 +178,8 @@ def publishing(
         stage: runs the Spark jobs of a batch, with `BatchTasks.stage` and `BatchTasks.stage_routed`.
         stateful: the query can have state in Spark, so that a published batch that is repeated must be read again.
         claim: the claim of the next publication, if the function is for one batch.
+        results: the number of targets, of the first ones, that the user has named; the others are state, whose rows do
+            not count as rows out. None for all.
     """
     options = dict(store_options)
     job: str | None = None
@@ -203,7 +206,8 @@ def publishing(
                     content=batch_content(checkpoint, batch, spark, store=store),
                     claim=claim,
                 )
-                published_rows.note(job, batch, sum(each.rows for of_target in staged for each in of_target))
+                written = sum(each.rows for of_target in staged[:results] for each in of_target)
+                published_rows.note(job, batch, written)
             except Exception:
                 writer.discard(batch)
                 raise

@@ -65,8 +65,10 @@ def session(
     }
     builder = SparkSession.builder.appName(name)
     if master is not None or (SparkSession.getActiveSession() is None and "SPARK_REMOTE" not in os.environ):
-        settings["spark.master"] = master or conf.get("spark.master") or os.environ.get("MASTER") or LOCAL_MASTER
-        if is_this_machine(str(settings["spark.master"])):
+        chosen = master or conf.get("spark.master") or os.environ.get("MASTER") or LOCAL_MASTER
+        settings["spark.master"] = chosen
+        if is_this_machine(chosen):
+            # The name of a laptop may not resolve. Executors on other machines need the driver's own name.
             settings["spark.driver.host"] = "localhost"
     settings.update(conf)
     for key, value in settings.items():
@@ -107,7 +109,7 @@ def _settings(conf: Mapping[str, object]) -> dict[str, str]:
 
 
 def carry_environment(spark: SparkSession) -> None:
-    """Pass the environment's stores and keys to Spark's Python processes.
+    """Pass the environment's stores and keys, and the workers' interpreter, to the Python processes of the formats.
 
     These processes have the environment that the Java process had at its start. A notebook may set a variable later,
     and a new session may use the Java process of a stopped one.
@@ -122,8 +124,11 @@ def carry_environment(spark: SparkSession) -> None:
     java: Any = context._jvm.java.lang.System  # type: ignore[union-attr]
     current = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
     known = context.environment
-    changed = {name: value for name, value in current.items() if value != known.get(name, java.getenv(name))}
-    if changed:
-        known.update(changed)
+    # The Java processes of other machines have not inherited the environment of this one.
+    inherited = {name: java.getenv(name) for name in current} if is_this_machine(str(context.master)) else {}
+    changed = {name: value for name, value in current.items() if value != known.get(name, inherited.get(name))}
+    known.update(changed)
+    # Spark runs the sources that it finds itself with the driver's interpreter, on executors, too.
+    if changed or os.environ.get("PYSPARK_DRIVER_PYTHON", context.pythonExec) != context.pythonExec:
         for format_name in FORMATS:
             spark.dataSource.register(import_module(f"pyspark_{format_name}").DefaultSource)

@@ -169,6 +169,7 @@ class FollowedBatches:
             stateful=False,
             rows_per_write=self.rows_per_write,
             claim=claim,
+            results=2,
         )
 
 
