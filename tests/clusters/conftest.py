@@ -8,6 +8,7 @@ import pytest
 
 from tests.clusters import hosts
 from tests.clusters.standalone import Cluster
+from tests.clusters.totals import Tables
 
 
 @pytest.fixture(scope="module")
@@ -19,3 +20,11 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     running = Cluster(tmp_path_factory.mktemp("cluster"))
     yield running
     running.close()
+
+
+@pytest.fixture(scope="module")
+def tables(cluster: Cluster) -> Iterator[Tables]:
+    """The tables of the jobs, in the store of the cluster."""
+    created = Tables(cluster)
+    yield created
+    created.close()

@@ -51,7 +51,7 @@ class Cluster:
 
     def _start(self) -> None:
         for name in ("store", "master", "driver", *WORKERS):
-            create(self.network.add(name).own / "venv")
+            self.add(name)
         serve = ["serve", "--ytsaurus", STORE_PORT, "--root", self.network.home / "cluster"]
         self.store.start(
             [self.python, "-m", "headrace.cli.main", *serve, "--host", self.store.address],
@@ -67,11 +67,17 @@ class Cluster:
         wait_until(lambda: self.store.listens(STORE_PORT), "the store listens")
         wait_until(lambda: self.workers() == len(WORKERS), "the workers are registered")
 
+    def add(self, name: str) -> Host:
+        """Add a host with an environment."""
+        host = self.network.add(name)
+        create(host.own / "venv")
+        return host
+
     def start_worker(self, name: str) -> None:
         """Start the daemon of a worker on its host."""
         host = self.network.hosts[name]
         command = self._daemon("worker.Worker", "--cores", "1", "--memory", "900m", "--host", name, self.master_url)
-        host.start(command, self._spark({}))
+        host.start(command, self._spark({"SPARK_WORKER_OPTS": "-Dspark.decommission.enabled=true"}))
 
     @property
     def store(self) -> Host:
@@ -126,10 +132,16 @@ class Cluster:
         return host.start(self._job(job, arguments, conf), self._variables(variables), log)
 
     def talk_to_job(
-        self, job: str, arguments: Mapping[str, Any], *, conf: Mapping[str, Any] | None = None
+        self,
+        job: str,
+        arguments: Mapping[str, Any],
+        *,
+        conf: Mapping[str, Any] | None = None,
+        host: Host | None = None,
     ) -> subprocess.Popen[str]:
-        """Start the driver of a job with pipes for its input and output."""
-        return self.driver.talk(self._job(job, arguments, conf), self._variables(None), "driver-log")
+        """Start a job with pipes for its input and output."""
+        host = self.driver if host is None else host
+        return host.talk(self._job(job, arguments, conf), self._variables(None), "driver-log")
 
     def run_job(
         self,

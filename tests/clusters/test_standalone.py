@@ -8,13 +8,13 @@ from typing import Any
 
 from tests.clusters.hosts import Host
 from tests.clusters.standalone import TOKEN, WORKERS, Cluster
-from tests.clusters.totals import expected, read_totals
+from tests.clusters.totals import Tables, expected
 
 ROWS = 1000
 
 
-def test_a_job_runs_on_a_cluster_and_its_secrets_are_nowhere_to_be_read(cluster: Cluster) -> None:
-    cluster.run_job("tables", {"create": True, "append": [0, ROWS]})
+def test_a_job_runs_on_a_cluster_and_its_secrets_are_nowhere_to_be_read(cluster: Cluster, tables: Tables) -> None:
+    tables.append(ROWS)
     events = cluster.driver.own / "events"
     events.mkdir()
     conf = {
@@ -26,7 +26,7 @@ def test_a_job_runs_on_a_cluster_and_its_secrets_are_nowhere_to_be_read(cluster:
         "checkpoint": "headrace:///checkpoints/totals",
         "rows_per_batch": 500,
         "pages": str(cluster.driver.home / "pages"),
-        # The environment has it, too: `read_totals` reads without the option.
+        # The environment has it, too.
         "options": {"token": TOKEN},
     }
     done = cluster.run_job("totals", given, conf=conf)
@@ -35,7 +35,9 @@ def test_a_job_runs_on_a_cluster_and_its_secrets_are_nowhere_to_be_read(cluster:
     # Spark may start one of the two a little later than the last batch.
     assert set(result["executors"]) <= set(WORKERS)
     assert result["driver"] == "driver"
-    assert read_totals(cluster) == (expected(ROWS), {"0": ROWS // 2, "1": ROWS // 2})
+    totals, _, offsets = tables.read()
+    assert totals == expected(ROWS)
+    assert offsets["totals"] == {"0": ROWS // 2, "1": ROWS // 2}
 
     pages = cluster.driver.own / "pages"
     assert "headrace" in pages.read_text()

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
 import headrace
@@ -19,15 +19,20 @@ _LISTS = ("environment", "sql?details=true&length=100", "allexecutors", "stages?
 
 
 def main(given: dict[str, Any]) -> None:
-    """Run the job to the end of the queue, or forever with ``follow``."""
+    """Run the job to the end of the queue, or forever with ``follow`` and with a second job that copies the queue."""
     spark = headrace.session("totals", master=given["master"], conf=given["conf"])
-    clicks = (
-        spark.readStream.format("headrace")
-        .options(store=given["store"], consumer="//home/totals", maxRowsPerTrigger=given.get("rows_per_batch", 1000))
-        .options(**given.get("options", {}))
-        .load("clicks")
-    )
-    totals = clicks.groupBy("user").agg(F.count("*").alias("clicks"), F.sum("ms").alias("ms"))
+
+    def clicks(consumer: str) -> DataFrame:
+        options = {"store": given["store"], "maxRowsPerTrigger": given.get("rows_per_batch", 1000)}
+        reader = spark.readStream.format("headrace").options(**options, **given.get("options", {}))
+        return reader.option("consumer", consumer).load("clicks").select("user", "ms")
+
+    if given.get("follow"):
+        headrace.write_stream(
+            clicks("//home/copies"), store=given["store"], queue="copied", checkpoint=f"{given['checkpoint']}-copy"
+        ).start()
+    rows = clicks("//home/totals")
+    totals = rows.groupBy("user").agg(F.count("*").alias("clicks"), F.sum("ms").alias("ms"))
     stream = headrace.write_stream(
         totals,
         store=given["store"],
@@ -37,7 +42,8 @@ def main(given: dict[str, Any]) -> None:
         options=given.get("options"),
     )
     query = (stream if given.get("follow") else stream.trigger(availableNow=True)).start()
-    query.awaitTermination()
+    # Either query: the driver ends when one of them fails.
+    spark.streams.awaitAnyTermination() if given.get("follow") else query.awaitTermination()
     progress = query.lastProgress
     assert progress is not None
     infos = spark.sparkContext._jsc.sc().statusTracker().getExecutorInfos()
