@@ -25,6 +25,7 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
     "docs/changes.md": {"python": DOCS, "text": DOCS},
     "docs/checkpoints.md": {"python": DOCS},
     "docs/concepts.md": {"text": DRAWING},
+    "docs/deployment.md": {"sh": "packs 150 MB; tests/clusters runs the parts, with packages that are installed"},
     "docs/embedded-store.md": {"python": COMMANDS, "sh": COMMANDS},
     "docs/following-tables.md": {"python": DOCS, "text": DOCS},
     "docs/load-and-query.md": {"python": COMMANDS, "sh": COMMANDS},

@@ -22,7 +22,8 @@ from pathlib import Path
 PREFIX = "10.77.0"
 _MASK = 24
 _LINK = Path(__file__).with_name("link.py")
-_PATIENCE = 60.0
+# Several programs start at once on a busy machine.
+_PATIENCE = 180.0
 
 
 @functools.cache

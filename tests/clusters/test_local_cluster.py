@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -47,6 +48,10 @@ def _no_work_left() -> Iterator[None]:
 
 @pytest.mark.usefixtures("_no_work_left")
 def test_a_followed_query_runs_in_executors_of_their_own(tmp_path: Path) -> None:
+    # The interpreter of the workers, such as one of an unpacked archive. It notes where it starts.
+    interpreter = tmp_path / "python"
+    interpreter.write_text(f'#!/bin/sh\necho "$PWD" >> {tmp_path}/started\nexec {sys.executable} "$@"\n')
+    interpreter.chmod(0o755)
     with headrace.open(tmp_path / "shop", create=True) as store:
         columns = {"id": "long", "user": "string", "price": "double"}
         orders = store.create_table("orders", columns, "id", pre_images=True)
@@ -58,6 +63,7 @@ def test_a_followed_query_runs_in_executors_of_their_own(tmp_path: Path) -> None
             done = subprocess.run(
                 [sys.executable, "-c", JOB],
                 cwd=tmp_path,
+                env={**os.environ, "PYSPARK_PYTHON": str(interpreter)},
                 capture_output=True,
                 text=True,
                 timeout=300,
@@ -71,3 +77,5 @@ def test_a_followed_query_runs_in_executors_of_their_own(tmp_path: Path) -> None
                 if (mine := [row for row in orders.scan().read_all().to_pylist() if row["user"] == f"u{user}"])
             }
             orders.put([{"id": 100, "user": "u1", "price": 1.0}])
+    places = {Path(line) for line in (tmp_path / "started").read_text().splitlines()}
+    assert any(SPARK / "work" in place.parents for place in places)
