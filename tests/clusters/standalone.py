@@ -34,8 +34,8 @@ SETTINGS = {
 }
 
 
-class Cluster:
-    """The hosts and daemons of a cluster.
+class Site:
+    """A server of tables and a host for drivers; the parts of each kind of cluster that do not depend on Spark.
 
     Args:
         directory: the directory of the hosts' files.
@@ -50,22 +50,13 @@ class Cluster:
             raise
 
     def _start(self) -> None:
-        for name in ("store", "master", "driver", *WORKERS):
-            self.add(name)
+        store, _ = self.add("store"), self.add("driver")
         serve = ["serve", "--ytsaurus", STORE_PORT, "--root", self.network.home / "cluster"]
-        self.store.start(
-            [self.python, "-m", "headrace.cli.main", *serve, "--host", self.store.address],
+        store.start(
+            [self.python, "-m", "headrace.cli.main", *serve, "--host", store.address],
             {"HEADRACE_YT_TOKEN": TOKEN},
         )
-        self.master.start(
-            self._daemon("master.Master", "--host", "master", "--port", str(MASTER_PORT)),
-            self._spark({"SPARK_MASTER_OPTS": "-Dspark.worker.timeout=10"}),
-        )
-        wait_until(lambda: self.master.listens(MASTER_PORT), "the master listens")
-        for name in WORKERS:
-            self.start_worker(name)
-        wait_until(lambda: self.store.listens(STORE_PORT), "the store listens")
-        wait_until(lambda: self.workers() == len(WORKERS), "the workers are registered")
+        wait_until(lambda: store.listens(STORE_PORT), "the store listens")
 
     def add(self, name: str) -> Host:
         """Add a host with an environment."""
@@ -73,19 +64,12 @@ class Cluster:
         create(host.own / "venv")
         return host
 
-    def start_worker(self, name: str) -> None:
-        """Start the daemon of a worker on its host."""
-        host = self.network.hosts[name]
-        command = self._daemon("worker.Worker", "--cores", "1", "--memory", "900m", "--host", name, self.master_url)
-        host.start(command, self._spark({"SPARK_WORKER_OPTS": "-Dspark.decommission.enabled=true"}))
+    def close(self) -> None:
+        self.network.close()
 
     @property
     def store(self) -> Host:
         return self.network.hosts["store"]
-
-    @property
-    def master(self) -> Host:
-        return self.network.hosts["master"]
 
     @property
     def driver(self) -> Host:
@@ -97,25 +81,15 @@ class Cluster:
         return interpreter(self.network.home)
 
     @property
-    def master_url(self) -> str:
-        return f"spark://master:{MASTER_PORT}"
+    def spark(self) -> Path:
+        """The directory of Spark in the environment of each host."""
+        found = next((self.store.own / "venv").glob("lib/python*/site-packages/pyspark"))
+        return self.network.home / found.relative_to(self.store.own)
 
     @property
     def store_url(self) -> str:
         """The URL of the store, for every host."""
         return f"yt+http://store:{STORE_PORT}"
-
-    def workers(self) -> int:
-        """Return the number of workers that the master knows as alive."""
-        return sum(each["state"] == "ALIVE" for each in self.state()["workers"])
-
-    def state(self) -> dict[str, Any]:
-        """Return what the page of the master shows, as JSON."""
-        page = f"http://master:{PAGE_PORT}/json/"
-        script = f"import urllib.request as r; print(r.urlopen({page!r}, timeout=10).read().decode())"
-        done = self.master.run([self.python, "-I", "-c", script], check=False)
-        found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {"workers": [], "activeapps": []}
-        return found
 
     def start_job(
         self,
@@ -158,24 +132,61 @@ class Cluster:
         return host.run(self._job(job, arguments, conf), self._variables(variables), check=check)
 
     def _job(self, job: str, arguments: Mapping[str, Any], conf: Mapping[str, Any] | None) -> list[str]:
-        given = {
-            "master": self.master_url,
-            "store": self.store_url,
-            **arguments,
-            "conf": {**SETTINGS, **(conf or {})},
-        }
+        given = {"store": self.store_url, **arguments, "conf": {**SETTINGS, **(conf or {})}}
         return [str(self.python), "-W", "ignore", str(_JOBS / f"{job}.py"), json.dumps(given)]
 
     def _variables(self, variables: Mapping[str, str] | None) -> dict[str, str]:
         return {"YT_TOKEN": TOKEN, "SPARK_SUBMIT_OPTS": _JAVA, **(variables or {})}
 
+
+class Cluster(Site):
+    """A master and two workers of a standalone cluster, with their daemons."""
+
+    def _start(self) -> None:
+        super()._start()
+        master = self.add("master")
+        master.start(
+            self._daemon("master.Master", "--host", "master", "--port", str(MASTER_PORT)),
+            self._spark({"SPARK_MASTER_OPTS": "-Dspark.worker.timeout=10"}),
+        )
+        wait_until(lambda: master.listens(MASTER_PORT), "the master listens")
+        for name in WORKERS:
+            self.add(name)
+            self.start_worker(name)
+        wait_until(lambda: self.workers() == len(WORKERS), "the workers are registered")
+
+    def start_worker(self, name: str) -> None:
+        """Start the daemon of a worker on its host."""
+        host = self.network.hosts[name]
+        command = self._daemon("worker.Worker", "--cores", "1", "--memory", "900m", "--host", name, self.master_url)
+        host.start(command, self._spark({"SPARK_WORKER_OPTS": "-Dspark.decommission.enabled=true"}))
+
+    @property
+    def master(self) -> Host:
+        return self.network.hosts["master"]
+
+    @property
+    def master_url(self) -> str:
+        return f"spark://master:{MASTER_PORT}"
+
+    def workers(self) -> int:
+        """Return the number of workers that the master knows as alive."""
+        return sum(each["state"] == "ALIVE" for each in self.state()["workers"])
+
+    def state(self) -> dict[str, Any]:
+        """Return what the page of the master shows, as JSON."""
+        page = f"http://master:{PAGE_PORT}/json/"
+        script = f"import urllib.request as r; print(r.urlopen({page!r}, timeout=10).read().decode())"
+        done = self.master.run([self.python, "-I", "-c", script], check=False)
+        found: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {"workers": [], "activeapps": []}
+        return found
+
+    def _job(self, job: str, arguments: Mapping[str, Any], conf: Mapping[str, Any] | None) -> list[str]:
+        return super()._job(job, {"master": self.master_url, **arguments}, conf)
+
     def _daemon(self, name: str, *arguments: str) -> Sequence[str]:
-        spark = next((self.store.own / "venv").glob("lib/python*/site-packages/pyspark")).relative_to(self.store.own)
-        return [str(self.network.home / spark / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
+        return [str(self.spark / "bin" / "spark-class"), f"org.apache.spark.deploy.{name}", *arguments]
 
     def _spark(self, variables: Mapping[str, str]) -> dict[str, str]:
         work = str(self.network.home / "work")
         return {"SPARK_DAEMON_MEMORY": "256m", "SPARK_DAEMON_JAVA_OPTS": _JAVA, "SPARK_WORKER_DIR": work, **variables}
-
-    def close(self) -> None:
-        self.network.close()
