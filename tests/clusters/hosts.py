@@ -83,6 +83,8 @@ class Network:
         holder = _Holder(
             ["--net", "--mount", "--pid", "--uts", "--fork", "--kill-child", "--mount-proc"],
             f"hostname {name} && mount --bind {own} {self.home} && mount --bind {self._names} /etc/hosts"
+            # No name server: a question to that of the machine would wait for an answer that cannot come.
+            " && mount --bind /dev/null /etc/resolv.conf"
             " && ip link set lo up",
         )
         self.hosts[name] = host = Host(self, name, address, own, holder, f"port{len(self.hosts)}")

@@ -24,8 +24,8 @@ SETTINGS = {
     "spark.driver.memory": "700m",
     "spark.executor.extraJavaOptions": _JAVA,
     "spark.sql.shuffle.partitions": 2,
-    "spark.network.timeout": "15s",
-    "spark.network.timeoutInterval": "3s",
+    "spark.network.timeout": "25s",
+    "spark.network.timeoutInterval": "5s",
     "spark.executor.heartbeatInterval": "2s",
     "spark.shuffle.io.maxRetries": 1,
     "spark.shuffle.io.retryWait": "1s",
@@ -147,7 +147,7 @@ class Cluster(Site):
         master = self.add("master")
         master.start(
             self._daemon("master.Master", "--host", "master", "--port", str(MASTER_PORT)),
-            self._spark({"SPARK_MASTER_OPTS": "-Dspark.worker.timeout=10"}),
+            self._spark({"SPARK_MASTER_OPTS": "-Dspark.worker.timeout=30"}),
         )
         wait_until(lambda: master.listens(MASTER_PORT), "the master listens")
         for name in WORKERS:

@@ -8,7 +8,7 @@ from collections import defaultdict
 from typing import Any
 
 from tests.clusters.hosts import wait_until
-from tests.clusters.standalone import Cluster
+from tests.clusters.standalone import Site
 
 Totals = dict[str, tuple[int, int]]
 
@@ -25,8 +25,8 @@ def expected(rows: int) -> Totals:
 class Tables:
     """The tables of the jobs, which a process on the host of the store reads and writes."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._process = cluster.talk_to_job("tables", {"create": True}, host=cluster.store)
+    def __init__(self, site: Site) -> None:
+        self._process = site.talk_to_job("tables", {"create": True}, host=site.store)
         self.rows = 0
 
     def append(self, count: int) -> None:
