@@ -68,15 +68,13 @@ def test_a_job_runs_on_a_server_on_another_host(site: Site, tables: Tables) -> N
     assert tables.read()[0] == expected(ROWS)
 
 
-def test_a_server_with_another_version_or_without_headrace_is_refused_by_name(site: Site, tables: Tables) -> None:
+def test_a_server_with_another_version_is_refused_by_name(site: Site, tables: Tables) -> None:
     server = site.network.hosts["server"]
     packages = next((server.own / "venv").glob("lib/python*/site-packages"))
     tables.append(2)
     for name in MODULES:
         (path,) = (path for path in packages.glob(f"{name}*") if path.stem == name)
         shutil.rmtree(path) if path.is_dir() else path.unlink()
-    error = run(site, CLIENT)
-    assert "DATA_SOURCE_NOT_FOUND" in error, error[-5000:]
     install(packages, "0.0.9")
     error = run(site, CLIENT)
     assert (

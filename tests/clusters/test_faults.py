@@ -45,7 +45,8 @@ def test_hosts_that_fail_in_the_middle_of_batches_change_no_result(cluster: Clus
         """Append rows, and return when the first of their batches are done."""
         before = tables.clicks()
         tables.append(ROWS)
-        wait_until(lambda: tables.clicks() > before, "a batch", _PATIENCE)
+        wait_until(lambda: tables.clicks() > before or driver.poll() is not None, "a batch", _PATIENCE)
+        assert driver.poll() is None, cluster.driver.log("driver-log")[-4000:]
 
     in_the_middle()
     worker_2.run(["sh", "-c", "kill -PWR $(pgrep -f deploy.worker.Worker)"])
