@@ -118,6 +118,7 @@ class Host:
     def __init__(self, network: Network, name: str, address: str, own: Path, holder: _Holder, port: str) -> None:
         self.network, self.name, self.address, self.own = network, name, address, own
         self._holder, self._port = holder, port
+        self._started: list[subprocess.Popen[bytes]] = []
         self._link = network.start_on_switch(sys.executable, "-I", str(_LINK), port, f"{port}h")
         assert self._link.stdout is not None
         if self._link.stdout.readline() != "ready\n":
@@ -149,13 +150,15 @@ class Host:
     ) -> subprocess.Popen[bytes]:
         """Start a process in the host's directory. Its output is appended to the file ``log`` there."""
         with (self.own / log).open("ab") as output:
-            return subprocess.Popen(
+            started = subprocess.Popen(
                 [*self._entering(), *map(str, command)],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=subprocess.STDOUT,
                 env=self.environment(variables),
             )
+        self._started.append(started)
+        return started
 
     def talk(
         self, command: Sequence[object], variables: Mapping[str, str] | None = None, log: str = "log"
@@ -233,15 +236,21 @@ class Host:
     def power_off(self) -> None:
         """Kill all processes at once. The rest of the network hears nothing of it."""
         self.disconnect()
-        self._holder.close()
+        self._end()
 
     def close(self) -> None:
-        self._holder.close()
+        """Power the host off, and remove its link."""
+        self._end()
         assert self._link.stdin is not None
         assert self._link.stdout is not None
         self._link.stdin.close()
         self._link.wait(_PATIENCE)
         self._link.stdout.close()
+
+    def _end(self) -> None:
+        self._holder.close()
+        for process in self._started:
+            process.wait(_PATIENCE)
 
     def _entering(self) -> list[str]:
         return [*self._holder.entering("--net", "--mount", "--pid", "--uts"), f"--wdns={self.home}"]

@@ -6,7 +6,10 @@ Slow tasks run twice (speculation), and executors come, go and are decommissione
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Iterator
 from pathlib import Path
+
+import pytest
 
 from tests.clusters.hosts import Host, wait_until
 from tests.clusters.standalone import Cluster
@@ -37,7 +40,15 @@ def start_driver(cluster: Cluster, host: Host) -> subprocess.Popen[bytes]:
     )
 
 
-def test_hosts_that_fail_in_the_middle_of_batches_change_no_result(cluster: Cluster, tables: Tables) -> None:
+@pytest.fixture
+def own_cluster(cluster: Cluster) -> Iterator[Cluster]:
+    """The cluster, whose hosts and processes the test may replace."""
+    yield cluster
+    cluster.close()
+
+
+def test_hosts_that_fail_in_the_middle_of_batches_change_no_result(own_cluster: Cluster, tables: Tables) -> None:
+    cluster = own_cluster
     worker_1, worker_2 = (cluster.network.hosts[name] for name in ("worker-1", "worker-2"))
     driver = start_driver(cluster, cluster.driver)
 
@@ -49,10 +60,10 @@ def test_hosts_that_fail_in_the_middle_of_batches_change_no_result(cluster: Clus
         assert driver.poll() is None, cluster.driver.log("driver-log")[-4000:]
 
     in_the_middle()
-    worker_2.run(["sh", "-c", "kill -PWR $(pgrep -f deploy.worker.Worker)"])
+    worker_2.run(["sh", "-c", "kill -PWR $(pgrep -f '[d]eploy.worker.Worker')"])
     tables.wait_for_all(driver, "after a worker was decommissioned", _PATIENCE)
     wait_until(lambda: cluster.workers() == 1, "the worker has left")
-    worker_2.run(["sh", "-c", "kill $(pgrep -f deploy.worker.Worker) || true"])
+    worker_2.run(["sh", "-c", "kill $(pgrep -f '[d]eploy.worker.Worker') || true"])
     cluster.start_worker("worker-2")
     wait_until(lambda: cluster.workers() == 2, "the worker is back")
 

@@ -28,7 +28,9 @@ def act(store: Store, given: Mapping[str, Any]) -> None:
         store.queue("clicks").append(rows, partition=partition)
     if given.get("read"):
         totals = store.table("totals").scan().read_all().to_pylist()
-        copied = [row["ms"] for row in store.queue("copied").read(partition=0, first_row=0).rows.to_pylist()]
+        copied: list[int] = []
+        while rows := store.queue("copied").read(partition=0, first_row=len(copied)).rows.to_pylist():
+            copied += [row["ms"] for row in rows]
         offsets = {name: store.consumer(f"//home/{name}").offsets("clicks") for name in ("totals", "copies")}
         print(json.dumps({"totals": totals, "copied": copied, "offsets": offsets}), flush=True)
 
