@@ -9,10 +9,12 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 
 import headrace
-from tests.clusters.standalone import SPARK
+
+SPARK = Path(pyspark.__file__).parent
 
 JOB = """
 import sys

@@ -1,8 +1,11 @@
-"""The manifests for Kubernetes fit the schema of its API, and name the packages of this release."""
+"""The manifests for Kubernetes fit the schema of its API, and name the packages of this release; the image is clean."""
 
 from __future__ import annotations
 
+import subprocess
+import sys
 import warnings
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -31,3 +34,11 @@ def test_the_job_can_be_parsed_and_the_image_has_this_release() -> None:
     (container,) = by_kind["Deployment"]["spec"]["template"]["spec"]["containers"]
     assert container["image"].endswith(f":{headrace.__version__}")
     assert f"--conf=spark.kubernetes.container.image={container['image']}" in container["args"]
+
+
+def test_the_image_is_built_as_a_linter_advises() -> None:
+    hadolint = Path(sys.executable).with_name("hadolint")
+    if not hadolint.exists():
+        pytest.skip("hadolint is not installed: its package has no build for this machine")
+    done = subprocess.run([hadolint, "--no-color", ROOT / "deploy" / "Dockerfile"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 
     from headrace.feeds.queue_columns import AddressColumns, QueueShape
     from headrace.ports import Consumer, Queue, Store, Table, Tunnel
-    from headrace.ports.identity import StoreIdentity
     from headrace.tables.change_columns import Shape
     from headrace.tables.conditions import KeyRange
 
@@ -32,7 +31,7 @@ MOST_SPLITS = 1000
 class Source(ABC):
     """One use of a format, with its options. Readers and writers of all formats work on it.
 
-    Spark pickles a source to its workers: it holds options and the identity of the store, and no connections.
+    Spark pickles a source to its workers: it holds options, and no connections.
 
     Args:
         options: the options, with checked names. The environment's store, access key and token are added.
@@ -46,11 +45,9 @@ class Source(ABC):
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = self.format.with_environment(options)
         self.settings = self.format.settings(self.options).check()
-        self._identity: StoreIdentity | None = None
         self._store_url: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        from headrace.ports.identity import planned_for
         from headrace.stores.registry import absolute
 
         try:
@@ -58,13 +55,12 @@ class Source(ABC):
         except OptionError:
             # No option names the store: each use says so.
             store_url = None
-        return {"options": self.options, "store_url": store_url, "identity": self._identity or planned_for(None)}
+        return {"options": self.options, "store_url": store_url}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.options = state["options"]
         # A worker has another working directory.
         self._store_url = state["store_url"]
-        self._identity = state["identity"]
         self.settings = self.format.settings(self.options)
 
     @abstractmethod
@@ -111,20 +107,7 @@ class Source(ABC):
         return found if self._store_url is None else replace(found, store_url=self._store_url)
 
     def open_store(self) -> Store:
-        """Open the store. A worker must find the store and the release of the process that planned its task.
-
-        Raises:
-            NotFoundError, StoreError, UnsupportedError: it does not, see `headrace.ports.identity.StoreIdentity`.
-        """
-        from headrace.ports.identity import planned_for
-
-        if self._identity is not None:
-            store = self._identity.open(self.location.open_store)
-        else:
-            store = self.location.open_store()
-        if self._identity is None or self._identity.store is None:
-            self._identity = planned_for(store)
-        return store
+        return self.location.open_store()
 
     def open_table(self, store: Store) -> Table:
         """Return the table that the options name; raise `NotFoundError` if there is none."""

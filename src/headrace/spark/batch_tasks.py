@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -14,11 +15,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from headrace.ports import Claim, Staged, Store
-from headrace.ports.identity import StoreIdentity, planned_for
 from headrace.sinks import published_rows
 from headrace.sinks.batch_writer import BatchWriter
 from headrace.sinks.targets import Target
 from headrace.spark.checkpoint import batch_content, query_id, queue_progress
+from headrace.spark.executors import sent, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.stores.registry import open as open_store
 
@@ -49,24 +50,24 @@ class BatchTasks:
     Attributes:
         url: the absolute URL of the store of all targets: tasks may have another working directory.
         store_options: options for opening the store.
+        store: the identity of the store.
         job: the identity of the job.
         batch: the batch id.
         targets: the tables and queues, in the order of the receipts.
-        identity: the store and the release of headrace that tasks must find.
         rows_per_write: the maximum number of rows in one write to the store; None is no limit.
     """
 
     url: str
     store_options: Mapping[str, Any] = field(repr=False)
+    store: str
     job: str
     batch: int
     targets: tuple[Target, ...]
-    identity: StoreIdentity
     rows_per_write: int | None = None
 
-    def open_store(self) -> Store:
-        """Open the store; raises as `StoreIdentity.open` if this process finds another one."""
-        return self.identity.open(lambda: open_store(self.url, **self.store_options))
+    def open_store(self) -> AbstractContextManager[Store]:
+        """Open the store, and check that it is the driver's; see `headrace.spark.executors.task_store`."""
+        return task_store(lambda: open_store(self.url, **self.store_options), self.store)
 
     def writer(self, store: Store) -> BatchWriter:
         return BatchWriter(store, self.job, self.targets)
@@ -131,7 +132,7 @@ class BatchTasks:
 
         renamed = rows if _are_plain(names) else rows.toDF(*(f"c{index}" for index in range(len(names))))
         receipts: Receipts = [[] for _ in self.targets]
-        for receipt in renamed.mapInArrow(in_task, _RECEIPT).collect():
+        for receipt in renamed.mapInArrow(sent(in_task), _RECEIPT).collect():
             receipts[receipt.target].append(Staged(receipt.id, receipt.rows))
         return receipts
 
@@ -194,7 +195,7 @@ def publishing(
         spark = batch_df.sparkSession
         with open_store(url, **options) as store:
             job = job or query_id(spark, checkpoint, store)
-            tasks = BatchTasks(url, options, job, batch, tuple(targets), planned_for(store), rows_per_write)
+            tasks = BatchTasks(url, options, store.identity(), job, batch, tuple(targets), rows_per_write)
             writer = tasks.writer(store)
             try:
                 # `stage` may read the rows of the targets, of which a part of the batch must not be visible.

@@ -13,6 +13,7 @@ from headrace.errors import MissingDependencyError, OptionError
 from headrace.ports.arguments import any_value, mapping, text
 from headrace.spark.bare_locations import register_bare_locations
 from headrace.spark.java import check_java
+from headrace.spark.masters import is_this_machine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,9 +50,9 @@ def session(
     conf = _settings({} if conf is None else conf)
     if master is not None:
         _settings({"spark.master": text(master, "master")})
-    # Another interpreter may not have headrace. Spark would only report that a worker crashed.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Another interpreter may not have headrace. Spark reads its own settings only in spark-submit.
+    os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", sys.executable))
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", conf.get("spark.pyspark.driver.python", sys.executable))
     settings: dict[str, object] = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": os.cpu_count() or 2,
@@ -68,7 +69,7 @@ def session(
     if master is not None or (SparkSession.getActiveSession() is None and "SPARK_REMOTE" not in os.environ):
         chosen = master or conf.get("spark.master") or os.environ.get("MASTER") or LOCAL_MASTER
         settings["spark.master"] = chosen
-        if chosen.startswith("local"):
+        if is_this_machine(chosen):
             # The name of a laptop may not resolve. Executors on other machines need the driver's own name.
             settings["spark.driver.host"] = "localhost"
         # By TCP, each task and each call of a source waits 40 ms for an acknowledgement of the worker's last bytes.
@@ -128,7 +129,7 @@ def carry_environment(spark: SparkSession) -> None:
     current = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
     known = context.environment
     # The Java processes of other machines have not inherited the environment of this one.
-    inherited = {name: java.getenv(name) for name in current} if str(context.master).startswith("local") else {}
+    inherited = {name: java.getenv(name) for name in current} if is_this_machine(str(context.master)) else {}
     changed = {name: value for name, value in current.items() if value != known.get(name, inherited.get(name))}
     known.update(changed)
     # Spark runs the sources that it finds itself with the driver's interpreter, on executors, too.

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -181,6 +182,14 @@ class Database:
         """Return the unique id of the store. A copy of its directory has the same id."""
         return str(self.query("SELECT value FROM info WHERE key = 'id'")[0][0])
 
+    def file_identity(self) -> str:
+        """Return the identity of the database's file: machine, device and number of the file.
+
+        The boot id is that of the kernel, which processes must share to share the database.
+        """
+        status = (self.directory / DATABASE_FILE).stat()
+        return f"machine {_machine()}, device {status.st_dev}, file {status.st_ino}"
+
     @property
     def connection(self) -> apsw.Connection:
         """This thread's connection."""
@@ -298,6 +307,15 @@ def schema_of_new_store() -> dict[str, set[str]]:
             name: {column for (column,) in connection.execute("SELECT name FROM pragma_table_info(?)", (name,))}
             for (name,) in tables
         }
+
+
+@functools.cache
+def _machine() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        # Not Linux.
+        return socket.gethostname()
 
 
 def _connect(directory: Path, synchronous: str, *, may_create: bool) -> apsw.Connection:
