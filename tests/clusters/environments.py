@@ -10,6 +10,7 @@ import shutil
 import sysconfig
 import venv
 from collections.abc import Iterable
+from contextlib import ExitStack
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[2] / "src"
@@ -27,7 +28,7 @@ def create(directory: Path, *, version: str | None = None, headrace: bool = True
         without: top-level packages that are left out.
     """
     venv.EnvBuilder(symlinks=True).create(directory)
-    packages = next(directory.glob("lib/python*/site-packages"))
+    packages = packages_of(directory)
     left_out = {*MODULES, *without}
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
         if entry.name.partition(".")[0] not in left_out and entry.suffix != ".pth" and "headrace" not in entry.name:
@@ -48,6 +49,25 @@ def install(packages: Path, version: str | None = None) -> None:
         text = module.read_text()
         lines = [f'__version__ = "{version}"' if line.startswith("__version__") else line for line in text.splitlines()]
         module.write_text("\n".join(lines) + "\n")
+
+
+def remove(packages: Path, undo: ExitStack) -> None:
+    """Remove headrace from a directory of packages, until the stack puts it back."""
+    for name in MODULES:
+        (path,) = (path for path in packages.glob(f"{name}*") if path.stem == name)
+        move_away(path, undo)
+
+
+def move_away(path: Path, undo: ExitStack) -> None:
+    """Give a file another name, until the stack gives it back the old one."""
+    away = path.with_name(f"away-{path.name}")
+    undo.callback(away.rename, path)
+    path.rename(away)
+
+
+def packages_of(directory: Path) -> Path:
+    """Return the directory of the packages of an environment."""
+    return next(directory.glob("lib/python*/site-packages"))
 
 
 def interpreter(home: Path) -> Path:

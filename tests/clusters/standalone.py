@@ -124,12 +124,14 @@ class Site:
         *,
         conf: Mapping[str, Any] | None = None,
         variables: Mapping[str, str] | None = None,
-        host: Host | None = None,
+        submit: Sequence[object] | None = None,
         check: bool = True,
     ) -> subprocess.CompletedProcess[str]:
-        """Run the driver of a job to its end."""
-        host = self.driver if host is None else host
-        return host.run(self._job(job, arguments, conf), self._variables(variables), check=check)
+        """Run the driver of a job to its end; with ``submit`` by ``spark-submit`` with these options."""
+        command = self._job(job, arguments, conf)
+        if submit is not None:
+            command = [str(self.spark / "bin" / "spark-submit"), *map(str, submit), *command[-2:]]
+        return self.driver.run(command, self._variables(variables), check=check)
 
     def _job(self, job: str, arguments: Mapping[str, Any], conf: Mapping[str, Any] | None) -> list[str]:
         given = {"store": self.store_url, **arguments, "conf": {**SETTINGS, **(conf or {})}}

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Iterator
+from contextlib import ExitStack
 
 import pytest
 
 import headrace
 from tests.clusters import hosts
-from tests.clusters.environments import MODULES, install
+from tests.clusters.environments import install, packages_of, remove
 from tests.clusters.hosts import wait_until
 from tests.clusters.standalone import TOKEN, Site
 from tests.clusters.totals import Tables, expected
@@ -70,11 +70,9 @@ def test_a_job_runs_on_a_server_on_another_host(site: Site, tables: Tables) -> N
 
 def test_a_server_with_another_version_is_refused_by_name(site: Site, tables: Tables) -> None:
     server = site.network.hosts["server"]
-    packages = next((server.own / "venv").glob("lib/python*/site-packages"))
+    packages = packages_of(server.own / "venv")
     tables.append(2)
-    for name in MODULES:
-        (path,) = (path for path in packages.glob(f"{name}*") if path.stem == name)
-        shutil.rmtree(path) if path.is_dir() else path.unlink()
+    remove(packages, ExitStack())
     install(packages, "0.0.9")
     error = run(site, CLIENT)
     assert (

@@ -17,7 +17,7 @@ import pytest
 
 import headrace
 from headrace.stores.embedded.store import EmbeddedStore
-from tests.clusters.environments import MODULES, install
+from tests.clusters.environments import MODULES, install, move_away, packages_of, remove
 from tests.clusters.hosts import Host
 from tests.clusters.standalone import WORKERS, Cluster
 
@@ -79,15 +79,8 @@ def on_workers(cluster: Cluster, change: Callable[[Host, Path, ExitStack], None]
     with ExitStack() as undo:
         for name in WORKERS:
             host = cluster.network.hosts[name]
-            change(host, next((host.own / "venv").glob("lib/python*/site-packages")), undo)
+            change(host, packages_of(host.own / "venv"), undo)
         yield
-
-
-def moved(path: Path, undo: ExitStack) -> None:
-    """Move a file away."""
-    away = path.with_name(f"{path.name}.away")
-    undo.callback(lambda: away.rename(path))
-    path.rename(away)
 
 
 def error_of(answer: dict[str, Any]) -> str:
@@ -97,11 +90,7 @@ def error_of(answer: dict[str, Any]) -> str:
 
 
 def test_executors_without_headrace_are_refused_by_name(cluster: Cluster, attempt: Attempt, served: str) -> None:
-    def remove(host: Host, packages: Path, undo: ExitStack) -> None:
-        for name in MODULES:
-            moved(next(path for path in packages.glob(f"{name}*") if path.stem == name), undo)
-
-    with on_workers(cluster, remove):
+    with on_workers(cluster, lambda host, packages, undo: remove(packages, undo)):
         for each in attempts(served):
             error = error_of(attempt(**each))
             assert "headrace is not installed in a Python process of Spark; received: host worker-" in error
@@ -110,8 +99,7 @@ def test_executors_without_headrace_are_refused_by_name(cluster: Cluster, attemp
 
 def test_executors_with_another_version_are_refused_by_name(cluster: Cluster, attempt: Attempt, served: str) -> None:
     def replace(host: Host, packages: Path, undo: ExitStack) -> None:
-        for name in MODULES:
-            moved(next(path for path in packages.glob(f"{name}*") if path.stem == name), undo)
+        remove(packages, undo)
         install(packages, "0.0.9")
         for name in MODULES[1:]:
             undo.callback((packages / f"{name}.py").unlink)
@@ -127,13 +115,15 @@ def test_executors_with_another_version_are_refused_by_name(cluster: Cluster, at
 def test_executors_without_the_packages_of_the_store_name_the_extra(
     cluster: Cluster, attempt: Attempt, served: str
 ) -> None:
-    with on_workers(cluster, lambda host, packages, undo: moved(packages / "yt", undo)):
+    with on_workers(cluster, lambda host, packages, undo: move_away(packages / "yt", undo)):
         for each in attempts_of_each_direction(served):
             error = error_of(attempt(**each))
             assert "pip install 'headrace[yt]'" in error
             assert "In a task on host worker-" in error
 
 
+# The client of YTsaurus repeats requests for two minutes.
+@pytest.mark.storm
 def test_executors_that_cannot_reach_the_store_name_the_host(cluster: Cluster, attempt: Attempt, served: str) -> None:
     def cut(host: Host, packages: Path, undo: ExitStack) -> None:
         host.run(["ip", "route", "add", "prohibit", cluster.store.address])

@@ -6,13 +6,12 @@ Slow tasks run twice (speculation), and executors come, go and are decommissione
 from __future__ import annotations
 
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
 from tests.clusters.hosts import Host, wait_until
-from tests.clusters.standalone import Cluster
+from tests.clusters.standalone import WORKERS, Cluster
 from tests.clusters.totals import Tables
 
 ROWS = 400
@@ -40,57 +39,78 @@ def start_driver(cluster: Cluster, host: Host) -> subprocess.Popen[bytes]:
     )
 
 
-@pytest.fixture
-def own_cluster(cluster: Cluster) -> Iterator[Cluster]:
-    """The cluster, whose hosts and processes the test may replace."""
-    yield cluster
-    cluster.close()
+class Jobs:
+    """The running jobs. Each fault happens in the middle of their batches; afterwards each row must be there once."""
 
+    def __init__(self, cluster: Cluster, tables: Tables) -> None:
+        self.cluster, self.tables = cluster, tables
+        self.driver = start_driver(cluster, cluster.driver)
 
-def test_hosts_that_fail_in_the_middle_of_batches_change_no_result(own_cluster: Cluster, tables: Tables) -> None:
-    cluster = own_cluster
-    worker_1, worker_2 = (cluster.network.hosts[name] for name in ("worker-1", "worker-2"))
-    driver = start_driver(cluster, cluster.driver)
-
-    def in_the_middle() -> None:
+    def in_the_middle(self) -> None:
         """Append rows, and return when the first of their batches are done."""
-        before = tables.clicks()
-        tables.append(ROWS)
-        wait_until(lambda: tables.clicks() > before or driver.poll() is not None, "a batch", _PATIENCE)
-        assert driver.poll() is None, cluster.driver.log("driver-log")[-4000:]
+        before = self.tables.clicks()
+        self.tables.append(ROWS)
+        wait_until(lambda: self.tables.clicks() > before or self.driver.poll() is not None, "a batch", _PATIENCE)
+        assert self.driver.poll() is None, self.cluster.driver.log("driver-log")[-4000:]
 
-    in_the_middle()
-    worker_2.run(["sh", "-c", "kill -PWR $(pgrep -f '[d]eploy.worker.Worker')"])
-    tables.wait_for_all(driver, "after a worker was decommissioned", _PATIENCE)
-    wait_until(lambda: cluster.workers() == 1, "the worker has left")
-    worker_2.run(["sh", "-c", "kill $(pgrep -f '[d]eploy.worker.Worker') || true"])
-    cluster.start_worker("worker-2")
-    wait_until(lambda: cluster.workers() == 2, "the worker is back")
+    def complete(self, what: str) -> None:
+        self.tables.wait_for_all(self.driver, what, _PATIENCE)
 
-    in_the_middle()
-    worker_1.power_off()
-    tables.wait_for_all(driver, "after the power of a worker failed", _PATIENCE)
-    worker_3 = cluster.add("worker-3")
-    cluster.start_worker("worker-3")
+    def decommission(self, worker: Host) -> None:
+        self.in_the_middle()
+        worker.run(["sh", "-c", "kill -PWR $(pgrep -f '[d]eploy.worker.Worker')"])
+        self.complete("after a worker was decommissioned")
+        wait_until(lambda: self.cluster.workers() == 1, "the worker has left")
+        worker.run(["sh", "-c", "kill $(pgrep -f '[d]eploy.worker.Worker') || true"])
+        self.cluster.start_worker(worker.name)
+        wait_until(lambda: self.cluster.workers() == 2, "the worker is back")
 
-    in_the_middle()
-    worker_2.disconnect()
-    tables.wait_for_all(driver, "without the network of a worker", _PATIENCE)
-    worker_2.connect()
+    def replace(self, worker: Host, name: str) -> Host:
+        self.in_the_middle()
+        worker.power_off()
+        self.complete("after the power of a worker failed")
+        new = self.cluster.add(name)
+        self.cluster.start_worker(name)
+        return new
 
-    worker_3.impair(delay=0.3, loss=0.02)
-    in_the_middle()
-    tables.wait_for_all(driver, "over a slow network with losses", _PATIENCE)
-    worker_3.impair()
-    assert '"Speculative":true' in "".join(path.read_text() for path in _events(cluster.driver))
+    def cut(self, worker: Host) -> None:
+        self.in_the_middle()
+        worker.disconnect()
+        self.complete("without the network of a worker")
+        worker.connect()
 
-    in_the_middle()
-    cluster.driver.power_off()
-    other = cluster.add("driver-2")
-    driver = start_driver(cluster, other)
-    tables.wait_for_all(driver, "by a driver on another host, from the checkpoint in the store", _PATIENCE)
-    tables.append(ROWS)
-    tables.wait_for_all(driver, "new rows", _PATIENCE)
+    def slow_down(self, worker: Host) -> None:
+        worker.impair(delay=0.3, loss=0.02)
+        self.in_the_middle()
+        self.complete("over a slow network with losses")
+        worker.impair()
+        assert '"Speculative":true' in "".join(path.read_text() for path in _events(self.cluster.driver))
+
+    def move_driver(self, name: str) -> None:
+        self.in_the_middle()
+        self.cluster.driver.power_off()
+        self.driver = start_driver(self.cluster, self.cluster.add(name))
+        self.complete("by a driver on another host, from the checkpoint in the store")
+        self.tables.append(ROWS)
+        self.complete("new rows")
+
+
+def test_a_lost_worker_and_a_driver_on_another_host_change_no_result(own_cluster: Cluster, own_tables: Tables) -> None:
+    jobs = Jobs(own_cluster, own_tables)
+    jobs.replace(own_cluster.network.hosts["worker-1"], "worker-3")
+    jobs.move_driver("driver-2")
+
+
+@pytest.mark.storm
+@pytest.mark.timeout(1800)
+def test_hosts_that_leave_are_cut_off_or_slow_change_no_result(own_cluster: Cluster, own_tables: Tables) -> None:
+    jobs = Jobs(own_cluster, own_tables)
+    worker_1, worker_2 = (own_cluster.network.hosts[name] for name in WORKERS)
+    jobs.decommission(worker_2)
+    worker_3 = jobs.replace(worker_1, "worker-3")
+    jobs.cut(worker_2)
+    jobs.slow_down(worker_3)
+    jobs.move_driver("driver-2")
 
 
 def _events(host: Host) -> list[Path]:

@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import json
+import shutil
+import subprocess
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
+from tests.clusters.environments import create, install, packages_of, remove
 from tests.clusters.hosts import Host
 from tests.clusters.standalone import TOKEN, WORKERS, Cluster
 from tests.clusters.totals import Tables, expected
@@ -47,6 +51,33 @@ def test_a_job_runs_on_a_cluster_and_its_secrets_are_nowhere_to_be_read(cluster:
     assert not [str(path) for path in shown if TOKEN in path.read_text(errors="replace")]
     assert TOKEN not in done.stdout + done.stderr
     assert TOKEN not in json.dumps(cluster.state())
+
+
+def test_an_archive_or_python_files_bring_headrace_to_executors(cluster: Cluster, tables: Tables) -> None:
+    driver = cluster.driver
+    # An archive as venv-pack makes it. The driver has it unpacked in its directory: see docs/deployment.md.
+    create(driver.own / "environment")
+    subprocess.run(
+        ["tar", "-czf", driver.own / "environment.tar.gz", "-C", driver.own / "environment", "."], check=True
+    )
+    (driver.own / "sources").mkdir()
+    install(driver.own / "sources")
+    shutil.make_archive(str(driver.own / "headrace"), "zip", driver.own / "sources")
+    with ExitStack() as undo:
+        for name in WORKERS:
+            remove(packages_of(cluster.network.hosts[name].own / "venv"), undo)
+        given = {"checkpoint": "headrace:///checkpoints/totals"}
+
+        tables.append(100)
+        archive = {"spark.archives": f"{driver.home}/environment.tar.gz#environment"}
+        cluster.run_job("totals", given, conf=archive, variables={"PYSPARK_PYTHON": "./environment/bin/python"})
+        assert tables.read()[0] == expected(tables.rows)
+
+        tables.append(100)
+        files = ["--master", cluster.master_url, "--py-files", driver.home / "headrace.zip"]
+        python = {"PYSPARK_PYTHON": str(cluster.python)}
+        cluster.run_job("totals", given, submit=files, variables=python)
+        assert tables.read()[0] == expected(tables.rows)
 
 
 def _logs(host: Host) -> list[Path]:
