@@ -48,6 +48,8 @@ def java_results(
     for line in done.stdout.splitlines():
         scenario, _, result = line.partition(": ")
         results[scenario] = f"{results[scenario]}\n{result}" if scenario in results else result
+    # The traces of exceptions, for the report of a test that fails.
+    print(done.stderr)
     return results
 
 

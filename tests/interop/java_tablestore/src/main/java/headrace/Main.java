@@ -52,6 +52,7 @@ public final class Main {
                 each.getValue().run();
             } catch (Exception error) {
                 fail("raised " + error);
+                error.printStackTrace();
             }
             if (failures == before) {
                 System.out.println(scenario + ": ok");
