@@ -58,6 +58,15 @@ def remove(packages: Path, undo: ExitStack) -> None:
         move_away(path, undo)
 
 
+def replace(packages: Path, version: str, undo: ExitStack) -> None:
+    """Replace headrace in a directory of packages by one of another version, until the stack puts it back."""
+    remove(packages, undo)
+    install(packages, version)
+    for name in MODULES[1:]:
+        undo.callback((packages / f"{name}.py").unlink)
+    undo.callback(shutil.rmtree, packages / MODULES[0])
+
+
 def move_away(path: Path, undo: ExitStack) -> None:
     """Give a file another name, until the stack gives it back the old one."""
     away = path.with_name(f"away-{path.name}")

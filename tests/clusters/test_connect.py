@@ -9,7 +9,7 @@ import pytest
 
 import headrace
 from tests.clusters import hosts
-from tests.clusters.environments import install, packages_of, remove
+from tests.clusters.environments import packages_of, replace
 from tests.clusters.hosts import wait_until
 from tests.clusters.standalone import TOKEN, Site
 from tests.clusters.totals import Tables, expected
@@ -65,16 +65,15 @@ def test_a_job_runs_on_a_server_on_another_host(site: Site, tables: Tables) -> N
     assert "set the environment variable HEADRACE_CHECKPOINT_HOST to a host name or address" in run(site, {})
     error = run(site, CLIENT)
     assert not error, error[-3000:] + site.network.hosts["server"].log()[-5000:]
-    assert tables.read()[0] == expected(ROWS)
+    assert tables.read()[0] == expected(tables.rows)
 
 
 def test_a_server_with_another_version_is_refused_by_name(site: Site, tables: Tables) -> None:
     server = site.network.hosts["server"]
-    packages = packages_of(server.own / "venv")
     tables.append(2)
-    remove(packages, ExitStack())
-    install(packages, "0.0.9")
-    error = run(site, CLIENT)
+    with ExitStack() as undo:
+        replace(packages_of(server.own / "venv"), "0.0.9", undo)
+        error = run(site, CLIENT)
     assert (
         f"received: headrace 0.0.9 on host server, Python {site.python}; valid: headrace {headrace.__version__}"
         in error

@@ -17,7 +17,7 @@ import pytest
 
 import headrace
 from headrace.stores.embedded.store import EmbeddedStore
-from tests.clusters.environments import MODULES, install, move_away, packages_of, remove
+from tests.clusters.environments import move_away, packages_of, remove, replace
 from tests.clusters.hosts import Host
 from tests.clusters.standalone import WORKERS, Cluster
 
@@ -98,14 +98,7 @@ def test_executors_without_headrace_are_refused_by_name(cluster: Cluster, attemp
 
 
 def test_executors_with_another_version_are_refused_by_name(cluster: Cluster, attempt: Attempt, served: str) -> None:
-    def replace(host: Host, packages: Path, undo: ExitStack) -> None:
-        remove(packages, undo)
-        install(packages, "0.0.9")
-        for name in MODULES[1:]:
-            undo.callback((packages / f"{name}.py").unlink)
-        undo.callback(shutil.rmtree, packages / "headrace")
-
-    with on_workers(cluster, replace):
+    with on_workers(cluster, lambda host, packages, undo: replace(packages, "0.0.9", undo)):
         for each in attempts(served):
             error = error_of(attempt(**each))
             assert "received: headrace 0.0.9 on host worker-" in error
