@@ -109,13 +109,12 @@ def partitions_replaced(
         followed = tuple(
             channel
             for (channel,) in connection.execute(
-                f"SELECT id FROM channel WHERE tunnel = ? AND kind = ? AND partition IN ({_marks(parents)})"
-                " ORDER BY seq",
-                (tunnel_id, ChannelKind.STREAM.value, *parents),
+                f"SELECT id FROM channel WHERE tunnel = ? AND id IN ({_marks(parents)}) ORDER BY seq",
+                (tunnel_id, *map(stream_id, parents)),
             )
         )
         channels = [
-            _NewChannel(_stream_id(child), ChannelKind.STREAM, child, KeyRange(), followed, row_position(0))
+            _NewChannel(stream_id(child), ChannelKind.STREAM, child, KeyRange(), followed, row_position(0))
             for child in children
         ]
         _insert(connection, tunnel_id, channels)
@@ -242,15 +241,18 @@ def _stream_channels(
 ) -> list[_NewChannel]:
     """Return a channel for every open partition, and for closed ones with changes from the start position."""
     channels: list[_NewChannel] = []
+    base_of: dict[int, list[str]] = {}
+    for channel in base:
+        base_of.setdefault(channel.partition, []).append(channel.id)
     # The parents of the channels of a partition's children: its own channel or, without a channel, its parents.
     followed: dict[int, tuple[str, ...]] = {}
     for partition in partitions:
         row = _first_row(connection, table, partition, start)
-        parents = [channel.id for channel in base if channel.partition == partition.id]
-        parents += dict.fromkeys(channel for parent in partition.parents for channel in followed.get(parent, ()))
+        parents = list(base_of.get(partition.id, ()))
+        parents += dict.fromkeys(name for parent in partition.parents for name in followed.get(parent, ()))
         followed[partition.id] = tuple(parents)
         if partition.open or row < partition.next:
-            name = _stream_id(partition.id)
+            name = stream_id(partition.id)
             followed[partition.id] = (name,)
             channels.append(
                 _NewChannel(name, ChannelKind.STREAM, partition.id, KeyRange(), tuple(parents), row_position(row))
@@ -295,7 +297,8 @@ def _insert(connection: apsw.Connection, tunnel_id: str, channels: Sequence[_New
     )
 
 
-def _stream_id(partition_id: int) -> str:
+def stream_id(partition_id: int) -> str:
+    """Return the id of the stream channel of a partition, by which it can be found in each tunnel."""
     return f"stream-{partition_id}"
 
 
