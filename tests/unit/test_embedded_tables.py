@@ -387,6 +387,29 @@ def test_a_split_takes_the_middle_of_the_largest_partition(table: EmbeddedTable)
     assert {partition.rows for partition in table.describe().partitions} == {0, 50, 35}
 
 
+@pytest.mark.parametrize("rows", [1, 7, 40])
+def test_a_write_logs_each_row_in_the_partition_of_its_key(database: Database, rows: int) -> None:
+    table = create(database, {"a": "string", "b": "long"}, ["a", "b"])
+    # Bounds of whole keys and of beginnings of keys.
+    for at in ({"a": "b"}, {"a": "b", "b": 3}, {"a": "c"}, {"a": "c", "b": -1}, {"a": "e"}, {"a": "e", "b": 5}):
+        holder = next(
+            each.id
+            for each in table.describe().partitions
+            if each.open
+            and (each.keys.low is None or each.keys.low < tuple(at.values()))
+            and (each.keys.high is None or tuple(at.values()) < each.keys.high)
+        )
+        table.split(holder, at)
+    keys = [(letter, number) for letter in "abcdef" for number in range(-2, 8)]
+    chosen = [keys[index] for index in np.random.default_rng(rows).choice(len(keys), rows, replace=False)]
+    table.put([{"a": a, "b": b} for a, b in chosen])
+    for partition in table.describe().partitions:
+        if partition.open:
+            keep, below = partition.keys.low or (), partition.keys.high
+            expected = [key for key in chosen if key >= keep and (below is None or key < below)]
+            assert (partition.rows, partition.next) == (len(expected), len(expected))
+
+
 def test_a_merge_undoes_a_split(table: EmbeddedTable) -> None:
     table.put([{"id": number} for number in range(10)])
     (whole,) = table.describe().partitions

@@ -241,7 +241,7 @@ def _stream_channels(
 ) -> list[_NewChannel]:
     """Return a channel for every open partition, and for closed ones with changes from the start position."""
     channels: list[_NewChannel] = []
-    base_of: dict[int, list[str]] = {}
+    base_of: dict[int | None, list[str]] = {}
     for channel in base:
         base_of.setdefault(channel.partition, []).append(channel.id)
     # The parents of the channels of a partition's children: its own channel or, without a channel, its parents.
