@@ -88,7 +88,7 @@ def _log(directory: Path, size: int) -> Iterator[Point]:
         yield timed("describe the tunnel, with its lag", size, tunnel.describe)
         feed = TunnelFeed(tunnel)
         yield timed("plan the first batch", size, lambda: feed.plan(feed.latest(INITIAL_BATCH)))
-        end = tunnel.advance(channel.id, channel.committed, size - 2 * _BATCH_ROWS)
+        end = tunnel.advance(channel.id, channel.committed, max(0, size - 2 * _BATCH_ROWS))
         for what, place in (("first", channel.committed), ("last", end)):
             yield timed(
                 f"read {_BATCH_ROWS:,} changes at the {'beginning' if what == 'first' else 'end'}",

@@ -300,7 +300,9 @@ def test_key_ranges_and_keys_have_the_types_of_the_key(table: EmbeddedTable) -> 
 
 def take_snapshot(database: Database, table: EmbeddedTable) -> int:
     with database.write() as connection:
-        object_id = table._load(connection).table.object_id
+        physical_table = table._load(connection).table
+        physical_table.create_undo(connection)
+        object_id = physical_table.object_id
         connection.execute("INSERT INTO snapshot (object, tunnel, version, ts) VALUES (?, '', 0, 0)", (object_id,))
         return connection.last_insert_rowid()
 
@@ -365,6 +367,7 @@ def test_releasing_a_range_deletes_its_undo_rows(database: Database, table: Embe
 def test_a_page_is_read_in_key_order_without_sorting(
     database: Database, table: EmbeddedTable, snapshot: int | None, reverse: bool
 ) -> None:
+    take_snapshot(database, table)
     with database.read() as connection:
         rows = table._load(connection).table
         condition = conditions.where(rows.codec, KeyRange((1,), (9,)), (), (5,))

@@ -20,7 +20,7 @@ from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError, Un
 from headrace.ports import Table
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.connection import Database
-from headrace.stores.embedded.tables import change_log
+from headrace.stores.embedded.tables import change_log, physical
 from headrace.stores.embedded.tables.keys import key_from_json, key_to_json
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.stores.embedded.tunnels import base_data
@@ -88,6 +88,7 @@ def create(
             # A partition without rows gets no base channel, which would only be an empty batch.
             channels += _base_channels([p for p in partitions if p.open and p.rows], boundaries, counts)
         if channels:
+            physical_table(connection, object_id).create_undo(connection)
             base_data.take_snapshot(connection, object_id, tunnel_id)
         if has_stream:
             channels += _stream_channels(connection, table.name, partitions, start, channels)
@@ -140,8 +141,11 @@ def release_snapshot(connection: apsw.Connection, tunnel_id: str) -> None:
     found = connection.execute("SELECT id, object FROM snapshot WHERE tunnel = ?", (tunnel_id,)).fetchone()
     if found is not None:
         snapshot_id, object_id = found
-        physical_table(connection, object_id).release(connection, snapshot_id, None)
         connection.execute("DELETE FROM snapshot WHERE id = ?", (snapshot_id,))
+        if connection.execute("SELECT 1 FROM snapshot WHERE object = ?", (object_id,)).fetchone() is None:
+            physical.drop_undo(connection, object_id)
+        else:
+            physical_table(connection, object_id).release(connection, snapshot_id)
 
 
 def physical_table(connection: apsw.Connection, object_id: int) -> PhysicalTable:
@@ -175,9 +179,9 @@ def _counts(database: Database, table: Table, boundaries: Sequence[Key]) -> dict
         found = connection.execute("SELECT id FROM object WHERE name = ?", (table.name,)).fetchone()
         if found is None:
             return {}
-        physical = physical_table(connection, found[0])
+        stored = physical_table(connection, found[0])
         ranges = [cut(each.keys, boundaries) for each in _partitions(connection, found[0]) if each.open and each.rows]
-        return {keys: physical.count(connection, keys) for parts in ranges if len(parts) > 1 for keys in parts}
+        return {keys: stored.count(connection, keys) for parts in ranges if len(parts) > 1 for keys in parts}
 
 
 def _partitions(connection: apsw.Connection, object_id: int) -> list[_Partition]:
