@@ -194,33 +194,22 @@ class PostgresTunnel(Tunnel):
         return {row.id: FINISHED if row.kind is ChannelKind.BASE_DATA else end for row in rows}
 
     def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
-        self._notice_definitions()
-        row = self._row(channel)
-        chunk = None
-        if row.kind is ChannelKind.BASE_DATA:
-            chunk = self._database.run(lambda statements: base_data.find(statements, self.id, channel))
-        return self._noticed_backlog(row, position, until, None if chunk is None else chunk.rows)
+        return self.backlogs({channel: position}, None if until is None else {channel: until})[channel]
 
     def backlogs(
         self, positions: Mapping[str, Position], until: Mapping[str, Position] | None = None
     ) -> dict[str, Backlog]:
         self._notice_definitions()
         rows = {row.id: row for row in self._rows()}
-        if unknown := positions.keys() - rows.keys():
-            raise self._no_channel(min(unknown), list(rows.values()))
         spooled = self._database.run(lambda statements: base_data.row_counts(statements, self.id))
-        bounds = until or {}
-        return {
-            channel: self._noticed_backlog(rows[channel], at, bounds.get(channel), spooled.get(channel))
-            for channel, at in positions.items()
-        }
-
-    def _noticed_backlog(
-        self, row: ChannelRow, position: Position, until: Position | None, spooled: int | None
-    ) -> Backlog:
-        found = self._backlog(row, position, until, LOOK_BYTES, spooled)
-        if found.empty:
-            self._follow_log(row, position)
+        found: dict[str, Backlog] = {}
+        for channel, at in positions.items():
+            if channel not in rows:
+                raise self._no_channel(channel, list(rows.values()))
+            bound = None if until is None else until.get(channel)
+            found[channel] = self._backlog(rows[channel], at, bound, LOOK_BYTES, spooled.get(channel))
+            if found[channel].empty:
+                self._follow_log(rows[channel], at)
         return found
 
     def _follow_log(self, row: ChannelRow, position: Position) -> None:
@@ -233,8 +222,7 @@ class PostgresTunnel(Tunnel):
     ) -> Backlog:
         """Return the backlog of a channel; of a stream, the rows in the first ``reach`` bytes of the log with rows.
 
-        Args:
-            spooled: the number of rows of a chunk of base data; None if it has not been read.
+        ``spooled`` is the number of rows of a chunk of base data, None if it has not been read.
         """
         if position == FINISHED:
             return Backlog(rows=0, bytes=0, seconds=0.0, ends=True)
@@ -374,11 +362,7 @@ class PostgresTunnel(Tunnel):
         raise self._no_channel(channel, rows_in(statements, self._stored))
 
     def _normal(self, row: ChannelRow, position: Position, spooled: int | None) -> Position:
-        """Return a position in the form in which positions of its channel can be compared.
-
-        Args:
-            spooled: the number of rows of a chunk of base data; None if it has not been read.
-        """
+        """Return a position in the form in which positions of its channel can be compared; see `_backlog`."""
         if position == FINISHED:
             return position
         if row.kind is ChannelKind.BASE_DATA:
