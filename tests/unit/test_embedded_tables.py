@@ -394,7 +394,8 @@ def test_a_split_takes_the_middle_of_the_largest_partition(table: EmbeddedTable)
 def test_a_write_logs_each_row_in_the_partition_of_its_key(database: Database, rows: int) -> None:
     table = create(database, {"a": "string", "b": "long"}, ["a", "b"])
     # Bounds of whole keys and of beginnings of keys.
-    for at in ({"a": "b"}, {"a": "b", "b": 3}, {"a": "c"}, {"a": "c", "b": -1}, {"a": "e"}, {"a": "e", "b": 5}):
+    bounds: list[dict[str, str | int]] = [{"a": "b"}, {"a": "b", "b": 3}, {"a": "c"}, {"a": "c", "b": -1}, {"a": "e"}]
+    for at in bounds:
         holder = next(
             each.id
             for each in table.describe().partitions
