@@ -15,6 +15,7 @@ import pyarrow as pa
 import pyspark
 
 from bench import (
+    capacity,
     checkpoints,
     following,
     latency,
@@ -32,6 +33,7 @@ from bench import (
     yson,
     ytsaurus,
 )
+from bench.growth import logs, objects, writers
 from bench.measure import Result
 from bench.peers.running import on_peers_spark
 
@@ -73,11 +75,19 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "tablestore_put": tablestore.tablestore_put,
     "ytsaurus_queue": ytsaurus.ytsaurus_queue,
     "ytsaurus_exactly_once": ytsaurus.ytsaurus_exactly_once,
+    "capacity": capacity.capacity,
+    "growth_partitions": objects.growth_partitions,
+    "growth_channels": objects.growth_channels,
+    "growth_tables": objects.growth_tables,
+    "growth_streams": objects.growth_streams,
+    "growth_queue": logs.growth_queue,
+    "growth_log": logs.growth_log,
+    "growth_writers": writers.growth_writers,
     "peers_kafka_source": on_peers_spark("kafka_source"),
     "peers_kafka_copy": on_peers_spark("kafka_copy"),
     "peers_kafka_latency": on_peers_spark("kafka_latency"),
 }
-GROUPS = {"peers": [name for name in BENCHMARKS if name.startswith("peers_")]}
+GROUPS = {group: [name for name in BENCHMARKS if name.startswith(f"{group}_")] for group in ("growth", "peers")}
 """Names of several benchmarks."""
 
 

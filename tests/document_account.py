@@ -31,7 +31,11 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
     "docs/load-and-query.md": {"python": COMMANDS, "sh": COMMANDS},
     "docs/operations.md": {
         "python": COMMANDS,
-        "sh": [COMMANDS, "runs until it is interrupted; tests/unit/test_metrics.py reads the metrics", COMMANDS],
+        "sh": [
+            *[COMMANDS] * 2,
+            "runs until it is interrupted; tests/unit/test_metrics.py reads the metrics",
+            COMMANDS,
+        ],
         "bash": COMMANDS,
     },
     "docs/pipelines.md": {

@@ -11,7 +11,7 @@ from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, Unsu
 from headrace.ports import Store, Table, Tunnel
 from headrace.tables.changes import ChangeOp
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
-from headrace.tunnels.values import FINISHED, ChannelKind, ChannelState, Position, Start, StartKind, TunnelKind
+from headrace.tunnels.values import FINISHED, Backlog, ChannelKind, ChannelState, Position, Start, StartKind, TunnelKind
 from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
 from tests.conformance.stores import Place
 
@@ -454,6 +454,7 @@ def test_a_dropped_tunnel_is_an_error_for_all_its_handles(store: Store, orders: 
         lambda: tunnel.start_positions(LATEST),
         lambda: tunnel.read(channel.id, channel.committed, 1),
         lambda: tunnel.backlog(channel.id, channel.committed),
+        lambda: tunnel.backlogs({channel.id: channel.committed}),
         lambda: tunnel.commit({channel.id: FINISHED}),
         lambda: store.tunnel("both"),
         lambda: store.drop_tunnel("both"),
@@ -498,3 +499,23 @@ def test_the_first_recorded_end_is_kept(place: Place, tunnel: Tunnel) -> None:
         assert other.tunnel("changes").record_end("batch", "two", second) == second
     assert tunnel.ends("batch") == {"one": first, "two": second}
     assert tunnel.ends("other") == {}
+    assert (tunnel.end("batch", "one"), tunnel.end("batch", "two")) == (first, second)
+    assert tunnel.end("batch", "three") is None
+    assert tunnel.end("other", "one") is None
+
+
+def test_the_backlogs_of_all_channels_are_those_of_each(store: Store, orders: Table) -> None:
+    put(orders, "a", "b", "c")
+    tunnel = store.create_tunnel("orders", "both")
+    put(orders, "d")
+    starts = {channel.id: channel.committed for channel in tunnel.channels()}
+
+    def known(backlog: Backlog) -> tuple[object, ...]:
+        # Without the age, which grows between two calls.
+        return backlog.rows, backlog.bytes, backlog.ends, backlog.known, backlog.empty
+
+    for until in (None, tunnel.latest_positions()):
+        bounds = until or {}
+        each = {name: known(tunnel.backlog(name, at, bounds.get(name))) for name, at in starts.items()}
+        assert {name: known(found) for name, found in tunnel.backlogs(starts, until).items()} == each
+    assert tunnel.backlogs({}) == {}

@@ -300,7 +300,9 @@ def test_key_ranges_and_keys_have_the_types_of_the_key(table: EmbeddedTable) -> 
 
 def take_snapshot(database: Database, table: EmbeddedTable) -> int:
     with database.write() as connection:
-        object_id = table._load(connection).table.object_id
+        physical_table = table._load(connection).table
+        physical_table.create_undo(connection)
+        object_id = physical_table.object_id
         connection.execute("INSERT INTO snapshot (object, tunnel, version, ts) VALUES (?, '', 0, 0)", (object_id,))
         return connection.last_insert_rowid()
 
@@ -365,6 +367,7 @@ def test_releasing_a_range_deletes_its_undo_rows(database: Database, table: Embe
 def test_a_page_is_read_in_key_order_without_sorting(
     database: Database, table: EmbeddedTable, snapshot: int | None, reverse: bool
 ) -> None:
+    take_snapshot(database, table)
     with database.read() as connection:
         rows = table._load(connection).table
         condition = conditions.where(rows.codec, KeyRange((1,), (9,)), (), (5,))
@@ -385,6 +388,30 @@ def test_a_split_takes_the_middle_of_the_largest_partition(table: EmbeddedTable)
     table.put([{"id": number} for number in range(100, 120)])
     assert table.split()[0] > right
     assert {partition.rows for partition in table.describe().partitions} == {0, 50, 35}
+
+
+@pytest.mark.parametrize("rows", [1, 7, 40])
+def test_a_write_logs_each_row_in_the_partition_of_its_key(database: Database, rows: int) -> None:
+    table = create(database, {"a": "string", "b": "long"}, ["a", "b"])
+    # Bounds of whole keys and of beginnings of keys.
+    bounds: list[dict[str, str | int]] = [{"a": "b"}, {"a": "b", "b": 3}, {"a": "c"}, {"a": "c", "b": -1}, {"a": "e"}]
+    for at in bounds:
+        holder = next(
+            each.id
+            for each in table.describe().partitions
+            if each.open
+            and (each.keys.low is None or each.keys.low < tuple(at.values()))
+            and (each.keys.high is None or tuple(at.values()) < each.keys.high)
+        )
+        table.split(holder, at)
+    keys = [(letter, number) for letter in "abcdef" for number in range(-2, 8)]
+    chosen = [keys[index] for index in np.random.default_rng(rows).choice(len(keys), rows, replace=False)]
+    table.put([{"a": a, "b": b} for a, b in chosen])
+    for partition in table.describe().partitions:
+        if partition.open:
+            keep, below = partition.keys.low or (), partition.keys.high
+            expected = [key for key in chosen if key >= keep and (below is None or key < below)]
+            assert (partition.rows, partition.next) == (len(expected), len(expected))
 
 
 def test_a_merge_undoes_a_split(table: EmbeddedTable) -> None:

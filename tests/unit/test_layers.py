@@ -30,6 +30,7 @@ BELOW_STORES = VALUES | {"ports", "retries", "rows", "sqlite", "wire"}
 ALLOWED = {
     "errors": set(),
     "cached": set(),
+    "capacity": {"errors"},
     "counters": set(),
     "diagnosis": set(),
     "failpoints": set(),
@@ -68,6 +69,7 @@ ALLOWED = {
     "ui": BELOW_STORES | {"feeds", "http", "monitoring", "querying", "streaming_sql"},
     "demo": BELOW_STORES | {"feeds", "following", "formats", "spark", "registry", "streaming_sql", "cli", "ui"},
     "cli": BELOW_STORES
+    | {"capacity"}
     | {
         "comparing",
         "feeds",

@@ -86,6 +86,10 @@ def count_of(store: Store, sql: str) -> int:
     return int(found[0][0])
 
 
+def has_old_rows(store: Store, object_id: int) -> bool:
+    return bool(count_of(store, f"SELECT count(*) FROM sqlite_schema WHERE name = 'u{object_id}'"))
+
+
 # -- base data ------------------------------------------------------------------------------------------
 
 
@@ -142,10 +146,35 @@ def test_reading_released_base_data_is_an_error(store: Store, table: Table) -> N
         tunnel.read(first.id, first.committed, 10)
     assert tunnel.skip_lost(first.id, first.committed) == (FINISHED, 0)
     tunnel.commit({second.id: FINISHED})
-    assert count_of(store, f"SELECT count(*) FROM u{object_id}") == 0
+    assert not has_old_rows(store, object_id)
     assert count_of(store, "SELECT count(*) FROM snapshot") == 0
     with pytest.raises(DataLossError, match="create a new tunnel"):
         tunnel.start_positions(EARLIEST)
+
+
+def test_a_table_keeps_old_rows_until_its_last_tunnel_has_read_its_base_data(store: Store, table: Table) -> None:
+    object_id = count_of(store, "SELECT id FROM object")
+    table.put(rows(*range(10)))
+    store.create_tunnel("orders", "changes", "Stream")
+    assert not has_old_rows(store, object_id)
+    first, second = (store.create_tunnel("orders", name, "BaseData", base_channels=1) for name in ("first", "second"))
+    table.add_columns({"later": "string"})
+    table.put(rows(*range(10), value=1))
+    assert count_of(store, f"SELECT count(*) FROM u{object_id}") == 20
+    first.commit({first.channels()[0].id: FINISHED})
+    assert count_of(store, f"SELECT count(*) FROM u{object_id}") == 10
+    old: dict[int, int] = {}
+    drain(second, old)
+    assert old == dict.fromkeys(range(10), 0)
+    assert not has_old_rows(store, object_id)
+    table.put(rows(*range(5), value=2))
+    again = store.create_tunnel("orders", "again", "BaseData")
+    table.delete([{"id": number} for number in range(10)])
+    old = {}
+    drain(again, old)
+    assert old == dict.fromkeys(range(5), 2) | dict.fromkeys(range(5, 10), 1)
+    assert not has_old_rows(store, object_id)
+    assert all(finding.status == "ok" for finding in store.check())
 
 
 def test_an_empty_table_has_no_base_data_and_keeps_no_snapshot(store: Store, table: Table) -> None:
@@ -436,7 +465,7 @@ def test_a_dropped_tunnel_leaves_no_rows_in_the_database(store: Store, table: Ta
     if by == "tunnel":
         object_id = count_of(store, "SELECT id FROM object")
         store.drop_tunnel("t")
-        assert count_of(store, f"SELECT count(*) FROM u{object_id}") == 0
+        assert not has_old_rows(store, object_id)
     else:
         store.drop_table("orders")
         for name in ("partition", "chunk", "object", "object_schema"):

@@ -25,7 +25,7 @@ from headrace.errors import NotFoundError, UnsupportedError
 @pass_app
 @click.pass_context
 def bench(context: click.Context, app: App, names: tuple[str, ...], scale: float, write: Path | None) -> None:
-    """Run the benchmarks NAMES, or all of them, each with its baseline. The name "peers" stands for all peers.
+    """Run the benchmarks NAMES, or all of them, each with its baseline. Groups: "growth" and "peers".
 
     The exit code is 1 if a ratio misses its bound. With --json, each benchmark is one line.
 

@@ -13,6 +13,7 @@ import click
 from headrace.cli.app import App, common_options, store_option
 from headrace.cli.backup import backup, restore
 from headrace.cli.bench import bench
+from headrace.cli.capacity import capacity
 from headrace.cli.comparison import checksum, diff
 from headrace.cli.consumer import consumer
 from headrace.cli.demo import demo
@@ -54,7 +55,7 @@ def headrace() -> None:
 
 for _command in (
     demo, run, sql, query, load, export, table, tunnel, queue, consumer, stream, ui, serve, doctor, bench, backup,
-    restore, store,
+    restore, store, capacity,
 ):  # fmt: skip
     headrace.add_command(_command)
 for _command in (diff, checksum):

@@ -35,7 +35,7 @@ def read_channel(tunnel: Tunnel, batch: str, plan: ChannelPlan, *, fail_on_data_
         LostRaceError: another reader has recorded a different end in the meantime. The yielded rows are invalid.
         DataLossError: rows of the batch no longer exist, and ``fail_on_data_loss`` is set.
     """
-    recorded = tunnel.ends(batch).get(plan.channel)
+    recorded = tunnel.end(batch, plan.channel)
     if recorded is not None:
         yield from _replay(tunnel, batch, plan, recorded, fail_on_data_loss)
         return

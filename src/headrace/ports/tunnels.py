@@ -342,6 +342,10 @@ class Tunnel(Port):
         """Save the end of a batch in a channel, unless it has one; return the saved end."""
 
     @abstractmethod
+    def end(self, batch: str, channel: str) -> ChannelEnd | None:
+        """Return the saved end of a batch in one channel; None if it has none."""
+
+    @abstractmethod
     def ends(self, batch: str) -> dict[str, ChannelEnd]:
         """Return the saved ends of a batch, by channel."""
 

@@ -54,11 +54,9 @@ def graph_of(status: StreamStatus, catalog: Catalog) -> StreamGraph:
     scans = [each for each in statements if isinstance(each, st.CreateScan) and str(each.name).lower() in words]
     sources = [_node(str(each.name), str(each.table), catalog, each.options) for each in scans]
     covered = {str(each.name).lower() for each in scans}
-    sources += [
-        _node(each.name, each.name, catalog, {})
-        for each in catalog.tables()
-        if each.name.lower() in relations - covered and each.name.lower() != status.target.lower()
-    ]
+    # One look-up for each name: a workspace can have many tables.
+    named = (catalog.find_table(name) for name in sorted(relations - covered - {status.target.lower()}))
+    sources += [_node(each.name, each.name, catalog, {}) for each in named if each is not None]
     verb = created.body.text.split(maxsplit=2)
     return StreamGraph(tuple(sources), sink, " ".join(verb[:2]).upper())
 

@@ -31,7 +31,7 @@ from headrace.sqlite.opening import open_wal
 from headrace.stores.embedded.commit_watch import CommitWatch
 from headrace.stores.embedded.writer_lock import writer_lock
 
-FORMAT_VERSION = 5
+FORMAT_VERSION = 6
 DATABASE_FILE = "db"
 LOCK_FILE = "writer.lock"
 SYNCHRONOUS_MODES = ("full", "normal", "off")
@@ -117,6 +117,8 @@ CREATE TABLE file_part (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 """,
     # The same tables. Logs may have `ChangeOp.DELETE_WITH_ROW`, which earlier releases cannot read.
     4: "",
+    # Tables without a snapshot may have no SQLite table of undo rows, which earlier releases need.
+    5: "",
 }
 # A chunk's id is its partition's id shifted left by this, plus the log row index of its first change.
 ROW_INDEX_BITS = 40

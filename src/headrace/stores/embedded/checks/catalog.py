@@ -48,13 +48,15 @@ def catalog(connection: apsw.Connection) -> Iterator[Problem]:
     ((clocks,),) = connection.execute("SELECT count(*) FROM clock")
     if clocks != 1:
         yield Problem(f"the clock has {clocks} rows instead of one")
+    snapshots = {number for (number,) in connection.execute("SELECT object FROM snapshot")}
     objects = list(connection.execute("SELECT id, name, kind, schema_version FROM object"))
     for number, name, kind, version in objects:
         if kind not in ("table", "queue", "consumer", "producer"):
             yield Problem(f"{name!r} is of the unknown kind {kind!r}")
         if kind in ("table", "queue"):
             yield from _schemas(connection, number, name, version)
-        for expected in (f"t{number}", f"u{number}") if kind == "table" else ():
+        needed = {f"t{number}": kind == "table", f"u{number}": number in snapshots}
+        for expected in [own for own, is_needed in needed.items() if is_needed]:
             if expected not in found:
                 yield Problem(f"table {name!r} has no SQLite table {expected}")
     tables = {number for number, _, kind, _ in objects if kind == "table"}

@@ -12,6 +12,7 @@ from __future__ import annotations
 import base64
 import datetime
 import decimal
+import functools
 import json
 from collections.abc import Sequence
 from typing import Any, overload
@@ -114,8 +115,12 @@ def key_from_json(text: str) -> Key: ...
 def key_from_json(text: str | None) -> Key | None: ...
 def key_from_json(text: str | None) -> Key | None:
     """Read a key back; the inverse of `key_to_json`."""
-    if text is None:
-        return None
+    return None if text is None else _parsed_key(text)
+
+
+# Each write to a table reads the bounds of all its partitions.
+@functools.lru_cache(maxsize=1 << 15)
+def _parsed_key(text: str) -> Key:
     return tuple(_from_json(value) for value in json.loads(text))
 
 

@@ -37,12 +37,19 @@ def create_first(connection: apsw.Connection, object_id: int) -> None:
 
 def open_partitions(connection: apsw.Connection, object_id: int) -> list[OpenPartition]:
     """Return the open partitions in key order; together they cover all keys."""
-    found = connection.execute("SELECT id, low, high, rows FROM partition WHERE object = ? AND open", (object_id,))
-    opened = [
+    return sorted(_opened(connection, object_id, "true"), key=lambda each: each.keys.low or ())
+
+
+def _opened(connection: apsw.Connection, object_id: int, condition: str, *values: object) -> list[OpenPartition]:
+    """Return the open partitions that meet a condition in SQL."""
+    found = connection.execute(
+        f"SELECT id, low, high, rows FROM partition WHERE object = ? AND open = 1 AND {condition}",
+        (object_id, *values),
+    )
+    return [
         OpenPartition(partition, KeyRange(key_from_json(low), key_from_json(high)), rows)
         for partition, low, high, rows in found
     ]
-    return sorted(opened, key=lambda each: each.keys.low or ())
 
 
 def all_partitions(connection: apsw.Connection, object_id: int) -> tuple[Partition, ...]:
@@ -68,11 +75,10 @@ def all_partitions(connection: apsw.Connection, object_id: int) -> tuple[Partiti
 
 def split(connection: apsw.Connection, table: PhysicalTable, partition: int | None, at: Key | None) -> tuple[int, int]:
     """Split a partition, see `headrace.ports.Table.split`; ``at`` is a key or the beginning of one."""
-    opened = open_partitions(connection, table.object_id)
     if partition is None:
-        chosen = max(opened, key=lambda each: each.rows)
+        chosen = max(open_partitions(connection, table.object_id), key=lambda each: each.rows)
     else:
-        chosen = _find(connection, opened, table.object_id, partition)
+        chosen = _find(connection, table.object_id, partition)
     if at is None:
         if chosen.rows < 2:
             raise OptionError(
@@ -97,9 +103,9 @@ def split(connection: apsw.Connection, table: PhysicalTable, partition: int | No
 
 def merge(connection: apsw.Connection, object_id: int, left: int, right: int) -> int:
     """Merge two adjacent open partitions; return the new id."""
-    opened = open_partitions(connection, object_id)
-    first, second = _find(connection, opened, object_id, left), _find(connection, opened, object_id, right)
+    first, second = _find(connection, object_id, left), _find(connection, object_id, right)
     if first.keys.high is None or first.keys.high != second.keys.low:
+        opened = open_partitions(connection, object_id)
         raise OptionError(
             "only adjacent partitions can be merged: the second begins where the first ends",
             received=f"partitions {left} and {right}",
@@ -151,17 +157,14 @@ def _grouped(opened: Sequence[OpenPartition], total: int, count: int) -> list[Ke
     return ranges
 
 
-def _find(
-    connection: apsw.Connection, opened: Sequence[OpenPartition], object_id: int, partition: int
-) -> OpenPartition:
-    for each in opened:
-        if each.id == partition:
-            return each
+def _find(connection: apsw.Connection, object_id: int, partition: int) -> OpenPartition:
+    for each in _opened(connection, object_id, "id = ?", partition):
+        return each
     known = connection.execute("SELECT 1 FROM partition WHERE object = ? AND id = ?", (object_id, partition)).fetchone()
     raise NotFoundError(
         "the table has no such partition" if known is None else "the partition was split or merged before",
         received=partition,
-        valid=[each.id for each in opened],
+        valid=[each.id for each in open_partitions(connection, object_id)],
     )
 
 

@@ -19,8 +19,9 @@ from headrace.ports import TrimReport
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.connection import ROW_INDEX_BITS
 from headrace.stores.embedded.tunnels.positions import row_of
+from headrace.stores.embedded.tunnels.stored_tunnels import stream_id
 from headrace.tables.options import TableOptions
-from headrace.tunnels.values import ChannelKind, Position
+from headrace.tunnels.values import Position
 
 _CHUNKS_PER_APPEND = 256
 _CLOSED_PER_APPEND = 8
@@ -195,8 +196,8 @@ def _plan(
 def _readers(connection: apsw.Connection, partition_id: int) -> list[_Reader]:
     found = connection.execute(
         "SELECT t.id, t.name, c.checkpoint FROM partition p JOIN tunnel t ON t.object = p.object"
-        " JOIN channel c ON c.tunnel = t.id WHERE p.id = ? AND c.partition = p.id AND c.kind = ? AND NOT c.finished",
-        (partition_id, ChannelKind.STREAM.value),
+        " JOIN channel c ON c.tunnel = t.id AND c.id = ?2 WHERE p.id = ?1 AND NOT c.finished",
+        (partition_id, stream_id(partition_id)),
     )
     return [_Reader(tunnel, name, row_of(Position(committed))) for tunnel, name, committed in found]
 
@@ -215,10 +216,10 @@ def _forget(connection: apsw.Connection, partition_id: int) -> None:
     """
     connection.execute(
         "DELETE FROM partition WHERE id = ?1 AND NOT EXISTS (SELECT 1 FROM tunnel t JOIN channel c ON c.tunnel = t.id"
-        " WHERE t.object = (SELECT object FROM partition WHERE id = ?1) AND c.partition = ?1 AND c.kind = ?2)"
+        " AND c.id = ?2 WHERE t.object = (SELECT object FROM partition WHERE id = ?1))"
         " AND NOT EXISTS (SELECT 1 FROM partition p, json_each(p.parents) parent JOIN partition older"
         " ON older.id = parent.value WHERE p.id = ?1)",
-        (partition_id, ChannelKind.STREAM.value),
+        (partition_id, stream_id(partition_id)),
     )
 
 

@@ -20,6 +20,7 @@ from headrace.errors import SchemaError
 from headrace.stores.embedded.tables import change_log, merge, partitions, retention
 from headrace.stores.embedded.tables.codec import Encoded
 from headrace.stores.embedded.tables.merge import Groups, Resolved
+from headrace.stores.embedded.tables.partitions import OpenPartition
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.tables.changes import DELETES, ChangeOp, RowChange
 from headrace.tables.conditions import KeyRange
@@ -239,11 +240,7 @@ class Writer:
     def _log(self, changes: Resolved) -> None:
         if self._options.pre_images and changes.before is not None:
             changes = merge.with_preimages(changes, changes.before)
-        cuts = [start_of(changes.rows, self._table.schema, each.keys.low) for each in self._partitions[1:]]
-        edges = [0, *cuts, changes.rows.num_rows]
-        for partition, start, end in zip(self._partitions, edges[:-1], edges[1:], strict=True):
-            if start == end:
-                continue
+        for partition, start, end in self._cut(changes.rows):
             ops = changes.ops[start:end]
             if self._options.change_log:
                 change_log.append(
@@ -258,6 +255,23 @@ class Writer:
                 )
             added = int(np.isin(ops, (ChangeOp.INSERT, ChangeOp.UPSERT)).sum() - np.isin(ops, DELETES).sum())
             self._count(partition.id, added)
+
+    def _cut(self, rows: pa.RecordBatch) -> Iterator[tuple[OpenPartition, int, int]]:
+        """Yield the partitions that have some of the sorted rows, with the first row of each and the first after it."""
+        if len(self._partitions) == 1:
+            if rows.num_rows:
+                yield self._partitions[0], 0, rows.num_rows
+            return
+        columns = [rows.column(name) for name in self._table.schema.primary_key]
+        start = 0
+        while start < rows.num_rows:
+            key = tuple(column[start].as_py() for column in columns)
+            place = bisect_right(self._partitions, key, key=lambda each: each.keys.low or ()) - 1
+            partition = self._partitions[place]
+            high = partition.keys.high
+            end = rows.num_rows if high is None else start_of(rows, self._table.schema, high)
+            yield partition, start, end
+            start = end
 
     def _count(self, partition: int, added: int) -> None:
         if added:

@@ -60,7 +60,7 @@ class BatchRecords:
 
     def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
         """Save the end of a batch in a channel, unless it has one; return the saved end."""
-        recorded = self.ends(batch).get(channel)
+        recorded = self.end(batch, channel)
         if recorded is not None:
             return recorded
         with self._database.write() as connection:
@@ -69,7 +69,17 @@ class BatchRecords:
                 "INSERT OR IGNORE INTO batch_end (tunnel, batch, channel, position) VALUES (?, ?, ?, ?)",
                 (self._tunnel, batch, channel, end_to_json(end)),
             )
-            return self.ends(batch)[channel]
+            saved = self.end(batch, channel)
+            assert saved is not None
+            return saved
+
+    def end(self, batch: str, channel: str) -> ChannelEnd | None:
+        """Return the saved end of a batch in one channel, or None."""
+        found = self._database.query(
+            "SELECT position FROM batch_end WHERE tunnel = ? AND batch = ? AND channel = ?",
+            (self._tunnel, batch, channel),
+        )
+        return end_from_json(found[0][0]) if found else None
 
     def ends(self, batch: str) -> dict[str, ChannelEnd]:
         """Return the saved ends of a batch, by channel."""

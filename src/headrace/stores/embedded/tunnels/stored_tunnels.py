@@ -20,7 +20,7 @@ from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError, Un
 from headrace.ports import Table
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.connection import Database
-from headrace.stores.embedded.tables import change_log
+from headrace.stores.embedded.tables import change_log, physical
 from headrace.stores.embedded.tables.keys import key_from_json, key_to_json
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.stores.embedded.tunnels import base_data
@@ -88,6 +88,7 @@ def create(
             # A partition without rows gets no base channel, which would only be an empty batch.
             channels += _base_channels([p for p in partitions if p.open and p.rows], boundaries, counts)
         if channels:
+            physical_table(connection, object_id).create_undo(connection)
             base_data.take_snapshot(connection, object_id, tunnel_id)
         if has_stream:
             channels += _stream_channels(connection, table.name, partitions, start, channels)
@@ -109,13 +110,12 @@ def partitions_replaced(
         followed = tuple(
             channel
             for (channel,) in connection.execute(
-                f"SELECT id FROM channel WHERE tunnel = ? AND kind = ? AND partition IN ({_marks(parents)})"
-                " ORDER BY seq",
-                (tunnel_id, ChannelKind.STREAM.value, *parents),
+                f"SELECT id FROM channel WHERE tunnel = ? AND id IN ({_marks(parents)}) ORDER BY seq",
+                (tunnel_id, *map(stream_id, parents)),
             )
         )
         channels = [
-            _NewChannel(_stream_id(child), ChannelKind.STREAM, child, KeyRange(), followed, row_position(0))
+            _NewChannel(stream_id(child), ChannelKind.STREAM, child, KeyRange(), followed, row_position(0))
             for child in children
         ]
         _insert(connection, tunnel_id, channels)
@@ -141,8 +141,11 @@ def release_snapshot(connection: apsw.Connection, tunnel_id: str) -> None:
     found = connection.execute("SELECT id, object FROM snapshot WHERE tunnel = ?", (tunnel_id,)).fetchone()
     if found is not None:
         snapshot_id, object_id = found
-        physical_table(connection, object_id).release(connection, snapshot_id, None)
         connection.execute("DELETE FROM snapshot WHERE id = ?", (snapshot_id,))
+        if connection.execute("SELECT 1 FROM snapshot WHERE object = ?", (object_id,)).fetchone() is None:
+            physical.drop_undo(connection, object_id)
+        else:
+            physical_table(connection, object_id).release(connection, snapshot_id)
 
 
 def physical_table(connection: apsw.Connection, object_id: int) -> PhysicalTable:
@@ -176,9 +179,9 @@ def _counts(database: Database, table: Table, boundaries: Sequence[Key]) -> dict
         found = connection.execute("SELECT id FROM object WHERE name = ?", (table.name,)).fetchone()
         if found is None:
             return {}
-        physical = physical_table(connection, found[0])
+        stored = physical_table(connection, found[0])
         ranges = [cut(each.keys, boundaries) for each in _partitions(connection, found[0]) if each.open and each.rows]
-        return {keys: physical.count(connection, keys) for parts in ranges if len(parts) > 1 for keys in parts}
+        return {keys: stored.count(connection, keys) for parts in ranges if len(parts) > 1 for keys in parts}
 
 
 def _partitions(connection: apsw.Connection, object_id: int) -> list[_Partition]:
@@ -242,15 +245,18 @@ def _stream_channels(
 ) -> list[_NewChannel]:
     """Return a channel for every open partition, and for closed ones with changes from the start position."""
     channels: list[_NewChannel] = []
+    base_of: dict[int | None, list[str]] = {}
+    for channel in base:
+        base_of.setdefault(channel.partition, []).append(channel.id)
     # The parents of the channels of a partition's children: its own channel or, without a channel, its parents.
     followed: dict[int, tuple[str, ...]] = {}
     for partition in partitions:
         row = _first_row(connection, table, partition, start)
-        parents = [channel.id for channel in base if channel.partition == partition.id]
-        parents += dict.fromkeys(channel for parent in partition.parents for channel in followed.get(parent, ()))
+        parents = list(base_of.get(partition.id, ()))
+        parents += dict.fromkeys(name for parent in partition.parents for name in followed.get(parent, ()))
         followed[partition.id] = tuple(parents)
         if partition.open or row < partition.next:
-            name = _stream_id(partition.id)
+            name = stream_id(partition.id)
             followed[partition.id] = (name,)
             channels.append(
                 _NewChannel(name, ChannelKind.STREAM, partition.id, KeyRange(), tuple(parents), row_position(row))
@@ -295,7 +301,8 @@ def _insert(connection: apsw.Connection, tunnel_id: str, channels: Sequence[_New
     )
 
 
-def _stream_id(partition_id: int) -> str:
+def stream_id(partition_id: int) -> str:
+    """Return the id of the stream channel of a partition, by which it can be found in each tunnel."""
     return f"stream-{partition_id}"
 
 

@@ -106,7 +106,8 @@ class EmbeddedTunnel(Tunnel):
 
     def describe(self) -> TunnelDescription:
         with self._database.read() as connection:
-            channels = self.channels()
+            rows, logs = self._rows(connection), self._logs(connection)
+            channels = _channels_of(rows)
             holders = clients.holders(connection, self.id)
             suspended = clients.suspended(connection, self.id)
             reading_base = any(
@@ -124,9 +125,9 @@ class EmbeddedTunnel(Tunnel):
                 created=self.created,
                 channels=tuple(
                     self._describe_channel(
-                        connection, channel, row, holders.get(channel.id), suspended=channel.id in suspended
+                        connection, channel, row, logs, holders.get(channel.id), suspended=channel.id in suspended
                     )
-                    for channel, row in zip(channels, self._rows(connection), strict=True)
+                    for channel, row in zip(channels, rows, strict=True)
                 ),
             )
 
@@ -135,11 +136,12 @@ class EmbeddedTunnel(Tunnel):
         connection: apsw.Connection,
         channel: Channel,
         row: _Row,
+        logs: Mapping[int, _Log],
         holder: clients.Holder | None,
         *,
         suspended: bool,
     ) -> ChannelDescription:
-        backlog = self._backlog(connection, row, channel.committed, None)
+        backlog = self._backlog(connection, row, logs.get(row.partition), channel.committed, None)
         closing = LeaseStatus.CLOSING if suspended else None
         if holder is None:
             return ChannelDescription(channel, backlog, lease=closing)
@@ -149,9 +151,7 @@ class EmbeddedTunnel(Tunnel):
 
     def channels(self, known: Mapping[str, Position] | None = None) -> list[Channel]:
         with self._database.read() as connection:
-            rows = self._rows(connection)
-        states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
-        return [Channel(row.id, row.kind, states[row.id], row.committed, row.parents) for row in rows]
+            return _channels_of(self._rows(connection))
 
     def start_positions(self, start: Start) -> dict[str, Position]:
         """Return the first positions of a new reader; none is before the beginning of the tunnel."""
@@ -215,19 +215,40 @@ class EmbeddedTunnel(Tunnel):
 
     def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
         with self._database.read() as connection:
-            return self._backlog(connection, self._row(connection, channel), position, until)
+            row = self._row(connection, channel)
+            log = None if row.kind is ChannelKind.BASE_DATA else self._log(connection, row.partition)
+            return self._backlog(connection, row, log, position, until)
+
+    def backlogs(
+        self, positions: Mapping[str, Position], until: Mapping[str, Position] | None = None
+    ) -> dict[str, Backlog]:
+        bounds = until or {}
+        with self._database.read() as connection:
+            rows, logs = self._rows_by_id(connection), self._logs(connection)
+            found = {}
+            for channel, at in positions.items():
+                row = rows.get(channel) or self._row(connection, channel)
+                found[channel] = self._backlog(connection, row, logs.get(row.partition), at, bounds.get(channel))
+            return found
 
     def waiting_backlogs(
         self, positions: Mapping[str, Position], until: Mapping[str, Position] | None = None
     ) -> dict[str, Backlog]:
         return self.backlogs(positions, until)
 
-    def _backlog(self, connection: apsw.Connection, row: _Row, position: Position, until: Position | None) -> Backlog:
+    def _backlog(
+        self,
+        connection: apsw.Connection,
+        row: _Row,
+        changes: _Log | None,
+        position: Position,
+        until: Position | None,
+    ) -> Backlog:
         if position == FINISHED:
             return Backlog(rows=0, bytes=0, seconds=0.0, ends=True)
         if row.kind is ChannelKind.BASE_DATA:
             return Backlog(rows=None, ends=True, counted=rows_after(position))
-        changes = self._log(connection, row.partition)
+        assert changes is not None
         begin = row_of(position)
         end = changes.next if until is None or until == FINISHED else min(changes.next, row_of(until))
         count = max(0, end - begin)
@@ -318,8 +339,9 @@ class EmbeddedTunnel(Tunnel):
     def _moves(self, connection: apsw.Connection, positions: Mapping[str, Position]) -> list[tuple[_Row, Position]]:
         """Return the channels that the positions advance, with positions without rows to skip."""
         moves = []
+        rows = self._rows_by_id(connection) if positions else {}
         for channel, position in positions.items():
-            row = self._row(connection, channel)
+            row = rows.get(channel) or self._row(connection, channel)
             if not row.finished and position != row.committed:
                 to = self._advance(connection, row, position, 0)
                 if is_after(to, row.committed):
@@ -373,6 +395,9 @@ class EmbeddedTunnel(Tunnel):
 
     def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
         return self._batches.record_end(batch, channel, end)
+
+    def end(self, batch: str, channel: str) -> ChannelEnd | None:
+        return self._batches.end(batch, channel)
 
     def ends(self, batch: str) -> dict[str, ChannelEnd]:
         return self._batches.ends(batch)
@@ -435,6 +460,9 @@ class EmbeddedTunnel(Tunnel):
             )
         return rows
 
+    def _rows_by_id(self, connection: apsw.Connection) -> dict[str, _Row]:
+        return {row.id: row for row in self._rows(connection)}
+
     def _row(self, connection: apsw.Connection, channel: str) -> _Row:
         rows = self._rows(connection, channel)
         if not rows:
@@ -464,3 +492,9 @@ class EmbeddedTunnel(Tunnel):
         if row.finished:
             raise base_data.already_read(row.id)
         return base_data.snapshot_of(connection, self.id)
+
+
+def _channels_of(rows: list[_Row]) -> list[Channel]:
+    """Return the channels of all rows of a tunnel, with their states."""
+    states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
+    return [Channel(row.id, row.kind, states[row.id], row.committed, row.parents) for row in rows]

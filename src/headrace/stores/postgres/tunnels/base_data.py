@@ -52,6 +52,11 @@ def find(statements: Statements, tunnel: str, channel: str) -> Chunk | None:
     return None if found is None else Chunk(found[0], int(found[1]), found[2], found[3])
 
 
+def row_counts(statements: Statements, tunnel: str) -> dict[str, int]:
+    """Return the numbers of rows of all chunks that have been read, by channel."""
+    return dict(statements.execute("SELECT channel, rows FROM headrace.chunk WHERE tunnel = %s", (tunnel,)).fetchall())
+
+
 def spool(statements: Statements, tunnel: str, channel: str, chunk: ChunkRows) -> Chunk:
     """Save the rows of a chunk, unless another reader has saved them; return the saved chunk.
 

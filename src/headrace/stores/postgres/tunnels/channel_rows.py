@@ -29,16 +29,19 @@ class ChannelRow(NamedTuple):
         return self.committed == FINISHED
 
 
-def rows_in(statements: Statements, tunnel: StoredTunnel) -> list[ChannelRow]:
+def rows_in(statements: Statements, tunnel: StoredTunnel, channel: str | None = None) -> list[ChannelRow]:
     """Return the channels of a tunnel in the order of their creation.
+
+    Args:
+        channel: the id of the only channel to return, if the tunnel has it.
 
     Raises:
         NotFoundError: the tunnel was dropped.
     """
     found = statements.execute(
         "SELECT id, kind, parents, relation::bigint, low, high, start, committed, skip FROM headrace.channel"
-        " WHERE tunnel = %s ORDER BY seq",
-        (tunnel.id,),
+        f" WHERE tunnel = %s{'' if channel is None else ' AND id = %s'} ORDER BY seq",
+        (tunnel.id,) if channel is None else (tunnel.id, channel),
     ).fetchall()
     if not found and not statements.first("SELECT 1 FROM headrace.tunnel WHERE id = %s", (tunnel.id,)):
         raise dropped(tunnel)

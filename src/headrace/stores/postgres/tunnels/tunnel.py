@@ -104,10 +104,11 @@ class PostgresTunnel(Tunnel):
         details, warnings = (
             ({}, []) if self._stored.slot is None else retention.describe(self._database, self._stored.slot)
         )
+        spooled = self._database.run(lambda statements: base_data.row_counts(statements, self.id))
         warnings += self._tables.warnings()
         for row, channel in zip(rows, channels_of(rows), strict=True):
             try:
-                backlog = self._backlog(row, channel.committed, None, WINDOW_BYTES)
+                backlog = self._backlog(row, channel.committed, None, WINDOW_BYTES, spooled.get(row.id))
             except DataLossError as error:
                 backlog = Backlog(rows=None)
                 warnings.append(error.problem)
@@ -193,11 +194,22 @@ class PostgresTunnel(Tunnel):
         return {row.id: FINISHED if row.kind is ChannelKind.BASE_DATA else end for row in rows}
 
     def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
+        return self.backlogs({channel: position}, None if until is None else {channel: until})[channel]
+
+    def backlogs(
+        self, positions: Mapping[str, Position], until: Mapping[str, Position] | None = None
+    ) -> dict[str, Backlog]:
         self._notice_definitions()
-        row = self._row(channel)
-        found = self._backlog(row, position, until, LOOK_BYTES)
-        if found.empty:
-            self._follow_log(row, position)
+        rows = {row.id: row for row in self._rows()}
+        spooled = self._database.run(lambda statements: base_data.row_counts(statements, self.id))
+        found: dict[str, Backlog] = {}
+        for channel, at in positions.items():
+            if channel not in rows:
+                raise self._no_channel(channel, list(rows.values()))
+            bound = None if until is None else until.get(channel)
+            found[channel] = self._backlog(rows[channel], at, bound, LOOK_BYTES, spooled.get(channel))
+            if found[channel].empty:
+                self._follow_log(rows[channel], at)
         return found
 
     def _follow_log(self, row: ChannelRow, position: Position) -> None:
@@ -205,16 +217,20 @@ class PostgresTunnel(Tunnel):
         if row.kind is ChannelKind.STREAM and position == row.committed:
             self.release_log()
 
-    def _backlog(self, row: ChannelRow, position: Position, until: Position | None, reach: int) -> Backlog:
-        """Return the backlog of a channel; of a stream, the rows in the first ``reach`` bytes of the log with rows."""
+    def _backlog(
+        self, row: ChannelRow, position: Position, until: Position | None, reach: int, spooled: int | None
+    ) -> Backlog:
+        """Return the backlog of a channel; of a stream, the rows in the first ``reach`` bytes of the log with rows.
+
+        ``spooled`` is the number of rows of a chunk of base data, None if it has not been read.
+        """
         if position == FINISHED:
             return Backlog(rows=0, bytes=0, seconds=0.0, ends=True)
         if row.kind is ChannelKind.BASE_DATA:
-            chunk = self._database.run(lambda statements: base_data.find(statements, self.id, row.id))
-            if chunk is None:
+            if spooled is None:
                 return Backlog(rows=None, bytes=BYTES_PER_CHUNK, ends=True, copied=ROWS_PER_CHUNK)
-            rows = max(0, chunk.rows - row_of(position))
-            return Backlog(rows=rows, bytes=rows * BYTES_PER_CHUNK // ROWS_PER_CHUNK, ends=True, copied=chunk.rows)
+            rows = max(0, spooled - row_of(position))
+            return Backlog(rows=rows, bytes=rows * BYTES_PER_CHUNK // ROWS_PER_CHUNK, ends=True, copied=spooled)
         place, more = self._look(position, _bound(until), reach)
         count = place.last - place.first
         if count == 0:
@@ -321,12 +337,13 @@ class PostgresTunnel(Tunnel):
         """Save committed positions like `commit`, inside the caller's transaction."""
         lock_tunnel(statements, self.id)
         rows = {row.id: row for row in rows_in(statements, self._stored)}
+        spooled = base_data.row_counts(statements, self.id)
         released = []
         for channel, position in positions.items():
             if channel not in rows:
                 raise self._no_channel(channel, list(rows.values()))
             row = rows[channel]
-            to = self._normal(statements, row, position)
+            to = self._normal(row, position, spooled.get(channel))
             if not is_after(to, row.committed):
                 continue
             statements.execute(
@@ -340,20 +357,17 @@ class PostgresTunnel(Tunnel):
 
     def committed(self, statements: Statements, channel: str) -> Position:
         """Return the committed position of a channel, inside the caller's transaction."""
-        rows = rows_in(statements, self._stored)
-        for row in rows:
-            if row.id == channel:
-                return row.committed
-        raise self._no_channel(channel, rows)
+        for row in rows_in(statements, self._stored, channel):
+            return row.committed
+        raise self._no_channel(channel, rows_in(statements, self._stored))
 
-    def _normal(self, statements: Statements, row: ChannelRow, position: Position) -> Position:
-        """Return a position in the form in which positions of its channel can be compared."""
+    def _normal(self, row: ChannelRow, position: Position, spooled: int | None) -> Position:
+        """Return a position in the form in which positions of its channel can be compared; see `_backlog`."""
         if position == FINISHED:
             return position
         if row.kind is ChannelKind.BASE_DATA:
-            chunk = base_data.find(statements, self.id, row.id)
             at = row_of(position)
-            return FINISHED if chunk is not None and at >= chunk.rows else row_position(at)
+            return FINISHED if spooled is not None and at >= spooled else row_position(at)
         if lsn_of(position) and (position.skip == 0 or position.token == row.committed.token):
             return position
         marks = self._marks()
@@ -391,6 +405,9 @@ class PostgresTunnel(Tunnel):
 
     def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
         return self._batches.record_end(batch, channel, end)
+
+    def end(self, batch: str, channel: str) -> ChannelEnd | None:
+        return self._batches.end(batch, channel)
 
     def ends(self, batch: str) -> dict[str, ChannelEnd]:
         return self._batches.ends(batch)
@@ -468,11 +485,9 @@ class PostgresTunnel(Tunnel):
         return self._database.run(lambda statements: rows_in(statements, self._stored))
 
     def _row(self, channel: str) -> ChannelRow:
-        rows = self._rows()
-        for row in rows:
-            if row.id == channel:
-                return row
-        raise self._no_channel(channel, rows)
+        for row in self._database.run(lambda statements: rows_in(statements, self._stored, channel)):
+            return row
+        raise self._no_channel(channel, self._rows())
 
     def _no_channel(self, channel: str, rows: list[ChannelRow]) -> NotFoundError:
         return NotFoundError(

@@ -97,25 +97,29 @@ class BatchRecords:
         cells = {**position_cells(end.position), "rows": end.rows}
         if self._table.put_if_absent(self._tunnel, MetaRow(batch, channel, cells)):
             return end
-        row = self._table.get(self._tunnel, batch, channel)
-        if row is None:
+        saved = self.end(batch, channel)
+        if saved is None:
             raise NotFoundError(
                 f"the record of batch {batch} was removed while it was read",
                 received=f"meta table {self._table.name!r}",
                 remedy="set the table's time to live to -1, so that its rows do not expire",
             )
-        return ChannelEnd(position_of(row.cells), int(row.cells["rows"]))
+        return saved
+
+    def end(self, batch: str, channel: str) -> ChannelEnd | None:
+        """Return the saved end of a batch in one channel, or None."""
+        known = self._ends.get(batch)
+        if known is not None:
+            return known.get(channel)
+        row = self._table.get(self._tunnel, batch, channel)
+        return None if row is None or "rows" not in row.cells else _end_of(row)
 
     def ends(self, batch: str) -> dict[str, ChannelEnd]:
         """Return the saved ends of a batch, by channel."""
         known = self._ends.get(batch)
         if known is None:
             rows = self._table.rows(self._tunnel, batch, columns=["channelOffset", "rows"])
-            known = {
-                row.channel: ChannelEnd(position_of(row.cells), int(row.cells["rows"]))
-                for row in rows
-                if "rows" in row.cells
-            }
+            known = {row.channel: _end_of(row) for row in rows if "rows" in row.cells}
             plan = self._plans.get(batch)
             # Only then nothing can come.
             if plan is not None and all(part.channel in known for part in plan if part.max_rows != 0):
@@ -216,6 +220,10 @@ def _place_of(row: MetaRow) -> BatchPlace:
 def _behind(prefix: str) -> str:
     """Return the first text after all texts that begin with ``prefix`` and a slash."""
     return prefix + chr(ord("/") + 1)
+
+
+def _end_of(row: MetaRow) -> ChannelEnd:
+    return ChannelEnd(position_of(row.cells), int(row.cells["rows"]))
 
 
 def _remember(known: dict[str, Result], batch: str, value: Result) -> None:

@@ -335,6 +335,9 @@ class TablestoreTunnel(Tunnel):
     def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
         return self._batches.record_end(batch, channel, end)
 
+    def end(self, batch: str, channel: str) -> ChannelEnd | None:
+        return self._batches.end(batch, channel)
+
     def ends(self, batch: str) -> dict[str, ChannelEnd]:
         return self._batches.ends(batch)
 
