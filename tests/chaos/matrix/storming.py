@@ -1,0 +1,255 @@
+"""One storm: kills at random moments of batches, then the comparison of the result with the expected one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+import shutil
+import time
+from collections.abc import Callable
+from multiprocessing.process import BaseProcess
+from pathlib import Path
+
+import psutil
+
+import headrace
+from headrace.errors import StoreError
+from tests.chaos import actors
+from tests.chaos.matrix.cells import Cell
+from tests.chaos.matrix.log import Entry
+from tests.chaos.matrix.places import ENVIRONMENT, Place, Servers, write_output_to
+from tests.chaos.matrix.queries import PARTITIONS, QUERIES, Outcome
+from tests.chaos.matrix.spark_process import SparkProcess
+from tests.processes import CONTEXT
+
+_BATCH_SECONDS, _WORKER_SECONDS, _WRITER_SECONDS = 4.0, 5.0, 60
+_MOST_STARTS = 6
+
+
+class Sparks:
+    """Spark processes: one runs queries, and another one starts meanwhile if the first will be killed."""
+
+    def __init__(self, root: Path, launcher: Path, python_server: int) -> None:
+        self._root, self._launcher, self._python_server = root, launcher, python_server
+        self._count = 0
+        self.current = self._new()
+        self._spare: SparkProcess | None = None
+
+    def _new(self) -> SparkProcess:
+        self._count += 1
+        return SparkProcess(self._root / f"spark-{self._count}.log", self._launcher)
+
+    def prepare(self) -> None:
+        """Start the process that follows the current one."""
+        if self._spare is None:
+            self._spare = self._new()
+
+    def replace(self, *, java: bool = False) -> None:
+        """Kill the current driver, or its Java process first, and continue with another one."""
+        if java:
+            self.current.kill_java()
+        else:
+            self.current.kill()
+        self.current, self._spare = self._spare or self._new(), None
+
+    def workers(self) -> list[psutil.Process]:
+        """Return the Python processes that run tasks: Spark's daemons have forked them."""
+        with contextlib.suppress(psutil.NoSuchProcess):
+            daemons = psutil.Process(self._python_server).children()
+            return [worker for daemon in daemons for worker in _children(daemon)]
+        return []
+
+    def stop(self) -> None:
+        """Kill all."""
+        for each in (self.current, self._spare):
+            if each is not None:
+                each.kill()
+
+
+def _children(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return process.children()
+    except psutil.NoSuchProcess:
+        return []
+
+
+def committed(checkpoint: Path, log: str = "commits") -> int:
+    """Return the number of batches in a log of a checkpoint."""
+    try:
+        return max((int(name) + 1 for name in os.listdir(checkpoint / log) if name.isdecimal()), default=0)
+    except FileNotFoundError:
+        return 0
+
+
+class Storm:
+    """The processes of a storm."""
+
+    def __init__(self, cell: Cell, seed: int, servers: Servers, sparks: Sparks, directory: Path) -> None:
+        self.cell, self.seed, self.servers, self.sparks, self.directory = cell, seed, servers, sparks, directory
+        self.chance = random.Random(seed)
+        self.replayed = self.tasks = 0
+        self.errors: list[str] = []
+        directory.mkdir(parents=True)
+        self.place = servers.place(cell.store, cell.query, directory, f"s{seed}")
+        self.query = QUERIES[cell.query]
+        self.writers: list[tuple[str, BaseProcess]] = []
+        self._starts = 0
+
+    def run(self, kills: int) -> Outcome:
+        """Kill as many times, wait until the query has read all rows, and compare."""
+        self.query.create(self.place)
+        self.writers = [(name, self._writer(name)) for name in self.query.sources]
+        if self.cell.victim in ("driver", "jvm"):
+            self.sparks.prepare()
+        self._start_query()
+        for number in range(kills):
+            self._wait_for_a_batch()
+            self._kill(last=number == kills - 1)
+        self._stop_writers()
+        self._finish()
+        return self.query.check(self.place)
+
+    @property
+    def batches(self) -> int:
+        """The number of committed batches."""
+        return committed(self.place.checkpoint)
+
+    def _wait_for_a_batch(self) -> None:
+        """Wait until a batch is committed, and then for a random time, in which the next ones begin."""
+        before = committed(self.place.checkpoint)
+        deadline = time.monotonic() + (_BATCH_SECONDS if before else 60)
+        while committed(self.place.checkpoint) == before and time.monotonic() < deadline:
+            time.sleep(0.02)
+        time.sleep(self.chance.uniform(0, 0.6))
+
+    def _kill(self, *, last: bool) -> None:
+        match self.cell.victim:
+            case "driver" | "jvm":
+                self.sparks.replace(java=self.cell.victim == "jvm")
+                if not last:
+                    self.sparks.prepare()
+                self._start_query()
+                return
+            case "worker":
+                workers = _wait_for(self.sparks.workers, _WORKER_SECONDS)
+                assert workers, "the query has no worker"
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    self.chance.choice(workers).kill()
+            case "writer":
+                number = self.chance.randrange(len(self.writers))
+                name, writer = self.writers[number]
+                writer.kill()
+                writer.join()
+                self.writers[number] = name, self._writer(name)
+            case _:
+                self.servers.kill(self.cell.store)
+        self._restart_ended()
+
+    def _restart_ended(self) -> None:
+        """Start the query again if it has failed: the promise includes its restart."""
+        if self.sparks.current.failed():
+            self._start_query()
+
+    def _start_query(self) -> None:
+        if self._starts:
+            pending = committed(self.place.checkpoint, "offsets") > committed(self.place.checkpoint)
+            self.replayed += pending
+        self._starts += 1
+        if error := self.sparks.current.start(self.place):
+            self.errors.append(error)
+
+    def _writer(self, name: str) -> BaseProcess:
+        reshapes = 2 if (self.directory / "store").exists() else 0
+        log = str(self.directory / f"writer-{name}.log")
+        # A restarted writer writes other rows.
+        seed = self.chance.randrange(1 << 30)
+        process = CONTEXT.Process(target=_write, args=(self.place.text(), name, seed, reshapes, log))
+        process.start()
+        return process
+
+    def _stop_writers(self) -> None:
+        (self.directory / "stop").touch()
+        for name, writer in self.writers:
+            writer.join(_WRITER_SECONDS)
+            if writer.exitcode != 0:
+                self.errors.append(f"the writer of {name} ended with {writer.exitcode}")
+                writer.kill()
+
+    def _finish(self) -> None:
+        """Wait until the query has read all rows. It can have failed at the last kill."""
+        for _ in range(_MOST_STARTS):
+            error, tasks = self.sparks.current.finish()
+            self.tasks += tasks
+            if not error:
+                return
+            if "dead" in error or "no answer" in error:
+                self.sparks.replace()
+            self._start_query()
+        raise AssertionError(f"the query does not come to its end: {error[-2000:]}")
+
+    def end(self, *, keep: bool) -> None:
+        """Kill the writers, and delete the files, unless they are of use."""
+        for _, writer in self.writers:
+            writer.kill()
+        if not keep:
+            self.servers.forget(self.cell.store, f"s{self.seed}")
+            shutil.rmtree(self.directory, ignore_errors=True)
+
+
+def run(
+    cell: Cell, seed: int, kills: int, servers: Servers, sparks: Sparks, root: Path, versions: Callable[[], str]
+) -> Entry:
+    """Run a storm to its end, and return what happened."""
+    begin = time.monotonic()
+    storm = Storm(cell, seed, servers, sparks, root / f"storm-{seed}")
+    outcome, failed = Outcome(0), ""
+    try:
+        outcome = storm.run(kills)
+    except Exception as error:
+        failed = f"{type(error).__name__}: {error}"[:500]
+        # The query may still run.
+        sparks.replace()
+    if storm.errors:
+        failed = failed or storm.errors[0][:500]
+    entry = Entry(
+        seed=seed,
+        **cell._asdict(),
+        kills=kills,
+        batches=storm.batches,
+        replayed=storm.replayed,
+        tasks=storm.tasks,
+        **vars(outcome),
+        seconds=round(time.monotonic() - begin, 1),
+        versions=versions(),
+        failed=failed,
+    )
+    storm.end(keep=not entry.held)
+    return entry
+
+
+def _wait_for(find: Callable[[], list[psutil.Process]], seconds: float) -> list[psutil.Process]:
+    deadline = time.monotonic() + seconds
+    while not (found := find()) and time.monotonic() < deadline:
+        time.sleep(0.02)
+    return found
+
+
+def _write(text: str, name: str, seed: int, reshapes: int, log: str) -> None:
+    write_output_to(log)
+    os.environ.update(ENVIRONMENT)
+    place = Place.of(text)
+    if not place.has_queues:
+        actors.write(Path(place.directory), seed, reshapes, name)
+        return
+    chance = random.Random(seed)
+    queue = headrace.open(place.source).queue(name)
+    while not (Path(place.directory) / "stop").exists():
+        numbers = [chance.randrange(5_000) for _ in range(chance.choice([1, 5, 50, 400]))]
+        try:
+            queue.append([actors.order(chance, number) for number in numbers], partition=chance.randrange(PARTITIONS))
+        except StoreError as error:
+            # As in `actors.write`.
+            if "unknown" not in str(error):
+                raise
+        time.sleep(chance.uniform(0.05, 0.3))
