@@ -23,7 +23,8 @@ from tests.chaos.matrix.queries import PARTITIONS, QUERIES, Outcome
 from tests.chaos.matrix.spark_process import SparkProcess
 from tests.processes import CONTEXT
 
-_BATCH_SECONDS, _WORKER_SECONDS, _WRITER_SECONDS = 4.0, 5.0, 60
+_FIRST_BATCH_SECONDS, _WORKER_SECONDS, _WRITER_SECONDS = 60.0, 5.0, 60
+_MOST_SECONDS_BETWEEN_KILLS, _WORKING_SECONDS = 0.8, 2.0
 _MOST_STARTS = 6
 
 
@@ -94,7 +95,7 @@ class Storm:
         self.place = servers.place(cell.store, cell.query, directory, f"s{seed}")
         self.query = QUERIES[cell.query]
         self.writers: list[tuple[str, BaseProcess]] = []
-        self._starts = 0
+        self._starts = self._batches_before = 0
 
     def run(self, kills: int) -> Outcome:
         """Kill as many times, wait until the query has read all rows, and compare."""
@@ -104,7 +105,7 @@ class Storm:
             self.sparks.prepare()
         self._start_query()
         for number in range(kills):
-            self._wait_for_a_batch()
+            self._wait()
             self._kill(last=number == kills - 1)
         self._stop_writers()
         self._finish()
@@ -115,13 +116,10 @@ class Storm:
         """The number of committed batches."""
         return committed(self.place.checkpoint)
 
-    def _wait_for_a_batch(self) -> None:
-        """Wait until a batch is committed, and then for a random time, in which the next ones begin."""
-        before = committed(self.place.checkpoint)
-        deadline = time.monotonic() + (_BATCH_SECONDS if before else 60)
-        while committed(self.place.checkpoint) == before and time.monotonic() < deadline:
-            time.sleep(0.02)
-        time.sleep(self.chance.uniform(0, 0.6))
+    def _wait(self) -> None:
+        """Wait until the query runs batches, and then for a random time."""
+        _until(lambda: self.batches > self._batches_before, _FIRST_BATCH_SECONDS)
+        time.sleep(self.chance.uniform(0, _MOST_SECONDS_BETWEEN_KILLS))
 
     def _kill(self, *, last: bool) -> None:
         match self.cell.victim:
@@ -132,12 +130,15 @@ class Storm:
                 self._start_query()
                 return
             case "worker":
-                workers = _wait_for(self.sparks.workers, _WORKER_SECONDS)
-                assert workers, "the query has no worker"
+                _until(lambda: bool(self.sparks.workers()), _WORKER_SECONDS)
+                worker = _working(self.sparks.workers)
+                assert worker is not None, "the query has no worker"
                 with contextlib.suppress(psutil.NoSuchProcess):
-                    self.chance.choice(workers).kill()
+                    worker.kill()
             case "writer":
-                number = self.chance.randrange(len(self.writers))
+                pids = [writer.pid for _, writer in self.writers]
+                victim = _working(lambda: [psutil.Process(pid) for pid in pids if psutil.pid_exists(pid or 0)])
+                number = pids.index(victim.pid) if victim else self.chance.randrange(len(pids))
                 name, writer = self.writers[number]
                 writer.kill()
                 writer.join()
@@ -156,6 +157,7 @@ class Storm:
             pending = committed(self.place.checkpoint, "offsets") > committed(self.place.checkpoint)
             self.replayed += pending
         self._starts += 1
+        self._batches_before = self.batches
         if error := self.sparks.current.start(self.place):
             self.errors.append(error)
 
@@ -228,10 +230,27 @@ def run(
     return entry
 
 
-def _wait_for(find: Callable[[], list[psutil.Process]], seconds: float) -> list[psutil.Process]:
+def _until(condition: Callable[[], bool], seconds: float) -> None:
+    """Wait until a condition is true, or for the time."""
     deadline = time.monotonic() + seconds
-    while not (found := find()) and time.monotonic() < deadline:
-        time.sleep(0.02)
+    while not condition() and time.monotonic() < deadline:
+        time.sleep(0.01)
+
+
+def _working(find: Callable[[], list[psutil.Process]]) -> psutil.Process | None:
+    """Return a process that has just been on a processor; if none was for a time, any of them."""
+    before: dict[int, str] = {}
+    found = None
+    deadline = time.monotonic() + _WORKING_SECONDS
+    while time.monotonic() < deadline:
+        for found in find():
+            try:
+                used = Path(f"/proc/{found.pid}/schedstat").read_text().split()[0]
+            except OSError:
+                continue
+            if before.setdefault(found.pid, used) != used:
+                return found
+        time.sleep(0.001)
     return found
 
 
