@@ -10,6 +10,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 from pyspark.sql import DataFrame, SparkSession
@@ -24,7 +25,7 @@ from tests.chaos.oracle import read_changes, total_by_user
 
 ORDERS, PAYMENTS = "orders", "payments"
 PARTITIONS, BATCH_ROWS = 2, 5_000
-_CONSUMER, _ORACLE, _LOG, _RESULT = "//consumers/storm", "oracle", "log", "result"
+_ORACLE, _LOG, _RESULT = "oracle", "log", "result"
 # The address of a row of a queue as one number.
 _PARTITION = 1 << 40
 Row: TypeAlias = tuple[Any, ...]
@@ -75,10 +76,10 @@ class Query:
 def _create_sources(place: Place, sources: Iterable[str]) -> None:
     with place.open_source() as store:
         if place.has_queues:
-            store.create_consumer(_CONSUMER)
+            store.create_consumer(_consumer(place))
             for name in sources:
                 store.create_queue(name, actors.COLUMNS, partitions=PARTITIONS)
-                store.register_consumer(name, _CONSUMER, vital=True)
+                store.register_consumer(name, _consumer(place), vital=True)
             return
         # In PostgreSQL, base data has another version in each tunnel, and the tunnel of the check must not differ.
         kind = "Stream" if place.kind == "postgres" else "BaseAndStream"
@@ -88,11 +89,16 @@ def _create_sources(place: Place, sources: Iterable[str]) -> None:
                 store.create_tunnel(name, f"{name}_{tunnel}", kind=kind)
 
 
+def _consumer(place: Place) -> str:
+    # All storms share a cluster.
+    return f"//consumers/{Path(place.directory).name}"
+
+
 def _changes(spark: SparkSession, place: Place, name: str) -> DataFrame:
     """Return a stream with the columns of `Change`."""
     stream = spark.readStream.format("headrace").option("store", place.source)
     if place.has_queues:
-        rows = stream.options(consumer=_CONSUMER, includeRowAddress=True, maxRowsPerTrigger=BATCH_ROWS).load(name)
+        rows = stream.options(consumer=_consumer(place), includeRowAddress=True, maxRowsPerTrigger=BATCH_ROWS).load(name)
         return rows.selectExpr(
             "CAST(_partition AS STRING) AS stream",
             f"_partition * {_PARTITION}L + _row_index AS version",
