@@ -71,7 +71,7 @@ def plan(kills: int) -> dict[Cell, int]:
     smallest = min(killed, key=lambda cell: (counts[cell], WEIGHTS[cell.victim]))
     counts[smallest] += max(0, kills - sum(counts.values()))
     counts |= {cell: max(1, round(WEIGHTS[cell.victim] * min(scale, 1))) for cell in cells(FAULTS)}
-    order = list(counts)
+    order = sorted(counts)
     # A run that ends early has then run cells of each kind.
     random.Random(16).shuffle(order)
     return {cell: counts[cell] for cell in order}

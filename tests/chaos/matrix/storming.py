@@ -274,8 +274,7 @@ def _write(text: str, name: str, seed: int, reshapes: int, log: str) -> None:
         numbers = [chance.randrange(5_000) for _ in range(chance.choice([1, 5, 50, 400]))]
         try:
             queue.append([actors.order(chance, number) for number in numbers], partition=chance.randrange(PARTITIONS))
-        except StoreError as error:
-            # As in `actors.write`; and a transaction of an endpoint ends with it.
-            if not any(text in str(error) for text in ("unknown", "run it again")):
-                raise
+        except StoreError:
+            # The endpoint was killed. The rows were appended or not, and the query reads what is there.
+            time.sleep(0.05)
         time.sleep(chance.uniform(0.05, 0.3))
