@@ -12,11 +12,11 @@ QUERIES = ("stateless", "window", "dedup", "join", "readAs=table", "mirror")
 STORES = ("embedded", "tablestore", "ytsaurus", "postgres")
 # Kills in each cell of 1,000. The death of a driver or of Java costs a start of Spark, that of a worker milliseconds.
 WEIGHTS = {
-    "driver": 3, "jvm": 3, "worker": 15, "writer": 10, "endpoint": 15, "database": 15,
+    "driver": 2, "jvm": 2, "worker": 18, "writer": 14, "endpoint": 8, "database": 10,
     "full disk": 3, "clock jump": 3, "cut network": 5,
 }  # fmt: skip
 # More kills need more time than a part of a run has.
-MOST_KILLS_OF_A_STORM = 15
+MOST_KILLS_OF_A_STORM = 20
 _ENDPOINTS = ("tablestore", "ytsaurus")
 
 

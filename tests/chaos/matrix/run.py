@@ -9,6 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import tempfile
@@ -39,6 +40,8 @@ def main() -> int:
     parser.add_argument("--only", nargs="*", default=[], help=f"of {VICTIMS}, {FAULTS}, {QUERIES}, {STORES}")
     arguments = parser.parse_args()
     begin, failed = time.monotonic(), 0
+    # A run that is told to end removes its processes and files.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
     lane, lanes = map(int, arguments.lane.split("/"))
     with ExitStack() as stack:
         root = Path(tempfile.mkdtemp(prefix="headrace-storms-", dir=MEMORY if MEMORY.is_dir() else None))
