@@ -52,7 +52,9 @@ def text(chance: random.Random, samples: Sequence[str], words: Sequence[str]) ->
         at = chance.randrange(len(found) + 1)
         match chance.randrange(6):
             case 0:
-                found = found[:at] + chr(chance.choice((chance.randrange(128), chance.randrange(0x110000)))) + found[at:]
+                found = (
+                    found[:at] + chr(chance.choice((chance.randrange(128), chance.randrange(0x110000)))) + found[at:]
+                )
             case 1:
                 found = found[:at] + found[at + chance.choice((1, 3, 20)) :]
             case 2:

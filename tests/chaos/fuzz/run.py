@@ -20,7 +20,8 @@ from types import FrameType
 from tests.chaos.fuzz.endpoints import ENDPOINTS
 from tests.chaos.fuzz.targets import TARGETS, Target
 
-LOG = Path(__file__).parents[3] / "docs" / "fuzz.jsonl"
+DOCUMENTED = Path(__file__).parents[3] / "docs" / "fuzz.jsonl"
+LOG = Path("build") / "fuzz.jsonl"
 ALL = {**TARGETS, **ENDPOINTS}
 _CHUNK, _PART = 1_000, 100_000
 _HANG_SECONDS, _MEMORY = 10, 4 << 30
@@ -52,7 +53,7 @@ class HangError(BaseException):
     """An input took too long."""
 
 
-def read(path: Path = LOG) -> list[Part]:
+def read(path: Path = DOCUMENTED) -> list[Part]:
     """Return the parts of a log."""
     return [Part(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
@@ -109,6 +110,7 @@ def main() -> int:
     parser.add_argument("--log", type=Path, default=LOG)
     parser.add_argument("--only", nargs="*", default=list(ALL), choices=list(ALL))
     arguments = parser.parse_args()
+    arguments.log.parent.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGALRM, _hang)
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
     deadline, crashed = time.monotonic() + 60 * arguments.minutes, False

@@ -80,9 +80,7 @@ _ROWS = [
     {"id": n * 37 - 5, "price": n / 7, "user": f"u{n}", "note": "é" * (n % 9), "any": [{"a": 1}], "list": [[1], [2]]}
     for n in range(3)
 ]
-_YSON_ROWS = [
-    b"".join(dumps(row, text) + b";" for row in _ROWS[:count]) for text in (False, True) for count in (1, 3)
-]
+_YSON_ROWS = [b"".join(dumps(row, text) + b";" for row in _ROWS[:count]) for text in (False, True) for count in (1, 3)]
 _YSON_VALUES = [
     *_YSON_ROWS,
     b'{a=5u;b=<q=1>"x";c="\xff";d=#;e=<z=%true>#;f=-1.5e300;g=[%false;%nan;%inf]}',
@@ -230,7 +228,9 @@ _QUERY_WORDS = (
 ).split()
 
 TARGETS: dict[str, Target] = {
-    "YSON rows": Target((YsonError, SchemaError), _bytes_of(_YSON_ROWS), _calls(lambda data: decode_rows(data, _COLUMNS))),
+    "YSON rows": Target(
+        (YsonError, SchemaError), _bytes_of(_YSON_ROWS), _calls(lambda data: decode_rows(data, _COLUMNS))
+    ),
     "YSON values": Target((YsonError,), _bytes_of(_YSON_VALUES), _calls(_read_value)),
     "JSON rows": Target((HeadraceError,), _bytes_of(_JSON_ROWS), _calls(lambda data: decode_json_rows(data, _COLUMNS))),
     "PlainBuffer rows": Target((PlainBufferError,), _bytes_of(_PLAINBUFFER), _calls(decode_plainbuffer)),

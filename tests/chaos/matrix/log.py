@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.chaos.matrix.cells import Cell
 
-LOG = Path(__file__).parents[3] / "docs" / "storms.jsonl"
+DOCUMENTED = Path(__file__).parents[3] / "docs" / "storms.jsonl"
 
 
 @dataclass(frozen=True)
@@ -57,12 +57,12 @@ class Entry:
         return not (self.lost or self.doubled or self.out_of_order or self.failed)
 
 
-def read(path: Path = LOG) -> list[Entry]:
+def read(path: Path = DOCUMENTED) -> list[Entry]:
     """Return the storms of a log; those of a log that does not exist are none."""
     return [Entry(**json.loads(line)) for line in path.read_text().splitlines()] if path.exists() else []
 
 
-def append(entry: Entry, path: Path = LOG) -> None:
+def append(entry: Entry, path: Path) -> None:
     """Append a storm. Each line is one write, so that two runs can share a log."""
     values = {name: value for name, value in asdict(entry).items() if name != "failed" or value}
     with path.open("a") as file:

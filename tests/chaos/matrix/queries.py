@@ -98,7 +98,9 @@ def _changes(spark: SparkSession, place: Place, name: str) -> DataFrame:
     """Return a stream with the columns of `Change`."""
     stream = spark.readStream.format("headrace").option("store", place.source)
     if place.has_queues:
-        rows = stream.options(consumer=_consumer(place), includeRowAddress=True, maxRowsPerTrigger=BATCH_ROWS).load(name)
+        rows = stream.options(consumer=_consumer(place), includeRowAddress=True, maxRowsPerTrigger=BATCH_ROWS).load(
+            name
+        )
         return rows.selectExpr(
             "CAST(_partition AS STRING) AS stream",
             f"_partition * {_PARTITION}L + _row_index AS version",
@@ -230,7 +232,9 @@ def _check_dedup(place: Place) -> Outcome:
     with place.open_target() as store:
         found, twice = _appended(store)
     expected = {(each.user, each.order) for each in changes if not each.deleted}
-    outcome = _compared(expected, {tuple(row.values()) for row in found} if twice else map(_values, found), len(changes))
+    outcome = _compared(
+        expected, {tuple(row.values()) for row in found} if twice else map(_values, found), len(changes)
+    )
     outcome.doubled += twice
     return outcome
 
@@ -247,7 +251,9 @@ def _start_join(spark: SparkSession, place: Place) -> StreamingQuery:
         sides.append(rows.selectExpr(*keys, f"version AS {side}_version", f"price AS {side}_price"))
     left, right = sides
     pairs = left.join(right, [left[f"left_{key}"] == right[f"right_{key}"] for key in SEEN])
-    return _append(pairs.selectExpr(*(f"left_{key} AS {key}" if key in SEEN else key for key in PAIRS)), place, "UserId")
+    return _append(
+        pairs.selectExpr(*(f"left_{key} AS {key}" if key in SEEN else key for key in PAIRS)), place, "UserId"
+    )
 
 
 def _check_join(place: Place) -> Outcome:

@@ -27,7 +27,10 @@ from tests.postgres_server import major_version
 from tests.startup import python_server, spark_archive
 
 MEMORY = Path("/dev/shm")
+_NAMES = ", ".join((*VICTIMS, *FAULTS, *QUERIES, *STORES))
 KEPT = Path("build") / "storms"
+# The log in the documents is complete: another run has a log of its own.
+LOG = KEPT / "log.jsonl"
 
 
 def main() -> int:
@@ -35,10 +38,12 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--kills", type=int, default=1000)
     parser.add_argument("--minutes", type=float, default=1e9)
-    parser.add_argument("--log", type=Path, default=log.LOG)
+    parser.add_argument("--log", type=Path, default=LOG)
     parser.add_argument("--lane", default="0/1", help="the number of this run, and of all runs at the same time")
-    parser.add_argument("--only", nargs="*", default=[], help=f"of {VICTIMS}, {FAULTS}, {QUERIES}, {STORES}")
+    parser.add_argument("--only", nargs="*", default=[], help=f"of these victims, queries and stores: {_NAMES}")
+    parser.add_argument("--seed", type=int, help="repeat the storm of the log with this seed, and do not log it")
     arguments = parser.parse_args()
+    arguments.log.parent.mkdir(parents=True, exist_ok=True)
     begin, failed = time.monotonic(), 0
     # A run that is told to end removes its processes and files.
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))
@@ -48,7 +53,12 @@ def main() -> int:
         stack.callback(shutil.rmtree, root, ignore_errors=True)
         _prepare_environment()
         sparks: Sparks | None = None
-        for cell, kills in _missing(arguments.kills, arguments.log, lane, lanes, set(arguments.only)):
+        if arguments.seed is None:
+            storms = _missing(arguments.kills, arguments.log, lane, lanes, set(arguments.only))
+        else:
+            storms = [(each.cell, each.kills) for each in log.read(arguments.log) if each.seed == arguments.seed]
+            assert storms, f"the log {arguments.log} has no storm with the seed {arguments.seed}"
+        for cell, kills in storms:
             if time.monotonic() - begin > 60 * arguments.minutes:
                 break
             if sparks is None:
@@ -57,9 +67,10 @@ def main() -> int:
                 stack.callback(servers.stop)
                 sparks = Sparks(root, launcher, _python_server(root))
                 stack.callback(sparks.stop)
-            seed = _seed(cell, log.read(arguments.log))
+            seed = arguments.seed or _seed(cell, log.read(arguments.log))
             entry = storming.run(cell, seed, kills, servers, sparks, root, _versions)
-            log.append(entry, arguments.log)
+            if arguments.seed is None:
+                log.append(entry, arguments.log)
             _print(entry)
             if not entry.held:
                 failed = 1
@@ -73,7 +84,8 @@ def _missing(kills: int, path: Path, lane: int, lanes: int, only: set[str]) -> l
     wanted = list(plan(kills).items())[lane::lanes]
     storms = []
     for cell, count in wanted:
-        if only and not only & set(cell):
+        kinds = (({*VICTIMS, *FAULTS}, cell.victim), (set(QUERIES), cell.query), (set(STORES), cell.store))
+        if any(only & kind and part not in only for kind, part in kinds):
             continue
         left = count - done[cell]
         while left > 0:
