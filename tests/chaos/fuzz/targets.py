@@ -29,7 +29,7 @@ from headrace.wire.yson.documents import YsonError, dumps, load_fragment, loads
 from headrace.wire.yson.json_rows import decode_json_rows
 from headrace.wire.yson.rows_decoding import decode_rows
 from headrace.wire.ytsaurus.paths import parse_path
-from headrace.wire.ytsaurus.types import YtColumn, columns_of
+from headrace.wire.ytsaurus.types import YtColumn
 from tests.chaos.fuzz import mutations
 from tests.unit import pgoutput_samples as pg
 from tests.unit.plainbuffer_samples import SAMPLES
@@ -222,10 +222,62 @@ _QUERIES = [
     "* from [//tmp/q] where ([$tablet_index], [$row_index]) >= (0, 5) and x in (1, 2, #) or is_null(y)",
     "if(a, b || 'c', case x when 1 then %true else %nan end) as z from [//t] where k between -1 and 0x5",
 ]
-_QUERY_WORDS = (
-    "a b [//t] from where group by order limit having as and or not in like between case when then else end if "
-    "( ) , = != < >= + - * / % << ~ | ^ 1 1.5 5u 'x' \"y\" # %true null sum count is_null with totals join using"
-).split()
+_QUERY_WORDS = [
+    "a",
+    "b",
+    "[//t]",
+    "from",
+    "where",
+    "group",
+    "by",
+    "order",
+    "limit",
+    "having",
+    "as",
+    "and",
+    "or",
+    "not",
+    "in",
+    "like",
+    "between",
+    "case",
+    "when",
+    "then",
+    "else",
+    "end",
+    "if",
+    "(",
+    ")",
+    ",",
+    "=",
+    "!=",
+    "<",
+    ">=",
+    "+",
+    "-",
+    "*",
+    "/",
+    "%",
+    "<<",
+    "~",
+    "|",
+    "^",
+    "1",
+    "1.5",
+    "5u",
+    "'x'",
+    '"y"',
+    "#",
+    "%true",
+    "null",
+    "sum",
+    "count",
+    "is_null",
+    "with",
+    "totals",
+    "join",
+    "using",
+]
 
 TARGETS: dict[str, Target] = {
     "YSON rows": Target(

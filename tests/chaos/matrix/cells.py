@@ -10,9 +10,9 @@ VICTIMS = ("driver", "worker", "jvm", "writer", "endpoint", "database")
 FAULTS = ("full disk", "clock jump", "cut network")
 QUERIES = ("stateless", "window", "dedup", "join", "readAs=table", "mirror")
 STORES = ("embedded", "tablestore", "ytsaurus", "postgres")
-# Kills in each cell of 1,000. The death of a driver or of Java costs a start of Spark, that of a worker milliseconds.
+# Kills in each cell of 1,000, in the order in which cells are run. The death of a driver or of Java costs a start of Spark, that of a worker milliseconds.
 WEIGHTS = {
-    "driver": 2, "jvm": 2, "worker": 18, "writer": 14, "endpoint": 8, "database": 10,
+    "worker": 18, "writer": 14, "database": 10, "driver": 2, "jvm": 2, "endpoint": 8,
     "full disk": 3, "clock jump": 3, "cut network": 5,
 }  # fmt: skip
 # More kills need more time than a part of a run has.
@@ -71,7 +71,8 @@ def plan(kills: int) -> dict[Cell, int]:
     smallest = min(killed, key=lambda cell: (counts[cell], WEIGHTS[cell.victim]))
     counts[smallest] += max(0, kills - sum(counts.values()))
     counts |= {cell: max(1, round(WEIGHTS[cell.victim] * min(scale, 1))) for cell in cells(FAULTS)}
+    # A run that ends early has then run cells of each query and store, and more kills in its time.
     order = sorted(counts)
-    # A run that ends early has then run cells of each kind.
     random.Random(16).shuffle(order)
+    order.sort(key=lambda cell: list(WEIGHTS).index(cell.victim))
     return {cell: counts[cell] for cell in order}

@@ -171,12 +171,9 @@ class Servers:
                 (directory / "store").symlink_to(endpoint.root / name)
             case _:
                 source = target = f"yt+http://127.0.0.1:{port or self.endpoint(kind).port}//{name}"
-        if (kind == "ytsaurus" and query in ("readAs=table", "mirror")) or (
-            kind == "tablestore" and query == "readAs=table"
-        ):
-            # These read tunnels of tables, the first of them with pre-images, which only other stores have.
-            if kind == "tablestore":
-                (directory / "store").unlink()
+        if kind in ("ytsaurus", "tablestore") and query in ("readAs=table", "mirror"):
+            # These need all old or new cells of a row, which tunnels of these stores do not give.
+            (directory / "store").unlink(missing_ok=True)
             source = embedded
         (directory / "address").write_text(source)
         return Place(kind, query, str(directory), source, target)

@@ -126,7 +126,8 @@ def _versions() -> str:
         ["git", "rev-parse", "--short=10", "HEAD"], capture_output=True, text=True, check=False
     ).stdout.strip()
     python = ".".join(map(str, sys.version_info[:3]))
-    return f"headrace {headrace.__version__} {commit}, Spark {pyspark.__version__}, Python {python}, PostgreSQL {major_version()}"
+    engine = f"Spark {pyspark.__version__}, Python {python}, PostgreSQL {major_version()}"
+    return f"headrace {headrace.__version__} {commit}, {engine}"
 
 
 def _print(entry: log.Entry) -> None:

@@ -46,7 +46,7 @@ class SparkProcess:
         return self._ask("start", place)[0]
 
     def finish(self) -> tuple[str, int]:
-        """Wait until the query has read all rows, and stop it; return the error, if there is one, and repeated tasks."""
+        """Stop the query when it has read all rows; return the error, if there is one, and the repeated tasks."""
         return self._ask("finish", None)
 
     def failed(self) -> bool:

@@ -78,9 +78,13 @@ def _children(process: psutil.Process) -> list[psutil.Process]:
 def committed(checkpoint: Path, log: str = "commits") -> int:
     """Return the number of batches in a log of a checkpoint."""
     try:
-        return max((int(name) + 1 for name in os.listdir(checkpoint / log) if name.isdecimal()), default=0)
+        return max((int(file.name) + 1 for file in (checkpoint / log).iterdir() if file.name.isdecimal()), default=0)
     except FileNotFoundError:
         return 0
+
+
+class RefusedError(Exception):
+    """The query of a storm did not start, so the storm has not begun."""
 
 
 class Storm:
@@ -165,7 +169,10 @@ class Storm:
             self.replayed += pending
         self._starts += 1
         self._batches_before, self._first = self.batches, True
-        if error := self.sparks.current.start(self.place):
+        error = self.sparks.current.start(self.place)
+        if error and self._starts == 1:
+            raise RefusedError(error)
+        if error:
             self.errors.append(error)
 
     def _writer(self, name: str) -> BaseProcess:
@@ -215,6 +222,9 @@ def run(
     outcome, failed = Outcome(0), ""
     try:
         outcome = storm.run(kills)
+    except RefusedError:
+        storm.end(keep=False)
+        raise
     except Exception as error:
         failed = f"{type(error).__name__}: {error}"[:500]
         # The query may still run.
