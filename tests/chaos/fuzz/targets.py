@@ -124,7 +124,7 @@ def _read_block(data: bytes) -> bool:
 
 # -- pgoutput --------------------------------------------------------------------------------------------------
 
-_PG_COLUMNS: list[tuple[str, int, pa.DataType, bytes]] = [
+_PG_COLUMNS: list[tuple[str, int, pa.DataType, bytes | None]] = [
     ("k", types.TEXT, pa.string(), b"key"),
     ("n", types.NUMERIC, pa.decimal128(12, 2), pg.binary(types.NUMERIC, Decimal("-12.50"))),
     ("t", types.TIMESTAMPTZ, pa.timestamp("us", "UTC"), pg.binary(types.TIMESTAMPTZ, pg.EPOCH)),
@@ -222,62 +222,10 @@ _QUERIES = [
     "* from [//tmp/q] where ([$tablet_index], [$row_index]) >= (0, 5) and x in (1, 2, #) or is_null(y)",
     "if(a, b || 'c', case x when 1 then %true else %nan end) as z from [//t] where k between -1 and 0x5",
 ]
-_QUERY_WORDS = [
-    "a",
-    "b",
-    "[//t]",
-    "from",
-    "where",
-    "group",
-    "by",
-    "order",
-    "limit",
-    "having",
-    "as",
-    "and",
-    "or",
-    "not",
-    "in",
-    "like",
-    "between",
-    "case",
-    "when",
-    "then",
-    "else",
-    "end",
-    "if",
-    "(",
-    ")",
-    ",",
-    "=",
-    "!=",
-    "<",
-    ">=",
-    "+",
-    "-",
-    "*",
-    "/",
-    "%",
-    "<<",
-    "~",
-    "|",
-    "^",
-    "1",
-    "1.5",
-    "5u",
-    "'x'",
-    '"y"',
-    "#",
-    "%true",
-    "null",
-    "sum",
-    "count",
-    "is_null",
-    "with",
-    "totals",
-    "join",
-    "using",
-]
+_QUERY_WORDS = (
+    "a b [//t] from where group by order limit having as and or not in like between case when then else end if "
+    "( ) , = != < >= + - * / % << ~ | ^ 1 1.5 5u 'x' \"y\" # %true null sum count is_null with totals join using"
+)
 
 TARGETS: dict[str, Target] = {
     "YSON rows": Target(
@@ -289,7 +237,7 @@ TARGETS: dict[str, Target] = {
     "PlainBuffer blocks": Target((HeadraceError,), _bytes_of(_PLAINBUFFER), _calls(_read_block)),
     "pgoutput": Target((HeadraceError,), _draw_transaction, _calls(_read_transaction)),
     "streaming SQL": Target((HeadraceError,), _texts_of(_SQL, WORDS.split()), _calls(parse)),
-    "YTsaurus queries": Target((HeadraceError,), _texts_of(_QUERIES, _QUERY_WORDS), _queries),
+    "YTsaurus queries": Target((HeadraceError,), _texts_of(_QUERIES, _QUERY_WORDS.split()), _queries),
     "YTsaurus paths": Target((HeadraceError,), _texts_of(_PATHS, list("/@*&[]{}<>#;=:,'\\")), _calls(parse_path)),
     "column types": Target((SchemaError,), _texts_of(_TYPES, _TYPE_WORDS), _calls(parse_type)),
     "options": Target((OptionError,), _draw_options, _calls(_read_options)),

@@ -10,7 +10,8 @@ VICTIMS = ("driver", "worker", "jvm", "writer", "endpoint", "database")
 FAULTS = ("full disk", "clock jump", "cut network")
 QUERIES = ("stateless", "window", "dedup", "join", "readAs=table", "mirror")
 STORES = ("embedded", "tablestore", "ytsaurus", "postgres")
-# Kills in each cell of 1,000, in the order in which cells are run. The death of a driver or of Java costs a start of Spark, that of a worker milliseconds.
+# Kills in each cell of 1,000, in the order in which cells are run. The death of a driver or of Java costs a start of
+# Spark, that of a worker milliseconds.
 WEIGHTS = {
     "worker": 18, "writer": 14, "database": 10, "driver": 2, "jvm": 2, "endpoint": 8,
     "full disk": 3, "clock jump": 3, "cut network": 5,

@@ -43,8 +43,8 @@ def totals(storms: Sequence[Entry]) -> str:
         rows.append(f"| {name} | {len(found)} | {held} | {' | '.join(figures)} | {hours:.1f} |")
     return "\n".join(
         [
-            "| storms of | storms | held | kills or faults | batches | replayed | tasks repeated | rows | lost | doubled "
-            "| out of order | hours |",
+            "| storms of | storms | held | kills or faults | batches | replayed | tasks repeated "
+            "| rows | lost | doubled | out of order | hours |",
             "|---|---|---|---|---|---|---|---|---|---|---|---|",
             *rows,
         ]

@@ -14,9 +14,11 @@ import subprocess
 import sys
 import tempfile
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
+
+import psutil
 
 import headrace
 from tests.chaos.matrix import log, storming
@@ -65,7 +67,9 @@ def main() -> int:
                 launcher = stack.enter_context(python_server.serving(root))
                 servers = Servers(root)
                 stack.callback(servers.stop)
-                sparks = Sparks(root, launcher, _python_server(root))
+                python = _python_server(root)
+                stack.callback(_end_children, python)
+                sparks = Sparks(root, launcher, python)
                 stack.callback(sparks.stop)
             seed = arguments.seed or _seed(cell, log.read(arguments.log))
             entry = storming.run(cell, seed, kills, servers, sparks, root, _versions)
@@ -110,12 +114,17 @@ def _prepare_environment() -> None:
 
 def _python_server(root: Path) -> int:
     """Return the process id of the server that forks Spark's Python processes."""
-    import psutil
-
     for child in psutil.Process().children():
         if str(root / "python.socket") in child.cmdline():
-            return child.pid
+            return int(child.pid)
     raise LookupError("the server of Python processes does not run")
+
+
+def _end_children(pid: int) -> None:
+    """Kill the Python processes of Spark that have not ended with it."""
+    for child in psutil.Process(pid).children(recursive=True):
+        with suppress(psutil.NoSuchProcess):
+            child.kill()
 
 
 @cache

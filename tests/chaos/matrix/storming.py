@@ -70,7 +70,8 @@ class Sparks:
 
 def _children(process: psutil.Process) -> list[psutil.Process]:
     try:
-        return process.children()
+        found: list[psutil.Process] = process.children()
+        return found
     except psutil.NoSuchProcess:
         return []
 
