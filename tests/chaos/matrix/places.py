@@ -17,6 +17,7 @@ import psycopg
 
 import headrace
 from headrace.ports import Store
+from tests.chaos.matrix.faults import follow_clock
 from tests.postgres_server import USER, PostgresServer, create_database, drop_database
 from tests.processes import CONTEXT
 
@@ -26,6 +27,8 @@ ENVIRONMENT = {
     "HEADRACE_YT_TOKEN": "only-for-tests",
     "YT_TOKEN": "only-for-tests",
 }
+CLOCK = "clock"
+"""The file of a storm with the seconds by which its clocks differ from the machine's."""
 _START_SECONDS = 60
 
 
@@ -85,15 +88,15 @@ def free_port() -> int:
 class Endpoint:
     """An endpoint of Tablestore or YTsaurus over the embedded stores of a directory."""
 
-    def __init__(self, kind: str, root: Path) -> None:
-        self.kind, self.root, self.port = kind, root, free_port()
+    def __init__(self, kind: str, root: Path, clock: Path | None = None) -> None:
+        self.kind, self.root, self.port, self._clock = kind, root, free_port(), clock
         self.root.mkdir(parents=True, exist_ok=True)
         self.process: BaseProcess | None = None
 
     def start(self) -> None:
         """Start the process, and wait until it accepts connections."""
         arguments = ["serve", f"--{self.kind}", str(self.port), "--root", str(self.root)]
-        self.process = CONTEXT.Process(target=_serve, args=(arguments, str(self.root.with_suffix(".log"))))
+        self.process = CONTEXT.Process(target=_serve, args=(arguments, str(self.root.with_suffix(".log")), self._clock))
         self.process.start()
         deadline = time.monotonic() + _START_SECONDS
         while True:
@@ -110,8 +113,10 @@ class Endpoint:
             self.process.join()
 
 
-def _serve(arguments: list[str], log: str) -> None:
+def _serve(arguments: list[str], log: str, clock: Path | None) -> None:
     write_output_to(log)
+    if clock is not None:
+        follow_clock(clock)
     os.environ.update(ENVIRONMENT)
     from headrace.cli.main import main
 
@@ -150,12 +155,22 @@ class Servers:
             self._postgres = PostgresServer.start()
         return self._postgres
 
-    def place(self, kind: str, query: str, directory: Path, name: str, port: int | None = None) -> Place:
+    def place(
+        self,
+        kind: str,
+        query: str,
+        directory: Path,
+        name: str,
+        *,
+        port: int | None = None,
+        endpoint: Endpoint | None = None,
+    ) -> Place:
         """Return the stores of a storm, which do not exist yet.
 
         Args:
             name: a name that no other storm of this run has, of at most 16 letters and digits.
             port: a port of a proxy in front of the server; by default the server's.
+            endpoint: the endpoint of the storm's own; by default that of all storms.
         """
         embedded = (directory / "store").as_uri()
         match kind:
@@ -165,18 +180,23 @@ class Servers:
                 create_database(self.postgres.port, name)
                 source = target = f"postgresql://{USER}@127.0.0.1:{port or self.postgres.port}/{name}"
             case "tablestore":
-                endpoint = self.endpoint(kind)
-                source = target = f"tablestore+http://127.0.0.1:{port or endpoint.port}/{name}"
+                server = endpoint or self.endpoint(kind)
+                source = target = f"tablestore+http://127.0.0.1:{port or server.port}/{name}"
                 # The store that writers split, see `tests.chaos.actors`.
-                (directory / "store").symlink_to(endpoint.root / name)
+                (directory / "store").symlink_to(server.root / name)
             case _:
-                source = target = f"yt+http://127.0.0.1:{port or self.endpoint(kind).port}//{name}"
+                server = endpoint or self.endpoint(kind)
+                source = target = f"yt+http://127.0.0.1:{port or server.port}//{name}"
         if kind in ("ytsaurus", "tablestore") and query in ("readAs=table", "mirror"):
             # These need all old or new cells of a row, which tunnels of these stores do not give.
             (directory / "store").unlink(missing_ok=True)
             source = embedded
         (directory / "address").write_text(source)
         return Place(kind, query, str(directory), source, target)
+
+    def port(self, kind: str) -> int:
+        """Return the port of the server of a kind of store."""
+        return self.postgres.port if kind == "postgres" else self.endpoint(kind).port
 
     def kill(self, kind: str) -> None:
         """Kill the server of a kind of store, and start it again."""

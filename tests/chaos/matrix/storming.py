@@ -17,8 +17,9 @@ import headrace
 from headrace.errors import StoreError
 from tests.chaos import actors
 from tests.chaos.matrix.cells import Cell
+from tests.chaos.matrix.faults import JUMPS, Ballast, Cable, follow_clock, mount_disk, unmount_disk
 from tests.chaos.matrix.log import Entry
-from tests.chaos.matrix.places import ENVIRONMENT, Place, Servers, write_output_to
+from tests.chaos.matrix.places import CLOCK, ENVIRONMENT, Endpoint, Place, Servers, write_output_to
 from tests.chaos.matrix.queries import PARTITIONS, QUERIES, Outcome
 from tests.chaos.matrix.spark_process import SparkProcess
 from tests.processes import CONTEXT
@@ -97,11 +98,40 @@ class Storm:
         self.replayed = self.tasks = 0
         self.errors: list[str] = []
         directory.mkdir(parents=True)
-        self.place = servers.place(cell.store, cell.query, directory, f"s{seed}")
+        self._ends = contextlib.ExitStack()
+        self.place = self._prepared()
         self.query = QUERIES[cell.query]
         self.writers: list[tuple[str, BaseProcess]] = []
         self._starts = self._batches_before = 0
         self._first = True
+
+    def _prepared(self) -> Place:
+        """Return the stores of the storm; for a fault with a disk, a clock or a cable of their own."""
+        store, name = self.cell.store, f"s{self.seed}"
+        port, endpoint, clock = None, None, None
+        match self.cell.victim:
+            case "cut network":
+                self.cable = Cable(lambda: self.servers.port(store))
+                self._ends.callback(self.cable.close)
+                self.servers.port(store)
+                port = self.cable.port
+            case "clock jump":
+                clock = self.directory / CLOCK
+                clock.touch()
+            case "full disk":
+                disk = self.directory / "disk"
+                mount_disk(disk)
+                self._ends.callback(unmount_disk, disk)
+                self.ballast = Ballast(disk)
+                if store == "embedded":
+                    (disk / "store").mkdir()
+                    (self.directory / "store").symlink_to(disk / "store")
+        if store in ("tablestore", "ytsaurus") and self.cell.victim in ("clock jump", "full disk"):
+            root = self.directory / ("disk" if self.cell.victim == "full disk" else "") / store
+            endpoint = Endpoint(store, root, clock)
+            endpoint.start()
+            self._ends.callback(endpoint.kill)
+        return self.servers.place(store, self.cell.query, self.directory, name, port=port, endpoint=endpoint)
 
     def run(self, kills: int) -> Outcome:
         """Kill as many times, wait until the query has read all rows, and compare."""
@@ -129,7 +159,7 @@ class Storm:
         """
         _until(lambda: self.batches > self._batches_before, _FIRST_BATCH_SECONDS if self._first else _BATCH_SECONDS)
         self._first = False
-        if self.cell.victim in ("endpoint", "database"):
+        if self.cell.victim in ("endpoint", "database") or self.cell.is_fault:
             self._batches_before = self.batches
         time.sleep(self.chance.uniform(0, _MOST_SECONDS_BETWEEN_KILLS))
 
@@ -155,14 +185,31 @@ class Storm:
                 writer.kill()
                 writer.join()
                 self.writers[number] = name, self._writer(name)
+            case "cut network":
+                self.cable.cut()
+                self._pause()
+                self.cable.mend()
+            case "clock jump":
+                # A service accepts requests with a date that is at most 15 minutes off.
+                jumps = [jump for jump in JUMPS if self.cell.store != "tablestore" or abs(jump) <= 60]
+                (self.directory / CLOCK).write_text(str(self.chance.choice(jumps)))
+            case "full disk":
+                self.ballast.fill()
+                self._pause()
+                self.ballast.free()
             case _:
                 self.servers.kill(self.cell.store)
         self._restart_ended()
 
+    def _pause(self) -> None:
+        time.sleep(self.chance.uniform(0.1, 2))
+
     def _restart_ended(self) -> None:
-        """Start the query again if it has failed: the promise includes its restart."""
+        """Start the query again if it has failed, and writers that a fault has ended: the promise includes that."""
         if self.sparks.current.failed():
             self._start_query()
+        if self.cell.is_fault:
+            self.writers = [(name, each if each.is_alive() else self._writer(name)) for name, each in self.writers]
 
     def _start_query(self) -> None:
         if self._starts:
@@ -209,6 +256,7 @@ class Storm:
         """Kill the writers, and delete the files, unless they are of use."""
         for _, writer in self.writers:
             writer.kill()
+        self._ends.close()
         if not keep:
             self.servers.forget(self.cell.store, f"s{self.seed}")
             shutil.rmtree(self.directory, ignore_errors=True)
@@ -276,6 +324,8 @@ def _write(text: str, name: str, seed: int, reshapes: int, log: str) -> None:
     write_output_to(log)
     os.environ.update(ENVIRONMENT)
     place = Place.of(text)
+    if (clock := Path(place.directory) / CLOCK).exists():
+        follow_clock(clock)
     if not place.has_queues:
         actors.write(Path(place.directory), seed, reshapes, name)
         return
