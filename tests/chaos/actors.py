@@ -65,7 +65,7 @@ def order(chance: random.Random, number: int) -> dict[str, Any]:
     }
 
 
-def write(directory: Path, seed: int, reshapes: int = 3, name: str = "orders") -> None:
+def write(directory: Path, seed: int, reshapes: int = 3, *, name: str = "orders") -> None:
     """Put, update and delete orders of a table, and split or merge it ``reshapes`` times.
 
     The rate is limited so that a driver on two busy cores can catch up.

@@ -327,7 +327,7 @@ def _write(text: str, name: str, seed: int, reshapes: int, log: str) -> None:
     if (clock := Path(place.directory) / CLOCK).exists():
         follow_clock(clock)
     if not place.has_queues:
-        actors.write(Path(place.directory), seed, reshapes, name)
+        actors.write(Path(place.directory), seed, reshapes, name=name)
         return
     chance = random.Random(seed)
     queue = headrace.open(place.source).queue(name)
