@@ -54,6 +54,17 @@ def check_tables(store: Store, context: str) -> list[Change]:
     return changes
 
 
+def queue_rows(store: Store, queue: str, partition: int) -> list[dict[str, Any]]:
+    """Return the rows of a partition, in their order."""
+    bounds, rows = store.queue(queue).bounds()[partition], []
+    position = bounds.lower
+    while position < bounds.upper:
+        page = store.queue(queue).read(partition, position, 65_536)
+        rows += page.rows.to_pylist()
+        position = page.next
+    return rows
+
+
 def total_by_user(orders: list[dict[str, Any]]) -> dict[str, tuple[Any, ...]]:
     """Return the result of the followed query ``totals`` over orders."""
     prices: dict[str, list[float]] = defaultdict(list)

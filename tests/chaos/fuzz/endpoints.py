@@ -22,9 +22,7 @@ from headrace.endpoints.tablestore.app import TablestoreApp
 from headrace.endpoints.ytsaurus.app import YtsaurusApp
 from headrace.endpoints.ytsaurus.commands import COMMANDS
 from headrace.endpoints.ytsaurus.configuration import Configuration
-from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.http.responses import method_of
-from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.http.application import Application
 from headrace.stores.tablestore.connection import Connection
 from headrace.wire.tablestore.signatures import request_headers
@@ -32,7 +30,7 @@ from headrace.wire.yson.documents import YsonError, dumps
 from tests.chaos.fuzz import mutations
 from tests.chaos.fuzz.targets import Target
 from tests.unit.test_tablestore_endpoint_app import KEY, configuration
-from tests.unit.test_ytsaurus_rough_parameters import BODIES, NAMES, ODD, OTHERS, TRIED
+from tests.unit.test_ytsaurus_rough_parameters import BODIES, NAMES, ODD, OTHERS, TRIED, create_objects
 
 _INSTANCE, _TOKEN = "shop", "only-for-tests"
 
@@ -186,17 +184,7 @@ def _ytsaurus() -> Iterator[Callable[[Request], bool]]:
         environ = {"HEADRACE_YT_TOKEN": _TOKEN}
         app = YtsaurusApp(Configuration.load(directory, cluster_name="primary", environ=environ))
         client = _Client(app)
-        keyed = [{"name": "k", "type": "int64", "sort_order": "ascending"}, {"name": "v", "type": "string"}]
-        plain = [{"name": "data", "type": "string"}, {"name": "$cumulative_data_weight", "type": "int64"}]
-        for path, kind, attributes in (
-            ("//tmp/t", "table", {"dynamic": True, "schema": keyed}),
-            ("//tmp/q", "table", {"dynamic": True, "schema": plain, "tablet_count": 2}),
-            ("//tmp/c", "queue_consumer", {}),
-            ("//tmp/p", "queue_producer", {}),
-            ("//tmp/s", "table", {}),
-        ):
-            parameters = Parameters({"path": path, "type": kind, "attributes": attributes}, "create")
-            execute(app.cluster.context(), COMMANDS["create"], parameters, b"")
+        create_objects(app.cluster)
 
         def call(request: Request) -> bool:
             headers = {"authorization": f"OAuth {_TOKEN}".encode(), **dict(request.headers)}

@@ -21,7 +21,7 @@ from headrace.ports import Store
 from headrace.tables.changes import DELETES, ChangeOp
 from tests.chaos import actors, followed_actors
 from tests.chaos.matrix.places import Place
-from tests.chaos.oracle import read_changes, total_by_user
+from tests.chaos.oracle import queue_rows, read_changes, total_by_user
 
 ORDERS, PAYMENTS = "orders", "payments"
 PARTITIONS, BATCH_ROWS = 2, 5_000
@@ -132,17 +132,6 @@ def _all_changes(store: Store, place: Place, name: str) -> list[Change]:
         )
         for row, op, version in read_changes(store, f"{name}_{_ORACLE}")
     ]  # fmt: skip
-
-
-def queue_rows(store: Store, queue: str, partition: int) -> list[dict[str, Any]]:
-    """Return the rows of a partition, in their order."""
-    bounds, rows = store.queue(queue).bounds()[partition], []
-    position = bounds.lower
-    while position < bounds.upper:
-        page = store.queue(queue).read(partition, position, 65_536)
-        rows += page.rows.to_pylist()
-        position = page.next
-    return rows
 
 
 def _table_rows(store: Store, table: str) -> list[dict[str, Any]]:
