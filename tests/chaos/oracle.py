@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
@@ -52,6 +52,30 @@ def check_tables(store: Store, context: str) -> list[Change]:
     copies = {(row["version"], row["UserId"], row["OrderId"]) for row in _rows(store, "copy")}
     assert copies == set(expected), context
     return changes
+
+
+def queue_rows(store: Store, queue: str, partition: int) -> list[dict[str, Any]]:
+    """Return the rows of a partition, in their order."""
+    bounds, rows = store.queue(queue).bounds()[partition], []
+    position = bounds.lower
+    while position < bounds.upper:
+        page = store.queue(queue).read(partition, position, 65_536)
+        rows += page.rows.to_pylist()
+        position = page.next
+    return rows
+
+
+def total_by_user(orders: list[dict[str, Any]]) -> dict[str, tuple[Any, ...]]:
+    """Return the result of the followed query ``totals`` over orders."""
+    prices: dict[str, list[float]] = defaultdict(list)
+    for row in orders:
+        prices[row["UserId"]].append(row["price"])
+    # Prices are quarters, so their sums are exact in any order.
+    return {
+        user: (len(each), sum(each), sum(each) / len(each), min(each), max(each), len(set(each)))
+        for user, each in prices.items()
+        if len(each) > 2
+    }
 
 
 def _rows(store: Store, table: str) -> list[dict[str, Any]]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import uuid
-from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pytest
 from headrace.ports import Store
 from tests.chaos import followed_actors
 from tests.chaos.actors import order
+from tests.chaos.oracle import total_by_user
 from tests.chaos.storm import SEED, Actor, random_victims, storm, wait_for
 from tests.conformance import serving
 
@@ -50,17 +50,8 @@ def test_after_kills_at_any_moment_followed_queries_have_their_results(
 def _check(store: Store, context: str) -> None:
     orders: list[dict[str, Any]] = store.table("orders").scan().read_all().to_pylist()
     assert orders, context
-    prices: dict[str, list[float]] = defaultdict(list)
-    for row in orders:
-        prices[row["UserId"]].append(row["price"])
-    # Prices are quarters, so their sums are exact in any order.
-    totals = {
-        user: (len(each), sum(each), sum(each) / len(each), min(each), max(each), len(set(each)))
-        for user, each in prices.items()
-        if len(each) > 2
-    }
     found = store.table("totals").scan().read_all().to_pylist()
-    assert {row.pop("UserId"): tuple(row.values()) for row in found} == totals, context
+    assert {row.pop("UserId"): tuple(row.values()) for row in found} == total_by_user(orders), context
     large = {(row["UserId"], row["OrderId"]): row["price"] * 2 for row in orders if row["price"] > 50}
     found = store.table("large").scan().read_all().to_pylist()
     assert {(row["UserId"], row["OrderId"]): row["double_price"] for row in found} == large, context

@@ -12,6 +12,7 @@ import pytest
 from headrace.ports import Store
 from headrace.stores.embedded.connection import Database
 from tests.chaos import queue_actors as actors
+from tests.chaos.oracle import queue_rows
 from tests.chaos.storm import SEED, Actor, random_victims, storm
 
 WRITERS = ("0", "1", "2")
@@ -37,7 +38,7 @@ def check_sinks(store: Store, context: str) -> None:
     assert sum(pushed.values()) > 1000, (pushed, context)
     expected = {(name, number) for name, last in pushed.items() for number in range(last + 1)}
 
-    copied = [row for number in store.queue("copied").bounds() for row in _read(store, "copied", number)]
+    copied = [row for number in store.queue("copied").bounds() for row in queue_rows(store, "copied", number)]
     copies = Counter((row["writer"], row["n"]) for row in copied)
     assert set(copies) == expected, context
     assert max(copies.values()) == 1, context
@@ -80,16 +81,6 @@ def _check_database(store: Store, context: str) -> None:
     orphans = "SELECT count(*) FROM blob WHERE id NOT IN (SELECT blob FROM chunk WHERE blob IS NOT NULL)"
     assert database.query(orphans) == [(0,)], context
     assert database.query("PRAGMA integrity_check") == [("ok",)], context
-
-
-def _read(store: Store, queue: str, partition: int) -> list[dict[str, Any]]:
-    bounds, rows = store.queue(queue).bounds()[partition], []
-    position = bounds.lower
-    while position < bounds.upper:
-        page = store.queue(queue).read(partition, position, 65_536)
-        rows += page.rows.to_pylist()
-        position = page.next
-    return rows
 
 
 def _rows(store: Store, table: str) -> list[dict[str, Any]]:

@@ -113,6 +113,8 @@ def test_list_indexes_count_from_either_end() -> None:
             "//a[" + "(" * 5000,
             "//" + "a" * 70000,
         ),
+        # Random inputs, see docs/reliability.md.
+        *("//t\ud96f\\x41", "//a\ude59\\/b", "//\ud800"),
     ],
 )
 def test_invalid_paths_are_errors(text: str) -> None:

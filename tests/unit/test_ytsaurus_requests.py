@@ -178,6 +178,13 @@ def test_parameters_can_be_split_over_headers() -> None:
         assert read_call(of_kind(), headers, b"", b"").parameters.path().name == "x" * 100
 
 
+def test_a_name_that_is_not_utf_8_is_refused() -> None:
+    """Random inputs found it, see docs/reliability.md."""
+    headers = {"x-yt-header-format": "<format=text>yson", "x-yt-parameters": '{"producer_p\\xe1th"="//tmp/p"}'}
+    with pytest.raises(YtError, match="not UTF-8"):
+        read_call(of_kind(), headers, b"", b"")
+
+
 def test_headers_with_thousands_of_digits_are_ignored() -> None:
     assert dict(read_call(of_kind(), {"x-yt-parameters-" + "1" * 4500: "{"}, b"", b"").parameters) == {}
 

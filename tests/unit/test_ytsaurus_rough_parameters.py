@@ -67,9 +67,8 @@ OF_TABLES = words("dynamic schema tablet_count pivot_keys auto_trim_config treat
 SCHEMAS: list[Any] = [[{"name": "a", "type": "int64"}], [{"name": "a", "type": "any", "sort_order": "ascending"}]]
 
 
-@pytest.fixture(scope="module")
-def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
-    cluster = Cluster(Path(tmp_path_factory.mktemp("cluster")))
+def create_objects(cluster: Cluster) -> None:
+    """Create what the paths name: a table, a queue, a consumer, a producer, and a static table."""
     keyed = [{"name": "k", "type": "int64", "sort_order": "ascending"}, {"name": "v", "type": "string"}]
     plain = [{"name": "data", "type": "string"}, {"name": "$cumulative_data_weight", "type": "int64"}]
     for path, kind, attributes in (
@@ -81,6 +80,12 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
     ):
         parameters = Parameters({"path": path, "type": kind, "attributes": attributes}, "create")
         execute(cluster.context(), COMMANDS["create"], parameters, b"")
+
+
+@pytest.fixture(scope="module")
+def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Cluster]:
+    cluster = Cluster(Path(tmp_path_factory.mktemp("cluster")))
+    create_objects(cluster)
     yield cluster
     cluster.close()
 

@@ -21,16 +21,27 @@ class _Required:
 REQUIRED: Final[Any] = _Required()
 
 
+def _name(name: Any) -> str:
+    try:
+        return str(name)
+    except TypeError:
+        # A string of yt.yson that holds bytes raises `NotUnicodeError`.
+        raise YtError(Code.GENERIC, "a parameter whose name is not UTF-8", received=repr(name)[:_SHOWN]) from None
+
+
 class Parameters(Mapping[str, Any]):
     """The parameters of one command. An entity (``#``, null) counts as a missing parameter.
 
     Args:
         values: name → value of a plain Python type or one of ``yt.yson``.
         command: the name of the command, for messages.
+
+    Raises:
+        YtError: a name is not UTF-8.
     """
 
     def __init__(self, values: Mapping[str, Any], command: str = "") -> None:
-        self._values = {str(name): value for name, value in values.items() if not is_entity(value)}
+        self._values = {_name(name): value for name, value in values.items() if not is_entity(value)}
         self._command = command
 
     def __getitem__(self, name: str) -> Any:

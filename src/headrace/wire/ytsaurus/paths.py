@@ -156,6 +156,13 @@ def _text(path: str | bytes) -> str:
         raise PathError("a path must be a text", received=f"a {type(path).__name__}")
     if len(path) > MAX_LENGTH:
         raise PathError("a path that is too long", received=len(path), valid=f"at most {MAX_LENGTH} characters")
+    try:
+        # Surrogates that `escape` knows stand for bytes that are not UTF-8; others stand for nothing.
+        path.encode(errors="surrogateescape")
+    except UnicodeEncodeError as error:
+        raise PathError(
+            "a path with half of a surrogate pair", received=f"character {error.start} of {path!r}"
+        ) from None
     return str(path)
 
 

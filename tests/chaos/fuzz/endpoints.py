@@ -1,0 +1,225 @@
+"""The endpoints that get random requests: their ASGI applications in this process, without sockets.
+
+A request crashes an endpoint if the endpoint logs an unexpected error, or does not answer.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import logging
+import random
+import tempfile
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from functools import cache
+from pathlib import Path
+from typing import Any, NamedTuple
+from unittest import mock
+
+import headrace
+from headrace.endpoints.tablestore.app import TablestoreApp
+from headrace.endpoints.ytsaurus.app import YtsaurusApp
+from headrace.endpoints.ytsaurus.commands import COMMANDS
+from headrace.endpoints.ytsaurus.configuration import Configuration
+from headrace.endpoints.ytsaurus.http.responses import method_of
+from headrace.http.application import Application
+from headrace.stores.tablestore.connection import Connection
+from headrace.wire.tablestore.signatures import request_headers
+from headrace.wire.yson.documents import YsonError, dumps
+from tests.chaos.fuzz import mutations
+from tests.chaos.fuzz.targets import Target
+from tests.unit.test_tablestore_endpoint_app import KEY, configuration
+from tests.unit.test_ytsaurus_rough_parameters import BODIES, NAMES, ODD, OTHERS, TRIED, create_objects
+
+_INSTANCE, _TOKEN = "shop", "only-for-tests"
+
+
+class Request(NamedTuple):
+    """A request without the headers that authenticate it."""
+
+    path: str
+    body: bytes
+    headers: tuple[tuple[str, bytes], ...] = ()
+    method: str = "POST"
+
+
+class UnexpectedError(Exception):
+    """An endpoint has logged an error that it did not expect."""
+
+
+class _Errors(logging.Handler):
+    """The unexpected errors that were logged."""
+
+    def __init__(self) -> None:
+        super().__init__(logging.ERROR)
+        self.found: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.found.append(record)
+
+
+class _Client:
+    """Calls an application as a server does."""
+
+    def __init__(self, app: Application) -> None:
+        self.app, self.errors, self.loop = app, _Errors(), asyncio.new_event_loop()
+        logging.getLogger("headrace").addHandler(self.errors)
+        logging.getLogger("headrace").propagate = False
+
+    def send(self, request: Request, headers: Mapping[str, bytes]) -> tuple[int, dict[str, str], bytes]:
+        """Send a request, and return the status, the headers and the body of the response."""
+        status, told, body = self.loop.run_until_complete(self._send(request, headers))
+        if self.errors.found:
+            record = self.errors.found.pop()
+            self.errors.found.clear()
+            error = record.exc_info and record.exc_info[1]
+            raise UnexpectedError(f"{request.path}: {type(error).__name__}: {error}") from error
+        return status, told, body
+
+    async def _send(self, request: Request, headers: Mapping[str, bytes]) -> tuple[int, dict[str, str], bytes]:
+        waiting = [{"type": "http.request", "body": request.body, "more_body": False}]
+        answers: list[Any] = []
+
+        async def receive() -> Any:
+            if not waiting:
+                await asyncio.Event().wait()
+            return waiting.pop()
+
+        async def send(message: Any) -> None:
+            answers.append(message)
+
+        raw = [(name.lower().encode(), value) for name, value in headers.items()]
+        raw.append((b"content-length", str(len(request.body)).encode()))
+        scope = {"type": "http", "method": request.method, "path": request.path, "raw_path": request.path.encode()}
+        await self.app({**scope, "query_string": b"", "headers": raw}, receive, send)
+        told = {name.decode().lower(): value.decode("latin-1") for name, value in answers[0]["headers"]}
+        return answers[0]["status"], told, b"".join(bytes(each.get("body", b"")) for each in answers[1:])
+
+    def close(self) -> None:
+        """Close the application."""
+        logging.getLogger("headrace").removeHandler(self.errors)
+        self.app.close()
+        self.loop.close()
+
+
+# -- Tablestore ------------------------------------------------------------------------------------------------
+
+
+def _signed(request: Request) -> dict[str, bytes]:
+    headers = request_headers(request.path, request.body, KEY, _INSTANCE)
+    return {name: value.encode("latin-1") for name, value in headers.items()}
+
+
+@contextmanager
+def _tablestore() -> Iterator[Callable[[Request], bool]]:
+    with tempfile.TemporaryDirectory() as directory:
+        client = _Client(TablestoreApp(configuration(Path(directory))))
+
+        def call(request: Request) -> bool:
+            return client.send(request, _signed(request))[0] == 200
+
+        try:
+            yield call
+        finally:
+            client.close()
+
+
+@cache
+def _tablestore_requests() -> tuple[Request, ...]:
+    """Return the requests that a store sends for tables, rows and tunnels, as the samples of random ones."""
+    found: list[Request] = []
+    with tempfile.TemporaryDirectory() as directory:
+        client = _Client(TablestoreApp(configuration(Path(directory))))
+
+        def exchange(self: Connection, path: str, headers: Mapping[str, str], body: bytes) -> Any:
+            found.append(Request(path, body))
+            raw = {name: value.encode("latin-1") for name, value in headers.items()}
+            return client.send(found[-1], raw)
+
+        with mock.patch.object(Connection, "_exchange", exchange):
+            _use_tablestore()
+        client.close()
+    return tuple(found)
+
+
+def _use_tablestore() -> None:
+    url = f"tablestore+http://127.0.0.1:1/{_INSTANCE}"
+    with headrace.open(url, access_key_id=KEY.access_key_id, access_key_secret=KEY.access_key_secret) as store:
+        columns = {"user": "string", "n": "long", "price": "double", "fine": "boolean", "data": "binary"}
+        table = store.create_table("t", columns, ["user", "n"])
+        rows = [{"user": f"u{n}", "n": n, "price": n / 4, "fine": True, "data": b"\xff"} for n in range(5)]
+        tunnel = store.create_tunnel("t", "all")
+        table.put(rows)
+        table.update([{"user": "u1", "n": 1, "price": 9.0}])
+        table.delete([{"user": "u2", "n": 2}])
+        table.get({"user": "u1", "n": 1})
+        table.scan(["price"], [("price", ">", 0.5), ("user", "=", "u3")]).read_all()
+        store.tables()
+        tunnel.describe()
+        for channel in tunnel.channels():
+            with suppress(headrace.HeadraceError):
+                tunnel.read(channel.id, channel.committed, 10)
+        lease = tunnel.connect(timeout=60)
+        lease.heartbeat([])
+        store.drop_tunnel("all")
+        store.drop_table("t")
+
+
+def _draw_tablestore(chance: random.Random) -> Request:
+    samples = _tablestore_requests()
+    chosen = chance.choice(samples)
+    body = mutations.changed(chance, [each.body for each in samples if each.path == chosen.path])
+    if chance.random() < 0.1:
+        chosen = chance.choice(samples)
+    return chosen if chance.random() < 0.2 else chosen._replace(body=body)
+
+
+# -- YTsaurus --------------------------------------------------------------------------------------------------
+
+
+@contextmanager
+def _ytsaurus() -> Iterator[Callable[[Request], bool]]:
+    with tempfile.TemporaryDirectory() as directory:
+        environ = {"HEADRACE_YT_TOKEN": _TOKEN}
+        app = YtsaurusApp(Configuration.load(directory, cluster_name="primary", environ=environ))
+        client = _Client(app)
+        create_objects(app.cluster)
+
+        def call(request: Request) -> bool:
+            headers = {"authorization": f"OAuth {_TOKEN}".encode(), **dict(request.headers)}
+            status, told, _ = client.send(request, headers)
+            return status < 400 and told.get("x-yt-response-code", "0") == "0"
+
+        try:
+            yield call
+        finally:
+            client.close()
+
+
+def _draw_ytsaurus(chance: random.Random) -> Request:
+    name = chance.choice(TRIED)
+    given: dict[str, Any] = {
+        each: chance.choice([*values, *ODD]) for each, values in NAMES.items() if chance.random() < 0.6
+    }
+    given |= {chance.choice(OTHERS): chance.choice(ODD) for _ in range(chance.choice((0, 1, 3)))}
+    try:
+        written, form = dumps(given), b"<format=text>yson"
+    except YsonError:
+        # Numbers that YSON cannot hold.
+        written, form = json.dumps(given, default=repr).encode(), b"json"
+    if chance.random() < 0.4:
+        written = mutations.changed(chance, [written])
+    body = chance.choice(BODIES)
+    if chance.random() < 0.5:
+        body = mutations.changed(chance, BODIES)
+    headers = [("x-yt-header-format", form), ("x-yt-parameters", written.replace(b"\n", b" "))]
+    if chance.random() < 0.5:
+        headers.append(("x-yt-input-format", chance.choice((b"json", b"yson", b"<format=text>yson"))))
+    return Request(f"/api/v4/{name}", body, tuple(headers), method_of(COMMANDS[name]))
+
+
+ENDPOINTS: dict[str, Target] = {
+    "Tablestore endpoint": Target((), _draw_tablestore, _tablestore),
+    "YTsaurus endpoint": Target((), _draw_ytsaurus, _ytsaurus),
+}
