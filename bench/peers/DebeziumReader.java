@@ -1,8 +1,8 @@
+import io.debezium.embedded.Connect;
 import io.debezium.engine.ChangeEvent;
 import io.debezium.engine.DebeziumEngine;
 import io.debezium.engine.RecordChangeEvent;
 import io.debezium.engine.format.ChangeEventFormat;
-import io.debezium.engine.format.Connect;
 import io.debezium.engine.format.Json;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
@@ -53,7 +53,7 @@ public final class DebeziumReader {
     }
 
     private DebeziumEngine<?> connect(Properties properties) {
-        return DebeziumEngine.<SourceRecord>create(ChangeEventFormat.of(Connect.class))
+        return DebeziumEngine.create(ChangeEventFormat.of(Connect.class))
                 .using(properties)
                 .using(this::ended)
                 .notifying((records, committer) -> {

@@ -50,8 +50,8 @@ poll.interval.ms=10
 tombstones.on.delete=false
 """
 _PROMISES = (
-    "Both read at least once and save their positions; a change is in memory, as a row of an Arrow batch or as an event "
-    "of Debezium, and goes nowhere. Only headrace's streams through Spark make it exactly once. Seconds are from the "
+    "Both read at least once and save their positions; a change is in memory, as a row of an Arrow batch or as an "
+    "event of Debezium, and goes nowhere. Only headrace's streams through Spark make it exactly once. Seconds are from the "
     "start of a reader to the last row. "
 )
 
@@ -189,7 +189,7 @@ def _consume(url: str, name: str, rows: int) -> None:
     seen = 0
     with headrace.open(url) as store:
         for batch in store.tunnel(name).consume(batch_rows=_BATCH_ROWS, idle="stop"):
-            seen += batch.num_rows
+            seen += len(batch)
     assert seen == rows, f"{seen} rows instead of {rows}"
 
 
