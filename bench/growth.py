@@ -23,13 +23,15 @@ from bench.measure import Ratio, Result
 from headrace.feeds.queue_feed import QueueFeed
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.ports import Store
-from headrace.queues.values import EARLIEST
-from headrace.stores.embedded.chunks import MAX_CHUNK_ROWS, ROW_INDEX_BITS
+from headrace.stores.embedded.chunks import MAX_CHUNK_ROWS
+from headrace.stores.embedded.connection import DATABASE_FILE, ROW_INDEX_BITS
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
 from headrace.tunnels.records import INITIAL_BATCH
+from headrace.tunnels.values import Start, StartKind
 
 _REPEATS = 5
+_EARLIEST = Start(StartKind.EARLIEST)
 # Below this, a clock measures other things than growth.
 _FLOOR_SECONDS = 0.002
 # A step that takes n log n, on a machine with other work, stays below this.
@@ -124,11 +126,11 @@ def _partitions(directory: Path, size: int) -> Iterator[Point]:
         queue = store.create_queue("events", {"value": "long"}, partitions=size)
         numbers = np.arange(size)
         queue.append(pa.table({"$tablet_index": numbers, "value": numbers}))
-        feed = QueueFeed(store, [queue], start=EARLIEST)
+        feed = QueueFeed(store, [queue], start=_EARLIEST)
+        start = feed.latest(feed.initial())
 
         def plan() -> None:
-            end = feed.latest(feed.initial())
-            assert sum(len(task) for task in feed.tasks(feed.initial(), end)) == size
+            assert sum(len(task) for task in feed.tasks(start, feed.latest(start))) == size
 
         yield _timed("plan a batch over partitions of a queue", size, plan)
 
@@ -153,7 +155,8 @@ def _channels(directory: Path, size: int) -> Iterator[Point]:
 
 def _split(store: Store, size: int) -> None:
     """Split table ``events`` into partitions of one key each, halves first."""
-    table, (whole,) = store.table("events"), store.table("events").partitions()
+    table = store.table("events")
+    (whole,) = table.describe().partitions
     parts = [(whole.id, 0, size)]
     while parts:
         partition, low, high = parts.pop()
@@ -198,15 +201,16 @@ def _queue_rows(directory: Path, sizes: list[int]) -> Iterator[Point]:
     with headrace.open(directory, create=True, synchronous="off") as store:
         queue = store.create_queue("events", {"value": "byte"})
         queue.append(rows)
+        few = rows.slice(0, 100)
         for size in sizes:
             _copy_chunks(directory, size)
-            end = queue.bounds()[0].next
-            few = rows.slice(0, 100)
+            end = queue.bounds()[0].upper
             yield _timed("append 100 rows to a queue of rows", size, lambda: queue.append(few))
 
-            def plan(end: int = end) -> None:
-                feed = QueueFeed(store, [queue], start=EARLIEST)
-                assert feed.tasks(feed.initial(), feed.latest(feed.initial()))
+            def plan() -> None:
+                feed = QueueFeed(store, [queue], start=_EARLIEST)
+                start = feed.latest(feed.initial())
+                assert feed.tasks(start, feed.latest(start))
 
             yield _timed("plan a batch over a queue of rows", size, plan)
             yield _timed(
@@ -225,9 +229,9 @@ def _log_rows(directory: Path, sizes: list[int]) -> Iterator[Point]:
         rows = pa.table({"id": np.arange(count), "value": pa.array(np.arange(count) % 128, pa.int8())})
         table.put(rows)
         (channel,) = tunnel.channels()
+        few = rows.slice(0, 100)
         for size in sizes:
             _copy_chunks(directory, size)
-            few = rows.slice(0, 100)
             yield _timed("put 100 rows into a table with a log of changes", size, lambda: table.put(few))
             yield _timed("lag of a tunnel over a log of changes", size, tunnel.describe)
             end = tunnel.advance(channel.id, channel.committed, size - 10_000)
@@ -240,7 +244,7 @@ def _log_rows(directory: Path, sizes: list[int]) -> Iterator[Point]:
 
 def _copy_chunks(directory: Path, rows: int) -> None:
     """Let the log of the store's only object grow to about ``rows`` rows, by copies of its first chunk."""
-    database = apsw.Connection(str(next(directory.glob("*.db"))))
+    database = apsw.Connection(str(directory / DATABASE_FILE))
     database.pragma("synchronous", "off")
     ((partition, first, following),) = database.execute("SELECT id, first, next FROM partition")
     copies = max(0, (rows - (following - first)) // MAX_CHUNK_ROWS)

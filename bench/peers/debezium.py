@@ -51,8 +51,8 @@ tombstones.on.delete=false
 """
 _PROMISES = (
     "Both read at least once and save their positions; a change is in memory, as a row of an Arrow batch or as an "
-    "event of Debezium, and goes nowhere. Only headrace's streams through Spark make it exactly once. Seconds are from the "
-    "start of a reader to the last row. "
+    "event of Debezium, and goes nowhere. Only headrace's streams through Spark make it exactly once. Seconds are from "
+    "the start of a reader to the last row. "
 )
 
 
