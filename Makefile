@@ -82,7 +82,7 @@ bench: $(READY) check-java ## Run the benchmarks, and write docs/benchmarks.md
 	@$(BIN)/headrace bench --write docs/benchmarks.md $(ARGS)
 
 chaos: $(READY) $(ARCHIVE) check-java ## Kill drivers, workers and writers many times, and check the results
-	HEADRACE_CHAOS_KILLS=$(KILLS) HEADRACE_CHAOS_FORKS=$(FORKS) $(BIN)/python -m pytest tests/chaos -m "not soak" --timeout=0 $(ARGS)
+	HEADRACE_CHAOS_KILLS=$(KILLS) HEADRACE_CHAOS_FORKS=$(FORKS) $(BIN)/python -m pytest tests/chaos tests/clusters -m "not soak" --timeout=0 $(ARGS)
 
 soak: $(READY) check-java ## Run streams of queues for ten minutes, and check that memory and files do not grow
 	$(BIN)/python -m pytest -m soak --log-cli-level=INFO $(ARGS)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import statistics
 import time
 from pathlib import Path
+from unittest.mock import patch
 
 from pyspark.sql import DataFrame, SparkSession
 
@@ -21,7 +23,10 @@ _QUERIES = {
     "a count by key, HDFSBackedStateStore": f"{_STATE}.HDFSBackedStateStoreProvider",
 }
 _BOUND = 2.0
+# Spark opens the location itself, through Hadoop's views of file systems.
+_BARE_BOUND = 1.1
 _LOCAL = "local directory"
+_STORE, _BARE = "embedded store", "embedded store, bare location"
 
 
 def checkpoints(directory: Path, scale: float) -> Result:
@@ -30,16 +35,18 @@ def checkpoints(directory: Path, scale: float) -> Result:
     figures: dict[str, str] = {}
     ratios = []
     with (
+        # Before the session, which takes the store of bare locations from the environment.
+        patch.dict(os.environ, HEADRACE_STORE=str(directory / "store")),
         spark_session() as spark,
         headrace.open(directory / "store", create=True) as embedded,
         cluster(directory / "cluster") as proxy,
         headrace.open(f"yt+http://{proxy}", token=TOKEN) as ytsaurus,
     ):
-        stores = {"embedded store": embedded, "YTsaurus over HTTP": ytsaurus}
+        stores = {_STORE: embedded, "YTsaurus over HTTP": ytsaurus}
         # The queries are stopped during a batch, which Spark would log with stack traces.
         spark.sparkContext.setLogLevel("OFF")
         for query, (what, provider) in enumerate(_QUERIES.items()):
-            taken: dict[str, list[float]] = {place: [] for place in (_LOCAL, *stores)}
+            taken: dict[str, list[float]] = {place: [] for place in (_LOCAL, *stores, _BARE)}
             for number in range(rounds):
                 # One after the other: two queries at a time would compete for the cores.
                 name = f"{query}-{number}"
@@ -47,7 +54,8 @@ def checkpoints(directory: Path, scale: float) -> Result:
                     place: headrace.checkpoint(f"headrace:///bench/{name}", store=store, spark=spark)
                     for place, store in stores.items()
                 }
-                for place, checkpoint in {_LOCAL: str(directory / name), **served}.items():
+                served |= {_LOCAL: str(directory / name), _BARE: f"headrace:///bench/bare-{name}"}
+                for place, checkpoint in served.items():
                     measured = _batch_ms(spark, provider, checkpoint, batches)
                     # The first round warms up the process.
                     taken[place] += measured if number else []
@@ -57,6 +65,8 @@ def checkpoints(directory: Path, scale: float) -> Result:
                 Ratio(f"{what}: {place} / {_LOCAL}", medians[place] / medians[_LOCAL], _BOUND, at_most=True)
                 for place in stores
             ]
+            bare = medians[_BARE] / medians[_STORE]
+            ratios.append(Ratio(f"{what}: bare location / headrace.checkpoint", bare, _BARE_BOUND, at_most=True))
     return Result(
         "checkpoint in a store: a micro-batch of 10 rows, 2 shuffle partitions",
         figures,

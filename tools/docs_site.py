@@ -1,7 +1,7 @@
 """Hooks of MkDocs for `make docs`: the navigation, the reference, and pages of linked files outside docs/.
 
 The documents are written for GitHub, where their links lead to files of the repository. Here each linked file outside
-docs/ is a page of the folder ``project``, and each link is rewritten.
+docs/ is a page of the folder ``project``, each notebook is a page, and each link is rewritten.
 """
 
 from __future__ import annotations
@@ -16,6 +16,8 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.exceptions import PluginError
 from mkdocs.structure.files import File, Files, InclusionLevel
 from mkdocs.structure.pages import Page
+from nbconvert import MarkdownExporter
+from traitlets.config import Config
 
 import headrace
 
@@ -43,6 +45,8 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
         _add(files, config, _site_path(path), _page_of(path))
     for title, text in _reference_pages().items():
         _add(files, config, _reference_path(title), text)
+    for notebook in sorted((ROOT / "docs").glob("*.ipynb")):
+        _add_notebook(files, config, notebook)
     config.nav = _navigation()
     return files
 
@@ -57,6 +61,16 @@ def _add(files: Files, config: MkDocsConfig, path: str, text: str) -> None:
     made = File.generated(config, path, content=text)
     made.inclusion = InclusionLevel.NOT_IN_NAV
     files.append(made)
+
+
+def _add_notebook(files: Files, config: MkDocsConfig, notebook: Path) -> None:
+    """Add the page of a notebook with its kept outputs, and its pictures."""
+    # Texts instead of HTML, which would bring its own styles.
+    settings = Config({"NbConvertBase": {"display_data_priority": ["image/png", "text/plain"]}})
+    text, resources = MarkdownExporter(config=settings).from_filename(str(notebook))
+    _add(files, config, _site_path(f"docs/{notebook.name}"), text)
+    for name, picture in resources["outputs"].items():
+        files.append(File.generated(config, name, content=picture))
 
 
 # -- paths -------------------------------------------------------------------------------------------------

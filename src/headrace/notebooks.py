@@ -9,17 +9,32 @@ import html
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
 
+from headrace.time_limits import within
+
 _MOST_ROWS = 20
+_MOST_CHARACTERS = 300
+_SECONDS = 2.0
 _log = logging.getLogger("headrace")
 
 
-def safely(make: Callable[[], str]) -> str | None:
-    """Return the HTML that a function makes; None if it fails: a notebook then shows the text of ``repr``."""
+def shown(title: str, make: Callable[[], str], known: Mapping[str, object] | None = None) -> str | None:
+    """Return the HTML that a function makes from the answer of a store; None if it fails.
+
+    A notebook then shows the text of ``repr``. A store that does not answer within 2 seconds is not waited for: the
+    notebook then shows the title and what is known without it.
+    """
     try:
-        return make()
+        return within(_SECONDS, make)
+    except TimeoutError:
+        return facts(title, known or {}) + note(f"The store has not answered within {_SECONDS:g} seconds.")
     except Exception as error:
         _log.debug("an object cannot be shown as HTML: %s", error)
         return None
+
+
+def note(text: str) -> str:
+    """Return a line of text."""
+    return f"<div>{_text(text)}</div>"
 
 
 def facts(title: str, values: Mapping[str, object]) -> str:
@@ -53,4 +68,6 @@ def _text(value: object) -> str:
         return "–"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return html.escape(str(value).encode(errors="replace").decode())
+    text = str(value)
+    shown = text if len(text) <= _MOST_CHARACTERS else f"{text[:_MOST_CHARACTERS]}…"
+    return html.escape(shown.encode(errors="replace").decode())

@@ -159,6 +159,12 @@ class _Parser:
     def parse(self) -> pa.DataType:
         found = self._type()
         if self._at < len(self._tokens):
+            if self._tokens[self._at] == "(":
+                raise SchemaError(
+                    f"type {type_name(found)} has no length or precision",
+                    received=shown(self._text),
+                    remedy="leave out the parentheses",
+                )
             raise self._error(self._tokens[self._at])
         return found
 

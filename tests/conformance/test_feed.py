@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import logging
+import re
 import uuid
 
 import pyarrow as pa
 import pytest
 
-from headrace.errors import DataLossError, LostRaceError, TunnelTakenError
+from headrace.errors import DataLossError, LostRaceError, NotFoundError, TunnelTakenError
 from headrace.feeds.channel_reading import read_channel
 from headrace.feeds.limits import Limits
 from headrace.feeds.tunnel_feed import TunnelFeed
@@ -314,6 +315,24 @@ def test_a_batch_that_was_never_recorded_is_data_loss(tunnel: Tunnel) -> None:
 
 
 # -- 7. the true latest position --------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("dropped", ["tunnel", "table"])
+def test_a_tunnel_that_is_dropped_under_a_query_is_named(
+    place: Place, store: Store, orders: Table, tunnel: Tunnel, dropped: str
+) -> None:
+    put(orders, "u1")
+    feed = TunnelFeed(tunnel)
+    batch = feed.latest(INITIAL_BATCH)
+    if dropped == "table":
+        store.drop_table(orders.name)
+        expected = f"table {orders.name!r} was dropped, and tunnel {tunnel.name!r} with it"
+    else:
+        store.drop_tunnel(tunnel.id)
+        expected = f"tunnel {tunnel.name!r} of table {orders.name!r} was dropped"
+    for step in (lambda: feed.latest(batch), lambda: feed.tasks(INITIAL_BATCH, batch)):
+        with pytest.raises(NotFoundError, match=re.escape(expected)):
+            step()
 
 
 def test_a_feed_reports_the_lag_after_a_planned_batch(orders: Table, tunnel: Tunnel) -> None:

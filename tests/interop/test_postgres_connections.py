@@ -6,6 +6,7 @@ import multiprocessing
 import os
 import pickle
 import socket
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -19,6 +20,7 @@ from headrace.errors import NotFoundError, OptionError, StoreError
 from headrace.ports import Store
 from headrace.stores.postgres.store import PostgresStore
 from tests.conformance import serving
+from tests.postgres_proxy import postgres_proxy
 from tests.postgres_server import USER, PostgresServer
 
 PASSWORD = "s3cret'of the\\tests"
@@ -179,3 +181,18 @@ def test_idle_connections_do_not_outlive_a_restart_of_the_server() -> None:
                 assert store.tables() == ["t"]
     finally:
         server.remove()
+
+
+def test_a_notebook_does_not_wait_for_a_server_that_is_gone(locked: str) -> None:
+    port = int(locked.partition("@127.0.0.1:")[2].partition("/")[0])
+    with postgres_proxy(port) as proxy:
+        url = f"postgresql://locked@127.0.0.1:{proxy.port}/postgres"
+        store = headrace.open(url, password=PASSWORD, retry_seconds=6)
+        table = store.table("t")
+        assert "Table t" in str(table._repr_html_())
+    begin = time.monotonic()
+    shown = str(table._repr_html_())
+    assert time.monotonic() - begin < 5
+    assert "Table t" in shown
+    assert "has not answered within 2 seconds" in shown
+    store.close()

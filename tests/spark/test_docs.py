@@ -12,13 +12,20 @@ from pyspark.sql import SparkSession
 
 import headrace
 from tests.conformance import serving
-from tests.spark.documents import ROOT, blocks, code_of, run_code
+from tests.documents import ROOT, blocks, claimed, code_of, run_code, run_shell
+
+HERE = "tests/spark/test_docs.py"
+
+
+def commands_of(document: str) -> list[str]:
+    """Return the lines of a document's shell blocks that this file runs."""
+    return [line for block in claimed(document, HERE) if block.language == "sh" for line in block.text.splitlines()]
 
 
 def test_the_quick_start_of_the_readme_runs_as_shown(tmp_path: Path) -> None:
     script = "\n".join(blocks("README.md", "python"))
     (tmp_path / "job.sql").write_text("\n".join(blocks("README.md", "sql")))
-    commands = [shlex.split(line, comments=True) for line in "".join(blocks("README.md", "sh")).splitlines()]
+    commands = [shlex.split(line, comments=True) for line in commands_of("README.md")]
     create, head = (
         next(words[1:] for words in commands if words[:3] == ["headrace", "table", command] and "BigOrders" in words)
         for command in ("create", "head")
@@ -42,6 +49,14 @@ assert main({head!r}) == 0
     created = "Created table"
     printed = [line.rstrip() for line in done.stdout.splitlines() if line.strip() and not line.startswith(created)]
     assert printed == [line.rstrip() for line in shown]
+    # The other commands only look.
+    looks = [
+        line for line in commands_of("README.md") if line.startswith(("headrace tunnel describe", "headrace stream"))
+    ]
+    assert len(looks) == 2
+    looked = run_shell("\n".join(looks), tmp_path)
+    assert "finished" in looked
+    assert "big_orders_now" in looked
 
 
 @pytest.mark.usefixtures("spark")
@@ -61,14 +76,20 @@ def test_the_page_on_workers_runs_as_shown(tmp_path: Path, capsys: pytest.Captur
 
 
 def test_the_page_on_tablestore_runs_as_shown(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HEADRACE_ACCESS_KEY_ID", serving.KEY_ID)
     monkeypatch.setenv("HEADRACE_ACCESS_KEY_SECRET", serving.KEY_SECRET)
     code = code_of("docs/tablestore.md", "python", tmp_path)
-    printed = run_code(code.replace("http://127.0.0.1:8484", serving.tablestore_endpoint()), capsys)
+    endpoint = serving.tablestore_endpoint()
+    printed = run_code(code.replace("http://127.0.0.1:8484", endpoint), capsys)
     changes = ["o1 insert 10.0", "o2 insert 2.5", "o2 update_postimage 3.0"]
     assert printed == [*changes, "[{'id': 'o1', 'price': 10.0}]"]
+    streams = headrace.sql(spark, tmp_path)
+    (definition,) = blocks("docs/tablestore.md", "sql")
+    streams.run(definition.replace("http://127.0.0.1:8484", endpoint))
+    assert streams.run("SELECT id, price FROM orders ORDER BY id")[0].fetch() == [("o1", 10.0), ("o2", 3.0)]
+    streams.stop()
 
 
 @pytest.fixture
@@ -94,6 +115,9 @@ def test_the_page_on_ytsaurus_runs_as_shown(
     assert "exactly once" in str(results)
     assert streams.wait(120)
     streams.stop()
+    looked = run_shell("\n".join(commands_of("docs/ytsaurus.md")).replace("http://127.0.0.1:8585", cluster), tmp_path)
+    assert "three" in looked
+    assert "long_lines" in looked
     with headrace.open(f"yt+{cluster}", token=serving.TOKEN) as store:
         assert store.queue("//tmp/sample/long_lines").read(0, 0).rows["data"].to_pylist() == ["three"]
 
@@ -119,7 +143,17 @@ def test_the_code_of_a_page_prints_the_output_that_the_page_shows(
     document: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     shown = "".join(blocks(document, "text")).splitlines()
-    assert run_code(code_of(document, "python", tmp_path), capsys) == shown
+    printed = run_code(code_of(document, "python", tmp_path), capsys)
+    if document == "docs/tutorial.md":
+        # The commands come last.
+        looked = [line.rstrip() for line in run_shell("\n".join(commands_of(document)), tmp_path).splitlines()]
+        table = shown.index(" user   orders   spent")
+        assert printed == shown[:table]
+        at = looked.index(" user   orders   spent")
+        assert looked[at : at + 4] == shown[table:]
+        assert "largest_order" in "\n".join(looked)
+    else:
+        assert printed == shown
 
 
 def test_the_page_of_options_matches_the_code() -> None:

@@ -23,8 +23,8 @@ from headrace.ports import Store
 from headrace.tables.changes import ChangeOp
 from tests.conformance import serving
 from tests.conformance.reading import run_to_the_end
+from tests.documents import ROOT
 from tests.effort import THOROUGH
-from tests.spark.documents import ROOT
 from tests.spark_session import processes_with
 
 # Failpoints in the process of a source, in tasks, and in the process that commits the batches of a native sink.

@@ -6,9 +6,10 @@ from pathlib import Path
 
 import pytest
 from pyspark.sql import SparkSession
+from pyspark.sql.datasource import DataSource
 
 import headrace
-from headrace.errors import SchemaError
+from headrace.errors import OptionError, SchemaError
 from tests.spark.sql_scripts import sql_session
 
 
@@ -27,3 +28,33 @@ def test_a_new_table_is_filled_read_and_kept_when_the_script_runs_again(spark: S
         assert [row[0] for row in session.run("SHOW TABLES")[0].fetch() if row[0] == "broken"] == []
     with headrace.open(tmp_path / "shop") as store:
         assert sorted(store.tables()) == ["copies", "totals"]
+
+
+def test_a_definition_says_what_is_missing(spark: SparkSession, tmp_path: Path) -> None:
+    with sql_session(spark, tmp_path / "jobs") as session:
+        with pytest.raises(OptionError, match=r"received: USING headrase; valid: headrace, .*; did you mean headrace"):
+            session.run("CREATE TABLE t USING headrase OPTIONS (store = 's', table = 't')")
+        with pytest.raises(
+            OptionError, match=r"received: USING kafka; valid: headrace, .*whose package is in the session"
+        ):
+            session.run("CREATE TABLE t USING kafka OPTIONS (subscribe = 't')")
+        (no_store,) = session.run(f"CREATE TABLE t USING headrace OPTIONS (store = '{tmp_path / 's'}', table = 't')")
+        assert no_store.message == f"table t defined; note: no store here: {tmp_path / 's'}"
+        with headrace.open(tmp_path / "s", create=True):
+            pass
+        (no_table,) = session.run(f"CREATE TABLE t USING headrace OPTIONS (store = '{tmp_path / 's'}', table = 't')")
+        assert no_table.message == "table t is already defined; note: no such table or queue: 't'"
+        spark.dataSource.register(Numbers)
+        (own,) = session.run("CREATE TABLE numbers USING numbers OPTIONS (most = '3')")
+        assert own.message == "table numbers defined"
+
+
+class Numbers(DataSource):
+    """A source that needs an option."""
+
+    @classmethod
+    def name(cls) -> str:
+        return "numbers"
+
+    def schema(self) -> str:
+        return f"n int COMMENT '{self.options['most']}'"

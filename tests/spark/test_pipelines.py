@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 import headrace
-from tests.spark.documents import ROOT
+from tests.documents import ROOT, claimed
 
 pytest.importorskip("grpc")
 pytest.importorskip("yaml")
@@ -103,6 +103,10 @@ store.create_table("counts", {"user": "string", "count": "long"}, "user")
 store.create_tunnel("orders", "all", kind="BaseAndStream")
 store.create_tunnel("orders", "for_sql", kind="BaseAndStream")
 orders.put([{"id": 1, "user": "u1", "price": 1.0}])
+for name in ("history", "history_of_sql", "big", "cdc"):
+    store.create_tunnel("orders", name, kind="BaseAndStream")
+store.create_table("big_orders", {"id": "long", "user": "string", "price": "double"}, "id")
+orders.put([{"id": 2, "user": "u2", "price": 60.0}])
 for queue in ("clicks", "copied_clicks"):
     store.create_queue(queue, {"user": "string"})
 store.queue("clicks").append([{"user": "u1"}, {"user": "u2"}])
@@ -178,11 +182,38 @@ def queue_to_queue_and_tunnel_in_sql():
     return f"CREATE STREAMING TABLE from_sql AS SELECT id, _change_type FROM STREAM listed WITH ({options})"
 
 
+# The blocks of the page: Python, two statements of SQL, Python. The environment of this process names no store.
+page = [
+    block.replace('.format("headrace")', f'.format("headrace").option("store", {store.url!r})')
+    .replace('{"table": "big_orders"}', repr({"store": store.url, "table": "big_orders"}))
+    .replace("/data/shop", store.url)
+    # Each flow needs its own tunnel.
+    .replace("tunnel 'history'", "tunnel 'history_of_sql'")
+    .replace("tunnel = 'history'", "tunnel = 'history_of_sql'")
+    for block in json.loads((directory / "page.json").read_text())
+]
+
+
+def the_python_of_the_page():
+    exec(page[0], globals())
+
+
+def the_sql_of_the_page():
+    # The Python of the page has a table of this name.
+    return page[2].replace("order_changes", "order_changes_of_sql")
+
+
+def the_auto_cdc_of_the_page():
+    exec(page[3], globals())
+
+
 outcomes = {}
+spark.sql(page[1])
 spark.sql(f"CREATE TABLE listed USING headrace OPTIONS (store '{store.url}', tunnel 'for_sql')")
 for define in [auto_cdc_into_parquet, auto_cdc_into_a_sink, aggregate_into_a_sink, batch_for_a_streaming_table,
                stream_for_a_materialized_view, sink_as_a_source, table_in_format_headrace,
-               stream_of_a_format_in_sql, view_of_a_format_in_sql, queue_to_queue_and_tunnel_in_sql]:
+               stream_of_a_format_in_sql, view_of_a_format_in_sql, queue_to_queue_and_tunnel_in_sql,
+               the_python_of_the_page, the_sql_of_the_page, the_auto_cdc_of_the_page]:
     graph = create_dataflow_graph(spark, default_catalog=None, default_database=None, sql_conf={})
     registry = SparkConnectGraphElementRegistry(spark, graph)
     # Spark prints the errors of the analysis as events.
@@ -207,16 +238,30 @@ spark.stop()
 
 
 def test_spark_refuses_what_the_page_says_with_the_errors_that_it_shows(tmp_path: Path) -> None:
+    blocks = [block.text for block in claimed("docs/pipelines.md", "tests/spark/test_pipelines.py")]
+    (tmp_path / "page.json").write_text(json.dumps(blocks))
     _run([sys.executable, "-W", "ignore", "-c", _PIPELINES, str(tmp_path)], tmp_path)
     outcomes = json.loads((tmp_path / "outcomes.json").read_text())
 
     accepted = outcomes.pop("queue_to_queue_and_tunnel_in_sql")
     assert accepted.endswith("completed"), accepted[-2000:]
-    assert pq.read_table(tmp_path / "warehouse" / "from_sql").to_pylist() == [{"id": 1, "_change_type": "insert"}]
+    assert pq.read_table(tmp_path / "warehouse" / "from_sql").to_pylist() == [
+        {"id": 1, "_change_type": "insert"},
+        {"id": 2, "_change_type": "insert"},
+    ]
     with headrace.open(tmp_path / "store") as store:
         rows = store.queue("copied_clicks").read(0, 0).rows
         assert rows["user"].to_pylist() == ["u1", "u2"]
         assert [store.table(name).scan().read_all().num_rows for name in ("copy", "counts")] == [0, 0]
+
+    for name in ("the_python_of_the_page", "the_sql_of_the_page"):
+        accepted = outcomes.pop(name)
+        assert accepted.endswith("completed"), accepted[-2000:]
+    for name in ("order_changes", "order_changes_of_sql"):
+        assert sorted(pq.read_table(tmp_path / "warehouse" / name)["id"].to_pylist()) == [1, 2]
+    assert "AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE" in outcomes.pop("the_auto_cdc_of_the_page")
+    with headrace.open(tmp_path / "store") as store:
+        assert [row["id"] for row in store.table("big_orders").scan().read_all().to_pylist()] == [2]
 
     page = (ROOT / "docs" / "pipelines.md").read_text().split("## What Spark refuses")[1]
     shown = re.findall(r"^\| ([^|]+) \| [^|]+ \| `([^|]+)` \|$", page, re.MULTILINE)

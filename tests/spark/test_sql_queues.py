@@ -11,7 +11,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, OptionError, UnsupportedError
+from headrace.errors import AlreadyExistsError, HeadraceError, InUseError, NotFoundError, OptionError, UnsupportedError
 from headrace.ports import Store
 from headrace.streaming_sql.session import StreamingSql
 
@@ -103,7 +103,9 @@ def test_queues_are_shown_described_and_dropped(session: StreamingSql, store: St
     described = session.run("DESCRIBE QUEUE Clicks")[0].rows
     assert [row[:5] for row in described] == [("clicks", 0, 1, 2, 1), ("clicks", 1, 0, 2, 2)]
     assert session.run("DESCRIBE QUEUE other")[0].rows[0][:5] == ("other", 0, 0, 0, 0)
-    (dropped,) = session.run("DROP QUEUE clicks")
+    with pytest.raises(InUseError, match="received: scan click_stream, consumer //c; add CASCADE to drop it anyway"):
+        session.run("DROP QUEUE clicks")
+    (dropped,) = session.run("DROP QUEUE clicks CASCADE")
     assert dropped.message == "queue clicks dropped with its rows; it is still needed by scan click_stream"
     assert store.queues() == ["copy", "other"]
     session.run("DROP QUEUE IF EXISTS clicks; DROP QUEUE other")
@@ -120,6 +122,10 @@ def test_consumers_are_registered_shown_and_dropped(session: StreamingSql, store
     assert [row[:4] for row in shown] == [("//c", "clicks", False, 4), ("d", None, None, None)]
     session.run("DROP CONSUMER d; DROP CONSUMER IF EXISTS d")
     assert store.consumers() == ["//c"]
+    with pytest.raises(InUseError, match="consumer //c is in use; received: queue clicks; add CASCADE"):
+        session.run("DROP CONSUMER '//c'")
+    session.run("DROP CONSUMER '//c' CASCADE")
+    assert store.consumers() == []
 
 
 def test_producers_are_shown_with_their_sessions(session: StreamingSql, store: Store) -> None:

@@ -12,7 +12,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError, SqlError
+from headrace.errors import AlreadyExistsError, InUseError, NotFoundError, OptionError, SchemaError, SqlError
 from headrace.ports import Store
 from headrace.streaming_sql.session import StreamingSql
 from tests.spark.sql_scripts import (
@@ -61,6 +61,10 @@ def test_a_running_stream_can_be_shown_stopped_and_started(session: StreamingSql
         session.run(create)
     with pytest.raises(SqlError, match="stream job1 already reads the tunnel of scan order_source_stream_view"):
         session.run(create.replace("job1", "job2"))
+    with pytest.raises(InUseError, match="table ORDER_SOURCE is in use; received: stream job1; add CASCADE"):
+        session.run("DROP TABLE ORDER_SOURCE")
+    with pytest.raises(InUseError, match="tunnel stats is in use; received: stream job1; add CASCADE"):
+        session.run("DROP TUNNEL stats ON order_source")
     session.run("STOP STREAM job1")
     assert session.streams()[0].state == "stopped"
     for table, by in (

@@ -35,7 +35,7 @@ def test_the_lag_of_base_data_falls_to_zero_and_the_history_remains(spark: Spark
     assert [(batch.rows_in, batch.lag) for batch in batches] == [
         (40, Lag(55, 0, 1, 0)),
         (40, Lag(15, 0, 1, 0)),
-        (10, Lag(5, 0, 1, 0)),
+        (10, Lag(5, 0, 1, 1)),
         (5, Lag(0, 0, 1, 1)),
     ]
     # Windows of 30 seconds over orders in the order of their keys, of which each batch changes some.

@@ -19,6 +19,9 @@ import pytest
 
 from headrace.cli.main import headrace, main
 from headrace.stores.registry import open as open_store
+from headrace.streaming_sql.catalog import Catalog, TableDefinition
+from headrace.streaming_sql.stream_registry import StreamRegistry
+from headrace.streaming_sql.workspace import Workspace
 
 Run = Callable[..., Any]
 
@@ -129,6 +132,32 @@ def test_a_table_with_tunnels_is_dropped_only_by_force(run: Run, store: str, ord
     assert run("tunnel", "list") == []
 
 
+def test_what_a_running_stream_of_the_workspace_uses_is_dropped_only_by_force(
+    run: Run, store: str, orders: str, tmp_path: Path
+) -> None:
+    with open_store(store) as opened:
+        opened.create_tunnel("orders", "stats")
+        opened.create_queue("totals", {"n": "long"})
+    workspace = Workspace(tmp_path / "jobs")
+    for name, object_ in (("source", "table"), ("sink", "queue")):
+        options = {"store": store, object_: "orders" if object_ == "table" else "totals"}
+        Catalog(workspace).add_table(TableDefinition(name, "headrace", options))
+    registry = StreamRegistry(workspace)
+    scan = "CREATE SCAN s ON source USING STREAM OPTIONS (tunnel = 'stats')"
+    script = f"{scan}; CREATE STREAM job INSERT INTO sink SELECT * FROM s"
+    registry.record_start("job", script=script, fingerprint="f", target="sink", checkpoint="cp")
+    registry.set_running("job", "query")
+    drops = (("table", "orders"), ("queue", "totals"), ("tunnel", "stats"))
+    for kind, name in drops:
+        refused = run(kind, "drop", name, "--workspace", str(tmp_path / "jobs"), code=1)["error"]
+        assert refused["problem"] == f"{kind} {name} is in use"
+        assert "stream job" in refused["received"]
+    registry.set_ended("job", "stopped")
+    for kind, name in reversed(drops):
+        assert run(kind, "drop", name, "--workspace", str(tmp_path / "jobs")) == {kind: name}
+    workspace.close()
+
+
 def test_rows_are_scanned_with_conditions_columns_and_a_limit(run: Run, orders: str) -> None:
     assert run("table", "head", "orders", "-n", "1") == {"UserId": "u1", "OrderId": 1, "price": 1.5}
     assert run("table", "scan", "orders", "-w", "UserId = u1", "-c", "OrderId,price") == [
@@ -231,6 +260,15 @@ def test_tail_shows_base_data_and_changes_and_commits_nothing(run: Run, orders: 
         shown = run("tunnel", "tail", "stats", "--no-follow")
         assert [row["_change_type"] for row in shown] == ["insert"] * 3 + ["delete"]
     assert len(run("tunnel", "tail", "stats", "--limit", "2")) == 2
+
+
+def test_tail_from_the_start_shows_the_changes_after_base_data_that_was_read(run: Run, store: str, orders: str) -> None:
+    run("tunnel", "create", "orders", "stats")
+    run("table", "delete", "orders", "-k", "UserId=u2", "-k", "OrderId=1")
+    with open_store(store) as opened:
+        assert sum(len(batch) for batch in opened.tunnel("stats").consume(idle="stop")) == 4
+    shown = run("tunnel", "tail", "stats", "--no-follow", "--start", "earliest")
+    assert shown["_change_type"] == "delete"
 
 
 def test_tail_continues_after_a_split(run: Run, orders: str) -> None:

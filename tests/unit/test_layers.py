@@ -19,6 +19,8 @@ VALUES = {
     "option_names",
     "failpoints",
     "notebooks",
+    "plots",
+    "time_limits",
     "types",
     "tables",
     "tunnels",
@@ -31,10 +33,13 @@ ALLOWED = {
     "counters": set(),
     "diagnosis": set(),
     "failpoints": set(),
-    "notebooks": set(),
+    "notebooks": {"time_limits"},
     "option_names": {"errors"},
+    "plots": {"errors", "tunnels"},
     "retries": set(),
+    "time_limits": set(),
     "types": {"errors"},
+    "uses": {"errors", "ports"},
     "tables": {"errors", "cached", "types"},
     "tunnels": {"errors", "types", "tables"},
     "queues": {"errors", "option_names", "types", "tables"},
@@ -56,7 +61,7 @@ ALLOWED = {
     "following": {"errors", "types", "tables", "tunnels", "ports", "rows", "sinks"},
     "formats": BELOW_STORES | {"feeds", "registry"},
     "spark": BELOW_STORES | {"feeds", "sinks", "following", "formats", "checkpoint_server", "registry"},
-    "streaming_sql": BELOW_STORES | {"feeds", "formats", "sinks", "following", "spark", "registry"},
+    "streaming_sql": BELOW_STORES | {"feeds", "formats", "sinks", "following", "spark", "registry", "uses"},
     # They serve an embedded store.
     "endpoints": BELOW_STORES | {"registry", "stores", "http"},
     # `headrace.querying` runs the statements of its query box.
@@ -77,6 +82,7 @@ ALLOWED = {
         "monitoring",
         "querying",
         "ui",
+        "uses",
     },
 }
 # They import all stores, or all public names, on first use.

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
 from html.parser import HTMLParser
 from pathlib import Path
@@ -58,6 +59,26 @@ def test_what_cannot_be_described_is_left_to_the_text(store: Store) -> None:
     table = store.create_table("t", {"id": "string"}, "id")
     store.drop_table("t")
     assert table._repr_html_() is None
+
+
+def test_a_store_that_does_not_answer_is_not_waited_for(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    table = store.create_table("t", {"id": "string"}, "id")
+    tunnel = store.create_tunnel("t", "stats", "Stream")
+    queue = store.create_queue("q", {"id": "string"})
+    ended = threading.Event()
+    monkeypatch.setattr(notebooks, "_SECONDS", 0.05)
+    for port in (table, tunnel, queue):
+        monkeypatch.setattr(type(port), "describe", lambda self: ended.wait(60))
+    late = "The store has not answered within 0.05 seconds."
+    assert Texts(table._repr_html_()).texts == ["Table t", late]
+    assert Texts(queue._repr_html_()).texts == ["Queue q", late]
+    assert Texts(tunnel._repr_html_()).texts == ["Tunnel stats", "table", "t", "kind", "Stream", late]
+    ended.set()
+
+
+def test_long_texts_are_cut() -> None:
+    assert Texts(notebooks.facts("t", {"error": "x" * 1000})).texts[-1] == "x" * 300 + "…"
+    assert Texts(notebooks.note("y" * 1000)).texts == ["y" * 300 + "…"]
 
 
 def test_the_state_of_a_stream_is_shown_with_its_error(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
 from headrace.cli.arguments import row_numbers
-from headrace.cli.uses import check_unused, force_option, uses_of_consumer
+from headrace.cli.drop import force_option
 from headrace.cli.watching import watch_lag
 from headrace.streaming_sql.results import instant
 from headrace.tunnels.lag import Lag
+from headrace.uses import check_unused, uses_of_consumer
 
 if TYPE_CHECKING:
     from headrace.ports import Consumer, Store
@@ -170,7 +171,7 @@ def drop_consumer(app: App, name: str, if_exists: bool, force: bool) -> None:
     """
     with app.store() as store:
         if not force:
-            check_unused(f"consumer {name}", lambda: uses_of_consumer(store, name))
+            check_unused(f"consumer {name}", lambda: uses_of_consumer(store, name), by="--force")
         store.drop_consumer(name, missing_ok=if_exists)
     app.output.done(f"Dropped consumer {name}.", consumer=name)
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from headrace.cli.app import App, common_options, pass_app
+from headrace.cli.extras import PAGE, check_extras
 
 if TYPE_CHECKING:
     from headrace.demo.proof import Difference
@@ -48,6 +49,7 @@ def demo(
 
     from headrace.demo.story import Story
 
+    check_extras(*([PAGE] if with_page else []), store_url=store)
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     temporary = directory is None

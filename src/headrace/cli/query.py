@@ -10,6 +10,7 @@ import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
 from headrace.cli.arguments import FORMAT_NAMES
+from headrace.cli.extras import QUERIES, check_extras
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -60,6 +61,7 @@ def query(
     from headrace.cli.row_files import first_rows
     from headrace.querying.engine import open_query
 
+    check_extras(QUERIES, store_url=app.store_url)
     text = sys.stdin.read() if sql == "-" else sql
     with (
         app.store() as store,

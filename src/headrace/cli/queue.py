@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
 from headrace.cli.arguments import TYPES_HELP, column_types, format_option, row_numbers
-from headrace.cli.uses import check_unused, force_option, uses_of_queue
+from headrace.cli.drop import drop_options, streams_of_stored
 from headrace.errors import OptionError
+from headrace.uses import check_unused, uses_of_queue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -236,15 +238,20 @@ def add_partitions(app: App, name: str, count: int) -> None:
 @_command("drop")
 @click.argument("name")
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such queue.")
-@force_option
-def drop_queue(app: App, name: str, if_exists: bool, force: bool) -> None:
+@drop_options
+def drop_queue(app: App, name: str, if_exists: bool, force: bool, workspace: Path) -> None:
     """Remove a queue with its rows, registrations, offsets and producer sessions.
 
     Example: headrace queue drop clicks -s shop
     """
     with app.store() as store:
         if not force:
-            check_unused(f"queue {name}", lambda: uses_of_queue(store, name))
+            check_unused(
+                f"queue {name}",
+                lambda: streams_of_stored(workspace, store, name),
+                lambda: uses_of_queue(store, name),
+                by="--force",
+            )
         store.drop_queue(name, missing_ok=if_exists)
     app.output.done(f"Dropped queue {name}.", queue=name)
 

@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
-from typing import TYPE_CHECKING, NoReturn, TextIO
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
-from headrace.cli.app import App, Command, common_options, parse_pairs, pass_app
+from headrace.cli.app import App, Command, common_options, parse_pairs, pass_app, store_option
+from headrace.cli.extras import METRICS, TRACES, check_extras
 from headrace.cli.stream_progress import progress_facts, progress_line, progress_picture, progress_state
 
 if TYPE_CHECKING:
@@ -41,12 +42,22 @@ class SparkOptions:
     conf: tuple[str, ...] = ()
 
 
+class _Directory(click.Path):
+    """A directory, which is refused if its name cannot be one: click would raise Python's error."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        try:
+            return super().convert(value, param, ctx)
+        except ValueError:
+            self.fail("it has characters that a path cannot have", param, ctx)
+
+
 def workspace_option(command: Command) -> Command:
     """Add ``--workspace``."""
     return click.option(
         "-w",
         "--workspace",
-        type=click.Path(file_okay=False, path_type=Path),
+        type=_Directory(file_okay=False, path_type=Path),
         default=Path(),
         envvar="HEADRACE_WORKSPACE",
         metavar="DIRECTORY",
@@ -81,6 +92,7 @@ def spark_options(command: Command) -> Command:
     show_default=True,
     help="json: one line of JSON for each record, on standard error.",
 )
+@store_option
 @spark_options
 @common_options
 @pass_app
@@ -102,6 +114,8 @@ def run(
 
     Example: headrace run job.sql --available-now
     """
+    wanted = [*([METRICS] if metrics_port is not None else []), *([TRACES] if traces else [])]
+    check_extras(*wanted, store_url=None if metrics_port is None else app.store_url)
     name = "headrace" if file.name == "<stdin>" else Path(file.name).stem
     if log_format == "json":
         from headrace.http.logs import log_as_json
@@ -153,7 +167,9 @@ def streaming_session(app: App, name: str, options: SparkOptions) -> Iterator[St
     """Start Spark. At the end of the block, stop all streams and Spark."""
     import headrace
 
-    conf = parse_pairs(options.conf, "--conf")
+    # Spark creates the directory even if no table is in it.
+    warehouse = options.workspace.absolute() / ".headrace" / "spark-warehouse"
+    conf = {"spark.sql.warehouse.dir": str(warehouse)} | parse_pairs(options.conf, "--conf")
     if not app.debug:
         _silence_pyspark()
         if "SPARK_CONF_DIR" not in os.environ:

@@ -8,6 +8,7 @@ from pathlib import Path
 import click
 
 from headrace.cli.app import App, common_options, pass_app
+from headrace.cli.extras import TABLESTORE_ENDPOINT, YTSAURUS_ENDPOINT, check_extras
 
 
 @click.command(short_help="Run a local Tablestore or YTsaurus endpoint.")
@@ -80,6 +81,7 @@ def serve(
             f"Serving {system} at {endpoint}", endpoint=endpoint, host=at, port=bound, root=str(root.absolute())
         )
 
+    check_extras(YTSAURUS_ENDPOINT if tablestore_port is None else TABLESTORE_ENDPOINT)
     if tablestore_port is not None:
         from headrace.endpoints.tablestore.configuration import Configuration as Keys
         from headrace.endpoints.tablestore.server import serve as serve_tablestore

@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.app import App, common_options, parse_pairs, pass_app, store_option
 from headrace.cli.arguments import TYPES_HELP, column_types, format_option, row_numbers
-from headrace.cli.uses import check_unused, force_option, uses_of_table
+from headrace.cli.drop import drop_options, streams_of_stored
 from headrace.errors import OptionError
+from headrace.uses import check_unused, uses_of_table
 
 if TYPE_CHECKING:
     from headrace.ports import TableDescription, TrimReport
@@ -303,15 +305,20 @@ def trim(app: App, name: str, before: tuple[str, ...], cut_tunnels: bool) -> Non
 @_command("drop")
 @click.argument("name")
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such table.")
-@force_option
-def drop_table(app: App, name: str, if_exists: bool, force: bool) -> None:
+@drop_options
+def drop_table(app: App, name: str, if_exists: bool, force: bool, workspace: Path) -> None:
     """Remove a table with its rows and its change log; with --force also its tunnels.
 
     Example: headrace table drop orders -s shop
     """
     with app.store() as store:
         if not force:
-            check_unused(f"table {name}", lambda: uses_of_table(store, name))
+            check_unused(
+                f"table {name}",
+                lambda: streams_of_stored(workspace, store, name),
+                lambda: uses_of_table(store, name),
+                by="--force",
+            )
         store.drop_table(name, missing_ok=if_exists)
     app.output.done(f"Dropped table {name}.", table=name)
 

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
-from headrace.cli.uses import check_unused, force_option, uses_of_tunnel
+from headrace.cli.drop import drop_options, streams_of_tunnel
 from headrace.cli.watching import watch_lag
-from headrace.errors import NotFoundError
+from headrace.errors import DataLossError, NotFoundError
+from headrace.uses import check_unused, uses_of_tunnel
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
     from headrace.ports import Store, Tunnel, TunnelDescription
     from headrace.tunnels.lag import Lag
-    from headrace.tunnels.values import Position
+    from headrace.tunnels.values import Position, Start
 
 _WAIT_SECONDS = 1.0
 _PAGE_ROWS = 4096
@@ -140,15 +142,20 @@ def describe_tunnel(app: App, id_or_name: str, table: str | None, watch: bool) -
 @click.argument("id_or_name")
 @_of_table
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such tunnel.")
-@force_option
-def drop_tunnel(app: App, id_or_name: str, table: str | None, if_exists: bool, force: bool) -> None:
+@drop_options
+def drop_tunnel(app: App, id_or_name: str, table: str | None, if_exists: bool, force: bool, workspace: Path) -> None:
     """Remove a tunnel. Retention can then remove the changes that it has not read.
 
     Example: headrace tunnel drop stats -s shop
     """
     with app.store() as store:
         if not force:
-            check_unused(f"tunnel {id_or_name}", lambda: uses_of_tunnel(store, id_or_name, table))
+            check_unused(
+                f"tunnel {id_or_name}",
+                lambda: streams_of_tunnel(workspace, store, id_or_name, table),
+                lambda: uses_of_tunnel(store, id_or_name, table),
+                by="--force",
+            )
         borrowed = _borrowed(store, id_or_name, table)
         store.drop_tunnel(id_or_name, table, missing_ok=if_exists)
     text = "".join(f" It has used {each}: this remains." for each in borrowed)
@@ -178,16 +185,19 @@ def tail(app: App, id_or_name: str, table: str | None, start: str, limit: int | 
     from headrace.cli.row_files import first_rows
 
     with app.store() as store:
-        changes = follow(store, store.tunnel(id_or_name, table), start, follow=not no_follow)
+        changes = follow(store, store.tunnel(id_or_name, table), start, follow=not no_follow, warn=app.output.warning)
         app.output.rows(first_rows(changes, limit))
 
 
-def follow(store: Store, source: Tunnel, start: str, *, follow: bool) -> Iterator[pa.RecordBatch]:
+def follow(
+    store: Store, source: Tunnel, start: str, *, follow: bool, warn: Callable[[str], None]
+) -> Iterator[pa.RecordBatch]:
     """Yield the changes of a tunnel, parent channels before their children. Commits nothing.
 
     Args:
         start: a text for `headrace.tunnels.values.Start.parse`.
         follow: wait for more changes after the existing ones.
+        warn: shows a warning.
     """
     from headrace.tables.change_columns import ChangeShape
     from headrace.tunnels.channels import channel_states
@@ -196,7 +206,7 @@ def follow(store: Store, source: Tunnel, start: str, *, follow: bool) -> Iterato
     begin = Start.parse(start)
     positions: dict[str, Position] = {}
     if begin.kind != StartKind.COMMITTED:
-        positions = source.start_positions(begin)
+        positions = _start_positions(source, begin, warn)
     shape = ChangeShape(source.table.schema)
     while True:
         found_any = False
@@ -217,6 +227,21 @@ def follow(store: Store, source: Tunnel, start: str, *, follow: bool) -> Iterato
             if not follow:
                 return
             store.wait_for_change(_WAIT_SECONDS)
+
+
+def _start_positions(source: Tunnel, start: Start, warn: Callable[[str], None]) -> dict[str, Position]:
+    """Return start positions. Base data that was read, and that the store no longer keeps, is left out."""
+    from headrace.tunnels.values import ChannelKind, ChannelState, Start, StartKind
+
+    try:
+        return source.start_positions(start)
+    except DataLossError:
+        base = [each for each in source.channels() if each.kind is ChannelKind.BASE_DATA]
+        if start.kind is not StartKind.EARLIEST or not any(each.state is ChannelState.FINISHED for each in base):
+            raise
+    warn("the base data was read and released; only the changes after it are shown")
+    # A start at a time has no base data.
+    return source.start_positions(Start(StartKind.TIMESTAMP, datetime.datetime.fromtimestamp(0, datetime.UTC)))
 
 
 def _lag(description: TunnelDescription) -> tuple[str, Lag, dict[str, Any]]:

@@ -19,7 +19,7 @@ import uuid
 from dataclasses import replace
 
 from headrace import failpoints
-from headrace.errors import DataLossError, OptionError, StoreBusyError
+from headrace.errors import DataLossError, NotFoundError, OptionError, StoreBusyError
 from headrace.feeds.channel_reading import ChannelTask
 from headrace.feeds.feed import Feed, Offset
 from headrace.feeds.limits import Limits, enough_rows, share_rows
@@ -119,11 +119,13 @@ class TunnelFeed(Feed[str, ChannelTask]):
 
         Raises:
             DataLossError: the store has no record of the batch.
+            NotFoundError: the tunnel or its table was dropped.
         """
         if batch == INITIAL_BATCH:
             return BatchPlan(batch, batch, ())
         plan = self.tunnel.load_plan(batch)
         if plan is None:
+            self._check_not_dropped()
             raise DataLossError(
                 f"tunnel {self.tunnel.name!r} has no record of this batch",
                 received=batch,
@@ -131,6 +133,21 @@ class TunnelFeed(Feed[str, ChannelTask]):
                 f"retainBatches ({self.retain_batches}) keeps; start the query with a new checkpoint location",
             )
         return plan
+
+    def _check_not_dropped(self) -> None:
+        """Raise `NotFoundError` if the tunnel or its table was dropped."""
+        table, tunnel = self.tunnel.table, self.tunnel
+        again = "and start the query with a new checkpoint location"
+        try:
+            table.describe()
+        except NotFoundError:
+            problem = f"table {table.name!r} was dropped, and tunnel {tunnel.name!r} with it"
+            raise NotFoundError(problem, remedy=f"create the table and the tunnel again, {again}") from None
+        try:
+            tunnel.describe()
+        except NotFoundError:
+            problem = f"tunnel {tunnel.name!r} of table {table.name!r} was dropped"
+            raise NotFoundError(problem, remedy=f"create the tunnel again, {again}") from None
 
     def tasks(self, start: str, end: str) -> list[ChannelTask]:
         return [ChannelTask(end, plan) for plan in self.plan(end) if plan.max_rows != 0]
@@ -149,7 +166,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
     def report(self) -> Offset:
         """Return the lag, also of channels that wait for base data to be read; see `Feed.report`."""
         backlogs = self._left | (self.tunnel.waiting_backlogs(self._waiting, self._fixed_end) if self._waiting else {})
-        done = [channel for channel, read in self._base.items() if read or self._left.get(channel, _SOME).empty]
+        done = [channel for channel, read in self._base.items() if read or self._left.get(channel, _SOME).unread == 0]
         return {
             "rowsBehindLatest": {channel: backlog.known for channel, backlog in backlogs.items()},
             "rowsUnknown": [channel for channel, backlog in backlogs.items() if backlog.unread is None],

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.cached import cached_property
@@ -44,12 +45,22 @@ class Source(ABC):
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = self.format.with_environment(options)
         self.settings = self.format.settings(self.options).check()
+        self._store_url: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        return {"options": self.options}
+        from headrace.stores.registry import absolute
+
+        try:
+            store_url = absolute(self.location.store_url)
+        except OptionError:
+            # No option names the store: each use says so.
+            store_url = None
+        return {"options": self.options, "store_url": store_url}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.options = state["options"]
+        # A worker has another working directory.
+        self._store_url = state["store_url"]
         self.settings = self.format.settings(self.options)
 
     @abstractmethod
@@ -92,7 +103,8 @@ class Source(ABC):
 
     @cached_property
     def location(self) -> Location:
-        return self.format.find(self.settings)
+        found = self.format.find(self.settings)
+        return found if self._store_url is None else replace(found, store_url=self._store_url)
 
     def open_store(self) -> Store:
         return self.location.open_store()

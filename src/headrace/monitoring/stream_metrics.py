@@ -10,17 +10,12 @@ from dataclasses import dataclass, field
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headrace.streaming_sql.stream_history import BatchRecord, StreamHistory
+from headrace.streaming_sql.stream_history import PHASES, WHOLE_BATCH, BatchRecord, StreamHistory
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
 from headrace.streaming_sql.workspace import Workspace
 
 MOST_STREAMS = 200
 """The metrics have at most this number of streams, by name."""
-PHASES = (
-    "triggerExecution", "latestOffset", "getBatch", "queryPlanning", "walCommit", "addBatch", "commitOffsets",
-    "commitBatch",
-)  # fmt: skip
-"""Spark's phases of a batch. ``triggerExecution`` is the whole batch."""
 BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 """The upper bounds of the durations in seconds."""
 
@@ -58,7 +53,7 @@ class _Totals:
         self.rows_in += batch.rows_in
         self.rows_out += batch.rows_out or 0
         for phase, seconds in batch.durations.items():
-            if phase in PHASES:
+            if phase == WHOLE_BATCH or phase in PHASES:
                 self.phases.setdefault(phase, _Durations()).add(seconds)
 
 

@@ -11,14 +11,10 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import MissingDependencyError
 from headrace.streaming_sql.running_streams import observe_batches
+from headrace.streaming_sql.stream_history import PHASES, BatchRecord
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
-
-    from headrace.streaming_sql.stream_history import BatchRecord
-
-# In the order in which Spark runs them.
-_PHASES = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitBatch", "commitOffsets")
 
 
 @contextmanager
@@ -69,7 +65,7 @@ def add_spans(tracer: Tracer, stream: str, batch: BatchRecord) -> None:
     known = {name: value for name, value in facts.items() if value is not None}
     span = tracer.start_span("batch", attributes=known, start_time=begin)
     parent, start = set_span_in_context(span), begin
-    for phase in _PHASES:
+    for phase in PHASES:
         if phase in batch.durations:
             end = start + _nanoseconds(batch.durations[phase])
             tracer.start_span(phase, parent, start_time=start).end(end)

@@ -71,7 +71,7 @@ class Queue(Port):
     name: str
 
     def _repr_html_(self) -> str | None:
-        return notebooks.safely(lambda: _html(self.describe()))
+        return notebooks.shown(f"Queue {self.name}", lambda: _html(self.describe()))
 
     @property
     @abstractmethod

@@ -120,6 +120,13 @@ class Store(Port):
     """The identity of the store, the same for each URL that reaches it; contains no secret."""
     capabilities: Capabilities
 
+    def identity(self) -> str:
+        """Return the identity of this very store; that of a copy with the same `id` differs. Contains no secret.
+
+        Processes on several machines that open one address compare it: they must reach the same store.
+        """
+        return self.id
+
     @abstractmethod
     def tables(self) -> list[str]:
         """Return the names of all tables, sorted."""

@@ -91,7 +91,7 @@ class Table(Port):
     name: str
 
     def _repr_html_(self) -> str | None:
-        return notebooks.safely(lambda: _html(self.describe()))
+        return notebooks.shown(f"Table {self.name}", lambda: _html(self.describe()))
 
     @property
     @abstractmethod

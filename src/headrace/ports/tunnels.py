@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import html
 import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
 
 from headrace import notebooks
 from headrace.errors import UnsupportedError
@@ -18,6 +18,9 @@ from headrace.tunnels.leases import Lease, LeaseStatus, Saved
 from headrace.tunnels.records import BatchPlan, ChannelEnd
 from headrace.tunnels.values import Backlog, Channel, ChannelKind, ChannelState, Page, Position, Start, TunnelKind
 from headrace.workers import TunnelWorker
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -118,7 +121,7 @@ def _html(described: TunnelDescription) -> str:
         f"Tunnel {described.name}",
         {"table": described.table, "kind": described.kind, "stage": described.stage, "lag": str(described.lag)},
     )
-    warnings = "".join(f"<div>⚠ {html.escape(each)}</div>" for each in described.warnings)
+    warnings = "".join(notebooks.note(f"⚠ {each}") for each in described.warnings)
     channels = [
         (each.channel.id, each.channel.kind, each.channel.state, each.backlog.unread, each.client_tag or each.client)
         for each in described.channels
@@ -138,7 +141,20 @@ class Tunnel(Port):
     """What the tunnel uses and headrace has not created, in words. It remains when the tunnel is dropped."""
 
     def _repr_html_(self) -> str | None:
-        return notebooks.safely(lambda: _html(self.describe()))
+        known = {"table": self.table.name, "kind": self.kind}
+        return notebooks.shown(f"Tunnel {self.name}", lambda: _html(self.describe()), known)
+
+    def plot(self) -> Figure:
+        """Return a figure of the channels with their unread rows, which a notebook shows.
+
+        Raises:
+            MissingDependencyError: matplotlib (``headrace[plot]``) is not installed.
+        """
+        from headrace.plots import tunnel_figure
+
+        described = self.describe()
+        title = f"Tunnel {described.name} of {described.table}: {described.lag} unread"
+        return tunnel_figure(title, [(each.channel, each.backlog) for each in described.channels])
 
     @property
     def origin(self) -> Origin:

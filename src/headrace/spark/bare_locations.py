@@ -8,7 +8,6 @@ share Hadoop's default mount table, so that they are in one store: the one that 
 from __future__ import annotations
 
 import logging
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.checkpoint_server.locations import PREFIX
@@ -18,8 +17,8 @@ from headrace.errors import HeadraceError
 from headrace.formats.registry import CHECKPOINT_SCHEMES
 from headrace.spark.checkpoint import is_connect
 from headrace.spark.checkpoint_location import configure, server_host
+from headrace.stores.registry import absolute
 from headrace.stores.registry import open as open_store
-from headrace.stores.registry import scheme_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,11 +60,11 @@ def _default_store() -> tuple[str | None, list[str]]:
     stores = {name: scheme.default_store() for name, scheme in CHECKPOINT_SCHEMES.items()}
     chosen = next(filter(None, stores.values()), None)
     # The working directory can change before the store is opened.
-    absolute = chosen if chosen is None or scheme_of(chosen) else str(Path(chosen).expanduser().absolute())
+    address = None if chosen is None else absolute(chosen)
     others = [name for name, store in stores.items() if store not in (chosen, None)]
     if others:
         _log.info("%s:///path is in another store: use headrace.checkpoint for it", ", ".join(others))
-    return absolute, [name for name, store in stores.items() if store == chosen]
+    return address, [name for name, store in stores.items() if store == chosen]
 
 
 def _may_use(spark: SparkSession, store: str) -> bool:

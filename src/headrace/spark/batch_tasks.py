@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -17,6 +19,7 @@ from headrace.sinks import published_rows
 from headrace.sinks.batch_writer import BatchWriter
 from headrace.sinks.targets import Target
 from headrace.spark.checkpoint import batch_content, query_id, queue_progress
+from headrace.spark.executors import sent, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.stores.registry import open as open_store
 
@@ -28,6 +31,7 @@ if TYPE_CHECKING:
 _RECEIPT = StructType(
     [StructField("target", IntegerType()), StructField("id", LongType()), StructField("rows", LongType())]
 )
+_PLAIN_NAME = re.compile("[A-Za-z_][A-Za-z0-9_]*")
 # A task with several targets collects rows in memory up to this size before it stages them.
 _ROUTED_BYTES = 64 << 20
 
@@ -46,6 +50,7 @@ class BatchTasks:
     Attributes:
         url: the absolute URL of the store of all targets: tasks may have another working directory.
         store_options: options for opening the store.
+        store: the identity of the store.
         job: the identity of the job.
         batch: the batch id.
         targets: the tables and queues, in the order of the receipts.
@@ -54,13 +59,15 @@ class BatchTasks:
 
     url: str
     store_options: Mapping[str, Any] = field(repr=False)
+    store: str
     job: str
     batch: int
     targets: tuple[Target, ...]
     rows_per_write: int | None = None
 
-    def open_store(self) -> Store:
-        return open_store(self.url, **self.store_options)
+    def open_store(self) -> AbstractContextManager[Store]:
+        """Open the store, and check that it is the driver's; see `headrace.spark.executors.task_store`."""
+        return task_store(lambda: open_store(self.url, **self.store_options), self.store)
 
     def writer(self, store: Store) -> BatchWriter:
         return BatchWriter(store, self.job, self.targets)
@@ -123,12 +130,16 @@ class BatchTasks:
                 _RECEIPT.names,
             )
 
-        # mapInArrow parses column names as paths, with dots and back-ticks.
-        renamed = rows.toDF(*(f"c{index}" for index in range(len(names))))
+        renamed = rows if _are_plain(names) else rows.toDF(*(f"c{index}" for index in range(len(names))))
         receipts: Receipts = [[] for _ in self.targets]
-        for receipt in renamed.mapInArrow(in_task, _RECEIPT).collect():
+        for receipt in renamed.mapInArrow(sent(in_task), _RECEIPT).collect():
             receipts[receipt.target].append(Staged(receipt.id, receipt.rows))
         return receipts
+
+
+def _are_plain(names: Sequence[str]) -> bool:
+    """Return whether mapInArrow finds columns by these names: it parses them as paths, in any case."""
+    return all(map(_PLAIN_NAME.fullmatch, names)) and len({name.lower() for name in names}) == len(names)
 
 
 def joined(receipts: Iterable[Receipts]) -> Receipts:
@@ -163,6 +174,7 @@ def publishing(
     stateful: bool,
     rows_per_write: int | None = None,
     claim: Claim | None = None,
+    results: int | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for ``foreachBatch`` that stages and publishes each batch.
 
@@ -172,6 +184,8 @@ def publishing(
         stage: runs the Spark jobs of a batch, with `BatchTasks.stage` and `BatchTasks.stage_routed`.
         stateful: the query can have state in Spark, so that a published batch that is repeated must be read again.
         claim: the claim of the next publication, if the function is for one batch.
+        results: the number of targets, of the first ones, that the user has named; the others are state, whose rows do
+            not count as rows out. None for all.
     """
     options = dict(store_options)
     job: str | None = None
@@ -181,7 +195,7 @@ def publishing(
         spark = batch_df.sparkSession
         with open_store(url, **options) as store:
             job = job or query_id(spark, checkpoint, store)
-            tasks = BatchTasks(url, options, job, batch, tuple(targets), rows_per_write)
+            tasks = BatchTasks(url, options, store.identity(), job, batch, tuple(targets), rows_per_write)
             writer = tasks.writer(store)
             try:
                 # `stage` may read the rows of the targets, of which a part of the batch must not be visible.
@@ -198,7 +212,8 @@ def publishing(
                     content=batch_content(checkpoint, batch, spark, store=store),
                     claim=claim,
                 )
-                published_rows.note(job, batch, sum(each.rows for of_target in staged for each in of_target))
+                written = sum(each.rows for of_target in staged[:results] for each in of_target)
+                published_rows.note(job, batch, written)
             except Exception:
                 writer.discard(batch)
                 raise

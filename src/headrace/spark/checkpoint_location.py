@@ -22,6 +22,7 @@ from headrace.formats.checkpoint_locations import ANY_VALID, VALID, StoreLocatio
 from headrace.formats.registry import checkpoint_scheme
 from headrace.ports import Store
 from headrace.spark.checkpoint import clear_unfinished_start, is_connect
+from headrace.spark.masters import is_this_machine
 from headrace.stores.registry import open as open_store
 
 if TYPE_CHECKING:
@@ -166,7 +167,7 @@ def server_host(spark: SparkSession) -> str:
         return given
     master = spark.conf.get("spark.master", "") or ""
     remote = is_connect(spark) and _connect_host(spark) not in _THIS_MACHINE
-    if re.fullmatch(r"local(\[.*\])?", master) and not remote:
+    if is_this_machine(master) and not remote:
         return LOOPBACK
     host = None if is_connect(spark) else spark.conf.get("spark.driver.host", None)
     if host is None:

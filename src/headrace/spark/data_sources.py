@@ -12,12 +12,13 @@ from headrace.errors import UnsupportedError
 from headrace.formats.format import Format
 from headrace.formats.option_checks import checked_by_spark
 from headrace.formats.registry import format_named, source_of
+from headrace.spark.executors import Sent
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
-class FormatDataSource(DataSource):
+class FormatDataSource(Sent, DataSource):
     """The data source of a format. Names of parameters (`schema`, `overwrite`) are part of Spark's interface.
 
     The readers are imported when they are used: Spark imports this module in each of its processes.

@@ -94,6 +94,7 @@ class Mirror(BatchedStream):
             _staging(form, self.source),
             stateful=False,
             rows_per_write=self.rows_per_write,
+            results=2,
         )
         return self._start(changes, "append", location, publish)
 

@@ -21,6 +21,7 @@ from headrace.ports import Queue, Staged, Store
 from headrace.sinks.batch_writer import BatchWriter
 from headrace.sinks.targets import QueueTarget, TableTarget, Target
 from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, batch_content, queue_progress, stored_query_id
+from headrace.spark.executors import Sent, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.tables.changes import RowChange
 
@@ -59,7 +60,7 @@ def _staged_by_tasks(messages: Sequence[WriterCommitMessage | None]) -> list[Sta
     return [message for message in messages if isinstance(message, StagedByTask)]
 
 
-class _NativeSink:
+class _NativeSink(Sent):
     """A writer for one target, which the constructor finds and checks while Spark plans the write."""
 
     def __init__(self, source: Source, schema: StructType, *, overwrite: bool = False) -> None:
@@ -75,13 +76,14 @@ class _NativeSink:
                 change = RowChange.REPLACE_ALL if overwrite else source.row_change()
                 self._target = TableTarget(sink.name, change, source.location.columns)
             self._target.check(store, to_arrow_schema(schema, timezone="UTC"))
+            self._store = store.identity()
 
     def _batch_writer(self, store: Store, job: str) -> BatchWriter:
         return BatchWriter(store, job, [self._target])
 
     def _stage(self, job: str, batch: int, rows: Iterator[pa.RecordBatch]) -> StagedByTask:
         limit = self._source.rows_per_write(_task_property)
-        with self._source.open_store() as store:
+        with task_store(self._source.open_store, self._store) as store:
             staged = self._batch_writer(store, job).stage(batch, self._target, rows, limit)
         freeze_loaded_modules()
         return StagedByTask(job, batch, staged)

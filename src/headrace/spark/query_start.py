@@ -6,9 +6,10 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
-from headrace.spark.checkpoint import clear_unfinished_start
+from headrace.spark.checkpoint import clear_unfinished_start, is_connect
 from headrace.spark.checkpoint_location import checkpoint_errors, sink_checkpoint
 from headrace.spark.default_checkpoint import claim, default_checkpoint
+from headrace.spark.executors import sent
 from headrace.spark.stream_arguments import checked_trigger, triggered
 from headrace.stores.registry import open as open_store
 
@@ -83,4 +84,5 @@ class BatchedStream:
         if self.trigger_options:
             stream = triggered(stream, self.trigger_options)
         with checkpoint_errors(self.checkpoint or location):
-            return stream.foreachBatch(write).start()
+            # Over Spark Connect, the function runs in a process of the server.
+            return stream.foreachBatch(sent(write) if is_connect(df.sparkSession) else write).start()

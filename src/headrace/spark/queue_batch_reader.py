@@ -14,6 +14,7 @@ from headrace.feeds.queue_feed import check_registered
 from headrace.feeds.queue_positions import check_positions, resolve_position
 from headrace.feeds.queue_reading import QueueRange, plan_tasks, rows_left
 from headrace.formats.source import ROWS_PER_SPLIT, Source
+from headrace.spark.executors import Sent
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.spark.queue_stream_reader import read_ranges
 from headrace.spark.stream_reader import PlannedTask
@@ -27,7 +28,7 @@ if TYPE_CHECKING:
     from headrace.ports import Consumer, Queue
 
 
-class QueueReader(DataSourceReader):
+class QueueReader(Sent, DataSourceReader):
     """Reads the rows of queues between two positions, which are resolved when the read is planned."""
 
     def __init__(self, source: Source, schema: StructType) -> None:
@@ -49,12 +50,13 @@ class QueueReader(DataSourceReader):
             if consumer is not None:
                 check_registered(consumer, names)
             ranges = [each for queue in queues for each in self._ranges(queue, consumer)]
+            identity = store.identity()
         address = self._source.address_columns()
         for predicate in self._predicates:
             column = PARTITION if predicate.column in address.of(PARTITION) else ROW_INDEX
             ranges = [narrowed(each, column, predicate) for each in ranges]
         count = settings.get("splits") or 1 + sum(each.rows for each in ranges) // ROWS_PER_SPLIT
-        return [PlannedTask(task) for task in plan_tasks(ranges, None if count == 1 else count)]
+        return [PlannedTask(task, identity) for task in plan_tasks(ranges, None if count == 1 else count)]
 
     def _ranges(self, queue: Queue, consumer: Consumer | None) -> Iterable[QueueRange]:
         settings = self._source.settings
@@ -69,7 +71,7 @@ class QueueReader(DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Without partitions, Spark calls this with None.
         if isinstance(partition, PlannedTask):
-            yield from read_ranges(self._source, self._schema, partition.task)
+            yield from read_ranges(self._source, self._schema, partition.task, partition.store)
             freeze_loaded_modules()
 
 

@@ -11,6 +11,7 @@ from headrace.feeds.queue_feed import QueueFeed
 from headrace.feeds.queue_offset import QueueOffset
 from headrace.feeds.queue_reading import QueueRange, read_rows
 from headrace.formats.source import Source
+from headrace.spark.executors import task_store
 from headrace.spark.stream_reader import FeedStreamReader
 
 if TYPE_CHECKING:
@@ -19,13 +20,19 @@ if TYPE_CHECKING:
     from headrace.ports import Store
 
 
-def read_ranges(source: Source, schema: StructType, ranges: tuple[QueueRange, ...]) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some ranges, in the columns of a schema."""
+def read_ranges(
+    source: Source, schema: StructType, ranges: tuple[QueueRange, ...], store: str
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of some ranges, in the columns of a schema, in a task.
+
+    Args:
+        store: the identity of the store.
+    """
     from pyspark.sql.pandas.types import to_arrow_schema
 
     fail_on_data_loss = source.settings.get("failOnDataLoss")
-    with source.open_store() as store:
-        queues = {name: store.queue(name) for name in dict.fromkeys(each.queue for each in ranges)}
+    with task_store(source.open_store, store) as opened:
+        queues = {name: opened.queue(name) for name in dict.fromkeys(each.queue for each in ranges)}
         shape = source.queue_shape(list(queues.values()), to_arrow_schema(schema, timezone="UTC"))
         for each in ranges:
             for page in read_rows(queues[each.queue], each, fail_on_data_loss=fail_on_data_loss):
@@ -47,5 +54,5 @@ class QueueStreamReader(FeedStreamReader[QueueOffset, tuple[QueueRange, ...]]):
             min_tasks=settings.get("minPartitions"),
         )
 
-    def _read(self, task: tuple[QueueRange, ...]) -> Iterator[pa.RecordBatch]:
-        return read_ranges(self._source, self._schema, task)
+    def _read(self, task: tuple[QueueRange, ...], store: str) -> Iterator[pa.RecordBatch]:
+        return read_ranges(self._source, self._schema, task, store)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import socket
 import sys
 from collections.abc import Mapping
 from importlib import import_module
@@ -12,6 +13,7 @@ from headrace.errors import MissingDependencyError, OptionError
 from headrace.ports.arguments import any_value, mapping, text
 from headrace.spark.bare_locations import register_bare_locations
 from headrace.spark.java import check_java
+from headrace.spark.masters import is_this_machine
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -28,7 +30,8 @@ def session(
     """Return a SparkSession for streams: a new one, or the running one with the settings that can still be changed.
 
     These settings differ from Spark's defaults: the session's time zone is UTC, there is one shuffle partition for each
-    core, RocksDB is the state store, Python sources may evaluate filters, and the workers use this interpreter.
+    core, RocksDB is the state store, Python sources may evaluate filters, and the workers use this interpreter. A new
+    session connects to its workers by Unix domain sockets, in the directory ``java.io.tmpdir``.
     ``conf`` overrides all of them. If the environment names a store with files, Spark itself can open checkpoint
     locations such as ``headrace:///path``, see docs/checkpoints.md.
 
@@ -47,9 +50,9 @@ def session(
     conf = _settings({} if conf is None else conf)
     if master is not None:
         _settings({"spark.master": text(master, "master")})
-    # Another interpreter may not have headrace. Spark would only report that a worker crashed.
-    os.environ.setdefault("PYSPARK_PYTHON", sys.executable)
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", sys.executable)
+    # Another interpreter may not have headrace. Spark reads its own settings only in spark-submit.
+    os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", sys.executable))
+    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", conf.get("spark.pyspark.driver.python", sys.executable))
     settings: dict[str, object] = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": os.cpu_count() or 2,
@@ -64,8 +67,13 @@ def session(
     }
     builder = SparkSession.builder.appName(name)
     if master is not None or (SparkSession.getActiveSession() is None and "SPARK_REMOTE" not in os.environ):
-        settings["spark.master"] = master or conf.get("spark.master") or os.environ.get("MASTER") or LOCAL_MASTER
-        settings["spark.driver.host"] = "localhost"
+        chosen = master or conf.get("spark.master") or os.environ.get("MASTER") or LOCAL_MASTER
+        settings["spark.master"] = chosen
+        if is_this_machine(chosen):
+            # The name of a laptop may not resolve. Executors on other machines need the driver's own name.
+            settings["spark.driver.host"] = "localhost"
+        # By TCP, each task and each call of a source waits 40 ms for an acknowledgement of the worker's last bytes.
+        settings["spark.python.unix.domain.socket.enabled"] = str(hasattr(socket, "AF_UNIX")).lower()
     settings.update(conf)
     for key, value in settings.items():
         builder = builder.config(key, str(value))
@@ -105,7 +113,7 @@ def _settings(conf: Mapping[str, object]) -> dict[str, str]:
 
 
 def carry_environment(spark: SparkSession) -> None:
-    """Pass the environment's stores and keys to Spark's Python processes.
+    """Pass the environment's stores and keys, and the workers' interpreter, to the Python processes of the formats.
 
     These processes have the environment that the Java process had at its start. A notebook may set a variable later,
     and a new session may use the Java process of a stopped one.
@@ -120,8 +128,11 @@ def carry_environment(spark: SparkSession) -> None:
     java: Any = context._jvm.java.lang.System  # type: ignore[union-attr]
     current = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
     known = context.environment
-    changed = {name: value for name, value in current.items() if value != known.get(name, java.getenv(name))}
-    if changed:
-        known.update(changed)
+    # The Java processes of other machines have not inherited the environment of this one.
+    inherited = {name: java.getenv(name) for name in current} if is_this_machine(str(context.master)) else {}
+    changed = {name: value for name, value in current.items() if value != known.get(name, inherited.get(name))}
+    known.update(changed)
+    # Spark runs the sources that it finds itself with the driver's interpreter, on executors, too.
+    if changed or os.environ.get("PYSPARK_DRIVER_PYTHON", context.pythonExec) != context.pythonExec:
         for format_name in FORMATS:
             spark.dataSource.register(import_module(f"pyspark_{format_name}").DefaultSource)

@@ -18,6 +18,7 @@ from headrace.feeds.channel_reading import ChannelTask, read_channel
 from headrace.feeds.feed import Feed, FeedPlanner, Offset, Position, Task
 from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.formats.source import Source
+from headrace.spark.executors import Sent, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
 
 if TYPE_CHECKING:
@@ -30,12 +31,13 @@ _NO_LIMIT = (1 << 63) - 1
 
 @dataclass
 class PlannedTask(InputPartition):
-    """A task of a feed, as Spark sends it to a worker."""
+    """A task of a feed, as Spark sends it to a worker, with the identity of the store that it was planned for."""
 
     task: Any
+    store: str
 
 
-class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[Position, Task]):
+class FeedStreamReader(Sent, DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[Position, Task]):
     """The streaming source of a feed. Subclasses create the feed, and read a task of it."""
 
     def __init__(self, source: Source, schema: StructType) -> None:
@@ -44,18 +46,19 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Gene
         self._store: Store | None = None
         self._open_planner: FeedPlanner[Position, Task] | None = None
 
-    def __getstate__(self) -> dict[str, Any]:
-        return {"_source": self._source, "_schema": self._schema}
-
-    def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__init__(state["_source"], state["_schema"])  # type: ignore[misc]
+    def _sent_state(self) -> dict[str, Any]:
+        return {"_source": self._source, "_schema": self._schema, "_store": None, "_open_planner": None}
 
     @abstractmethod
     def _make_feed(self, store: Store) -> Feed[Position, Task]: ...
 
     @abstractmethod
-    def _read(self, task: Task) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task, in a worker."""
+    def _read(self, task: Task, store: str) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task, in a worker.
+
+        Args:
+            store: the identity of the store.
+        """
 
     @property
     def _planner(self) -> FeedPlanner[Position, Task]:
@@ -81,11 +84,14 @@ class FeedStreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow, Gene
         return self._planner.feed.report()
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
-        return [PlannedTask(task) for task in self._planner.tasks(start, end)]
+        tasks = self._planner.tasks(start, end)
+        assert self._store is not None
+        identity = self._store.identity()
+        return [PlannedTask(task, identity) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, PlannedTask)
-        yield from self._read(partition.task)
+        yield from self._read(partition.task, partition.store)
         freeze_loaded_modules()
 
     def commit(self, end: Offset) -> None:
@@ -108,10 +114,10 @@ class TunnelStreamReader(FeedStreamReader[str, ChannelTask]):
             retain_batches=self._source.settings.get("retainBatches"),
         )
 
-    def _read(self, task: ChannelTask) -> Iterator[pa.RecordBatch]:
+    def _read(self, task: ChannelTask, store: str) -> Iterator[pa.RecordBatch]:
         fail_on_data_loss = self._source.settings.get("failOnDataLoss")
-        with self._source.open_store() as store:
-            tunnel = self._source.open_tunnel(store)
+        with task_store(self._source.open_store, store) as opened:
+            tunnel = self._source.open_tunnel(opened)
             shape = self._source.shape(tunnel, self._schema.fieldNames())
             for changes in read_channel(tunnel, task.batch, task.plan, fail_on_data_loss=fail_on_data_loss):
                 yield shape.rows(changes)

@@ -27,6 +27,7 @@ from pyspark.sql.types import StructType
 from headrace.errors import SchemaError
 from headrace.formats.source import Source
 from headrace.rows.to_reader import as_type
+from headrace.spark.executors import Sent, task_store
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import TableSchema
 
@@ -47,9 +48,10 @@ _COMPARISONS: dict[type[Filter], str] = {
 @dataclass
 class _KeyRangeTask(InputPartition):
     keys: KeyRange
+    store: str
 
 
-class TableReader(DataSourceReader):
+class TableReader(Sent, DataSourceReader):
     """Reads a table; each task reads a snapshot of one key range. Snapshots of several tasks may differ."""
 
     def __init__(self, source: Source, schema: StructType) -> None:
@@ -61,7 +63,8 @@ class TableReader(DataSourceReader):
         with self._source.open_store() as store:
             table = self._source.open_table(store)
             self._check(table.schema)
-            return [_KeyRangeTask(keys) for keys in self._source.splits(table)]
+            identity = store.identity()
+            return [_KeyRangeTask(keys, identity) for keys in self._source.splits(table)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -69,7 +72,7 @@ class TableReader(DataSourceReader):
 
         assert isinstance(partition, _KeyRangeTask)
         arrow = to_arrow_schema(self._schema, timezone="UTC")
-        with self._source.open_store() as store:
+        with task_store(self._source.open_store, partition.store) as store:
             table = self._source.open_table(store)
             schema = table.schema
             stored = [name for name in arrow.names if name in schema]

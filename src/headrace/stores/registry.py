@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import os
 import re
+from pathlib import Path
 from typing import Any
 
 from headrace.errors import MissingDependencyError, OptionError, UnsupportedError, shown
@@ -104,6 +105,11 @@ def scheme_of(url: str | os.PathLike[str]) -> str | None:
     """Return the scheme of a URL in lower case, or None for a path."""
     match = _SCHEME.match(url) if isinstance(url, str) else None
     return None if match is None else (match[1] or match[2]).lower()
+
+
+def absolute(url: str) -> str:
+    """Return the address of a store for processes with another working directory: a path becomes absolute."""
+    return url if scheme_of(url) else str(Path(url).expanduser().absolute())
 
 
 def opening_of(url: str | os.PathLike[str]) -> Opening:

@@ -12,6 +12,7 @@ from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.locations import QueueLookup, store_at
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.secrets import resolved
+from headrace.uses import check_unused, uses_of_consumer
 
 
 class Consumers:
@@ -87,9 +88,16 @@ class Consumers:
         return Result(statement.part.text, columns, rows)
 
     def drop(self, statement: st.DropConsumer) -> Result:
-        """Remove a consumer with its registrations and offsets."""
+        """Remove a consumer with its offsets, and with ``CASCADE`` its registrations.
+
+        Raises:
+            InUseError: it is registered for a queue, and the statement has no ``CASCADE``.
+        """
         try:
             with self._lookup.consumer(statement.name) as (store, consumer):
+                if not statement.cascade:
+                    name = consumer.name
+                    check_unused(f"consumer {name}", lambda: uses_of_consumer(store, name), by="CASCADE")
                 store.drop_consumer(consumer.name)
         except NotFoundError:
             if not statement.if_exists:

@@ -10,6 +10,7 @@ from headrace.errors import SchemaError
 from headrace.ports import Store
 from headrace.sinks.targets import TableTarget
 from headrace.spark.batch_tasks import BatchTasks, Receipts
+from headrace.spark.executors import sent
 from headrace.streaming_sql.language.merge_queries import CONFLICT, DELETE, NOTHING, PUT, MergeQueries
 from headrace.tables.change_columns import CHANGE_TYPE
 from headrace.tables.changes import RowChange
@@ -115,7 +116,7 @@ class MergeBatches:
         # mapInArrow parses column names as paths, with dots and back-ticks.
         plain = StructType([StructField(f"c{index}", field.dataType) for index, field in enumerate(wanted)])
         renamed = keyed.toDF(*(f"c{index}" for index in range(len(names))))
-        return renamed.mapInArrow(look_up, plain).toDF(*wanted.names)
+        return renamed.mapInArrow(sent(look_up), plain).toDF(*wanted.names)
 
     def _found(self, store: Store, rows: pa.RecordBatch) -> list[pa.Array]:
         import pyarrow as pa

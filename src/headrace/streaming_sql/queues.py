@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
@@ -16,6 +17,7 @@ from headrace.streaming_sql.providers import QUEUE_PROVIDERS
 from headrace.streaming_sql.results import Result, instant
 from headrace.streaming_sql.secrets import resolved
 from headrace.streaming_sql.tables import Tables
+from headrace.uses import check_unused, uses_of_queue
 
 _QUEUE_OPTIONS = {"autotrim": "auto_trim", "retainedrows": "retained_rows", "retainedseconds": "retained_seconds"}
 _SHOWN_OPTIONS = ("autoTrim", "retainedRows", "retainedSeconds")
@@ -108,10 +110,20 @@ class Queues:
         )  # fmt: skip
         return Result(statement.part.text, columns, rows)
 
-    def drop(self, statement: st.DropQueue) -> Result:
-        """Remove a queue with its rows, and its definition from the workspace."""
+    def drop(self, statement: st.DropQueue, users: Sequence[str]) -> Result:
+        """Remove a queue with its rows, and its definition from the workspace.
+
+        Args:
+            users: the scans and streams that use the queue.
+
+        Raises:
+            InUseError: there are users or registered consumers, and the statement has no ``CASCADE``.
+        """
         try:
             with self._lookup.queue(statement.name) as (store, queue):
+                if not statement.cascade:
+                    name = queue.name
+                    check_unused(f"queue {name}", lambda: [*users], lambda: uses_of_queue(store, name), by="CASCADE")
                 store.drop_queue(queue.name)
             message = f"queue {queue.name} dropped with its rows"
         except NotFoundError:

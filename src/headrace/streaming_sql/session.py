@@ -11,6 +11,7 @@ from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlE
 from headrace.ports.arguments import flag
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition
 from headrace.streaming_sql.consumers import Consumers
+from headrace.streaming_sql.definition_checks import missing_note
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
 from headrace.streaming_sql.language.lexer import hide_secrets
@@ -23,6 +24,7 @@ from headrace.streaming_sql.streams import Streams
 from headrace.streaming_sql.tables import Tables, show_scans
 from headrace.streaming_sql.tunnels import Tunnels
 from headrace.streaming_sql.workspace import Workspace
+from headrace.uses import check_unused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -46,7 +48,7 @@ class StreamingSql:
         registry = StreamRegistry(self._workspace)
         self._streams = Streams(spark, self._catalog, self._tables, registry)
         self._names = Names(self._catalog, registry)
-        self._tunnels = Tunnels(self._catalog)
+        self._tunnels = Tunnels(self._catalog, self._streams.uses)
         self._queues = Queues(self._catalog, self._tables)
         self._consumers = Consumers(self._catalog)
         self._available_now = False
@@ -166,14 +168,14 @@ class StreamingSql:
         if statement.primary_key:
             statement, settings = split_options(statement)
         definition, is_new = self._tables.define(statement)
-        message = f"table {definition.name} {'defined' if is_new else 'is already defined'}"
         try:
             # A script that runs again has the same definitions.
             may_exist = statement.if_not_exists or not is_new
-            if statement.primary_key and create_in_store(statement, definition, settings, may_exist=may_exist):
-                message = f"table {definition.name} created"
+            created = statement.primary_key and create_in_store(statement, definition, settings, may_exist=may_exist)
             if statement.query is None:
-                return Result(statement.part.text, message=message)
+                done = "defined" if is_new else "is already defined"
+                done = "created" if created else f"{done}{missing_note(definition)}"
+                return Result(statement.part.text, message=f"table {definition.name} {done}")
             return self._fill(statement, statement.query, is_new)
         except Exception:
             if is_new:
@@ -199,16 +201,25 @@ class StreamingSql:
         )
 
     def _drop_table(self, statement: st.DropTable) -> Result:
+        """Forget a table's definition.
+
+        Scans and stopped streams are no obstacle, as the definition is all that they lose: scripts that begin with
+        ``DROP TABLE IF EXISTS`` and ``CREATE TABLE`` run again.
+        """
         name = str(statement.name)
-        users = self._streams.users_of(name)
+        uses = self._streams.uses
+        users = uses.of_definition(name)
+        if not statement.cascade:
+            check_unused(f"table {name}", lambda: uses.of_definition(name, only_running=True), by="CASCADE")
         if self._tables.drop(name):
             message = f"table {name} forgotten; its rows stay in their store"
             return Result(statement.part.text, message=message + users_note(users))
-        return self._spark_statement(statement)
+        # Spark's own tables have no users here, and its statement has no CASCADE.
+        return self._spark_statement(replace(statement, part=replace(statement.part, end=statement.name.part.end)))
 
     def _drop_queue(self, statement: st.DropQueue) -> Result:
-        users = self._streams.users_of(str(statement.name))
-        result = self._queues.drop(statement)
+        users = self._streams.uses.of_definition(str(statement.name))
+        result = self._queues.drop(statement, users)
         return replace(result, message=f"{result.message}{users_note(users)}")
 
     def _insert(self, statement: st.Insert) -> Result:

@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 
     from headrace.streaming_sql.workspace import Workspace
 
+PHASES = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitBatch", "commitOffsets")
+"""Spark's phases of a batch, in the order in which it runs them."""
+WHOLE_BATCH = "triggerExecution"
+"""Spark's name for all phases together, and what is between them."""
 KEPT_BATCHES = 10_000
 KEPT_SECONDS = 7 * 86400.0
 KEPT_ENDINGS = 100
@@ -59,7 +63,7 @@ class BatchRecord:
     @property
     def seconds(self) -> float:
         """The duration of the batch."""
-        return self.durations.get("triggerExecution", 0.0)
+        return self.durations.get(WHOLE_BATCH, 0.0)
 
     @property
     def rows_per_second(self) -> float | None:

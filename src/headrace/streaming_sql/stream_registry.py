@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any
 
 from headrace import notebooks
 from headrace.errors import AlreadyExistsError, NotFoundError, StoreBusyError
 from headrace.streaming_sql import stream_history
-from headrace.streaming_sql.stream_history import BatchRecord, Ending
+from headrace.streaming_sql.stream_history import BatchRecord, Ending, StreamHistory
 from headrace.streaming_sql.workspace import Workspace
 from headrace.tunnels.lag import Lag
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 STATES = ("starting", "running", "stopped", "finished", "failed", "lost")
 LIVE_STATES = ("starting", "running")
@@ -41,6 +44,7 @@ class StreamStatus:
         lag_unknown: the number of channels with more unread rows than ``lag`` counts.
         ranges, ranges_done: the key ranges of base data in its sources, and how many of them are read.
         remedy: what solves the problem of ``error``; None if it does not say.
+        history: the workspace's history of streams, which `plot` reads.
     """
 
     name: str
@@ -61,6 +65,7 @@ class StreamStatus:
     ranges: int = 0
     ranges_done: int = 0
     remedy: str | None = None
+    history: StreamHistory | None = field(default=None, repr=False, compare=False)
 
     @property
     def unread(self) -> Lag | None:
@@ -82,6 +87,19 @@ class StreamStatus:
         values = {"state": self.state, "target": self.target, "batch": self.batch, "rows per second": rate, "lag": lag}
         failure = {"error": self.error, "remedy": self.remedy} if self.error else {}
         return notebooks.facts(f"Stream {self.name}", {**values, **failure})
+
+    def plot(self, *, batches: int = 500) -> Figure:
+        """Return a figure of the last batches: rows in and out, seconds by phase, and unread rows.
+
+        Args:
+            batches: the maximum number of batches.
+
+        Raises:
+            MissingDependencyError: matplotlib (``headrace[plot]``) is not installed.
+        """
+        from headrace.streaming_sql.stream_figure import stream_figure
+
+        return stream_figure(self.name, [] if self.history is None else self.history.batches(self.name, limit=batches))
 
     def check_ended(self) -> None:
         """Raise `AlreadyExistsError` if the stream runs."""
@@ -119,7 +137,7 @@ class StreamRegistry:
         name, state, target, checkpoint, owner, *rest = row
         if state in LIVE_STATES and not self._workspace.is_alive(owner):
             state = "lost"
-        return StreamStatus(name, state, target, checkpoint, *rest)
+        return replace(StreamStatus(name, state, target, checkpoint, *rest), history=StreamHistory(self._workspace))
 
     def record_start(self, name: str, *, script: str, fingerprint: str, target: str, checkpoint: str) -> None:
         """Record that this process starts a stream, before it starts the query.

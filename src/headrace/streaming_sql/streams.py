@@ -7,7 +7,6 @@ from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
-from headrace.formats.registry import format_named
 from headrace.spark.default_checkpoint import default_checkpoint
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
 from headrace.streaming_sql.followed.inserts import FollowedInserts
@@ -27,6 +26,7 @@ from headrace.streaming_sql.stream_explanation import explanation
 from headrace.streaming_sql.stream_kinds import DefinedStream, InsertStreams, StreamKind
 from headrace.streaming_sql.stream_options import StreamOptions, no_checkpoint, read_stream_options
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
+from headrace.streaming_sql.stream_uses import StreamUses
 from headrace.streaming_sql.tables import Tables
 
 if TYPE_CHECKING:
@@ -34,13 +34,18 @@ if TYPE_CHECKING:
 
 
 class Streams:
-    """Starts, stops, shows and explains the streams of a workspace."""
+    """Starts, stops, shows and explains the streams of a workspace.
+
+    Attributes:
+        uses: what the streams read and write.
+    """
 
     def __init__(self, spark: SparkSession, catalog: Catalog, tables: Tables, registry: StreamRegistry) -> None:
         self._spark = spark
         self._catalog = catalog
         self._tables = tables
         self._registry = registry
+        self.uses = StreamUses(catalog, registry)
         self._running = RunningStreams(registry)
         self._kinds: dict[type[st.StreamBody], StreamKind] = {
             st.Insert: InsertStreams(spark, catalog, tables),
@@ -83,31 +88,16 @@ class Streams:
 
     def _check_tunnels(self, name: str, scans: Iterable[ScanDefinition]) -> None:
         """Raise `SqlError` if a running stream reads a tunnel that a new stream would take from it."""
-        wanted = {tunnel: scan.name for scan in scans if (tunnel := self._tunnel_of(scan)) is not None}
-        for status in self._registry.all():
-            if not wanted or not status.is_live or status.name.lower() == name.lower():
-                continue
-            for statement in parse(status.script):
-                if not isinstance(statement, st.CreateScan):
-                    continue
-                tunnel = self._tunnel_of(ScanDefinition.from_statement(statement))
-                if tunnel in wanted:
-                    raise SqlError(
-                        f"stream {status.name} already reads the tunnel of scan {wanted[tunnel]}, and runs",
-                        received=f"tunnel {tunnel[1]} of table {tunnel[0]}",
-                        valid="a tunnel of its own for each stream",
-                        remedy="CREATE TUNNEL … and a scan with it for this stream",
-                    )
-
-    def _tunnel_of(self, scan: ScanDefinition) -> tuple[str, str] | None:
-        """Return the table and the tunnel that a scan reads as a stream; None if it reads none."""
-        table = self._catalog.find_table(scan.table)
-        if not scan.streaming or table is None or not is_headrace(table.provider):
-            return None
-        option = format_named(table.provider).tunnel_option
-        options = {name.lower(): value for name, value in table.resolved_options(scan.options).items()}
-        tunnel = options.get(option.lower()) if option else None
-        return None if tunnel is None else (scan.table.lower(), tunnel)
+        wanted = {tunnel: scan.name for scan in scans if (tunnel := self.uses.tunnel_of(scan)) is not None}
+        reader = self.uses.running_reader(set(wanted), besides=name)
+        if reader is not None:
+            stream, tunnel = reader
+            raise SqlError(
+                f"stream {stream} already reads the tunnel of scan {wanted[tunnel]}, and runs",
+                received=f"tunnel {tunnel[1]} of table {tunnel[0]}",
+                valid="a tunnel of its own for each stream",
+                remedy="CREATE TUNNEL … and a scan with it for this stream",
+            )
 
     def _kind(self, body: st.StreamBody) -> StreamKind:
         return self._followed if self._followed.reads(body) else self._kinds[type(body)]
@@ -179,24 +169,6 @@ class Streams:
 
     def stop_all(self) -> None:
         self._running.stop_all()
-
-    def users_of(self, table: str) -> list[str]:
-        """Return the scans of this session and the streams that use a table of the catalog, as texts."""
-        wanted = table.lower()
-        found = [f"scan {scan.name}" for scan in self._catalog.scans() if scan.table.lower() == wanted]
-        for status in self._registry.all():
-            for statement in parse(status.script):
-                if isinstance(statement, st.CreateScan):
-                    names = {str(statement.table).lower()}
-                elif isinstance(statement, st.CreateStream):
-                    _, tables = self._tables.definitions_in(statement.body.reads)
-                    names = {str(statement.body.target).lower(), *(each.name.lower() for each in tables)}
-                else:
-                    continue
-                if wanted in names:
-                    found.append(f"stream {status.name}")
-                    break
-        return found
 
     # -- showing ------------------------------------------------------------------------------------------
 

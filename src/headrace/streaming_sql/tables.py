@@ -8,6 +8,7 @@ from headrace.errors import SqlError
 from headrace.formats.options import BATCH_READ, BATCH_WRITE, SOURCE
 from headrace.formats.registry import format_named
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
+from headrace.streaming_sql.definition_checks import check_provider
 from headrace.streaming_sql.format_options import check_definition, check_given, options_for_use
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.lexer import quote_name, tokenize
@@ -35,9 +36,29 @@ class Tables:
     # -- names in statements ------------------------------------------------------------------------------
 
     def spark_sql(self, part: st.ScriptPart) -> DataFrame:
-        """Run a query in Spark SQL with the dialect's functions and the names of the catalog."""
+        """Run a query in Spark SQL with the dialect's functions and the names of the catalog.
+
+        Raises:
+            SqlError: a watermark is on a column without a time zone.
+            AnalysisException: Spark refuses the query.
+        """
+        from pyspark.errors import AnalysisException
+
         self.create_views_for(part)
-        return self._spark.sql(rewrite(part, self._types_of))
+        try:
+            return self._spark.sql(rewrite(part, self._types_of))
+        except AnalysisException as error:
+            if error.getCondition() != "EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE":
+                raise
+            found = error.getMessageParameters() or {}
+            column, kind = found.get("eventName", "the column"), found.get("eventType", "another type").strip('"')
+            plain = column.strip("`")
+            raise SqlError(
+                "a watermark needs a point in time, a column of type timestamp",
+                received=f"{plain} of type {kind.lower()}",
+                remedy=f"cast it, which takes it in the time zone of the session (spark.sql.session.timeZone): "
+                f"FROM … WATERMARK CAST({plain} AS TIMESTAMP) AS event_time DELAY OF INTERVAL …, and use event_time",
+            ) from None
 
     def rewritten(self, part: st.ScriptPart) -> str:
         """Return a query as Spark SQL, without the dialect's functions."""
@@ -136,6 +157,7 @@ class Tables:
         )
         if is_headrace(definition.provider):
             check_definition(definition.provider, definition.options, place=f"table {definition.name}")
+        check_provider(self._spark, definition)
         if self._catalog.find_scan(definition.name) is not None:
             raise SqlError(f"{definition.name} is the name of a scan", remedy=f"DROP SCAN {definition.name} first")
         is_new = self._catalog.add_table(definition, if_not_exists=statement.if_not_exists)

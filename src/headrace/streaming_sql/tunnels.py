@@ -12,6 +12,8 @@ from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.locations import location_of, locations
 from headrace.streaming_sql.providers import HEADRACE_PROVIDERS, is_headrace
 from headrace.streaming_sql.results import Result
+from headrace.streaming_sql.stream_uses import StreamUses
+from headrace.uses import check_unused, uses_of_tunnel
 
 if TYPE_CHECKING:
     from headrace.formats.location import Location
@@ -24,8 +26,9 @@ _OPTIONS = ("start", "baseChannels", "slot", "publication", "failover")
 class Tunnels:
     """The tunnels in the stores of the catalog's tables."""
 
-    def __init__(self, catalog: Catalog) -> None:
+    def __init__(self, catalog: Catalog, uses: StreamUses) -> None:
         self._catalog = catalog
+        self._uses = uses
 
     def create(self, statement: st.CreateTunnel) -> Result:
         """Create a tunnel on a table of the catalog; return its id in the result."""
@@ -77,6 +80,11 @@ class Tunnels:
         return Result(statement.part.text, columns, rows)
 
     def drop(self, statement: st.DropTunnel) -> Result:
+        """Remove a tunnel with its position.
+
+        Raises:
+            InUseError: running streams or clients read it, and the statement has no ``CASCADE``.
+        """
         try:
             store, tunnel = self._find(statement.name, statement.table)
         except NotFoundError:
@@ -84,6 +92,13 @@ class Tunnels:
                 raise
             return Result(statement.part.text, message=f"tunnel {statement.name} does not exist")
         with store:
+            if not statement.cascade:
+                check_unused(
+                    f"tunnel {tunnel.name}",
+                    lambda: self._uses.of_tunnel(store, tunnel.id),
+                    lambda: uses_of_tunnel(store, tunnel.id),
+                    by="CASCADE",
+                )
             store.drop_tunnel(tunnel.id)
         remains = "".join(f"; {each} remains" for each in tunnel.borrowed)
         return Result(statement.part.text, message=f"tunnel {tunnel.name} ({tunnel.id}) dropped{remains}")

@@ -7,10 +7,9 @@ import json
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
-from headrace.streaming_sql.stream_history import BatchRecord
+from headrace.streaming_sql.stream_history import WHOLE_BATCH, BatchRecord
 
 MAX_POINTS = 240
-WHOLE = "triggerExecution"
 # In the order in which Spark goes through them.
 PHASES = {
     "latestOffset": "find new rows",
@@ -65,7 +64,7 @@ def _phases(points: Sequence[BatchRecord]) -> Chart | None:
         return None
     parts = [[each.durations.get(phase, 0.0) for phase in PHASES] for each in points]
     for part, each in zip(parts, points, strict=True):
-        part.append(max(0.0, each.durations.get(WHOLE, 0.0) - sum(part)))
+        part.append(max(0.0, each.durations.get(WHOLE_BATCH, 0.0) - sum(part)))
     names = [*PHASES.values(), "other"]
     sums = [[round(each, 3) for each in itertools.accumulate(part)] for part in parts]
     # The highest first: each area covers the part of the one before that is below it.

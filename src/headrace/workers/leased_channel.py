@@ -13,7 +13,7 @@ from headrace.tunnels.values import FINISHED, Page, Position
 READ_AHEAD_PAGES = 2
 FIRST_PAUSE, LONGEST_PAUSE = 0.010, 2.0
 # The shortest time between two reads of a channel without new rows, after a commit to the store. In seconds.
-_SHORTEST_INTERVAL = 0.050
+_SHORTEST_INTERVAL = 0.020
 _OWNED = (LeaseStatus.OPEN, LeaseStatus.CLOSING)
 
 

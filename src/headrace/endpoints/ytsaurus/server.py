@@ -38,6 +38,6 @@ def serve(
         raise MissingDependencyError(
             "the endpoint needs a package that is not installed",
             received="ytsaurus-client",
-            remedy="pip install 'headrace[yt]'",
+            remedy="pip install 'headrace[serve]'",
         ) from None
     run(lambda: YtsaurusApp(configuration, bounds=bounds, limits=limits), port, host=host, ready=ready)

@@ -14,6 +14,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
+import socket
 import threading
 import time
 from collections.abc import Iterator
@@ -27,6 +28,7 @@ from headrace.errors import NotFoundError, OptionError, StoreBusyError, StoreDam
 from headrace.sqlite.connections import Connections, roll_back
 from headrace.sqlite.forks import no_fork
 from headrace.sqlite.opening import open_wal
+from headrace.stores.embedded.commit_watch import CommitWatch
 from headrace.stores.embedded.writer_lock import writer_lock
 
 FORMAT_VERSION = 5
@@ -34,6 +36,8 @@ DATABASE_FILE = "db"
 LOCK_FILE = "writer.lock"
 SYNCHRONOUS_MODES = ("full", "normal", "off")
 BUSY_TIMEOUT_MS = 60_000
+# The pause between looks for commits of which the system reports nothing, for example on macOS.
+_UNWATCHED_SECONDS = 0.02
 _OLDEST_SQLITE = 3_053_000
 
 _DDL = """
@@ -144,6 +148,7 @@ class Database:
         self.directory = Path(os.path.realpath(directory))
         self.synchronous = synchronous
         self._local = threading.local()
+        self._commits = CommitWatch(self.directory / LOCK_FILE)
         self._connections = Connections(functools.partial(_connect, self.directory, synchronous, may_create=create))
         if not (self.directory / DATABASE_FILE).exists() and not create:
             raise _nothing_here(self.directory)
@@ -177,6 +182,14 @@ class Database:
         """Return the unique id of the store. A copy of its directory has the same id."""
         return str(self.query("SELECT value FROM info WHERE key = 'id'")[0][0])
 
+    def file_identity(self) -> str:
+        """Return the identity of the database's file: machine, device and number of the file.
+
+        The boot id is that of the kernel, which processes must share to share the database.
+        """
+        status = (self.directory / DATABASE_FILE).stat()
+        return f"machine {_machine()}, device {status.st_dev}, file {status.st_ino}"
+
     @property
     def connection(self) -> apsw.Connection:
         """This thread's connection."""
@@ -185,6 +198,7 @@ class Database:
     def close(self) -> None:
         """Close this thread's connection. Those of other threads are closed when one of them uses the handle again."""
         self._connections.close()
+        self._commits.close()
 
     @contextlib.contextmanager
     def write(self) -> Iterator[apsw.Connection]:
@@ -262,12 +276,14 @@ class Database:
         ``seen`` is the result of the last call. Commits of this thread's connection do not change the data version.
         """
         deadline = time.monotonic() + timeout
+        # Before the look: a commit between the look and the wait must end the wait.
+        self._commits.prepare()
         while True:
             version = int(self.query("PRAGMA data_version")[0][0])
             remaining = deadline - time.monotonic()
             if version != seen or remaining <= 0:
                 return version
-            time.sleep(min(0.02, remaining))
+            self._commits.wait(min(_UNWATCHED_SECONDS, remaining))
 
 
 def _upgrade(connection: apsw.Connection, version: int) -> None:
@@ -291,6 +307,15 @@ def schema_of_new_store() -> dict[str, set[str]]:
             name: {column for (column,) in connection.execute("SELECT name FROM pragma_table_info(?)", (name,))}
             for (name,) in tables
         }
+
+
+@functools.cache
+def _machine() -> str:
+    try:
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        # Not Linux.
+        return socket.gethostname()
 
 
 def _connect(directory: Path, synchronous: str, *, may_create: bool) -> apsw.Connection:

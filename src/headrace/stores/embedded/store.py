@@ -83,6 +83,9 @@ class EmbeddedStore(Store):
     def __repr__(self) -> str:
         return f"EmbeddedStore({str(self._database.directory)!r})"
 
+    def identity(self) -> str:
+        return f"{self.id} on {self._database.file_identity()}"
+
     @property
     def database(self) -> Database:
         """The SQLite database. The endpoints keep their own tables in it."""

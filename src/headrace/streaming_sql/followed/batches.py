@@ -23,6 +23,7 @@ from headrace.ports import Claim, Staged
 from headrace.sinks.targets import TableTarget
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
 from headrace.spark.checkpoint import query_id
+from headrace.spark.executors import sent
 from headrace.spark.query_start import BatchFunction
 from headrace.stores.registry import open as open_store
 from headrace.streaming_sql.followed.scans import FollowedScan, batch_of_each
@@ -168,6 +169,7 @@ class FollowedBatches:
             stateful=False,
             rows_per_write=self.rows_per_write,
             claim=claim,
+            results=2,
         )
 
 
@@ -282,7 +284,7 @@ def _groups_staging(
                 # One step of Python instead of two, and no rows of Spark between them.
                 return tasks.stage_routed(rows, merge_and_route)
             view = f"{_VIEW}_groups"
-            rows.mapInArrow(merge, merged).createOrReplaceTempView(view)
+            rows.mapInArrow(sent(merge), merged).createOrReplaceTempView(view)
             results = batch.sparkSession.sql(with_views(result_sql, {GROUPS: view}))
             return tasks.stage_routed(results.toDF(*query.names, KEEP, STATE), route_results)
 

@@ -11,6 +11,7 @@ from headrace.errors import OptionError
 from headrace.following.last_rows import ORDER
 from headrace.following.net_changes import net_changes
 from headrace.following.signed_rows import SIGN
+from headrace.spark.executors import sent
 from headrace.streaming_sql.language.lexer import quote_name
 from headrace.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, ROW_KEY, SIGNED
 
@@ -74,7 +75,7 @@ class FollowedScan:
         names, places = rows.columns, [self.schema.names.index(name) for name in self.key]
         # mapInArrow parses column names as paths, with dots and back-ticks.
         renamed = rows.toDF(*(f"c{index}" for index in range(len(names))))
-        return renamed.mapInArrow(lambda parts: net_changes(parts, places), renamed.schema).toDF(*names)
+        return renamed.mapInArrow(sent(lambda parts: net_changes(parts, places)), renamed.schema).toDF(*names)
 
 
 def is_followed(schema: StructType) -> bool:

@@ -149,9 +149,10 @@ def _drop_table(cursor: Cursor) -> st.Statement:
     if not cursor.at_name():
         return _spark(cursor)
     name = cursor.need_name("the table")
+    cascade = cursor.take_words("CASCADE")
     if cursor.peek() is not None:
         return _spark(cursor)
-    return st.DropTable(part=cursor.whole, name=name, if_exists=if_exists)
+    return st.DropTable(part=cursor.whole, name=name, if_exists=if_exists, cascade=cascade)
 
 
 def _insert_or_spark(cursor: Cursor) -> st.Statement:
@@ -297,7 +298,9 @@ def _describe_tunnel(cursor: Cursor) -> st.Statement:
 def _drop_tunnel(cursor: Cursor) -> st.Statement:
     if_exists = cursor.take_words("IF", "EXISTS")
     name = cursor.need_store_name("the tunnel, or its id")
-    return st.DropTunnel(part=cursor.whole, name=name, if_exists=if_exists, table=_table_after_on(cursor))
+    table = _table_after_on(cursor)
+    cascade = cursor.take_words("CASCADE")
+    return st.DropTunnel(part=cursor.whole, name=name, if_exists=if_exists, table=table, cascade=cascade)
 
 
 _READERS: dict[str, Callable[[Cursor], st.Statement]] = {

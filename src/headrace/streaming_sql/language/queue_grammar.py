@@ -57,7 +57,9 @@ def _describe_queue(cursor: Cursor) -> st.Statement:
 
 def _drop_queue(cursor: Cursor) -> st.Statement:
     if_exists = cursor.take_words("IF", "EXISTS")
-    return st.DropQueue(part=cursor.whole, name=cursor.need_store_name("the queue"), if_exists=if_exists)
+    name = cursor.need_store_name("the queue")
+    cascade = cursor.take_words("CASCADE")
+    return st.DropQueue(part=cursor.whole, name=name, if_exists=if_exists, cascade=cascade)
 
 
 # -- consumers and producers --------------------------------------------------------------------------
@@ -84,7 +86,9 @@ def _describe_consumer(cursor: Cursor) -> st.Statement:
 
 def _drop_consumer(cursor: Cursor) -> st.Statement:
     if_exists = cursor.take_words("IF", "EXISTS")
-    return st.DropConsumer(part=cursor.whole, name=cursor.need_store_name("the consumer"), if_exists=if_exists)
+    name = cursor.need_store_name("the consumer")
+    cascade = cursor.take_words("CASCADE")
+    return st.DropConsumer(part=cursor.whole, name=name, if_exists=if_exists, cascade=cascade)
 
 
 def _register_consumer(cursor: Cursor) -> st.Statement:

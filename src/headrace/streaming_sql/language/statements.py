@@ -72,6 +72,7 @@ class CreateTable(Statement):
 class DropTable(Statement):
     name: Name
     if_exists: bool
+    cascade: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +200,7 @@ class DropTunnel(Statement):
     name: Name
     if_exists: bool
     table: Name | None
+    cascade: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -227,6 +229,7 @@ class DescribeQueue(Statement):
 class DropQueue(Statement):
     name: Name
     if_exists: bool
+    cascade: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -251,6 +254,7 @@ class DescribeConsumer(Statement):
 class DropConsumer(Statement):
     name: Name
     if_exists: bool
+    cascade: bool
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,32 +1,34 @@
-"""What is lost with a table, queue, consumer or tunnel that a command drops: its tunnels, consumers and readers."""
+"""What is lost with a table, queue, consumer or tunnel that is dropped: its tunnels, consumers and readers."""
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from typing import TYPE_CHECKING
-
-import click
 
 from headrace.errors import InUseError, NotFoundError
 
 if TYPE_CHECKING:
     from headrace.ports import Store
 
-force_option = click.option("--force", is_flag=True, help="Drop it even if it is in use.")
 
-
-def check_unused(what: str, find: Callable[[], list[str]]) -> None:
+def check_unused(what: str, *finders: Callable[[], list[str]], by: str) -> None:
     """Raise an error if a table, queue, consumer or tunnel is in use; one that does not exist is not.
+
+    Args:
+        what: its kind and name, such as ``queue clicks``.
+        finders: each returns what uses it, as texts.
+        by: what to add to the command or statement to drop it anyway, such as ``--force``.
 
     Raises:
         InUseError: it is in use.
     """
-    try:
-        found = find()
-    except NotFoundError:
-        return
+    found: list[str] = []
+    for find in finders:
+        with contextlib.suppress(NotFoundError):
+            found += find()
     if found:
-        raise InUseError(f"{what} is in use", received=", ".join(found), remedy="add --force to drop it anyway")
+        raise InUseError(f"{what} is in use", received=", ".join(found), remedy=f"add {by} to drop it anyway")
 
 
 def uses_of_table(store: Store, table: str) -> list[str]:

@@ -1,0 +1,1 @@
+"""Streams on several machines, which are network namespaces of this one."""

@@ -1,0 +1,71 @@
+"""An account of all code blocks in the documents: the test file that runs a block, or the reason why none does.
+
+For each page and language there is one claim for all its blocks, or one for each block in order. A claim that is a path
+is a test file; it gets its blocks from `tests.documents`. Any other claim is a reason.
+"""
+
+from __future__ import annotations
+
+COMMANDS = "tests/unit/test_document_commands.py"
+DOCS = "tests/spark/test_docs.py"
+PIPELINES = "tests/spark/test_pipelines.py"
+POSTGRES = "tests/spark/test_postgres_documents.py"
+SERVERS = "tests/interop/test_document_servers.py"
+SQL = "tests/spark/test_sql_document.py"
+
+DRAWING = "a drawing or a list, not code"
+ACCOUNT: dict[str, dict[str, str | list[str]]] = {
+    "README.md": {
+        "python": DOCS,
+        "sql": DOCS,
+        "sh": ["make is run by .ci/run", DOCS, POSTGRES, SERVERS, SERVERS],
+        "text": DOCS,
+    },
+    "docs/architecture.md": {"": DRAWING},
+    "docs/changes.md": {"python": DOCS, "text": DOCS},
+    "docs/checkpoints.md": {"python": DOCS},
+    "docs/concepts.md": {"text": DRAWING},
+    "docs/deployment.md": {"sh": "packs 150 MB; tests/clusters runs the parts, with packages that are installed"},
+    "docs/embedded-store.md": {"python": COMMANDS, "sh": COMMANDS},
+    "docs/following-tables.md": {"python": DOCS, "text": DOCS},
+    "docs/load-and-query.md": {"python": COMMANDS, "sh": COMMANDS},
+    "docs/operations.md": {
+        "python": COMMANDS,
+        "sh": [COMMANDS, "runs until it is interrupted; tests/unit/test_metrics.py reads the metrics", COMMANDS],
+        "bash": COMMANDS,
+    },
+    "docs/pipelines.md": {
+        "python": PIPELINES,
+        "text": PIPELINES,
+        "sh": "another run of spark-pipelines takes a minute; tests/spark/test_pipelines.py runs it on the example",
+    },
+    "docs/postgres.md": {
+        "sql": POSTGRES,
+        "sh": POSTGRES,
+        "python": POSTGRES,
+        "text": POSTGRES,
+        "json": "the form of an event; tests/unit/test_debezium_events.py compares whole events",
+    },
+    "docs/queues.md": {"python": DOCS, "sh": COMMANDS},
+    "docs/sql.md": {
+        "sh": [
+            "starts Spark three times; tests/spark/test_demo.py runs headrace run, and test_prompt.py the prompt",
+            SQL,
+            "needs a package of Kafka and a broker",
+        ],
+        "python": SQL,
+        "py": "an excerpt with …; the page on following tables has whole merges",
+        "sql": SQL,
+    },
+    "docs/tablestore.md": {
+        "python": DOCS,
+        "sql": DOCS,
+        "sh": ["the access key of an instance in Alibaba's cloud", SERVERS],
+        "toml": SERVERS,
+    },
+    "docs/tutorial.md": {"python": DOCS, "sh": DOCS, "text": DOCS},
+    "docs/ui.md": {"sh": SERVERS},
+    "docs/workers.md": {"python": DOCS},
+    "docs/ytsaurus-endpoint.md": {"python": SERVERS, "sh": SERVERS, "toml": SERVERS},
+    "docs/ytsaurus.md": {"python": DOCS, "sql": DOCS, "sh": [SERVERS, DOCS]},
+}
