@@ -35,6 +35,7 @@ from bench import (
 )
 from bench.growth import logs, objects, writers
 from bench.measure import Result
+from bench.peers import debezium
 from bench.peers.running import on_peers_spark
 
 BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
@@ -86,6 +87,10 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "peers_kafka_source": on_peers_spark("kafka_source"),
     "peers_kafka_copy": on_peers_spark("kafka_copy"),
     "peers_kafka_latency": on_peers_spark("kafka_latency"),
+    "peers_delta_merge": on_peers_spark("delta_merge"),
+    "peers_delta_feed": on_peers_spark("delta_feed"),
+    "peers_debezium_changes": debezium.changes,
+    "peers_debezium_snapshot": debezium.snapshot,
 }
 GROUPS = {group: [name for name in BENCHMARKS if name.startswith(f"{group}_")] for group in ("growth", "peers")}
 """Names of several benchmarks."""

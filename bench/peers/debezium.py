@@ -1,0 +1,212 @@
+"""Debezium's engine beside workers of PostgreSQL tunnels: changes, and what a table has already."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import count
+from pathlib import Path
+
+import psycopg
+
+import headrace
+from bench.measure import Ratio, Result, seconds
+from bench.peers.releases import DEBEZIUM, jars
+from bench.peers.running import Cost, alternately, load
+from bench.postgres_server import Server, commit_changes, create_orders, insert_orders, postgres_server
+
+_SOURCE = Path(__file__).parent / "DebeziumReader.java"
+_BATCH_ROWS = 65_536
+_TRANSACTION_ROWS = 100
+_REPEATS = 3
+# Debezium's documentation names larger batches and queues, and larger fetches, for throughput.
+_PROPERTIES = """
+name=bench
+connector.class=io.debezium.connector.postgresql.PostgresConnector
+offset.storage=org.apache.kafka.connect.storage.FileOffsetBackingStore
+offset.storage.file.filename={offsets}
+offset.flush.interval.ms=5000
+database.hostname=127.0.0.1
+database.port={port}
+database.user=postgres
+database.password=unused
+database.dbname=postgres
+topic.prefix=bench
+table.include.list=public.orders
+plugin.name=pgoutput
+slot.name={slot}
+publication.name=debezium
+publication.autocreate.mode=disabled
+snapshot.mode={snapshot}
+snapshot.fetch.size=20000
+max.batch.size=16384
+max.queue.size=131072
+poll.interval.ms=10
+tombstones.on.delete=false
+"""
+_PROMISES = (
+    "Both read at least once and save their positions; a change is in memory, as a row of an Arrow batch or as an "
+    "event of Debezium, and goes nowhere. Only headrace's streams through Spark make it exactly once. Seconds are from "
+    "the start of a reader to the last row. "
+)
+
+
+@dataclass(frozen=True)
+class _Debezium:
+    """A Java process that runs Debezium's engine on demand."""
+
+    directory: Path
+    port: int
+    process: subprocess.Popen[str]
+
+    @classmethod
+    @contextmanager
+    def started(cls, directory: Path, port: int) -> Iterator[_Debezium]:
+        classpath = os.pathsep.join(map(str, jars("debezium")))
+        java = shutil.which("java", path=os.path.expandvars("$JAVA_HOME/bin")) or "java"
+        process = subprocess.Popen(
+            [java, "-Xms1g", "-Xmx1g", "-cp", classpath, _SOURCE],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        try:
+            yield cls(directory, port, process)
+        finally:
+            process.kill()
+            process.wait()
+
+    def start(self, form: str, events: int, slot: str, snapshot: str) -> Callable[[], float]:
+        """Start the engine; return a function that waits for the last event, and returns the seconds until it."""
+        offsets = self.directory / f"{slot}.offsets"
+        file = self.directory / f"{slot}.properties"
+        file.write_text(_PROPERTIES.format(offsets=offsets, port=self.port, slot=slot, snapshot=snapshot))
+        assert self.process.stdin is not None
+        self.process.stdin.write(f"{form} {events} {file}\n")
+        self.process.stdin.flush()
+        return self._seconds
+
+    def _seconds(self) -> float:
+        assert self.process.stdout is not None
+        line = self.process.stdout.readline()
+        if not line:
+            raise RuntimeError(f"Debezium has ended with exit code {self.process.wait()}")
+        return float(line)
+
+
+def changes(directory: Path, scale: float) -> Result:
+    """Changes, half of them updates, in transactions of 100 rows, by a worker of a tunnel and by Debezium's engine."""
+    rows = int(1_000_000 * scale)
+    runs = 2 * (1 + _REPEATS)
+    with (
+        postgres_server() as server,
+        headrace.open(server.url) as store,
+        server.connect() as session,
+        _Debezium.started(directory, _port(server)) as debezium,
+    ):
+        create_orders(store, "orders")
+        insert_orders(session, "orders", 0, rows)
+        session.execute("CREATE PUBLICATION debezium FOR TABLE orders")
+        _prepare(session, debezium, rows)
+        # Each run has a slot at the same position, so that all read the same log.
+        for number in range(runs):
+            session.execute("SELECT pg_copy_logical_replication_slot('debezium', %s)", (f"debezium_{number}",))
+            shutil.copy(directory / "debezium.offsets", directory / f"debezium_{number}.offsets")
+        for number in range(1 + _REPEATS):
+            store.create_tunnel("orders", f"tunnel-{number}", kind="Stream")
+        commit_changes(session, "orders", 0, rows, existing=rows, size=_TRANSACTION_ROWS)
+        tunnels, slots = count(), count()
+
+        def tunnel() -> float:
+            return seconds(lambda: _consume(server.url, f"tunnel-{next(tunnels)}", rows))
+
+        def engine(form: str) -> Callable[[], float]:
+            return lambda: debezium.start(form, rows, f"debezium_{next(slots)}", "no_data")()
+
+        spent = alternately(_REPEATS, {"tunnel": tunnel, "connect": engine("connect"), "json": engine("json")})
+    return _result(
+        f"beside Debezium, changes: {rows:,} of them, half updates, {_TRANSACTION_ROWS} in a transaction", rows, spent
+    )
+
+
+def snapshot(directory: Path, scale: float) -> Result:
+    """The rows of a table, by a worker of a tunnel with base data and by Debezium's engine."""
+    rows = int(2_000_000 * scale)
+    with (
+        postgres_server() as server,
+        headrace.open(server.url) as store,
+        server.connect() as session,
+        _Debezium.started(directory, _port(server)) as debezium,
+    ):
+        create_orders(store, "orders")
+        for first in range(0, rows, 100_000):
+            insert_orders(session, "orders", first, min(100_000, rows - first))
+        session.execute("VACUUM ANALYZE")
+        session.execute("CREATE PUBLICATION debezium FOR TABLE orders")
+        runs = count()
+
+        def tunnel() -> float:
+            name = f"base-{next(runs)}"
+
+            def run() -> None:
+                store.create_tunnel("orders", name, kind="BaseData")
+                _consume(server.url, name, rows)
+
+            taken = seconds(run)
+            store.drop_tunnel(name)
+            return taken
+
+        def engine(form: str) -> Callable[[], float]:
+            return lambda: debezium.start(form, rows, f"snapshot_{next(runs)}", "initial_only")()
+
+        spent = alternately(_REPEATS, {"tunnel": tunnel, "connect": engine("connect"), "json": engine("json")})
+    return _result(f"beside Debezium, snapshot: a table of {rows:,} rows", rows, spent)
+
+
+def _port(server: Server) -> int:
+    return int(psycopg.conninfo.conninfo_to_dict(server.url)["port"])
+
+
+def _prepare(session: psycopg.Connection, debezium: _Debezium, rows: int) -> None:
+    """Create Debezium's slot and its offsets by a run that reads one row."""
+    finished = debezium.start("connect", 1, "debezium", "no_data")
+    active = "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'debezium' AND active"
+    while session.execute(active).fetchone() is None:
+        time.sleep(0.05)
+    insert_orders(session, "orders", 10 * rows, 1)
+    finished()
+    while session.execute(active).fetchone() is not None:
+        time.sleep(0.05)
+
+
+def _consume(url: str, name: str, rows: int) -> None:
+    """Read a tunnel by a worker until it has no more rows."""
+    seen = 0
+    with headrace.open(url) as store:
+        for batch in store.tunnel(name).consume(batch_rows=_BATCH_ROWS, idle="stop"):
+            seen += len(batch)
+    assert seen == rows, f"{seen} rows instead of {rows}"
+
+
+def _result(title: str, rows: int, spent: dict[str, Cost]) -> Result:
+    return Result(
+        f"{title}, 4 columns, PostgreSQL on the same cores",
+        {
+            "versions": f"Debezium {DEBEZIUM}, its engine in a process of its own",
+            "load of the machine": load(),
+            "headrace, worker of a tunnel, into Arrow": spent["tunnel"].text(rows),
+            "Debezium, events as objects": spent["connect"].text(rows),
+            "Debezium, events as JSON, as Debezium Server sends them": spent["json"].text(rows),
+        },
+        [
+            Ratio(f"worker / Debezium, {form}", spent[name].clock / spent["tunnel"].clock, 5.0)
+            for name, form in (("connect", "objects"), ("json", "JSON"))
+        ],
+        _PROMISES + "CPU seconds are those of reader and server. max.batch.size 16,384, max.queue.size 131,072, "
+        "snapshot.fetch.size 20,000. Debezium Server is this engine with a sink.",
+    )
