@@ -35,7 +35,7 @@ from bench import (
 )
 from bench.growth import logs, objects, writers
 from bench.measure import Result
-from bench.peers import debezium
+from bench.peers import debezium, own_sources
 from bench.peers.running import on_peers_spark
 
 BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
@@ -89,6 +89,7 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "peers_kafka_latency": on_peers_spark("kafka_latency"),
     "peers_delta_merge": on_peers_spark("delta_merge"),
     "peers_delta_feed": on_peers_spark("delta_feed"),
+    "peers_spark_sources": own_sources.own_sources,
     "peers_debezium_changes": debezium.changes,
     "peers_debezium_snapshot": debezium.snapshot,
 }

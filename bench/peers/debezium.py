@@ -24,6 +24,7 @@ _SOURCE = Path(__file__).parent / "DebeziumReader.java"
 _BATCH_ROWS = 65_536
 _TRANSACTION_ROWS = 100
 _REPEATS = 3
+_LONGEST_SECONDS = 60.0
 # Debezium's documentation names larger batches and queues, and larger fetches, for throughput.
 _PROPERTIES = """
 name=bench
@@ -169,18 +170,25 @@ def snapshot(directory: Path, scale: float) -> Result:
 
 
 def _port(server: Server) -> int:
-    return int(psycopg.conninfo.conninfo_to_dict(server.url)["port"])
+    return int(str(psycopg.conninfo.conninfo_to_dict(server.url)["port"]))
 
 
 def _prepare(session: psycopg.Connection, debezium: _Debezium, rows: int) -> None:
     """Create Debezium's slot and its offsets by a run that reads one row."""
     finished = debezium.start("connect", 1, "debezium", "no_data")
-    active = "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'debezium' AND active"
-    while session.execute(active).fetchone() is None:
-        time.sleep(0.05)
+    _wait_until(session, debezium, active=True)
     insert_orders(session, "orders", 10 * rows, 1)
     finished()
-    while session.execute(active).fetchone() is not None:
+    _wait_until(session, debezium, active=False)
+
+
+def _wait_until(session: psycopg.Connection, debezium: _Debezium, *, active: bool) -> None:
+    """Wait until Debezium reads its slot, or no longer reads it."""
+    query = "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'debezium' AND active"
+    ends = time.monotonic() + _LONGEST_SECONDS
+    while (session.execute(query).fetchone() is not None) != active:
+        if debezium.process.poll() is not None or time.monotonic() > ends:
+            raise RuntimeError(f"Debezium's slot is not {'read' if active else 'released'}; its output above says why")
         time.sleep(0.05)
 
 

@@ -44,9 +44,8 @@ def merge(directory: Path, scale: float) -> Result:
     existing = int(1_000_000 * scale)
     sizes = (100, existing // 10, existing)
     store = directory / "store"
-    orders_table(store, existing)
     base = directory / "base.parquet"
-    pq.write_table(orders(0, existing), base)
+    pq.write_table(orders_table(store, existing).scan().read_all(), base)
     spent: dict[int, dict[str, Cost]] = {}
     with _session() as spark:
         for name in ("delta", "delta with feed"):
