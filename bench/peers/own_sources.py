@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from itertools import count
 from pathlib import Path
@@ -82,7 +83,7 @@ def _generated(spark: SparkSession, rows: int, checkpoint: Path) -> float:
     running = query.option("checkpointLocation", str(checkpoint)).start()
     try:
         while not [report for report in running.recentProgress if report["numInputRows"]]:
-            running.awaitTermination(0.05)
+            time.sleep(0.05)
         (report, *_) = [each for each in running.recentProgress if each["numInputRows"]]
         return float(report["durationMs"]["triggerExecution"]) / 1000.0
     finally:

@@ -18,6 +18,8 @@ GO = [*COMMON, "versions"]
 JAVA = [*COMMON, "writer", "timeseries"]
 PATIENCE = 120.0
 ROWS = 60
+# Beside the results of scenarios: the traces of exceptions, for the report of a test that fails.
+TRACES = "traces"
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +50,7 @@ def java_results(
     for line in done.stdout.splitlines():
         scenario, _, result = line.partition(": ")
         results[scenario] = f"{results[scenario]}\n{result}" if scenario in results else result
-    # The traces of exceptions, for the report of a test that fails.
-    print(done.stderr)
+    results[TRACES] = done.stderr
     return results
 
 
@@ -64,7 +65,7 @@ def test_the_go_client_finds_what_it_expects(
 
 @pytest.mark.parametrize("scenario", JAVA)
 def test_the_java_client_finds_what_it_expects(java_results: dict[str, str], scenario: str) -> None:
-    assert java_results.get(scenario) == "ok"
+    assert java_results.get(scenario) == "ok", java_results[TRACES]
 
 
 def check_take_over(program: list[str], endpoint: Endpoint, instance: str, directory: Path) -> None:
