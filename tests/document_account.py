@@ -51,6 +51,7 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
         "json": "the form of an event; tests/unit/test_debezium_events.py compares whole events",
     },
     "docs/queues.md": {"python": DOCS, "sh": COMMANDS},
+    "docs/reliability.md": {"sh": "storms take minutes to hours; tests/chaos runs short ones"},
     "docs/sql.md": {
         "sh": [
             "starts Spark three times; tests/spark/test_demo.py runs headrace run, and test_prompt.py the prompt",
