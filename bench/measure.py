@@ -106,6 +106,13 @@ def drain(df: DataFrame, checkpoint: Path) -> tuple[float, int]:
     return batch_seconds(running)
 
 
+def drain_all(df: DataFrame, checkpoint: Path, rows: int) -> float:
+    """Run a stream into noop as `drain` does; return the seconds. The stream must have this number of rows."""
+    taken, seen = drain(df, checkpoint)
+    assert seen == rows, f"{seen} rows instead of {rows}"
+    return taken
+
+
 def batch_seconds(query: Any) -> tuple[float, int]:
     """Return the seconds of a query's batches with rows, by Spark's report, and their rows."""
     progress = [report for report in query.recentProgress if report["numInputRows"]]

@@ -16,7 +16,7 @@ import pyarrow.parquet as pq
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace
-from bench.measure import COLUMNS, Ratio, Result, batch_seconds, drain, orders, orders_table
+from bench.measure import COLUMNS, Ratio, Result, batch_seconds, drain_all, orders, orders_table
 from bench.peers.releases import DELTA, jars
 from bench.peers.running import Cost, alternately, load, megabytes, peers_session, versions
 
@@ -192,12 +192,7 @@ def feed(directory: Path, scale: float) -> Result:
         expected = rows + 10 * (rows // 20 + 2 * (rows // 20))
 
         def drained(stream: Callable[[], DataFrame]) -> Callable[[], float]:
-            def run() -> float:
-                taken, seen = drain(stream(), directory / f"checkpoint-{next(runs)}")
-                assert seen == expected, f"{seen} rows instead of {expected}"
-                return taken
-
-            return run
+            return lambda: drain_all(stream(), directory / f"checkpoint-{next(runs)}", expected)
 
         def tunnel() -> DataFrame:
             reader = spark.readStream.format("headrace").options(store=str(path), tunnel="all")

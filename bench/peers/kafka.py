@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace
-from bench.measure import COLUMNS, Ratio, Result, batch_seconds, drain
+from bench.measure import COLUMNS, Ratio, Result, batch_seconds, drain_all
 from bench.peers.kafka_broker import Broker
 from bench.peers.kafka_topics import (
     PARTITIONS,
@@ -47,12 +47,7 @@ def source(directory: Path, scale: float) -> Result:
         fill(spark, broker, store, path, rows)
 
         def drained(stream: Callable[[], DataFrame]) -> Callable[[], float]:
-            def run() -> float:
-                taken, seen = drain(stream(), directory / f"checkpoint-{next(runs)}")
-                assert seen == rows, f"{seen} rows instead of {rows}"
-                return taken
-
-            return run
+            return lambda: drain_all(stream(), directory / f"checkpoint-{next(runs)}", rows)
 
         spent = alternately(
             3,

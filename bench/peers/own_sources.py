@@ -12,7 +12,7 @@ import pyspark
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace
-from bench.measure import COLUMNS, Ratio, Result, drain, orders, spark_session
+from bench.measure import COLUMNS, Ratio, Result, drain_all, orders, spark_session
 from bench.peers.kafka_topics import PARTITIONS, queue_stream
 from bench.peers.running import alternately, load, megabytes
 
@@ -35,12 +35,7 @@ def own_sources(directory: Path, scale: float) -> Result:
         schema = spark.read.parquet(str(parquet)).schema
 
         def drained(stream: Callable[[], DataFrame]) -> Callable[[], float]:
-            def run() -> float:
-                taken, seen = drain(stream(), directory / f"checkpoint-{next(runs)}")
-                assert seen == rows, f"{seen} rows instead of {rows}"
-                return taken
-
-            return run
+            return lambda: drain_all(stream(), directory / f"checkpoint-{next(runs)}", rows)
 
         def files(form: str, where: Path) -> Callable[[], float]:
             return drained(lambda: spark.readStream.schema(schema).format(form).load(str(where)))
