@@ -40,8 +40,8 @@ def test_a_job_runs_on_a_cluster_and_its_secrets_are_nowhere_to_be_read(cluster:
     assert set(result["executors"]) <= set(WORKERS)
     assert result["driver"] == "driver"
     totals, _, offsets = tables.read()
-    assert totals == expected(ROWS)
-    assert offsets["totals"] == {"0": ROWS // 2, "1": ROWS // 2}
+    assert totals == expected(tables.rows)
+    assert offsets["totals"] == {"0": tables.rows // 2, "1": tables.rows // 2}
 
     pages = cluster.driver.own / "pages"
     assert "headrace" in pages.read_text()
