@@ -10,6 +10,7 @@ from pathlib import Path
 
 from headrace.endpoints.tablestore.errors import refused
 from headrace.endpoints.tablestore.json_table import JsonTable
+from headrace.endpoints.tablestore.rows.concurrent_writes import ConcurrentWrites
 from headrace.endpoints.tablestore.rows.layout import layout_of
 from headrace.endpoints.tablestore.tables.settings import SETTINGS_TABLE, parse_settings
 from headrace.endpoints.tablestore.tunnels.stream_bounds import STREAM_BOUNDS_TABLE, StreamBounds
@@ -45,6 +46,11 @@ class Instance:
         self.changing = threading.Lock()
         self.page_rows: dict[str, int] = {}
         self._tables: dict[str, EmbeddedTable] = {}
+        self._writes: dict[str, ConcurrentWrites] = {}
+
+    def writes(self, table: str) -> ConcurrentWrites:
+        """Return the writes of a table by several threads at once."""
+        return self._writes.setdefault(table, ConcurrentWrites())
 
     def table(self, name: str) -> EmbeddedTable:
         """Return a table. It is cached, and may have been dropped since.
@@ -83,6 +89,7 @@ class Instance:
     def forget(self, name: str) -> None:
         """Remove the cached values of a dropped table."""
         self._tables.pop(name, None)
+        self._writes.pop(name, None)
         self.page_rows.pop(name, None)
 
 

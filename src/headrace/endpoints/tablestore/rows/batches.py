@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 from headrace.endpoints.tablestore.errors import refused, service_error
 from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.rows.bulk_writes import BulkRows
+from headrace.endpoints.tablestore.rows.bulk_writes import BulkRows, write_bulk
 from headrace.endpoints.tablestore.rows.keys import check_key, key_in
 from headrace.endpoints.tablestore.rows.reading import Selection
 from headrace.endpoints.tablestore.rows.single_rows import check_no_token, check_plain, consumed, consumed_by, find_rows
@@ -105,6 +105,9 @@ def batch_write_row(instance: Instance, request: pb.BatchWriteRowRequest) -> pb.
     _check_size([row.row_change for table in request.tables for row in table.rows])
     # All rows are checked before any is written.
     tables = [_Writes(instance, part.table_name, part.rows, atomic=request.is_atomic) for part in request.tables]
+    if len(tables) > 1:
+        for table in tables:
+            table.check()
     response = pb.BatchWriteRowResponse()
     for table in tables:
         response.tables.add(table_name=table.name, rows=map(_written_row, table.outcomes()))
@@ -130,9 +133,6 @@ class _Writes:
 
     Args:
         atomic: apply all writes or none.
-
-    Raises:
-        ServiceError: OTSParameterInvalid: a row is invalid for any table. This fails the whole request.
     """
 
     def __init__(
@@ -148,48 +148,67 @@ class _Writes:
         self._rows = rows
         self._atomic = atomic
         self._records = [row.row_change for row in rows]
-        self._bulk = None if atomic else self._read_bulk()
-        self._one_by_one = [] if self._bulk is not None else self._decoded()
+        self._kind = None if atomic else self._kind_in_bulk()
+        self._one_by_one: list[RowWrite] = []
+
+    def check(self) -> None:
+        """Check the rows before a write of another table.
+
+        Raises:
+            ServiceError: OTSParameterInvalid: a row is invalid for any table. This fails the whole request.
+        """
+        try:
+            in_bulk = self._kind is not None and BulkRows.of(self._instance.table(self.name).schema, self._records)
+        except NotFoundError:
+            in_bulk = False
+        if not in_bulk:
+            self._decode()
 
     def outcomes(self) -> list[Outcome]:
-        """Apply the writes. Each outcome may have an error. An internal error is raised."""
+        """Apply the writes. Each outcome may have an error. An internal error is raised.
+
+        Raises:
+            ServiceError: see `check`.
+        """
         try:
-            if self._bulk is not None:
-                if self._write_bulk(self._bulk):
+            if self._kind is not None:
+                write = functools.partial(write_bulk, self._instance.table(self.name), self._kind)
+                if self._instance.writes(self.name).write(self._kind, self._records, write):
                     return [Outcome(write_units=write_units(len(record))) for record in self._records]
-                self._one_by_one = self._decoded()
+        except NotFoundError:
+            # An invalid row comes before a missing table.
+            pass
+        except HeadraceError as error:
+            return self._failed(error)
+        if not self._one_by_one:
+            self._decode()
+        try:
             return write_rows(self._instance, self.name, self._one_by_one, atomic=self._atomic)
         except HeadraceError as error:
-            known = service_error(error)
-            if known is None:
-                raise
-            return [Outcome(error=known) for _ in self._rows]
+            return self._failed(error)
 
-    def _read_bulk(self) -> BulkRows | None:
-        """Return the rows if all are puts or all are updates, without conditions, with the same columns."""
+    def _kind_in_bulk(self) -> pb.OperationType | None:
+        """Return the kind of the writes if they may be written in bulk: all puts or all updates, without conditions."""
         kinds = {row.type for row in self._rows}
         if len(self._records) < _MANY or len(kinds) > 1 or pb.DELETE in kinds or any(map(_has_terms, self._rows)):
             return None
         if pb.UPDATE in kinds and not self._instance.settings.get(self.name).allow_update:
             return None
-        try:
-            return BulkRows.of(self._instance.table(self.name).schema, self._records)
-        except NotFoundError:
-            return None
+        return kinds.pop()
 
-    def _write_bulk(self, rows: BulkRows) -> bool:
-        table = self._instance.table(self.name)
-        if self._rows[0].type == pb.UPDATE:
-            return rows.update(table)
-        rows.put(table)
-        return True
-
-    def _decoded(self) -> list[RowWrite]:
+    def _decode(self) -> None:
         known = self._instance.column_names(self.name)
-        return [
+        self._one_by_one = [
             RowWrite.of(row.type, decode_row(data), len(data), *_terms(row), known)
             for row, data in zip(self._rows, self._records, strict=True)
         ]
+
+    def _failed(self, error: HeadraceError) -> list[Outcome]:
+        """Return the outcomes of rows that all have the same error. An internal error is raised again."""
+        known = service_error(error)
+        if known is None:
+            raise error
+        return [Outcome(error=known) for _ in self._rows]
 
 
 def _terms(row: _RowRequest) -> tuple[pb.Condition, pb.ReturnContent]:

@@ -42,11 +42,28 @@ from headrace.wire.plainbuffer.decoding import decode_records
 from headrace.wire.plainbuffer.encoding import encode_puts
 from headrace.wire.plainbuffer.rows import decode_row
 from headrace.wire.plainbuffer.values import PlainBufferError
+from headrace.wire.tablestore import table_pb2 as pb
 from headrace.wire.tablestore.limits import (
     MAX_COLUMNS_PER_WRITE,
     MAX_KEY_VALUE_BYTES,
     MAX_VALUE_BYTES,
 )
+
+
+def write_bulk(table: EmbeddedTable, kind: int, records: Sequence[bytes]) -> bool:
+    """Put or update rows in one transaction. Return False, without a write, if they must be written one by one.
+
+    Args:
+        kind: `pb.PUT` or `pb.UPDATE`.
+        records: the rows on the wire.
+    """
+    rows = BulkRows.of(table.schema, records)
+    if rows is None:
+        return False
+    if kind == pb.UPDATE:
+        return rows.update(table)
+    rows.put(table)
+    return True
 
 
 @dataclass(frozen=True)
