@@ -92,7 +92,7 @@ def ytsaurus_exactly_once(directory: Path, scale: float) -> Result:
     """A queue into a sorted table and into queues, with the consumer's advance."""
     rows = max(100_000, int(800_000 * scale))
     # A batch of up to 100,000 rows is one transaction. A larger batch is published in parts.
-    rows_of_batches = {"table": 100_000, "queue": 100_000, "queue in parts": 800_000}
+    rows_of_batches = {"table": 100_000, "table in parts": rows, "queue": 100_000, "queue in parts": rows}
     taken: dict[str, float] = {}
     with cluster(directory / "root") as proxy, spark_session() as spark:
         store = headrace.open(f"yt+http://{proxy}", token=TOKEN)
@@ -102,7 +102,7 @@ def ytsaurus_exactly_once(directory: Path, scale: float) -> Result:
         def copied(kind: str) -> float:
             target, consumer = f"//tmp/target-{next(runs)}", f"//tmp/consumer-{next(runs)}"
             _consumer(store, "//tmp/orders", consumer)
-            if kind == "table":
+            if kind.startswith("table"):
                 store.create_table(target, COLUMNS, ["UserId", "OrderId"])
             else:
                 store.create_queue(target, COLUMNS, partitions=_PARTITIONS)

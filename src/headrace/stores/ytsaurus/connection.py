@@ -194,17 +194,23 @@ class Connection:
             update: keep the cells of columns that the rows do not have.
             client: the client of a transaction; by default each request is its own transaction.
         """
-        for part in parts(rows):
-            data = encode_rows(part, columns)
-            with translated(f"write to {path}"):
-                (client or self.client).insert_rows(path, data, update=update or None, format=_ROWS, raw=True)
+        for data in encoded(rows, columns):
+            self.insert_encoded(path, data, update=update, client=client)
+
+    def insert_encoded(self, path: str, data: bytes, *, update: bool = False, client: Any = None) -> None:
+        """Write rows in one request; see `insert` and `encoded`."""
+        with translated(f"write to {path}"):
+            (client or self.client).insert_rows(path, data, update=update or None, format=_ROWS, raw=True)
 
     def delete(self, path: str, keys: pa.RecordBatch, columns: Sequence[YtColumn], *, client: Any = None) -> None:
         """Remove rows from a sorted table."""
-        for part in parts(keys):
-            data = encode_rows(part, columns)
-            with translated(f"delete from {path}"):
-                (client or self.client).delete_rows(path, data, format=_ROWS, raw=True)
+        for data in encoded(keys, columns):
+            self.delete_encoded(path, data, client=client)
+
+    def delete_encoded(self, path: str, data: bytes, *, client: Any = None) -> None:
+        """Remove rows in one request; see `delete` and `encoded`."""
+        with translated(f"delete from {path}"):
+            (client or self.client).delete_rows(path, data, format=_ROWS, raw=True)
 
     def lookup(
         self,
@@ -360,6 +366,11 @@ def _of_this_process() -> dict[Address, dict[str, YtClient]]:
         _clients.found = {}
     found: dict[Address, dict[str, YtClient]] = _clients.found
     return found
+
+
+def encoded(rows: pa.RecordBatch, columns: Sequence[YtColumn]) -> Iterator[bytes]:
+    """Yield the bodies of the requests that write or remove rows, in their order."""
+    return (encode_rows(part, columns) for part in parts(rows))
 
 
 def parts(rows: _Rows, most: int = ROWS_PER_REQUEST) -> list[_Rows]:

@@ -23,7 +23,7 @@ from headrace.stores.ytsaurus.queues import producers
 from headrace.stores.ytsaurus.queues.queue import YtQueue
 from headrace.stores.ytsaurus.queues.routing import routed
 from headrace.stores.ytsaurus.tables.table import YtTable
-from headrace.stores.ytsaurus.tables.writing import keys_gone, last_of_each_key, write_whole
+from headrace.stores.ytsaurus.tables.writing import keys_gone, last_of_each_key, write_in_parts
 from headrace.tables.changes import RowChange
 from headrace.wire.ytsaurus.errors import Code
 
@@ -114,8 +114,7 @@ class PlannedTableWrite:
         Args:
             guard: is called in each transaction, and raises an error if the rows must no longer be written.
         """
-        for change, piece in self.changes():
-            write_whole(connection, self.table.path, self.table.layout, change, piece, guard=guard)
+        write_in_parts(connection, self.table.path, self.table.layout, self.changes(), guard=guard)
 
 
 @dataclass(frozen=True)

@@ -37,8 +37,8 @@ from headrace.stores.ytsaurus.queues.routing import routed
 from headrace.stores.ytsaurus.tables.table import YtTable
 from headrace.tables.changes import RowChange
 
-_KEPT_ROWS = 500_000
-"""Most rows of a batch in memory; the rows of a larger batch are read again for each step."""
+_KEPT_BYTES = 256 << 20
+"""Most bytes of a batch's rows in memory; the other rows of a larger batch are read again for each step."""
 
 
 class _OvertakenError(Exception):
@@ -166,14 +166,13 @@ class YtPublisher(Publisher):
         self, batch: int, writes: Sequence[Write | Append], values: Sequence[Mapping[str, Any]]
     ) -> list[PlannedWrite]:
         """Return the planned writes of a batch; ``values`` are the options in its intent."""
-        total = sum(receipt.rows for write in writes for receipt in write.staged)
         loaded: dict[int, pa.Table] = {}
 
         def load(receipt: Staged) -> pa.Table:
             if receipt.id in loaded:
                 return loaded[receipt.id]
             rows = self._staging.load(batch, receipt)
-            if total <= _KEPT_ROWS:
+            if rows.nbytes + sum(kept.nbytes for kept in loaded.values()) <= _KEPT_BYTES:
                 loaded[receipt.id] = rows
             return rows
 

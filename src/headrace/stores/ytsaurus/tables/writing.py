@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -12,7 +14,7 @@ from yt.wrapper import YtClient
 
 from headrace.rows import check_not_null
 from headrace.rows.by_position import compared, last_rows, repeats
-from headrace.stores.ytsaurus.connection import ROWS_PER_TABLET, Connection, parts
+from headrace.stores.ytsaurus.connection import ROWS_PER_TABLET, Connection, encoded
 from headrace.stores.ytsaurus.schemas import TableLayout
 from headrace.tables.changes import RowChange
 
@@ -25,27 +27,69 @@ def write_whole(
     rows: pa.Table,
     *,
     keep_nulls: bool = False,
-    guard: Callable[[YtClient], None] | None = None,
 ) -> None:
-    """Write typed rows in one transaction if it can contain them, or else in parts, in their order.
+    """Write typed rows in one transaction if it can contain them, or else in parts, in their order."""
+    if rows.num_rows <= ROWS_PER_TABLET:
+        requests = list(_requests(rows, change, layout, keep_nulls=keep_nulls))
+        if len(requests) <= 1:
+            # A single request is its own transaction, and the client can repeat it.
+            for request in requests:
+                request.send(connection, path)
+            return
+    write_in_parts(connection, path, layout, [(change, rows)], keep_nulls=keep_nulls)
+
+
+def write_in_parts(
+    connection: Connection,
+    path: str,
+    layout: TableLayout,
+    changes: Iterable[tuple[RowChange, pa.Table]],
+    *,
+    keep_nulls: bool = False,
+    guard: Callable[[YtClient], None] = lambda _: None,
+) -> None:
+    """Write typed rows in their order, in transactions with as many rows as they can contain.
 
     Args:
+        changes: is consumed in another thread, while the cluster writes the rows before.
         guard: is called in each transaction before rows are written; its errors end the write.
     """
-    requests = sum(1 for _ in _pieces(rows.slice(0, ROWS_PER_TABLET), change, layout, keep_nulls=keep_nulls))
-    if guard is None and requests <= 1 and len(parts(rows)) <= 1:
-        # A single request is its own transaction, and the client can repeat it.
-        write(connection, path, layout, change, rows, keep_nulls=keep_nulls)
-        return
 
-    def put(part: pa.Table) -> None:
+    def put(requests: Sequence[_Request]) -> None:
         with connection.transaction() as client:
-            if guard is not None:
-                guard(client)
-            write(connection, path, layout, change, part, keep_nulls=keep_nulls, client=client)
+            guard(client)
+            for request in requests:
+                request.send(connection, path, client)
 
-    for first in range(0, rows.num_rows, ROWS_PER_TABLET):
-        connection.repeated(functools.partial(put, rows.slice(first, ROWS_PER_TABLET)))
+    transactions = _transactions(changes, layout, keep_nulls=keep_nulls)
+    with ThreadPoolExecutor(1, "headrace-encode") as pool:
+        requests = pool.submit(next, transactions, None).result()
+        while requests is not None:
+            coming = pool.submit(next, transactions, None)
+            connection.repeated(functools.partial(put, requests))
+            requests = coming.result()
+        # The changes may have been read through connections of that thread.
+        pool.submit(connection.close)
+
+
+def _transactions(
+    changes: Iterable[tuple[RowChange, pa.Table]], layout: TableLayout, *, keep_nulls: bool
+) -> Iterator[list[_Request]]:
+    """Yield the requests of each transaction."""
+    requests: list[_Request] = []
+    room = ROWS_PER_TABLET
+    for change, rows in changes:
+        start = 0
+        while start < rows.num_rows:
+            part = rows.slice(start, room)
+            requests += _requests(part, change, layout, keep_nulls=keep_nulls)
+            start += part.num_rows
+            room -= part.num_rows
+            if not room:
+                yield requests
+                requests, room = [], ROWS_PER_TABLET
+    if requests:
+        yield requests
 
 
 def write(
@@ -63,14 +107,30 @@ def write(
     Args:
         keep_nulls: whether an update sets cells to null; otherwise the cell of a null is not changed.
     """
+    for request in _requests(rows, change, layout, keep_nulls=keep_nulls):
+        request.send(connection, path, client)
+
+
+@dataclass(frozen=True)
+class _Request:
+    """The body of a request that writes or deletes rows."""
+
+    change: RowChange
+    data: bytes
+
+    def send(self, connection: Connection, path: str, client: Any = None) -> None:
+        if self.change is RowChange.DELETE:
+            connection.delete_encoded(path, self.data, client=client)
+        else:
+            connection.insert_encoded(path, self.data, update=self.change is RowChange.UPDATE, client=client)
+
+
+def _requests(rows: pa.Table, change: RowChange, layout: TableLayout, *, keep_nulls: bool) -> Iterator[_Request]:
+    """Yield the requests of a write, in their order."""
     if change is RowChange.UPDATE and keep_nulls:
         check_not_null(rows, layout.schema)
     for piece in _pieces(rows, change, layout, keep_nulls=keep_nulls):
-        batch, columns = layout.written(piece)
-        if change is RowChange.DELETE:
-            connection.delete(path, batch, columns, client=client)
-        else:
-            connection.insert(path, batch, columns, update=change is RowChange.UPDATE, client=client)
+        yield from (_Request(change, data) for data in encoded(*layout.written(piece)))
 
 
 def _pieces(rows: pa.Table, change: RowChange, layout: TableLayout, *, keep_nulls: bool) -> Iterator[pa.Table]:
