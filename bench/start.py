@@ -41,8 +41,8 @@ def start(directory: Path, scale: float) -> Result:
         "start: from the start of a process until the end of its first batch, a count of 1,000 rows by window",
         figures,
         note=f"Medians of {_REPEATS} processes. *process* is Python and its imports, *session* is Java and Spark's "
-        "context, *plan* ends when the query has started. *second query* is another such query in the same process, whose Java "
-        "is warm, until the end of its first batch.",
+        "context, *plan* ends when the query has started. *second query* is another such query in the same "
+        "process, whose Java is warm, until the end of its first batch.",
     )
 
 

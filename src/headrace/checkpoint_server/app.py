@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from headrace.checkpoint_server import protocol, tokens
 from headrace.checkpoint_server.operations import NotServedError, Operations
@@ -101,18 +101,28 @@ class CheckpointApp(Application):
     async def _create(self, request: Request, scope: Scope, receive: Receive) -> Response:
         """Write a file, which becomes visible when it is complete. No time limit: tasks write while they compute."""
         found = self._operations.find(request.path)
-        upload = await self._threads.run(lambda: found.files.create(found.path, overwrite=request.flag("overwrite")))
-        body = IncomingBody(scope, receive)
+        upload: Upload | None = None
+
+        def write(data: bytes) -> Upload:
+            # The file begins with its first bytes, so that a small one takes one call.
+            nonlocal upload
+            if upload is None:
+                upload = found.files.create(found.path, overwrite=request.flag("overwrite"))
+            upload.write(data)
+            return upload
+
         try:
             with self._workload.request() as held:
-                rest = await self._write(upload, body, held)
-                await self._threads.run(_finish, upload, rest)
-        finally:
-            await self._threads.run(upload.abort)
+                rest = await self._write(write, IncomingBody(scope, receive), held)
+                await self._threads.run(lambda: write(rest).commit())
+        except BaseException:
+            if upload is not None:
+                await self._threads.run(upload.abort)
+            raise
         return Response(201)
 
-    async def _write(self, upload: Upload, body: IncomingBody, held: HeldBytes) -> bytes:
-        """Write a body to an upload, except its last bytes, which are returned."""
+    async def _write(self, write: Callable[[bytes], Upload], body: IncomingBody, held: HeldBytes) -> bytes:
+        """Write a body, except its last bytes, which are returned."""
         buffer = bytearray()
         while not body.complete:
             part = await body.next_part()
@@ -123,7 +133,7 @@ class CheckpointApp(Application):
             except OverloadedError:
                 full = True
             if full:
-                await self._threads.run(upload.write, bytes(buffer))
+                await self._threads.run(write, bytes(buffer))
                 buffer.clear()
                 held.release(held.size)
         return bytes(buffer)
@@ -144,11 +154,6 @@ class CheckpointApp(Application):
             _log.warning("a checkpoint's file could not be read to its end", exc_info=True)
             raise DisconnectedError from None
         await send({"type": "http.response.body", "body": b""})
-
-
-def _finish(upload: Upload, rest: bytes) -> None:
-    upload.write(rest)
-    upload.commit()
 
 
 def _next(parts: Iterator[bytes]) -> bytes | None:
