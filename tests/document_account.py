@@ -22,6 +22,7 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
         "text": DOCS,
     },
     "docs/architecture.md": {"": DRAWING},
+    "docs/benchmarks.md": {"sh": "Java writes 180 MB; tests/startup/spark_archive.py makes and uses such an archive"},
     "docs/changes.md": {"python": DOCS, "text": DOCS},
     "docs/checkpoints.md": {"python": DOCS},
     "docs/concepts.md": {"text": DRAWING},
