@@ -16,7 +16,7 @@ import psycopg
 
 import headrace
 from bench.measure import Ratio, Result, seconds
-from bench.peers.releases import DEBEZIUM, jars
+from bench.peers.releases import DEBEZIUM, jars, java
 from bench.peers.running import Cost, alternately, load
 from bench.postgres_server import Server, commit_changes, create_orders, insert_orders, postgres_server
 
@@ -69,9 +69,8 @@ class _Debezium:
     @contextmanager
     def started(cls, directory: Path, port: int) -> Iterator[_Debezium]:
         classpath = os.pathsep.join(map(str, jars("debezium")))
-        java = shutil.which("java", path=os.path.expandvars("$JAVA_HOME/bin")) or "java"
         process = subprocess.Popen(
-            [java, "-Xms1g", "-Xmx1g", "-cp", classpath, _SOURCE],
+            [java("jdk.compiler"), "-Xms1g", "-Xmx1g", "-cp", classpath, _SOURCE],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import shutil
 import socket
 import subprocess
 import time
@@ -14,7 +13,7 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
-from bench.peers.releases import jars
+from bench.peers.releases import jars, java
 
 _START_SECONDS = 60.0
 _PROPERTIES = """
@@ -61,9 +60,8 @@ def kafka_broker(directory: Path) -> Iterator[Broker]:
     logs, file = directory / "logs", directory / "server.properties"
     file.write_text(_PROPERTIES.format(port=port, controller=controller, logs=logs))
     classpath = os.pathsep.join(map(str, jars("kafka_broker")))
-    java = shutil.which("java", path=os.path.expandvars("$JAVA_HOME/bin")) or "java"
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
-    base = [java, "-Xms1g", "-Xmx1g", "-cp", classpath]
+    base = [java(), "-Xms1g", "-Xmx1g", "-cp", classpath]
     with (directory / "output").open("wb") as output:
         subprocess.run(
             [*base, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", file], check=True, stdout=output

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,6 +15,8 @@ from pathlib import Path
 from xml.sax.saxutils import quoteattr
 
 import pyspark
+
+from headrace.errors import MissingDependencyError
 
 CACHE = Path.home() / ".cache" / "headrace-bench"
 _LOCKS = Path(__file__).parent / "locks"
@@ -52,6 +55,29 @@ def jars(name: str) -> list[Path]:
     return list(paths)
 
 
+def java(module: str = "java.base") -> str:
+    """Return the program of Java, in JAVA_HOME or else on the PATH.
+
+    Args:
+        module: a module that it must have: ``jdk.compiler`` runs source files, and is only in a JDK.
+
+    Raises:
+        MissingDependencyError: there is no Java, or it does not have the module.
+    """
+    program = shutil.which("java", path=os.path.expandvars("$JAVA_HOME/bin")) or shutil.which("java")
+    listed = (
+        "" if program is None else subprocess.run([program, "--list-modules"], capture_output=True, text=True).stdout
+    )
+    if program is None or f"{module}@" not in listed:
+        raise MissingDependencyError(
+            "the bench of a peer needs Java",
+            received="no java in JAVA_HOME or on the PATH" if program is None else f"{program} without module {module}",
+            valid="a JDK 17 or newer",
+            remedy="install it (Debian, Ubuntu: apt install openjdk-17-jdk-headless) or point JAVA_HOME to it",
+        )
+    return program
+
+
 def spark_home() -> Path:
     """Return the directory of package pyspark in the release of the peers, which the first call installs."""
     target = CACHE / f"pyspark-{SPARK}"
@@ -88,7 +114,6 @@ def _retrieve(modules: list[str], directory: Path, *, with_dependencies: bool) -
         for group, name, version in (module.split(":") for module in modules)
     )
     (ivy,) = (Path(pyspark.__file__).parent / "jars").glob("ivy-*.jar")
-    java = Path(os.environ["JAVA_HOME"], "bin", "java") if "JAVA_HOME" in os.environ else "java"
     with tempfile.TemporaryDirectory() as work:
         file = Path(work) / "ivy.xml"
         file.write_text(
@@ -97,7 +122,7 @@ def _retrieve(modules: list[str], directory: Path, *, with_dependencies: bool) -
             f"<dependencies>{dependencies}</dependencies></ivy-module>"
         )
         pattern = f"{directory}/[organisation]/[artifact]/[revision]/[artifact]-[revision].[ext]"
-        command = [java, "-jar", ivy, "-warn", "-cache", CACHE / "ivy", "-ivy", file, "-retrieve", pattern]
+        command = [java(), "-jar", str(ivy), "-warn", "-cache", f"{CACHE}/ivy", "-ivy", str(file), "-retrieve", pattern]
         subprocess.run([*command, "-types", "jar", "bundle"], check=True, stdout=sys.stderr)
 
 
