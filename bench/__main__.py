@@ -36,7 +36,7 @@ from bench import (
 )
 from bench.growth import logs, objects, writers
 from bench.measure import Result
-from bench.peers import debezium, own_sources
+from bench.peers import debezium, flink_cdc, own_sources
 from bench.peers.running import on_peers_spark
 
 BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
@@ -94,6 +94,8 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "peers_spark_sources": own_sources.own_sources,
     "peers_debezium_changes": debezium.changes,
     "peers_debezium_snapshot": debezium.snapshot,
+    "peers_flink_changes": flink_cdc.changes,
+    "peers_flink_snapshot": flink_cdc.snapshot,
 }
 GROUPS = {group: [name for name in BENCHMARKS if name.startswith(f"{group}_")] for group in ("growth", "peers")}
 """Names of several benchmarks."""

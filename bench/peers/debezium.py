@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -15,13 +13,13 @@ from pathlib import Path
 import psycopg
 
 import headrace
-from bench.measure import Ratio, Result, seconds
-from bench.peers.releases import DEBEZIUM, jars, java
-from bench.peers.running import Cost, alternately, load
-from bench.postgres_server import Server, commit_changes, create_orders, insert_orders, postgres_server
+from bench.measure import Result, seconds
+from bench.peers.java_readers import JavaReader, consume, port_of, result
+from bench.peers.releases import DEBEZIUM
+from bench.peers.running import Cost, alternately
+from bench.postgres_server import commit_changes, create_orders, insert_orders, postgres_server
 
 _SOURCE = Path(__file__).parent / "DebeziumReader.java"
-_BATCH_ROWS = 65_536
 _TRANSACTION_ROWS = 100
 _REPEATS = 3
 _LONGEST_SECONDS = 60.0
@@ -50,11 +48,6 @@ max.queue.size=131072
 poll.interval.ms=10
 tombstones.on.delete=false
 """
-_PROMISES = (
-    "Both read at least once and save their positions; a change is in memory, as a row of an Arrow batch or as an "
-    "event of Debezium, and goes nowhere. Only headrace's streams through Spark make it exactly once. Seconds are from "
-    "the start of a reader to the last row. "
-)
 
 
 @dataclass(frozen=True)
@@ -63,40 +56,20 @@ class _Debezium:
 
     directory: Path
     port: int
-    process: subprocess.Popen[str]
+    reader: JavaReader
 
     @classmethod
     @contextmanager
     def started(cls, directory: Path, port: int) -> Iterator[_Debezium]:
-        classpath = os.pathsep.join(map(str, jars("debezium")))
-        process = subprocess.Popen(
-            [java("jdk.compiler"), "-Xms1g", "-Xmx1g", "-cp", classpath, _SOURCE],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        try:
-            yield cls(directory, port, process)
-        finally:
-            process.kill()
-            process.wait()
+        with JavaReader.started("Debezium", "debezium", _SOURCE, directory) as reader:
+            yield cls(directory, port, reader)
 
     def start(self, form: str, events: int, slot: str, snapshot: str) -> Callable[[], float]:
         """Start the engine; return a function that waits for the last event, and returns the seconds until it."""
         offsets = self.directory / f"{slot}.offsets"
         file = self.directory / f"{slot}.properties"
         file.write_text(_PROPERTIES.format(offsets=offsets, port=self.port, slot=slot, snapshot=snapshot))
-        assert self.process.stdin is not None
-        self.process.stdin.write(f"{form} {events} {file}\n")
-        self.process.stdin.flush()
-        return self._seconds
-
-    def _seconds(self) -> float:
-        assert self.process.stdout is not None
-        line = self.process.stdout.readline()
-        if not line:
-            raise RuntimeError(f"Debezium has ended with exit code {self.process.wait()}")
-        return float(line)
+        return self.reader.read([form, events, file])
 
 
 def changes(directory: Path, scale: float) -> Result:
@@ -107,7 +80,7 @@ def changes(directory: Path, scale: float) -> Result:
         postgres_server() as server,
         headrace.open(server.url) as store,
         server.connect() as session,
-        _Debezium.started(directory, _port(server)) as debezium,
+        _Debezium.started(directory, port_of(server)) as debezium,
     ):
         create_orders(store, "orders")
         insert_orders(session, "orders", 0, rows)
@@ -123,7 +96,7 @@ def changes(directory: Path, scale: float) -> Result:
         tunnels, slots = count(), count()
 
         def tunnel() -> float:
-            return seconds(lambda: _consume(server.url, f"tunnel-{next(tunnels)}", rows))
+            return seconds(lambda: consume(server.url, f"tunnel-{next(tunnels)}", rows))
 
         def engine(form: str) -> Callable[[], float]:
             return lambda: debezium.start(form, rows, f"debezium_{next(slots)}", "no_data")()
@@ -141,7 +114,7 @@ def snapshot(directory: Path, scale: float) -> Result:
         postgres_server() as server,
         headrace.open(server.url) as store,
         server.connect() as session,
-        _Debezium.started(directory, _port(server)) as debezium,
+        _Debezium.started(directory, port_of(server)) as debezium,
     ):
         create_orders(store, "orders")
         for first in range(0, rows, 100_000):
@@ -155,7 +128,7 @@ def snapshot(directory: Path, scale: float) -> Result:
 
             def run() -> None:
                 store.create_tunnel("orders", name, kind="BaseData")
-                _consume(server.url, name, rows)
+                consume(server.url, name, rows)
 
             taken = seconds(run)
             store.drop_tunnel(name)
@@ -166,10 +139,6 @@ def snapshot(directory: Path, scale: float) -> Result:
 
         spent = alternately(_REPEATS, {"tunnel": tunnel, "connect": engine("connect"), "json": engine("json")})
     return _result(f"beside Debezium, snapshot: a table of {rows:,} rows", rows, spent)
-
-
-def _port(server: Server) -> int:
-    return int(str(psycopg.conninfo.conninfo_to_dict(server.url)["port"]))
 
 
 def _prepare(session: psycopg.Connection, debezium: _Debezium, rows: int) -> None:
@@ -186,34 +155,19 @@ def _wait_until(session: psycopg.Connection, debezium: _Debezium, *, active: boo
     query = "SELECT 1 FROM pg_replication_slots WHERE slot_name = 'debezium' AND active"
     ends = time.monotonic() + _LONGEST_SECONDS
     while (session.execute(query).fetchone() is not None) != active:
-        if debezium.process.poll() is not None or time.monotonic() > ends:
+        if debezium.reader.process.poll() is not None or time.monotonic() > ends:
             raise RuntimeError(f"Debezium's slot is not {'read' if active else 'released'}; its output above says why")
         time.sleep(0.05)
 
 
-def _consume(url: str, name: str, rows: int) -> None:
-    """Read a tunnel by a worker until it has no more rows."""
-    seen = 0
-    with headrace.open(url) as store:
-        for batch in store.tunnel(name).consume(batch_rows=_BATCH_ROWS, idle="stop"):
-            seen += len(batch)
-    assert seen == rows, f"{seen} rows instead of {rows}"
-
-
 def _result(title: str, rows: int, spent: dict[str, Cost]) -> Result:
-    return Result(
-        f"{title}, 4 columns, PostgreSQL on the same cores",
-        {
-            "versions": f"Debezium {DEBEZIUM}, its engine in a process of its own",
-            "load of the machine": load(),
-            "headrace, worker of a tunnel, into Arrow": spent["tunnel"].text(rows),
-            "Debezium, events as objects": spent["connect"].text(rows),
-            "Debezium, events as JSON, as Debezium Server sends them": spent["json"].text(rows),
-        },
-        [
-            Ratio(f"worker / Debezium, {form}", spent[name].clock / spent["tunnel"].clock, 5.0)
-            for name, form in (("connect", "objects"), ("json", "JSON"))
-        ],
-        _PROMISES + "CPU seconds are those of reader and server. max.batch.size 16,384, max.queue.size 131,072, "
-        "snapshot.fetch.size 20,000. Debezium Server is this engine with a sink.",
+    return result(
+        title,
+        rows,
+        spent,
+        "Debezium",
+        f"Debezium {DEBEZIUM}, its engine in a process of its own",
+        {"connect": "events as objects", "json": "events as JSON, as Debezium Server sends them"},
+        "max.batch.size 16,384, max.queue.size 131,072, snapshot.fetch.size 20,000. Debezium Server is this engine "
+        "with a sink.",
     )

@@ -27,11 +27,18 @@ _SPARK_SHA256 = "5ad689d53570ee1674193fd4f9bda065f0db3be9363a27d2a3406cc457b70b6
 KAFKA = "4.4.0"
 DELTA = "4.4.0"
 DEBEZIUM = "3.6.1.Final"
+FLINK = "1.20.3"
+# Its newest release is for Flink 1.20.
+FLINK_CDC = "3.5.0"
 # The jars that a user would name; their dependencies are in the locks.
 _ROOTS = {
     "kafka_broker": [f"org.apache.kafka:kafka_2.13:{KAFKA}"],
     "kafka_spark": [f"org.apache.spark:spark-sql-kafka-0-10_2.13:{SPARK}"],
     "delta": [f"io.delta:delta-spark_4.2_2.13:{DELTA}"],
+    "flink_cdc": [
+        *(f"org.apache.flink:flink-{part}:{FLINK_CDC}" for part in ("connector-postgres-cdc", "connector-debezium")),
+        *(f"org.apache.flink:flink-{part}:{FLINK}" for part in ("clients", "connector-base", "table-runtime")),
+    ],
     "debezium": [f"io.debezium:debezium-embedded:{DEBEZIUM}", f"io.debezium:debezium-connector-postgres:{DEBEZIUM}"],
 }
 # Spark has these itself; two versions of a library in one process would be neither's.
@@ -137,6 +144,8 @@ def _lock(name: str) -> None:
             module = ":".join(path.parent.relative_to(directory).parts)
             if not any(each.startswith(f"{path.parent.parent.name}-") for each in known):
                 lines.append(f"{module} {_sha256(path)}\n")
+    # In the classpath, Flink's connectors must come before Debezium: they replace some of its classes.
+    lines.sort(key=lambda line: line.split()[0] not in _ROOTS[name])
     (_LOCKS / f"{name}.txt").write_text("".join(lines))
 
 
