@@ -132,7 +132,7 @@ class Engine:
                 at_rest = all(leased.at_rest for leased in self._leased.values())
                 if stop_at_the_end and not at_rest:
                     self._ask_keeper()
-                if not (stop_at_the_end and at_rest):
+                if not (stop_at_the_end and at_rest and self._is_caught_up()):
                     self._changed.wait(_LOOK_SECONDS if stop_at_the_end else None)
                     continue
             if self._all_is_read():
@@ -195,6 +195,13 @@ class Engine:
             if leased.pages and self._leased.get(leased.id) is leased:
                 return Delivery(leased, leased.deliver())
         return None
+
+    def _is_caught_up(self) -> bool:
+        """Return whether a look at the whole tunnel is worth its time.
+
+        It reads at the saved positions, which moves a reader of the same log out of its place.
+        """
+        return bool(self._safe_until) and all(leased.caught_up for leased in self._leased.values())
 
     def _all_is_read(self) -> bool:
         """Return whether the whole tunnel is read and saved, by this worker or others."""

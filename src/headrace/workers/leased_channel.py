@@ -38,6 +38,7 @@ class LeasedChannel:
         self.reading = False
         self.error: HeadraceError | None = None
         self.due = 0.0
+        self._found_nothing = False
         self._last_read = 0.0
         self._pause = 0.0
 
@@ -68,6 +69,11 @@ class LeasedChannel:
         """Whether all pages that were read are delivered, processed and saved."""
         return not self.pages and self.in_hand is None and self.processed == self.saved
 
+    @property
+    def caught_up(self) -> bool:
+        """Whether the last read has found no rows, or no read will follow."""
+        return not self.reading and (self._found_nothing or not self.may_be_read)
+
     def arrived(self, start: Position, pages: Sequence[Page], end: Position, now: float, full: int) -> bool:
         """Add the result of a read; return False if the channel was released or moved in the meantime.
 
@@ -85,6 +91,7 @@ class LeasedChannel:
         self.pages.extend(pages)
         self._settle()
         rows = sum(page.changes.num_rows for page in pages)
+        self._found_nothing = not rows
         if rows >= full:
             self._pause, self.due = 0.0, now
         elif rows:
