@@ -14,6 +14,7 @@ import random
 import threading
 import time
 from collections import deque
+from collections.abc import Collection
 from typing import NamedTuple
 
 from headrace.errors import (
@@ -135,7 +136,8 @@ class Engine:
                 if not (stop_at_the_end and at_rest and self._is_caught_up()):
                     self._changed.wait(_LOOK_SECONDS if stop_at_the_end else None)
                     continue
-            if self._all_is_read():
+                ended = {leased.id for leased in self._leased.values() if leased.has_ended}
+            if self._all_is_read(ended):
                 return None
             with self._changed:
                 self._changed.wait_for(lambda: self._ready or self._leaving or self._stopping, _LOOK_SECONDS)
@@ -203,12 +205,17 @@ class Engine:
         """
         return bool(self._safe_until) and all(leased.caught_up for leased in self._leased.values())
 
-    def _all_is_read(self) -> bool:
-        """Return whether the whole tunnel is read and saved, by this worker or others."""
+    def _all_is_read(self, ended: Collection[str]) -> bool:
+        """Return whether the whole tunnel is read and saved, by this worker or others.
+
+        Args:
+            ended: channels of this worker that have no more rows.
+        """
         try:
             unfinished = [each for each in self._tunnel.channels() if each.state is not ChannelState.FINISHED]
             return not any(
-                channel.state is ChannelState.WAITING or self._has_more(channel.id, channel.committed)
+                channel.state is ChannelState.WAITING
+                or (channel.id not in ended and self._has_more(channel.id, channel.committed))
                 for channel in unfinished
             )
         except HeadraceError as error:

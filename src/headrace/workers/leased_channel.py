@@ -74,6 +74,11 @@ class LeasedChannel:
         """Whether the last read has found no rows, or no read will follow."""
         return not self.reading and (self._found_nothing or not self.may_be_read)
 
+    @property
+    def has_ended(self) -> bool:
+        """Whether the last read has found no rows at the saved position."""
+        return self._found_nothing and not self.reading and self.read == self.saved and self.read != FINISHED
+
     def arrived(self, start: Position, pages: Sequence[Page], end: Position, now: float, full: int) -> bool:
         """Add the result of a read; return False if the channel was released or moved in the meantime.
 
