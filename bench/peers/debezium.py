@@ -14,7 +14,7 @@ import psycopg
 
 import headrace
 from bench.measure import Result, seconds
-from bench.peers.java_readers import JavaReader, consume, port_of, result
+from bench.peers.java_readers import JavaReader, consume, consume_base, fill, port_of, result
 from bench.peers.releases import DEBEZIUM
 from bench.peers.running import Cost, alternately
 from bench.postgres_server import commit_changes, create_orders, insert_orders, postgres_server
@@ -116,23 +116,11 @@ def snapshot(directory: Path, scale: float) -> Result:
         server.connect() as session,
         _Debezium.started(directory, port_of(server)) as debezium,
     ):
-        create_orders(store, "orders")
-        for first in range(0, rows, 100_000):
-            insert_orders(session, "orders", first, min(100_000, rows - first))
-        session.execute("VACUUM ANALYZE")
-        session.execute("CREATE PUBLICATION debezium FOR TABLE orders")
+        fill(store, session, rows, "debezium")
         runs = count()
 
         def tunnel() -> float:
-            name = f"base-{next(runs)}"
-
-            def run() -> None:
-                store.create_tunnel("orders", name, kind="BaseData")
-                consume(server.url, name, rows)
-
-            taken = seconds(run)
-            store.drop_tunnel(name)
-            return taken
+            return consume_base(store, server.url, f"base-{next(runs)}", rows)
 
         def engine(form: str) -> Callable[[], float]:
             return lambda: debezium.start(form, rows, f"snapshot_{next(runs)}", "initial_only")()

@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from itertools import count
 from pathlib import Path
 
+import psycopg
+
 import headrace
 from bench.measure import Result, seconds
-from bench.peers.java_readers import JavaReader, consume, port_of, result
+from bench.peers.java_readers import JavaReader, consume, consume_base, fill, port_of, result
 from bench.peers.releases import FLINK, FLINK_CDC
 from bench.peers.running import alternately
-from bench.postgres_server import commit_changes, create_orders, insert_orders, postgres_server
+from bench.postgres_server import Server, commit_changes, create_orders, insert_orders, postgres_server
 
 _SOURCE = Path(__file__).parent / "FlinkCdcReader.java"
 _TRANSACTION_ROWS = 100
@@ -24,15 +27,21 @@ _NOTE = (
 )
 
 
-def changes(directory: Path, scale: float) -> Result:
-    """Changes, half of them updates, in transactions of 100 rows."""
-    rows = int(1_000_000 * scale)
+@contextmanager
+def _servers(directory: Path) -> Iterator[tuple[Server, headrace.Store, psycopg.Connection, JavaReader]]:
     with (
         postgres_server() as server,
         headrace.open(server.url) as store,
         server.connect() as session,
         JavaReader.started("Flink", "flink_cdc", _SOURCE, directory) as flink,
     ):
+        yield server, store, session, flink
+
+
+def changes(directory: Path, scale: float) -> Result:
+    """Changes, half of them updates, in transactions of 100 rows."""
+    rows = int(1_000_000 * scale)
+    with _servers(directory) as (server, store, session, flink):
         create_orders(store, "orders")
         insert_orders(session, "orders", 0, rows)
         session.execute("CREATE PUBLICATION flink FOR TABLE orders")
@@ -58,29 +67,12 @@ def changes(directory: Path, scale: float) -> Result:
 def snapshot(directory: Path, scale: float) -> Result:
     """The rows of a table: base data of a tunnel, and a job that ends after the snapshot."""
     rows = int(2_000_000 * scale)
-    with (
-        postgres_server() as server,
-        headrace.open(server.url) as store,
-        server.connect() as session,
-        JavaReader.started("Flink", "flink_cdc", _SOURCE, directory) as flink,
-    ):
-        create_orders(store, "orders")
-        for first in range(0, rows, 100_000):
-            insert_orders(session, "orders", first, min(100_000, rows - first))
-        session.execute("VACUUM ANALYZE")
-        session.execute("CREATE PUBLICATION flink FOR TABLE orders")
+    with _servers(directory) as (server, store, session, flink):
+        fill(store, session, rows, "flink")
         runs = count()
 
         def tunnel() -> float:
-            name = f"base-{next(runs)}"
-
-            def run() -> None:
-                store.create_tunnel("orders", name, kind="BaseData")
-                consume(server.url, name, rows)
-
-            taken = seconds(run)
-            store.drop_tunnel(name)
-            return taken
+            return consume_base(store, server.url, f"base-{next(runs)}", rows)
 
         def job(form: str) -> Callable[[], float]:
             return lambda: flink.read([form, "snapshot", rows, f"snapshot_{next(runs)}", port_of(server)])()

@@ -12,10 +12,10 @@ from pathlib import Path
 import psycopg
 
 import headrace
-from bench.measure import Ratio, Result
+from bench.measure import Ratio, Result, seconds
 from bench.peers.releases import jars, java
 from bench.peers.running import Cost, load
-from bench.postgres_server import Server
+from bench.postgres_server import Server, create_orders, insert_orders
 
 _BATCH_ROWS = 65_536
 PROMISES = (
@@ -87,6 +87,27 @@ def consume(url: str, name: str, rows: int) -> None:
         for batch in store.tunnel(name).consume(batch_rows=_BATCH_ROWS, idle="stop"):
             seen += len(batch)
     assert seen == rows, f"{seen} rows instead of {rows}"
+
+
+def fill(store: headrace.Store, session: psycopg.Connection, rows: int, publication: str) -> None:
+    """Create a table of orders with rows, and a publication of it."""
+    create_orders(store, "orders")
+    for first in range(0, rows, 100_000):
+        insert_orders(session, "orders", first, min(100_000, rows - first))
+    session.execute("VACUUM ANALYZE")
+    session.execute(f"CREATE PUBLICATION {publication} FOR TABLE orders".encode())
+
+
+def consume_base(store: headrace.Store, url: str, name: str, rows: int) -> float:
+    """Return the seconds in which a worker reads the rows of the table, with the creation of its tunnel."""
+
+    def run() -> None:
+        store.create_tunnel("orders", name, kind="BaseData")
+        consume(url, name, rows)
+
+    taken = seconds(run)
+    store.drop_tunnel(name)
+    return taken
 
 
 def result(
