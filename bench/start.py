@@ -2,14 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import statistics
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+import psutil
+from pyspark.sql import DataFrame
+from pyspark.sql import functions as F
+
+import headrace
 from bench.measure import Result
 
 # Without Java's optimizing compiler, as the demonstration starts its drivers.
@@ -63,15 +70,6 @@ def _run(directory: Path, name: str, job: str, options: str) -> Mapping[str, flo
 
 def main(arguments: Sequence[str]) -> None:
     """Be such a process: print the seconds of its parts as JSON."""
-    import itertools
-    import time
-
-    import psutil
-    from pyspark.sql import DataFrame
-    from pyspark.sql import functions as F
-
-    import headrace
-
     job, place = arguments[0], Path(arguments[1])
     begin = psutil.Process().create_time()
     store = headrace.open(place / "store", create=True)
@@ -87,13 +85,11 @@ def main(arguments: Sequence[str]) -> None:
             rows = (
                 spark.readStream.format("rate-micro-batch").options(**options).load().withColumnRenamed("value", "ts")
             )
-            time_of = F.timestamp_millis("ts")
         else:
             store.create_tunnel("orders", name)
             store.create_table(name, {"begin": "string", "n": "long"}, "begin")
             rows = spark.readStream.format("headrace").options(store=store.url, tunnel=name).load("orders")
-            time_of = F.timestamp_millis("ts")
-        windows: DataFrame = rows.groupBy(F.window(time_of, "30 seconds")).agg(F.count("*").alias("n"))
+        windows: DataFrame = rows.groupBy(F.window(F.timestamp_millis("ts"), "30 seconds")).agg(F.count("*").alias("n"))
         found = windows.select(F.col("window.start").cast("string").alias("begin"), "n")
         if job == "spark":
             writer = found.writeStream.format("memory").queryName(name).outputMode("update")

@@ -39,7 +39,7 @@ public final class FlinkCdcReader {
             System.out.println(
                     words[0].equals("json")
                             ? read(new JsonDebeziumDeserializationSchema(), start, words[3], port)
-                            : read(new Uncounted(), start, words[3], port));
+                            : read(new Ones(), start, words[3], port));
         }
     }
 
@@ -96,7 +96,7 @@ public final class FlinkCdcReader {
     }
 
     /** Makes one number of each event, the least that a job can do with it. */
-    private static final class Uncounted implements DebeziumDeserializationSchema<Integer> {
+    private static final class Ones implements DebeziumDeserializationSchema<Integer> {
         @Override
         public void deserialize(SourceRecord record, Collector<Integer> collector) {
             collector.collect(1);

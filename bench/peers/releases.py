@@ -66,7 +66,7 @@ def java(module: str = "java.base") -> str:
     """Return the program of Java, in JAVA_HOME or else on the PATH.
 
     Args:
-        module: a module that it must have: ``jdk.compiler`` runs source files, and is only in a JDK.
+        module: a module that it must have: ``jdk.compiler`` compiles programs, and is only in a JDK.
 
     Raises:
         MissingDependencyError: there is no Java, or it does not have the module.

@@ -108,7 +108,7 @@ class LeasedChannel:
 
     def failed(self, error: HeadraceError, now: float) -> None:
         """Record a failed read: after a temporary error the channel is read again later, otherwise never."""
-        self.reading = False
+        self.reading = self._found_nothing = False
         if error.retryable:
             self._wait(now, self._pause * 2)
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Sequence, Sized
 from typing import TypeAlias
@@ -149,6 +150,7 @@ class _Writes:
         self._atomic = atomic
         self._records = [row.row_change for row in rows]
         self._kind = None if atomic else self._kind_in_bulk()
+        self._bulk: BulkRows | None = None
         self._one_by_one: list[RowWrite] = []
 
     def check(self) -> None:
@@ -157,11 +159,10 @@ class _Writes:
         Raises:
             ServiceError: OTSParameterInvalid: a row is invalid for any table. This fails the whole request.
         """
-        try:
-            in_bulk = self._kind is not None and BulkRows.of(self._instance.table(self.name).schema, self._records)
-        except NotFoundError:
-            in_bulk = False
-        if not in_bulk:
+        with contextlib.suppress(NotFoundError):
+            if self._kind is not None:
+                self._bulk = BulkRows.of(self._instance.table(self.name).schema, self._records)
+        if self._bulk is None:
             self._decode()
 
     def outcomes(self) -> list[Outcome]:
@@ -171,10 +172,8 @@ class _Writes:
             ServiceError: see `check`.
         """
         try:
-            if self._kind is not None:
-                write = functools.partial(write_bulk, self._instance.table(self.name), self._kind)
-                if self._instance.writes(self.name).write(self._kind, self._records, write):
-                    return [Outcome(write_units=write_units(len(record))) for record in self._records]
+            if self._kind is not None and not self._one_by_one and self._write_bulk(self._kind):
+                return [Outcome(write_units=write_units(len(record))) for record in self._records]
         except NotFoundError:
             # An invalid row comes before a missing table.
             pass
@@ -186,6 +185,13 @@ class _Writes:
             return write_rows(self._instance, self.name, self._one_by_one, atomic=self._atomic)
         except HeadraceError as error:
             return self._failed(error)
+
+    def _write_bulk(self, kind: pb.OperationType) -> bool:
+        """Write all rows, together with those of other requests unless they have been decoded for `check`."""
+        table = self._instance.table(self.name)
+        if self._bulk is not None:
+            return self._bulk.write(table, kind)
+        return self._instance.writes(self.name).write(kind, self._records, functools.partial(write_bulk, table, kind))
 
     def _kind_in_bulk(self) -> pb.OperationType | None:
         """Return the kind of the writes if they may be written in bulk: all puts or all updates, without conditions."""

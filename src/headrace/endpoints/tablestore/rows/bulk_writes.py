@@ -58,12 +58,7 @@ def write_bulk(table: EmbeddedTable, kind: int, records: Sequence[bytes]) -> boo
         records: the rows on the wire.
     """
     rows = BulkRows.of(table.schema, records)
-    if rows is None:
-        return False
-    if kind == pb.UPDATE:
-        return rows.update(table)
-    rows.put(table)
-    return True
+    return rows is not None and rows.write(table, kind)
 
 
 @dataclass(frozen=True)
@@ -97,6 +92,13 @@ class BulkRows:
         if encode_puts(rows, wire) != list(records) or not _within_limits(rows, wire):
             return None
         return cls(schema, rows, cells)
+
+    def write(self, table: EmbeddedTable, kind: int) -> bool:
+        """Put or update the rows, see `write_bulk`."""
+        if kind == pb.UPDATE:
+            return self.update(table)
+        self.put(table)
+        return True
 
     def put(self, table: EmbeddedTable) -> None:
         """Put the rows."""

@@ -6,7 +6,7 @@ import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,12 @@ from headrace.rows.by_position import compared, last_rows, repeats
 from headrace.stores.ytsaurus.connection import ROWS_PER_TABLET, Connection, encoded
 from headrace.stores.ytsaurus.schemas import TableLayout
 from headrace.tables.changes import RowChange
+
+Guard: TypeAlias = Callable[[YtClient], None]
+
+
+def _no_guard(client: YtClient) -> None:
+    """Permit a write without a condition."""
 
 
 def write_whole(
@@ -31,11 +37,12 @@ def write_whole(
     """Write typed rows in one transaction if it can contain them, or else in parts, in their order."""
     if rows.num_rows <= ROWS_PER_TABLET:
         requests = list(_requests(rows, change, layout, keep_nulls=keep_nulls))
-        if len(requests) <= 1:
+        if len(requests) == 1:
             # A single request is its own transaction, and the client can repeat it.
-            for request in requests:
-                request.send(connection, path)
-            return
+            requests[0].send(connection, path)
+        elif requests:
+            connection.repeated(functools.partial(_send_together, connection, path, requests, _no_guard))
+        return
     write_in_parts(connection, path, layout, [(change, rows)], keep_nulls=keep_nulls)
 
 
@@ -46,7 +53,7 @@ def write_in_parts(
     changes: Iterable[tuple[RowChange, pa.Table]],
     *,
     keep_nulls: bool = False,
-    guard: Callable[[YtClient], None] = lambda _: None,
+    guard: Guard = _no_guard,
 ) -> None:
     """Write typed rows in their order, in transactions with as many rows as they can contain.
 
@@ -54,22 +61,23 @@ def write_in_parts(
         changes: is consumed in another thread, while the cluster writes the rows before.
         guard: is called in each transaction before rows are written; its errors end the write.
     """
-
-    def put(requests: Sequence[_Request]) -> None:
-        with connection.transaction() as client:
-            guard(client)
-            for request in requests:
-                request.send(connection, path, client)
-
     transactions = _transactions(changes, layout, keep_nulls=keep_nulls)
     with ThreadPoolExecutor(1, "headrace-encode") as pool:
         requests = pool.submit(next, transactions, None).result()
         while requests is not None:
             coming = pool.submit(next, transactions, None)
-            connection.repeated(functools.partial(put, requests))
+            connection.repeated(functools.partial(_send_together, connection, path, requests, guard))
             requests = coming.result()
         # The changes may have been read through connections of that thread.
         pool.submit(connection.close)
+
+
+def _send_together(connection: Connection, path: str, requests: Sequence[_Request], guard: Guard) -> None:
+    """Send requests in one transaction."""
+    with connection.transaction() as client:
+        guard(client)
+        for request in requests:
+            request.send(connection, path, client)
 
 
 def _transactions(
