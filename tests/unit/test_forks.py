@@ -283,6 +283,28 @@ def test_connections_of_ended_threads_are_closed(store: headrace.Store) -> None:
     assert len(numbers(store)) == 20
 
 
+def test_transactions_go_on_when_another_thread_closes_the_store(store: headrace.Store, tmp_path: Path) -> None:
+    database = Database(tmp_path / "store")
+    version = database.query("SELECT version FROM clock")[0][0]
+
+    def close_in_another_thread() -> None:
+        thread = threading.Thread(target=database.close)
+        thread.start()
+        thread.join()
+
+    with database.write():
+        database.execute("UPDATE clock SET version = version + 1")
+        close_in_another_thread()
+        database.execute("UPDATE clock SET version = version + 1")
+    with database.read():
+        assert database.query("SELECT version FROM clock") == [(version + 2,)]
+        close_in_another_thread()
+        put(store, 1)
+        assert database.query("SELECT version FROM clock") == [(version + 2,)]
+    assert database.query("SELECT version FROM clock") == [(version + 3,)]
+    database.close()
+
+
 def test_a_store_recreated_at_the_same_path_has_its_own_lock(tmp_path: Path) -> None:
     for _ in range(2):
         database = Database(tmp_path / "store", create=True)

@@ -128,7 +128,6 @@ def test_writes_of_many_threads_are_all_in_the_log_and_in_order(instance: Instan
         for number in range(20):
             response = batch_write_row(instance, request_of(thread, number))
             assert all(row.is_ok for row in response.tables[0].rows)
-        instance.store.close()
 
     with ThreadPoolExecutor(THREADS) as pool:
         list(pool.map(write, range(THREADS)))

@@ -65,7 +65,8 @@ class Connections:
     def of_this_thread(self) -> apsw.Connection:
         """Return this thread's connection; call it inside `no_fork`."""
         lease: _Lease | None = getattr(self._local, "lease", None)
-        if lease is None or lease.generation is not self._generation:
+        # If another thread has closed the handle, a transaction of this thread goes on to its end.
+        if lease is None or (lease.generation is not self._generation and not lease.connection.in_transaction):
             self._local.lease = lease = None
             self._close_left()
             lease = self._local.lease = _Lease(self._opened(), self._generation, self._left)
@@ -85,7 +86,10 @@ class Connections:
                     self._close(connection)
 
     def close(self) -> None:
-        """Close this thread's connection. Those of other threads are closed when a thread uses the handle again."""
+        """Close this thread's connection.
+
+        Those of other threads are closed when they use the handle again outside a transaction.
+        """
         with no_fork:
             self._generation = object()
             self._local.__dict__.clear()

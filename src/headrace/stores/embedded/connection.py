@@ -198,7 +198,7 @@ class Database:
         return self._connections.of_this_thread()
 
     def close(self) -> None:
-        """Close this thread's connection. Those of other threads are closed when one of them uses the handle again."""
+        """Close this thread's connection. Transactions of other threads go on (`Connections.close`)."""
         self._connections.close()
         self._commits.close()
 
