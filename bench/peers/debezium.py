@@ -13,7 +13,7 @@ from pathlib import Path
 import psycopg
 
 import headrace
-from bench.measure import Result, seconds
+from bench.measure import Result
 from bench.peers.java_readers import JavaReader, consume, consume_base, fill, port_of, result
 from bench.peers.releases import DEBEZIUM
 from bench.peers.running import Cost, alternately
@@ -96,7 +96,7 @@ def changes(directory: Path, scale: float) -> Result:
         tunnels, slots = count(), count()
 
         def tunnel() -> float:
-            return seconds(lambda: consume(server.url, f"tunnel-{next(tunnels)}", rows))
+            return consume(server.url, f"tunnel-{next(tunnels)}", rows)
 
         def engine(form: str) -> Callable[[], float]:
             return lambda: debezium.start(form, rows, f"debezium_{next(slots)}", "no_data")()

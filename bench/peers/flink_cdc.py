@@ -10,7 +10,7 @@ from pathlib import Path
 import psycopg
 
 import headrace
-from bench.measure import Result, seconds
+from bench.measure import Result
 from bench.peers.java_readers import JavaReader, consume, consume_base, fill, port_of, result
 from bench.peers.releases import FLINK, FLINK_CDC
 from bench.peers.running import alternately
@@ -54,7 +54,7 @@ def changes(directory: Path, scale: float) -> Result:
         tunnels, slots = count(), count()
 
         def tunnel() -> float:
-            return seconds(lambda: consume(server.url, f"tunnel-{next(tunnels)}", rows))
+            return consume(server.url, f"tunnel-{next(tunnels)}", rows)
 
         def job(form: str) -> Callable[[], float]:
             return lambda: flink.read([form, "committed", rows, f"flink_{next(slots)}", port_of(server)])()

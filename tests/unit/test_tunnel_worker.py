@@ -195,6 +195,53 @@ def test_stopping_at_the_end_waits_for_the_channels_of_a_dead_client(tunnel: Tun
     assert ids(quick(tunnel, idle="stop")) == list(range(30))
 
 
+def test_the_end_is_found_by_the_readers(tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch) -> None:
+    # A read in another place of the log would make a store decode the log again.
+    read, threads = tunnel.read, set()
+
+    def noted(*arguments: Any) -> Any:
+        threads.add(threading.current_thread().name)
+        return read(*arguments)
+
+    monkeypatch.setattr(tunnel, "read", noted)
+    assert ids(quick(tunnel, idle="stop")) == list(range(30))
+    assert threads == {"headrace-reader"}
+
+
+def test_progress_is_not_saved_while_a_reader_reads(tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch) -> None:
+    calls: list[str] = []
+    read, all_taken = tunnel.read, threading.Event()
+
+    def counted(name: str) -> Callable[..., Any]:
+        real = getattr(EmbeddedTunnelClient, name)
+
+        def call(*arguments: Any) -> Any:
+            calls.append(name)
+            return real(*arguments)
+
+        return call
+
+    def slow_at_the_end(*arguments: Any) -> Any:
+        page = read(*arguments)
+        if not page.changes.num_rows:
+            assert all_taken.wait(DEADLINE)
+            # Now the consumer waits for this read.
+            heartbeats = calls.count("heartbeat")
+            until(lambda: calls.count("heartbeat") > heartbeats + 5)
+            calls.append("end")
+        return page
+
+    for name in ("heartbeat", "save"):
+        monkeypatch.setattr(EmbeddedTunnelClient, name, counted(name))
+    monkeypatch.setattr(tunnel, "read", slow_at_the_end)
+    with quick(tunnel, idle="stop", checkpoint_interval=DEADLINE) as batches:
+        found = ids([next(batches), next(batches), next(batches)])
+        all_taken.set()
+        assert next(batches, None) is None
+    assert found == list(range(30))
+    assert calls.index("end") < calls.index("save")
+
+
 def test_a_save_by_another_client_loses_no_rows(tunnel: Tunnel) -> None:
     with quick(tunnel, idle="stop", checkpoint_interval=0.01) as batches:
         found = ids([next(batches)])
@@ -248,6 +295,25 @@ def test_a_request_of_the_client_is_repeated_after_a_temporary_error(
 
     monkeypatch.setattr(EmbeddedTunnelClient, call, sometimes)
     assert ids(quick(tunnel, idle="stop")) == list(range(30))
+
+
+@pytest.mark.parametrize("failure", [StoreError("the disk has failed"), DataLossError("the log was removed")])
+def test_a_permanent_error_at_the_end_is_raised_to_the_consumer(
+    tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch, failure: Exception
+) -> None:
+    read, empty = tunnel.read, []
+
+    def fail_after_the_end(*arguments: Any) -> Any:
+        page = read(*arguments)
+        if not page.changes.num_rows:
+            empty.append(page)
+            if len(empty) > 1:
+                raise failure
+        return page
+
+    monkeypatch.setattr(tunnel, "read", fail_after_the_end)
+    with pytest.raises(type(failure), match=str(failure)):
+        ids(quick(tunnel))
 
 
 @pytest.mark.parametrize("failure", [StoreError("the disk has failed"), ArithmeticError("a defect")])

@@ -130,10 +130,11 @@ class Engine:
                     # The queue of prefetched pages has room again.
                     self._changed.notify_all()
                     return self._in_hand
+                at_the_end = stop_at_the_end and self._is_caught_up()
                 at_rest = all(leased.at_rest for leased in self._leased.values())
-                if stop_at_the_end and not at_rest:
+                if at_the_end and not at_rest:
                     self._ask_keeper()
-                if not (stop_at_the_end and at_rest and self._is_caught_up()):
+                if not (at_the_end and at_rest):
                     self._changed.wait(_LOOK_SECONDS if stop_at_the_end else None)
                     continue
                 ended = {leased.id for leased in self._leased.values() if leased.has_ended}
