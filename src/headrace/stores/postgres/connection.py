@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import select
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Generic, TypeAlias, TypeVar
@@ -155,19 +155,22 @@ class Connection:
         """
         return self._repeated(self._statements, work, repeatable)
 
-    def ask(self, statement: str, parameters: Sequence[Any]) -> list[tuple[Any, ...]]:
-        """Return the rows of a statement that is its own transaction: one exchange with the server, `run` needs 3."""
+    def ask(self, work: Callable[[psycopg.Connection], Result]) -> Result:
+        """Run a function whose statements are transactions of their own; repeat it after temporary errors.
 
-        def rows(session: psycopg.Connection) -> list[tuple[Any, ...]]:
+        Such a statement is one exchange with the server. In `run`, the first one needs two, and the commit another one.
+        """
+
+        def alone(session: psycopg.Connection) -> Result:
             session.autocommit = True
             try:
-                return session.execute(statement, parameters).fetchall()
+                return work(session)
             finally:
                 # A lost connection cannot change; it is closed.
                 if not session.closed:
                     session.autocommit = False
 
-        return self._repeated(self._statements, rows, True)
+        return self._repeated(self._statements, alone, True)
 
     def run_bulk(self, work: Callable[[Bulk], Result], *, repeatable: bool = False) -> Result:
         """Run a function in a transaction of ADBC, and commit; see `run`."""

@@ -100,13 +100,13 @@ class PostgresStore(Store):
             assert row is not None
             return f"postgresql:{row[0]}/{row[1]}"
 
-        return self._connection.run(read, repeatable=True)
+        return self._connection.ask(read)
 
     # -- tables -------------------------------------------------------------------------------------------
 
     def tables(self) -> list[str]:
         """Return the sorted names of the users' tables; those of schema ``public`` without their schema."""
-        return self._connection.run(lambda session: stored_tables.names(session, self._schema), repeatable=True)
+        return self._connection.ask(lambda session: stored_tables.names(session, self._schema))
 
     def create_table(
         self,
@@ -297,7 +297,7 @@ class PostgresStore(Store):
         deadline = time.monotonic() + timeout
         pause = _FIRST_PAUSE
         while True:
-            position = self._connection.run(_position, repeatable=True)
+            position = self._connection.ask(_position)
             if position != self._seen:
                 self._seen = position
                 return True

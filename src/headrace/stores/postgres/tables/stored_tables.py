@@ -99,8 +99,7 @@ def state(connection: Connection, name: TableName) -> tuple[Any, ...] | None:
     """
     if "\0" in name.schema + name.table:
         return None
-    found = connection.ask(_STATE, [name.schema, name.table])
-    return found[0] if found else None
+    return connection.ask(lambda session: session.execute(_STATE, [name.schema, name.table]).fetchone())
 
 
 def layout(connection: psycopg.Connection, name: str, schema: str) -> TableLayout:

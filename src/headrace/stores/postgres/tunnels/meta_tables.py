@@ -160,9 +160,13 @@ class Database:
         """
         return self.connection.run(lambda connection: work(Statements(connection, self._prefix)), repeatable=repeatable)
 
+    def read(self, work: Callable[[Statements], Result]) -> Result:
+        """Run a function whose statements only read, each in a transaction of its own; see `Connection.ask`."""
+        return self.connection.ask(lambda connection: work(Statements(connection, self._prefix)))
+
     def query(self, statement: LiteralString, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
-        """Return the rows of a query."""
-        return self.run(lambda statements: statements.execute(statement, parameters).fetchall())
+        """Run one statement in a transaction of its own, and return its rows."""
+        return self.read(lambda statements: statements.execute(statement, parameters).fetchall())
 
     def arrow(self, statement: str) -> Sequence[pa.RecordBatch]:
         """Return the result of a query as Arrow; a large one is in a temporary file."""

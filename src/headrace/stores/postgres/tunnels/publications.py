@@ -164,7 +164,7 @@ class Publication:
         Raises:
             DataLossError: it does not exist, leaves out changes, or was changed.
         """
-        fault = self._database.run(lambda statements: self._fault(statements, tables))
+        fault = self._database.read(lambda statements: self._fault(statements, tables))
         if fault is not None:
             raise DataLossError(fault.problem, received=f"publication {self.name}; {lost}", remedy=fault.remedy)
 

@@ -93,7 +93,7 @@ def describe(database: Database, slot: str) -> tuple[Mapping[str, int | str | bo
             {} if row is None else {column.name: value for column, value in zip(cursor.description, row, strict=True)}
         )
 
-    state = database.run(read)
+    state = database.read(read)
     if not state:
         return {"slot": slot}, []
     warnings = list(_warnings(state))

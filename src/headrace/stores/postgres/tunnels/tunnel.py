@@ -99,12 +99,12 @@ class PostgresTunnel(Tunnel):
     def describe(self) -> TunnelDescription:
         self._notice_definitions()
         rows = self._rows()
-        holders = self._database.run(lambda statements: clients.holders(statements, self.id))
+        holders = self._database.read(lambda statements: clients.holders(statements, self.id))
         described = []
         details, warnings = (
             ({}, []) if self._stored.slot is None else retention.describe(self._database, self._stored.slot)
         )
-        spooled = self._database.run(lambda statements: base_data.row_counts(statements, self.id))
+        spooled = self._database.read(lambda statements: base_data.row_counts(statements, self.id))
         warnings += self._tables.warnings()
         for row, channel in zip(rows, channels_of(rows), strict=True):
             try:
@@ -201,7 +201,7 @@ class PostgresTunnel(Tunnel):
     ) -> dict[str, Backlog]:
         self._notice_definitions()
         rows = {row.id: row for row in self._rows()}
-        spooled = self._database.run(lambda statements: base_data.row_counts(statements, self.id))
+        spooled = self._database.read(lambda statements: base_data.row_counts(statements, self.id))
         found: dict[str, Backlog] = {}
         for channel, at in positions.items():
             if channel not in rows:
@@ -269,7 +269,7 @@ class PostgresTunnel(Tunnel):
             return base_data.no_rows(tables.schema)
         if row.kind is ChannelKind.BASE_DATA:
             chunk = self._chunk(row)
-            return self._database.run(
+            return self._database.read(
                 lambda statements: base_data.read(
                     statements,
                     self.id,
@@ -427,7 +427,7 @@ class PostgresTunnel(Tunnel):
         """Return a chunk; read and spool it, if this is its first read."""
         if row.finished:
             raise base_data.already_read(row.id)
-        found = self._database.run(lambda statements: base_data.find(statements, self.id, row.id))
+        found = self._database.read(lambda statements: base_data.find(statements, self.id, row.id))
         if found is not None:
             return found
         rows = self._tables.snapshot(row.relation, row.keys)
@@ -471,7 +471,7 @@ class PostgresTunnel(Tunnel):
     def _in_base(self, marks: Marks) -> TableChunks:
         """Return the chunks with their snapshots. The stream is read after all of them are spooled."""
         if self._chunks is None:
-            chunks = self._database.run(lambda statements: read_chunks(statements, self.id))
+            chunks = self._database.read(lambda statements: read_chunks(statements, self.id))
             # Each chunk that is read changes what the stream leaves out.
             self._log.forget()
             if not chunks.complete:
@@ -482,10 +482,10 @@ class PostgresTunnel(Tunnel):
     # -- rows of the database -------------------------------------------------------------------------
 
     def _rows(self) -> list[ChannelRow]:
-        return self._database.run(lambda statements: rows_in(statements, self._stored))
+        return self._database.read(lambda statements: rows_in(statements, self._stored))
 
     def _row(self, channel: str) -> ChannelRow:
-        for row in self._database.run(lambda statements: rows_in(statements, self._stored, channel)):
+        for row in self._database.read(lambda statements: rows_in(statements, self._stored, channel)):
             return row
         raise self._no_channel(channel, self._rows())
 
