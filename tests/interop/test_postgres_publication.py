@@ -20,6 +20,7 @@ from headrace.ports import Publisher, Staged, Store, Write
 from headrace.sinks.targets import TableTarget
 from headrace.tables.changes import RowChange
 from tests.conformance import serving
+from tests.conformance.queue_reading import wait_until
 from tests.conformance.reading import rows_of
 from tests.postgres_server import USER, PostgresServer
 
@@ -175,6 +176,32 @@ def test_a_publication_whose_connection_is_killed_is_repeated(url: str, store: S
     assert result.result(60)
     assert rows_of(table) == [{"id": 1}]
     assert publisher.published(0)
+
+
+@pytest.mark.parametrize("change", [RowChange.PUT, RowChange.UPDATE, RowChange.DELETE, RowChange.REPLACE_ALL])
+def test_a_publication_that_loses_a_deadlock_is_repeated(
+    url: str, session: Session, change: RowChange, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO", "headrace")
+    # The server ends the transaction that notices the deadlock first: that of headrace.
+    session.execute(f'ALTER DATABASE "{session.info.dbname}" SET deadlock_timeout = 10'.encode())
+    with headrace.open(url) as store, psycopg.connect(url) as other, ThreadPoolExecutor(1) as thread:
+        table = store.create_table("t", {"id": "long", "text": "string"}, "id")
+        table.put([{"id": number, "text": "old"} for number in range(3)])
+        publisher = store.publisher("job")
+        rows = staged(publisher, 0, *({"id": number, "text": "new"} for number in range(3)))
+        other.execute("SET deadlock_timeout = '1h'")
+        other.execute("UPDATE t SET text = 'of another' WHERE id = 1")
+        published = thread.submit(publisher.publish, 0, [Write("t", change, rows)])
+        wait_until(lambda: session.execute("SELECT FROM pg_locks WHERE NOT granted").rowcount == 1)
+        # It waits for the row in the middle, and has one of the others, in any order.
+        other.execute("UPDATE t SET text = 'of another' WHERE id = 0")
+        other.execute("UPDATE t SET text = 'of another' WHERE id = 2")
+        other.commit()
+        assert published.result(60)
+        assert "deadlock detected" in caplog.text
+        left = [] if change is RowChange.DELETE else [{"id": number, "text": "new"} for number in range(3)]
+        assert rows_of(table) == left
 
 
 def test_of_concurrent_publications_of_one_batch_one_writes(url: str, store: Store, session: Session) -> None:
