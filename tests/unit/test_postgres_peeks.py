@@ -102,18 +102,20 @@ def test_the_reads_of_a_batch_cost_the_server_little_more_than_its_log(behind: i
     assert decoded < 4 * log
     assert count <= 12
     # A read of the first changes of a large backlog is small, and a batch of a few windows is one read.
-    assert 4 * window <= reach(behind, window, 0, log) - behind <= behind + 4 * window
+    assert 8 * window <= reach(behind, window, 0, log) - behind <= behind + 8 * window
 
 
-@pytest.mark.parametrize("memory", [0, 1 << 20])
-def test_a_large_result_is_in_a_file_and_the_same(memory: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+@pytest.mark.parametrize("memory", [0, 600, 1 << 20])
+def test_what_does_not_fit_into_memory_is_in_a_file_and_the_same(
+    memory: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.setattr(spooling, "MEMORY_BYTES", memory)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     found = [pa.record_batch({"data": pa.array([b"x" * size, b""], pa.binary())}) for size in (1, 1000, 0)]
     before = pa.total_allocated_bytes()
     kept = spooled(pa.RecordBatchReader.from_batches(found[0].schema, found))
     assert list(kept) == found
-    assert (pa.total_allocated_bytes() - before < 500) or memory
+    assert pa.total_allocated_bytes() - before < max(500, memory)
     assert list(tmp_path.iterdir()) == []
     empty = pa.RecordBatchReader.from_batches(found[0].schema, [])
     assert list(spooled(empty)) == []

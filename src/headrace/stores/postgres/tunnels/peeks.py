@@ -14,8 +14,8 @@ import pyarrow as pa
 
 from headrace.wire.pgoutput.messages import Decoder, Images, Truncation
 
-_WINDOWS = 4
-"""The least length of a read in windows. A large result is in a file, so it costs no memory."""
+_WINDOWS = 8
+"""The least length of a read in windows: what does not fit into memory is in a file, and the server needs a second."""
 
 
 def reach(start: int, window: int, restart: int, limit: int) -> int:

@@ -13,30 +13,29 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 MEMORY_BYTES = 64 << 20
-"""Results up to this size stay in memory."""
+"""What stays in memory of a result."""
 
 
 def spooled(reader: pa.RecordBatchReader) -> Sequence[pa.RecordBatch]:
     """Return all batches of a reader.
 
-    If they are large, they are read from a temporary file when they are used. The file has no name; its space is free
-    again when the last array over it is deleted.
+    Those that do not fit into memory are read from a temporary file when they are used. The file has no name; its space
+    is free again when the last array over it is deleted.
     """
     batches, size = list[pa.RecordBatch](), 0
     for batch in reader:
-        batches.append(batch)
         size += batch.nbytes
         if size > MEMORY_BYTES:
-            return _in_file(reader, batches)
+            return batches + _in_file(batch, reader)
+        batches.append(batch)
     return batches
 
 
-def _in_file(reader: pa.RecordBatchReader, first: list[pa.RecordBatch]) -> Sequence[pa.RecordBatch]:
+def _in_file(first: pa.RecordBatch, rest: pa.RecordBatchReader) -> list[pa.RecordBatch]:
     with tempfile.TemporaryFile(prefix="headrace-") as file:
-        with pa.ipc.new_file(file, reader.schema) as writer:
-            while first:
-                writer.write_batch(first.pop(0))
-            for batch in reader:
+        with pa.ipc.new_file(file, rest.schema) as writer:
+            writer.write_batch(first)
+            for batch in rest:
                 writer.write_batch(batch)
         file.flush()
         mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
