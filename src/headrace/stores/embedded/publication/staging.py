@@ -1,7 +1,7 @@
 """Staged rows, which readers do not see: table ``stage``.
 
-Rows for a table are staged as Arrow IPC streams. Rows for a queue are staged as the messages of its future chunks. A
-large message is in table ``blob`` and stays there at publication, so its bytes are written once.
+Rows for a table are staged as compressed Arrow IPC streams. Rows for a queue are staged as the messages of its future
+chunks. A large message is in table ``blob`` and stays there at publication, so its bytes are written once.
 """
 
 from __future__ import annotations
@@ -24,6 +24,8 @@ from headrace.stores.embedded.queues.stored_queues import QueueState
 STAGE_BYTES = 4 << 20
 # The input is staged in transactions of this size.
 FLUSH_BYTES = 64 << 20
+# Staged rows are written into the log of SQLite, then into its file, and read once.
+_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class BatchKey(NamedTuple):
@@ -67,7 +69,7 @@ def table_parts(rows: Iterable[pa.RecordBatch]) -> Iterator[StagePart]:
 
 def _stream(batches: Sequence[pa.RecordBatch]) -> StagePart:
     sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema) as writer:
+    with pa.ipc.new_stream(sink, batches[0].schema, options=_COMPRESSED) as writer:
         for batch in batches:
             writer.write_batch(batch)
     return StagePart(sum(batch.num_rows for batch in batches), sink.getvalue())

@@ -9,6 +9,7 @@ SQL never contains names of users: columns are named by their positions.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -122,15 +123,33 @@ class PhysicalTable:
     # -- rows by key ------------------------------------------------------------------------------------
 
     def exists(self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]) -> npt.NDArray[np.bool_]:
-        """Return which of some keys exist; ``keys`` are the key columns as lists of Python values."""
+        """Return which of some keys exist; ``keys`` are the key columns in key order, as lists of Python values.
+
+        Keys behind all rows of the table, as new rows often have them, need no look-up.
+        """
+        existing = np.zeros(len(keys[0]), np.bool_)
+        if count := self._may_exist(connection, keys):
+            given = given_keys(self._keys, self._key_types, [column[:count] for column in keys])
+            ((flags,),) = connection.execute(
+                f"SELECT {_concatenation('k0 IS NOT NULL')} FROM {given.source}"
+                f" LEFT JOIN {self._rows} ON {given.equal}",
+                given.bindings,
+            )
+            existing[:count] = _from_flags(flags)
+        return existing
+
+    def _may_exist(self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]) -> int:
+        """Return how many of the keys, from the first one on, may exist: behind them are no rows up to the last key."""
         if not len(keys[0]):
-            return np.zeros(0, np.bool_)
-        given = given_keys(self._keys, self._key_types, keys)
-        ((flags,),) = connection.execute(
-            f"SELECT {_concatenation('k0 IS NOT NULL')} FROM {given.source} LEFT JOIN {self._rows} ON {given.equal}",
-            given.bindings,
+            return 0
+        names, descending = ", ".join(self._keys), ", ".join(f"{name} DESC" for name in self._keys)
+        before = connection.execute(
+            f"SELECT {names} FROM {self._rows} WHERE ({names}) <= ({_marks(self._keys)}) ORDER BY {descending} LIMIT 1",
+            tuple(column[-1] for column in keys),
         )
-        return _from_flags(flags)
+        for greatest in before:
+            return bisect_right(range(len(keys[0])), greatest, key=lambda row: tuple(column[row] for column in keys))
+        return 0
 
     def fetch(
         self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]

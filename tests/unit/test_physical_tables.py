@@ -1,0 +1,38 @@
+"""Look-ups of keys in the SQLite table of an embedded table."""
+
+from __future__ import annotations
+
+import apsw
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.stores.embedded.tables.physical import PhysicalTable
+from headrace.tables.schema import TableSchema
+
+SCHEMA = TableSchema.of({"a": "string", "b": "long", "c": "binary"}, ["a", "b", "c"])
+KEYS = st.lists(
+    st.tuples(
+        st.sampled_from(["", "a", "a\0", "ab", "\ud7ff", "\uffff", "\U0001d11e"]),
+        st.sampled_from([-(2**63), -1, 0, 2**63 - 1]),
+        st.sampled_from([b"", b"\0", b"a", b"\xff"]),
+    ),
+    unique=True,
+    max_size=20,
+).map(sorted)
+
+
+@given(stored=KEYS, wanted=KEYS)
+def test_the_keys_that_exist_are_found(
+    stored: list[tuple[str, int, bytes]], wanted: list[tuple[str, int, bytes]]
+) -> None:
+    table = PhysicalTable(1, SCHEMA, 1)
+
+    def batch(keys: list[tuple[str, int, bytes]]) -> pa.RecordBatch:
+        return pa.RecordBatch.from_pylist([dict(zip("abc", key, strict=True)) for key in keys], SCHEMA.arrow)
+
+    with apsw.Connection(":memory:") as connection:
+        table.create(connection)
+        table.write(connection, table.codec.encode(batch(stored)))
+        found = table.exists(connection, table.codec.encode_keys(batch(wanted)))
+    assert found.tolist() == [key in stored for key in wanted]
