@@ -197,13 +197,22 @@ def test_stopping_at_the_end_waits_for_the_channels_of_a_dead_client(tunnel: Tun
 
 def test_the_end_is_found_by_the_readers(tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch) -> None:
     # A read in another place of the log would make a store decode the log again.
-    read, threads = tunnel.read, set()
+    read, saved, threads = tunnel.read, EmbeddedTunnelClient.saved, set()
+    consumer_reads = threading.Event()
 
     def noted(*arguments: Any) -> Any:
         threads.add(threading.current_thread().name)
+        if threading.current_thread() is threading.main_thread():
+            consumer_reads.set()
         return read(*arguments)
 
+    def slow(*arguments: Any) -> Any:
+        # The worker has a heartbeat, and does not know its channels yet.
+        consumer_reads.wait(0.3)
+        return saved(*arguments)
+
     monkeypatch.setattr(tunnel, "read", noted)
+    monkeypatch.setattr(EmbeddedTunnelClient, "saved", slow)
     assert ids(quick(tunnel, idle="stop")) == list(range(30))
     assert threads == {"headrace-reader"}
 

@@ -83,6 +83,8 @@ class Engine:
         self._next_save = self._next_beat = self._not_before = self._pause = 0.0
         # Until this time no other client can have this worker's channels.
         self._safe_until = 0.0
+        # Whether `_leased` has the channels of a heartbeat of this client.
+        self._joined = False
 
     def start(self) -> None:
         """Connect to the tunnel and start the threads. Has no effect after `leave`."""
@@ -204,7 +206,7 @@ class Engine:
 
         It reads at the saved positions, which moves a reader of the same log out of its place.
         """
-        return bool(self._safe_until) and all(leased.caught_up for leased in self._leased.values())
+        return self._joined and all(leased.caught_up for leased in self._leased.values())
 
     def _all_is_read(self, ended: Collection[str]) -> bool:
         """Return whether the whole tunnel is read and saved, by this worker or others.
@@ -378,6 +380,7 @@ class Engine:
         new = [LeasedChannel(lease, client.saved(lease.channel)) for lease in added]
         with self._changed:
             self._leased.update({leased.id: leased for leased in new})
+            self._joined = True
             # Report finished and released channels at once, because other workers wait for them or their children.
             if any(leased.has_news for leased in self._leased.values()):
                 self._hurry = True
@@ -397,6 +400,7 @@ class Engine:
         with self._changed:
             self._leased.clear()
             self._ready.clear()
+            self._joined = False
             self._client = None
             self._not_before = time.monotonic() + random.uniform(0, self._pace.heartbeat_interval)
             self._hurry = True
