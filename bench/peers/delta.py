@@ -88,8 +88,8 @@ def merge(directory: Path, scale: float) -> Result:
         "Both get the changes from Parquet files by Spark's file source. Promises: headrace publishes rows, change log "
         "and marker in one transaction that is on the disk, once for each batch. A repeated MERGE with the same keys "
         "gives the same rows, so the table is right, but its change feed has the updates again; Hadoop's local file "
-        "system does not wait for the disk. Files of earlier versions stay until VACUUM. Delta: deletion vectors and "
-        "automatic compaction are on.",
+        "system does not wait for the disk. Files of earlier versions stay until VACUUM. headrace: Arrow batches "
+        "without a limit of bytes. Delta: deletion vectors and automatic compaction are on.",
     )
 
 

@@ -33,7 +33,8 @@ _PROMISES = (
     "The broker acknowledges before its rows are on the disk, as Kafka does by default. "
 )
 _TUNING = (
-    "Producer: acks=all, lz4, batches of 512 kB, linger 20 ms. Consumer: polls of 20,000 records, fetches up to 16 MB. "
+    "headrace: Arrow batches without a limit of bytes. Producer: acks=all, lz4, batches of 512 kB, linger 20 ms. "
+    "Consumer: polls of 20,000 records, fetches up to 16 MB. "
     "Spark's Avro functions have no release for this Spark on Maven Central, so they are left out. "
 )
 

@@ -67,8 +67,13 @@ def peers_session(
     packages: Sequence[Path], conf: Mapping[str, str] | None = None
 ) -> AbstractContextManager[SparkSession]:
     """Start a session of two cores and 2 GB with the jars of a peer."""
-    jars = {"spark.jars": ",".join(map(str, packages)), "spark.driver.memory": "2g"}
-    return spark_session(jars | dict(conf or {}))
+    settings = {
+        "spark.jars": ",".join(map(str, packages)),
+        "spark.driver.memory": "2g",
+        # As docs/operations.md says for small rows.
+        "spark.sql.execution.arrow.maxBytesPerBatch": str(2**31 - 1),
+    }
+    return spark_session(settings | dict(conf or {}))
 
 
 def on_peers_spark(name: str) -> Callable[[Path, float], Result]:

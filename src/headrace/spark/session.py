@@ -30,8 +30,9 @@ def session(
     """Return a SparkSession for streams: a new one, or the running one with the settings that can still be changed.
 
     These settings differ from Spark's defaults: the session's time zone is UTC, there is one shuffle partition for each
-    core, RocksDB is the state store, Python sources may evaluate filters, and the workers use this interpreter. A new
-    session connects to its workers by Unix domain sockets, in the directory ``java.io.tmpdir``.
+    core, RocksDB is the state store, Python sources may evaluate filters, Arrow batches for Python have up to 65,536
+    rows, and the workers use this interpreter. A new session connects to its workers by Unix domain sockets, in the
+    directory ``java.io.tmpdir``.
     ``conf`` overrides all of them. If the environment names a store with files, Spark itself can open checkpoint
     locations such as ``headrace:///path``, see docs/checkpoints.md.
 
