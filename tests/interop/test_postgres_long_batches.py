@@ -10,9 +10,9 @@ import pytest
 
 import headrace
 from headrace.ports import Store, Tunnel
-from headrace.stores.postgres.tunnels import log, slots, spooling
+from headrace.stores.postgres.tunnels import log, peeks, slots, spooling
 from tests.conformance import serving
-from tests.conformance.reading import only_channel, read_from
+from tests.conformance.reading import only_channel, read_from, unpack
 
 WINDOW = 256 << 10
 WINDOWS = 16
@@ -87,6 +87,47 @@ def test_a_batch_of_many_windows_costs_the_server_a_small_multiple_of_its_log(
         log.WINDOW_BYTES *= 3
         again, _ = read_from(other.tunnel("changes"), channel, start, until=end, page_rows=777)
     assert again == changes
+
+
+def test_a_batch_with_a_limit_costs_the_server_its_own_rows_and_not_those_after_them(
+    store: Store, server: psycopg.Connection[Any]
+) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    rows = fill(server, tunnel)
+    wanted = rows // WINDOWS
+    page = tunnel.read(channel, start, wanted, total=wanted)
+    assert 0 < page.changes.num_rows <= wanted
+    part = decoded_bytes(server, tunnel)
+    changes, _ = read_from(tunnel, channel, start)
+    assert len(changes) == rows
+    assert part < (decoded_bytes(server, tunnel) - part) / 3
+
+
+@pytest.mark.parametrize("message_bytes", [1, 1 << 30], ids=["many messages before", "no messages before"])
+def test_a_batch_with_a_limit_has_the_same_rows_wherever_it_begins(
+    store: Store, server: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, message_bytes: int
+) -> None:
+    # How many messages the slot has before a position is an estimate.
+    monkeypatch.setattr(peeks, "_MESSAGE_BYTES", message_bytes)
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    # Transactions of one row, of which a first read has less than half, and a larger one.
+    for number in range(100):
+        server.execute("INSERT INTO orders VALUES (%s, 'x')", (number,))
+    server.execute("INSERT INTO orders SELECT n, 'x' FROM generate_series(100, 199) n")
+    expected, _ = read_from(tunnel, channel, start)
+    for first in (0, 1, 60, 99, 150):
+        for wanted in (1, 7, 90, 10**15):
+            with headrace.open(store.url) as other:
+                reader = other.tunnel("changes")
+                position, left, most = reader.advance(channel, start, first), wanted, 200 - first
+                found: list[Any] = []
+                while left and len(found) < most:
+                    page = reader.read(channel, position, min(left, 40), total=left)
+                    found += unpack(page.changes, ["id"])
+                    position, left = page.next, left - page.changes.num_rows
+            assert found == expected[first : first + wanted]
 
 
 def test_a_connection_that_breaks_while_messages_arrive_is_replaced(

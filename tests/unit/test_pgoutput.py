@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from headrace.errors import HeadraceError, SchemaError, UnsupportedError
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.errors import PgOutputError
-from headrace.wire.pgoutput.messages import EPOCH, Decoder, Images
+from headrace.wire.pgoutput.messages import EPOCH, Decoder, Images, commit_lsn
 from headrace.wire.pgoutput.tuples import ImageKind
 from tests.effort import thorough
 from tests.unit import pgoutput_samples as pg
@@ -165,6 +165,13 @@ def test_a_truncation_names_its_relations() -> None:
     assert [(each.message, [r.name for r in each.relations], each.transaction.lsn) for each in found.truncations] == [
         (2, ["t"], 9)
     ]
+
+
+def test_the_last_message_of_a_read_tells_its_commit() -> None:
+    assert commit_lsn(pg.commit(2**40 + 7)) == 2**40 + 7
+    for other in (pg.begin(7), b"C", b""):
+        with pytest.raises(PgOutputError, match="no Commit message"):
+            commit_lsn(other)
 
 
 def test_other_messages_are_ignored() -> None:

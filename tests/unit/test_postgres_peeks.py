@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.stores.postgres.tunnels import spooling
-from headrace.stores.postgres.tunnels.peeks import Part, Peek, reach
+from headrace.stores.postgres.tunnels.peeks import Part, Peek, Received, messages_for, reach
 from headrace.stores.postgres.tunnels.spooling import spooled
 from headrace.wire.pgoutput import types
 from tests.unit import pgoutput_samples as pg
@@ -103,6 +103,18 @@ def test_the_reads_of_a_batch_cost_the_server_little_more_than_its_log(behind: i
     assert count <= 12
     # A read of the first changes of a large backlog is small, and a batch of a few windows is one read.
     assert 8 * window <= reach(behind, window, 0, log) - behind <= behind + 8 * window
+
+
+@pytest.mark.parametrize("per_row", [1.01, 1.26, 1.5, 3.0])
+def test_a_batch_with_a_limit_costs_the_server_at_most_twice_its_messages(per_row: float) -> None:
+    wanted, left, count, decoded = 100_000, 100_000, 0, 0
+    last = None
+    while left > 0:
+        last = Received(messages_for(left, 0, last), 0, left)
+        left = wanted - int(last.messages / per_row)
+        decoded, count = decoded + last.messages, count + 1
+    assert count <= 2
+    assert decoded <= 2.1 * wanted * per_row
 
 
 @pytest.mark.parametrize("memory", [0, 600, 1 << 20])

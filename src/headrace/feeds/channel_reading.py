@@ -43,7 +43,7 @@ def read_channel(tunnel: Tunnel, batch: str, plan: ChannelPlan, *, fail_on_data_
     while position != FINISHED and (plan.max_rows is None or rows < plan.max_rows):
         room = None if plan.max_rows is None else plan.max_rows - rows
         wanted = PAGE_ROWS if room is None else min(PAGE_ROWS, room)
-        start, page = _read_page(tunnel, plan.channel, position, wanted, plan.until, fail_on_data_loss)
+        start, page = _read_page(tunnel, plan.channel, position, wanted, plan.until, room, fail_on_data_loss)
         changes, position = page.changes, page.next
         if room is not None and changes.num_rows > room:
             kept = changes.whole_pairs(room)
@@ -75,7 +75,8 @@ def _replay(
     position, missing = plan.start, recorded.rows
     until = None if recorded.position == FINISHED else recorded.position
     while missing > 0:
-        _, page = _read_page(tunnel, plan.channel, position, min(PAGE_ROWS, missing), until, fail_on_data_loss)
+        wanted = min(PAGE_ROWS, missing)
+        _, page = _read_page(tunnel, plan.channel, position, wanted, until, missing, fail_on_data_loss)
         if page.changes.num_rows == 0:
             break
         changes = page.changes.slice(0, missing)
@@ -92,11 +93,17 @@ def _replay(
 
 
 def _read_page(
-    tunnel: Tunnel, channel: str, position: Position, rows: int, until: Position | None, fail_on_data_loss: bool
+    tunnel: Tunnel,
+    channel: str,
+    position: Position,
+    rows: int,
+    until: Position | None,
+    total: int | None,
+    fail_on_data_loss: bool,
 ) -> tuple[Position, Page]:
     """Read a page. Also return the position where it starts, which is later than ``position`` after a loss."""
     try:
-        return position, tunnel.read(channel, position, rows, until)
+        return position, tunnel.read(channel, position, rows, until, total=total)
     except DataLossError:
         if fail_on_data_loss:
             raise
@@ -107,4 +114,4 @@ def _read_page(
             tunnel.name,
             channel,
         )
-        return found, tunnel.read(channel, found, rows, until)
+        return found, tunnel.read(channel, found, rows, until, total=total)

@@ -221,7 +221,15 @@ class Tunnel(Port):
         return dict.fromkeys(positions, Backlog(rows=None))
 
     @abstractmethod
-    def read(self, channel: str, position: Position, max_rows: int, until: Position | None = None) -> Page:
+    def read(
+        self,
+        channel: str,
+        position: Position,
+        max_rows: int,
+        until: Position | None = None,
+        *,
+        total: int | None = None,
+    ) -> Page:
         """Read the next changes of a channel. The same position always returns the same rows in the same order.
 
         A page may have more or fewer rows than ``max_rows``. It is empty only if there are no changes yet. Its ``next``
@@ -230,6 +238,8 @@ class Tunnel(Port):
 
         Args:
             until: the position after the last change to return.
+            total: the rows that the caller wants from this page and the next ones; None for all. A store that reads
+                ahead reads no more than about that.
 
         Raises:
             DataLossError: changes at the position have been removed.

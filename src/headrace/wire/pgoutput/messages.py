@@ -49,6 +49,17 @@ class Transaction(NamedTuple):
     xid: int
 
 
+def commit_lsn(message: bytes) -> int:
+    """Return the LSN of the transaction that a message commits.
+
+    Raises:
+        PgOutputError: it is no Commit message.
+    """
+    if len(message) != 26 or message[0] != _COMMIT:
+        raise PgOutputError("the last message of a read is no Commit message", received=repr(message[:1]))
+    return int.from_bytes(message[2:10])
+
+
 class Truncation(NamedTuple):
     """A TRUNCATE of some relations; ``message`` is its number among all messages."""
 

@@ -262,7 +262,15 @@ class EmbeddedTunnel(Tunnel):
         kept = max(1, changes.next - changes.first)
         return Backlog(rows=count, bytes=changes.bytes * count // kept, seconds=seconds, ends=ends)
 
-    def read(self, channel: str, position: Position, max_rows: int, until: Position | None = None) -> Page:
+    def read(
+        self,
+        channel: str,
+        position: Position,
+        max_rows: int,
+        until: Position | None = None,
+        *,
+        total: int | None = None,
+    ) -> Page:
         with self._database.read() as connection:
             row = self._row(connection, channel)
             if position == FINISHED:

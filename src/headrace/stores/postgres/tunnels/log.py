@@ -15,7 +15,7 @@ from headrace.stores.postgres.tunnels import slots
 from headrace.stores.postgres.tunnels.followed import Followed
 from headrace.stores.postgres.tunnels.meta_tables import Database
 from headrace.stores.postgres.tunnels.pages import Visibility, Window
-from headrace.stores.postgres.tunnels.peeks import Peek, reach
+from headrace.stores.postgres.tunnels.peeks import Peek, Received, messages_for, reach
 from headrace.stores.postgres.tunnels.positions import lsn_of, lsn_position, lsn_text
 from headrace.stores.postgres.tunnels.publications import Publication
 from headrace.tunnels.values import Position
@@ -71,6 +71,7 @@ class ChangeLog:
         self._kept: tuple[Window, list[Truncation]] | None = None
         # At most one. A deque is atomic, so threads need no lock: a thread that finds none reads the slot itself.
         self._peeks: deque[Peek] = deque(maxlen=1)
+        self._received: Received | None = None
         # An interval that has no changes of the table.
         self._empty = (0, 0)
 
@@ -79,8 +80,18 @@ class ChangeLog:
         lost = "all changes" if position is None else f"changes after {position.token}"
         return slots.state(self._database, self._tunnel, self._slot, self._system, lost)
 
-    def find(self, position: Position, until: Position | None, marks: Marks, in_base: Visibility | None) -> Place:
+    def find(
+        self,
+        position: Position,
+        until: Position | None,
+        marks: Marks,
+        in_base: Visibility | None,
+        total: int | None = None,
+    ) -> Place:
         """Return the first rows at a position and before a bound, and none only if there are none yet.
+
+        Args:
+            total: about how many rows from the position on will be wanted; None for all.
 
         Raises:
             DataLossError: changes at the position are lost, or the table was truncated there.
@@ -97,7 +108,7 @@ class ChangeLog:
         while True:
             if self._empty[0] <= start < self._empty[1]:
                 start = max(start, min(self._empty[1], limit))
-            found = self._window(start, limit, state, marks, in_base)
+            found = self._window(start, limit, state, marks, in_base, None if total is None else skip + total)
             first, last = found.rows_before(start) + skip, found.rows
             if until is not None:
                 last = min(last, found.rows_before(lsn_of(until)) + until.skip)
@@ -114,7 +125,7 @@ class ChangeLog:
         """Return a position whose rows to skip are rows of the transaction at its LSN."""
         start, skip = lsn_of(position), position.skip
         while start < state.flushed:
-            found = self._window(start, state.flushed, state, marks, in_base)
+            found = self._window(start, state.flushed, state, marks, in_base, skip)
             row = found.rows_before(start) + skip
             if found.rows and row <= found.rows:
                 return found.position(row)
@@ -147,7 +158,13 @@ class ChangeLog:
         return self._canonical(position, self.state(position), marks, in_base) if position.skip else position
 
     def _window(
-        self, start: int, limit: int, state: slots.SlotState, marks: Marks, in_base: Visibility | None
+        self,
+        start: int,
+        limit: int,
+        state: slots.SlotState,
+        marks: Marks,
+        in_base: Visibility | None,
+        total: int | None,
     ) -> Window:
         """Return a window that contains ``start``; it may end before ``limit`` or after it.
 
@@ -156,7 +173,8 @@ class ChangeLog:
         """
         kept = self._kept
         if kept is None or not kept[0].start <= start < kept[0].end:
-            self._kept = kept = self._read(start, max(start, limit), state, in_base if start < marks.base_end else None)
+            in_base = in_base if start < marks.base_end else None
+            self._kept = kept = self._read(start, max(start, limit), state, in_base, total)
         found, truncations = kept
         if truncations and truncations[0].transaction.lsn <= start:
             truncated = {each.oid for each in truncations[0].relations} & set(self._followed.relations)
@@ -169,19 +187,29 @@ class ChangeLog:
         return found
 
     def _read(
-        self, start: int, limit: int, state: slots.SlotState, in_base: Visibility | None
+        self, start: int, limit: int, state: slots.SlotState, in_base: Visibility | None, total: int | None
     ) -> tuple[Window, list[Truncation]]:
         if start >= limit:
             return self._followed.window([], start, start, in_base), []
         peek: Peek | None = None
         with suppress(IndexError):
             peek = self._peeks.pop()
-        if peek is None or not peek.start <= start < peek.end:
+        # A limited read may end before the first wanted change. The next one is longer.
+        while peek is None or not peek.start <= start < peek.end:
             end = reach(start, WINDOW_BYTES, state.restart, limit)
             # After the end of the log was looked up: a later change of the publication has no effect before it.
             self._publication.check(self._followed.published, f"changes after {lsn_text(start)}")
-            messages = slots.peek(self._database, self._slot, self._publication.name, end, binary=self._followed.binary)
-            peek = Peek(messages, self._followed.relations, start, end)
+            last = self._received if self._received is not None and self._received.end <= start else None
+            found = slots.peek(
+                self._database,
+                self._slot,
+                self._publication.name,
+                end,
+                binary=self._followed.binary,
+                messages=None if total is None else messages_for(total, start - state.confirmed, last),
+            )
+            self._received = Received(sum(each.num_rows for each in found.messages), found.end, total or 0)
+            peek = Peek(found.messages, self._followed.relations, start, found.end)
         part = peek.read(start, min(start + WINDOW_BYTES, peek.end))
         if part.end < peek.end:
             self._peeks.append(peek)

@@ -16,6 +16,11 @@ from headrace.wire.pgoutput.messages import Decoder, Images, Truncation
 
 _WINDOWS = 8
 """The least length of a read in windows: what does not fit into memory is in a file, and the server needs a second."""
+_MESSAGES_PER_ROW = 1.25
+# Few changes have less log.
+_MESSAGE_BYTES = 100
+# The server's number is an integer of 32 bits.
+_MOST_MESSAGES = 2**31 - 1
 
 
 def reach(start: int, window: int, restart: int, limit: int) -> int:
@@ -28,6 +33,31 @@ def reach(start: int, window: int, restart: int, limit: int) -> int:
         limit: the LSN after the last wanted change.
     """
     return min(limit, max(start + _WINDOWS * window, start + (start - restart)))
+
+
+class Received(NamedTuple):
+    """What a read of the slot has received: its number of messages, its end, and the rows that were wanted from it."""
+
+    messages: int
+    end: int
+    wanted: int
+
+
+def messages_for(rows: int, log: int, last: Received | None) -> int:
+    """Return the number of messages that a read of the slot should have for some rows.
+
+    Transactions have two more messages each, so a batch of small ones needs a second read, which the first one makes
+    exact: the server decodes the log of a batch about twice, and not the log after it.
+
+    Args:
+        rows: the number of wanted rows.
+        log: the log between the slot's position and the first of them, in bytes.
+        last: the read that ended there; None if there was none.
+    """
+    before, per_row = log // _MESSAGE_BYTES, _MESSAGES_PER_ROW
+    if last is not None:
+        before, per_row = last.messages, max(per_row, 1.1 * last.messages / max(1, last.wanted - rows))
+    return min(before + int(rows * per_row) + 1, _MOST_MESSAGES)
 
 
 class Part(NamedTuple):

@@ -17,6 +17,7 @@ from headrace.errors import DataLossError, StoreBusyError, UnsupportedError
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 from headrace.stores.postgres.tunnels.positions import lsn_text
+from headrace.wire.pgoutput.messages import commit_lsn
 
 # Creating a slot waits for all write transactions that are open.
 _CREATE_SECONDS = 120
@@ -30,6 +31,13 @@ _MISSING_STANDBYS: LiteralString = (
 )
 # The version of the server that can publish stored generated columns.
 _GENERATED_COLUMNS = 180_000
+
+
+class Peeked(NamedTuple):
+    """The messages of all transactions from a slot's position whose commit record begins before the LSN ``end``."""
+
+    messages: Sequence[pa.RecordBatch]
+    end: int
 
 
 class SlotState(NamedTuple):
@@ -176,10 +184,15 @@ def state(database: Database, tunnel: str, slot: str, system: str, lost: str) ->
     raise DataLossError(problem, received=f"slot {slot}; {lost}", remedy=remedy)
 
 
-def peek(database: Database, slot: str, publication: str, end: int, *, binary: bool) -> Sequence[pa.RecordBatch]:
+def peek(
+    database: Database, slot: str, publication: str, end: int, *, binary: bool, messages: int | None = None
+) -> Peeked:
     """Return the messages of all transactions from the slot's position whose commit record begins before an LSN.
 
-    The result has one column of binaries. Another user of the slot, such as a twin of a task, delays the call.
+    They have one column of binaries. Another user of the slot, such as a twin of a task, delays the call.
+
+    Args:
+        messages: the server stops after the transaction with which there are so many messages; None for no limit.
 
     Raises:
         StoreBusyError: another process reads the slot for too long.
@@ -188,10 +201,14 @@ def peek(database: Database, slot: str, publication: str, end: int, *, binary: b
     quoted = '"' + publication.replace('"', '""') + '"'
     # Without parameters, the driver reads the result by COPY, which is faster.
     statement = sql.SQL(
-        "SELECT data FROM pg_logical_slot_peek_binary_changes({}, {}::pg_lsn, NULL,"
+        "SELECT data FROM pg_logical_slot_peek_binary_changes({}, {}::pg_lsn, {},"
         " 'proto_version', '1', 'publication_names', {}, 'binary', {})"
-    ).format(slot, lsn_text(end), quoted, "true" if binary else "false")
-    return database.arrow(statement.as_string())
+    ).format(slot, lsn_text(end), messages, quoted, "true" if binary else "false")
+    found = database.arrow(statement.as_string())
+    if messages is None or sum(each.num_rows for each in found) < messages:
+        return Peeked(found, end)
+    last = next(each for each in reversed(found) if each.num_rows).column(0)[-1].as_py()
+    return Peeked(found, min(end, commit_lsn(last) + 1))
 
 
 def advance(database: Database, slot: str, lsn: int) -> None:

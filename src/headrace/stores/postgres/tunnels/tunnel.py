@@ -261,7 +261,15 @@ class PostgresTunnel(Tunnel):
                 return place, more
             reach *= 4
 
-    def read(self, channel: str, position: Position, max_rows: int, until: Position | None = None) -> Page:
+    def read(
+        self,
+        channel: str,
+        position: Position,
+        max_rows: int,
+        until: Position | None = None,
+        *,
+        total: int | None = None,
+    ) -> Page:
         self._notice_definitions()
         row = self._row(channel)
         tables = self._tables
@@ -283,7 +291,7 @@ class PostgresTunnel(Tunnel):
                 )
             )
         marks = self._marks()
-        place = self._log.find(position, _bound(until), marks, self._in_base(marks))
+        place = self._log.find(position, _bound(until), marks, self._in_base(marks), total)
         window, count = place.window, place.last - place.first
         if count > max(1, max_rows):
             part = window.changes.slice(place.first, count)

@@ -247,7 +247,15 @@ class TablestoreTunnel(Tunnel):
         found = self._each(lambda at: self.backlog(at[0], at[1], bounds.get(at[0])), list(positions.items()))
         return dict(zip(positions, found, strict=True))
 
-    def read(self, channel: str, position: Position, max_rows: int, until: Position | None = None) -> Page:
+    def read(
+        self,
+        channel: str,
+        position: Position,
+        max_rows: int,
+        until: Position | None = None,
+        *,
+        total: int | None = None,
+    ) -> Page:
         """Read the page at a position; the service chooses its length."""
         schema = self.table.schema
         if position == FINISHED:
