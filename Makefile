@@ -5,8 +5,10 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Created after the installation, so that later commands skip it.
 READY := $(VENV)/.ready
-# Java classes of Spark in the form in which Java loads them fastest; tests/startup creates and uses it.
+# Java classes of Spark in the form in which Java loads them fastest; tests/startup creates and uses it. `make demo` uses
+# it if it exists. Java ignores it if its own options or version are others.
 ARCHIVE := $(VENV)/spark.jsa
+WITH_ARCHIVE = $(if $(wildcard $(ARCHIVE)),-XX:SharedArchiveFile=$(ARCHIVE) -Xlog:disable -Xlog:all=off)
 # Additional arguments of a target's program: make test ARGS="-k tunnel -x"
 ARGS ?=
 # The kills of `make chaos` over the matrix of victims, queries and stores, and in each storm test. `make test` has fewer.
@@ -38,7 +40,7 @@ $(READY): pyproject.toml
 	@touch $@
 
 demo: $(READY) check-java ## Run the demonstration: a job, a kill of its driver, and a check of the result
-	@$(BIN)/headrace demo $(ARGS)
+	@SPARK_SUBMIT_OPTS="$$SPARK_SUBMIT_OPTS $(WITH_ARCHIVE)" $(BIN)/headrace demo $(ARGS)
 
 $(ARCHIVE): $(READY) | check-java
 	-$(BIN)/python -m tests.startup.spark_archive

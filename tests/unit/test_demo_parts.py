@@ -14,9 +14,15 @@ from headrace.demo.orders import COLUMNS, LATENESS_MS, PRIMARY_KEY, OrderBook
 from headrace.demo.processes import Children, session_members
 from headrace.demo.proof import compare, current_totals, read_all, recompute, totals_content, window_key
 from headrace.demo.script import TOTALS_COLUMNS, TOTALS_KEY, script, store_script, totals_script
+from headrace.demo.story import QUICK_JAVA
 from headrace.demo.view import Snapshot, as_facts, as_line, as_picture
 from headrace.errors import HeadraceError
 from headrace.streaming_sql.language.grammar import parse
+from tests.startup import spark_archive
+
+
+def test_the_demonstration_can_use_the_archive_of_classes() -> None:
+    assert QUICK_JAVA == spark_archive.OPTIONS, "Java ignores an archive that was written with other options"
 
 
 @given(st.integers(), st.lists(st.integers(0, 60), max_size=20))
