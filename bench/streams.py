@@ -15,6 +15,9 @@ from bench.measure import COLUMNS, Ratio, Result, drain, median_of, orders, orde
 from bench.memory import MemorySource
 from bench.tables import bare_put_rate
 
+# The batches of a sink until Java has compiled what is hot, and the store's pages are in memory.
+_WARMING = 5
+
 
 def source(directory: Path, scale: float) -> Result:
     """Changes of a tunnel into noop, compared with the same rows from memory."""
@@ -108,7 +111,7 @@ def _sink_seconds(
     keys: int,
     query: Callable[[DataFrame], DataFrame],
 ) -> float:
-    """Return the median time of a batch with ``keys`` keys, from reading to publication."""
+    """Return the median time of a warm batch with ``keys`` keys, from reading to publication."""
     stream = spark.readStream.format("headrace").option("store", str(directory / "store")).option("tunnel", name)
     running = headrace.write_stream(
         query(stream.load()),
@@ -117,9 +120,9 @@ def _sink_seconds(
         checkpoint=directory / f"checkpoint-{name}",
         mode="update",
     ).start()
-    for number in range(6):
+    for number in range(_WARMING + 10):
         table.put(orders(500 + number, keys, shuffled=10 * keys))
         running.processAllAvailable()
     adding = [r["durationMs"]["addBatch"] for r in running.recentProgress if r["numInputRows"] >= keys]
     running.stop()
-    return float(statistics.median(adding[1:])) / 1000.0
+    return float(statistics.median(adding[_WARMING:])) / 1000.0
