@@ -1,10 +1,10 @@
-"""The rule that opens the channels of a tunnel, the same for all stores. No I/O."""
+"""The rule that opens the channels of a tunnel, and its stage, the same for all stores. No I/O."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from headrace.tunnels.values import ChannelState
+from headrace.tunnels.values import Channel, ChannelKind, ChannelState, TunnelKind
 
 
 def channel_states(parents: Mapping[str, Sequence[str]], finished: Collection[str]) -> dict[str, ChannelState]:
@@ -26,3 +26,11 @@ def channel_states(parents: Mapping[str, Sequence[str]], finished: Collection[st
         return ChannelState.WAITING if waits else ChannelState.OPEN
 
     return {channel: state(channel) for channel in parents}
+
+
+def stage_of(kind: TunnelKind, channels: Iterable[Channel]) -> ChannelKind:
+    """Return the kind of rows that a tunnel gives now: changes only after all its base data was read."""
+    reading_base = any(
+        channel.kind is ChannelKind.BASE_DATA and channel.state is not ChannelState.FINISHED for channel in channels
+    )
+    return ChannelKind.BASE_DATA if reading_base or kind is TunnelKind.BASE_DATA else ChannelKind.STREAM

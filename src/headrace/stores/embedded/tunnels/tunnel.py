@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
-from typing import NamedTuple
 
 import apsw
 
@@ -16,9 +14,16 @@ from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, Tunn
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.tables import change_log
-from headrace.stores.embedded.tables.keys import key_from_json
 from headrace.stores.embedded.tunnels import base_data, clients, stored_tunnels
 from headrace.stores.embedded.tunnels.batches import BatchRecords
+from headrace.stores.embedded.tunnels.channel_rows import (
+    ChannelLog,
+    ChannelRow,
+    channels_of,
+    log_in,
+    logs_in,
+    rows_in,
+)
 from headrace.stores.embedded.tunnels.positions import (
     check_key_position,
     is_after,
@@ -27,8 +32,7 @@ from headrace.stores.embedded.tunnels.positions import (
     row_position,
     rows_after,
 )
-from headrace.tables.conditions import KeyRange
-from headrace.tunnels.channels import channel_states
+from headrace.tunnels.channels import channel_states, stage_of
 from headrace.tunnels.leases import LeaseStatus
 from headrace.tunnels.records import BatchPlan, ChannelEnd
 from headrace.tunnels.validation import microseconds
@@ -49,33 +53,6 @@ from headrace.tunnels.values import (
 _FIRST = (StartKind.EARLIEST, StartKind.BEGINNING)
 # The number of finished channels that are examined at once for deletion.
 _FORGET_AT_ONCE = 64
-
-
-class _Row(NamedTuple):
-    """A row of table ``channel``."""
-
-    id: str
-    kind: ChannelKind
-    partition: int
-    keys: KeyRange
-    parents: tuple[str, ...]
-    start: Position
-    committed: Position
-    finished: bool
-
-
-class _Log(NamedTuple):
-    """The change log that a stream channel reads."""
-
-    open: bool
-    first: int
-    next: int
-    bytes: int
-    trimmed: int
-
-    @property
-    def end(self) -> Position:
-        return row_position(self.next) if self.open else FINISHED
 
 
 class EmbeddedTunnel(Tunnel):
@@ -106,22 +83,16 @@ class EmbeddedTunnel(Tunnel):
 
     def describe(self) -> TunnelDescription:
         with self._database.read() as connection:
-            rows, logs = self._rows(connection), self._logs(connection)
-            channels = _channels_of(rows)
+            rows, logs = self._rows(connection), logs_in(connection, self.id)
+            channels = channels_of(rows)
             holders = clients.holders(connection, self.id)
             suspended = clients.suspended(connection, self.id)
-            reading_base = any(
-                channel.kind is ChannelKind.BASE_DATA and channel.state is not ChannelState.FINISHED
-                for channel in channels
-            )
             return TunnelDescription(
                 id=self.id,
                 name=self.name,
                 table=self.table.name,
                 kind=self.kind,
-                stage=str(
-                    ChannelKind.BASE_DATA if reading_base or self.kind is TunnelKind.BASE_DATA else ChannelKind.STREAM
-                ),
+                stage=str(stage_of(self.kind, channels)),
                 created=self.created,
                 channels=tuple(
                     self._describe_channel(
@@ -135,8 +106,8 @@ class EmbeddedTunnel(Tunnel):
         self,
         connection: apsw.Connection,
         channel: Channel,
-        row: _Row,
-        logs: Mapping[int, _Log],
+        row: ChannelRow,
+        logs: Mapping[int, ChannelLog],
         holder: clients.Holder | None,
         *,
         suspended: bool,
@@ -151,7 +122,7 @@ class EmbeddedTunnel(Tunnel):
 
     def channels(self, known: Mapping[str, Position] | None = None) -> list[Channel]:
         with self._database.read() as connection:
-            return _channels_of(self._rows(connection))
+            return channels_of(self._rows(connection))
 
     def start_positions(self, start: Start) -> dict[str, Position]:
         """Return the first positions of a new reader; none is before the beginning of the tunnel."""
@@ -167,13 +138,13 @@ class EmbeddedTunnel(Tunnel):
             )
         with self._database.read() as connection:
             rows = self._rows(connection)
-            logs = self._logs(connection)
+            logs = logs_in(connection, self.id)
             if start.kind in _FIRST:
                 self._check_complete(rows)
             return {row.id: self._start_position(connection, row, logs, start) for row in rows}
 
     def _start_position(
-        self, connection: apsw.Connection, row: _Row, logs: Mapping[int, _Log], start: Start
+        self, connection: apsw.Connection, row: ChannelRow, logs: Mapping[int, ChannelLog], start: Start
     ) -> Position:
         if row.kind is ChannelKind.BASE_DATA:
             if start.kind in _FIRST and row.finished:
@@ -195,7 +166,7 @@ class EmbeddedTunnel(Tunnel):
         found = max(first, chunks.row_at_time(connection, row.partition, ts))
         return row_position(found) if found < changes.next else changes.end
 
-    def _check_complete(self, rows: list[_Row]) -> None:
+    def _check_complete(self, rows: list[ChannelRow]) -> None:
         known = {row.id for row in rows}
         forgotten = sorted({parent for row in rows for parent in row.parents} - known)
         if forgotten:
@@ -207,7 +178,7 @@ class EmbeddedTunnel(Tunnel):
 
     def latest_positions(self) -> dict[str, Position]:
         with self._database.read() as connection:
-            logs = self._logs(connection)
+            logs = logs_in(connection, self.id)
             return {
                 row.id: FINISHED if row.kind is ChannelKind.BASE_DATA else logs[row.partition].end
                 for row in self._rows(connection)
@@ -216,7 +187,7 @@ class EmbeddedTunnel(Tunnel):
     def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
         with self._database.read() as connection:
             row = self._row(connection, channel)
-            log = None if row.kind is ChannelKind.BASE_DATA else self._log(connection, row.partition)
+            log = None if row.kind is ChannelKind.BASE_DATA else log_in(connection, row.partition)
             return self._backlog(connection, row, log, position, until)
 
     def backlogs(
@@ -224,7 +195,7 @@ class EmbeddedTunnel(Tunnel):
     ) -> dict[str, Backlog]:
         bounds = until or {}
         with self._database.read() as connection:
-            rows, logs = self._rows_by_id(connection), self._logs(connection)
+            rows, logs = self._rows_by_id(connection), logs_in(connection, self.id)
             found = {}
             for channel, at in positions.items():
                 row = rows.get(channel) or self._row(connection, channel)
@@ -239,8 +210,8 @@ class EmbeddedTunnel(Tunnel):
     def _backlog(
         self,
         connection: apsw.Connection,
-        row: _Row,
-        changes: _Log | None,
+        row: ChannelRow,
+        changes: ChannelLog | None,
         position: Position,
         until: Position | None,
     ) -> Backlog:
@@ -285,7 +256,7 @@ class EmbeddedTunnel(Tunnel):
                 return base_data.read(connection, table, row.keys, snapshot, position, max_rows, last)
             end = None if until is None or until == FINISHED else row_of(until)
             changes, after = change_log.read(connection, row.partition, row_of(position), max_rows, end)
-            state = self._log(connection, row.partition)
+            state = log_in(connection, row.partition)
             ended = not state.open and after >= state.next
             return Page(changes, FINISHED if ended else row_position(after))
 
@@ -297,14 +268,14 @@ class EmbeddedTunnel(Tunnel):
                 return FINISHED, 0
             if row.kind is ChannelKind.BASE_DATA:
                 return (FINISHED, 0) if row.finished else (position, 0)
-            begin, first = row_of(position), self._log(connection, row.partition).first
+            begin, first = row_of(position), log_in(connection, row.partition).first
             return row_position(max(begin, first)), max(0, first - begin)
 
     def advance(self, channel: str, position: Position, rows: int) -> Position:
         with self._database.read() as connection:
             return self._advance(connection, self._row(connection, channel), position, rows)
 
-    def _advance(self, connection: apsw.Connection, row: _Row, position: Position, rows: int) -> Position:
+    def _advance(self, connection: apsw.Connection, row: ChannelRow, position: Position, rows: int) -> Position:
         if position == FINISHED:
             return FINISHED
         if row.kind is ChannelKind.STREAM:
@@ -344,7 +315,9 @@ class EmbeddedTunnel(Tunnel):
         """Return the committed position of a channel, inside the caller's transaction."""
         return self._row(connection, channel).committed
 
-    def _moves(self, connection: apsw.Connection, positions: Mapping[str, Position]) -> list[tuple[_Row, Position]]:
+    def _moves(
+        self, connection: apsw.Connection, positions: Mapping[str, Position]
+    ) -> list[tuple[ChannelRow, Position]]:
         """Return the channels that the positions advance, with positions without rows to skip."""
         moves = []
         rows = self._rows_by_id(connection) if positions else {}
@@ -356,7 +329,7 @@ class EmbeddedTunnel(Tunnel):
                     moves.append((row, to))
         return moves
 
-    def _release(self, connection: apsw.Connection, released: list[_Row]) -> None:
+    def _release(self, connection: apsw.Connection, released: list[ChannelRow]) -> None:
         ((unfinished,),) = connection.execute(
             "SELECT count(*) FROM channel WHERE tunnel = ? AND kind = ? AND NOT finished",
             (self.id, ChannelKind.BASE_DATA.value),
@@ -442,37 +415,14 @@ class EmbeddedTunnel(Tunnel):
 
     # -- rows of the database -------------------------------------------------------------------------
 
-    def _rows(self, connection: apsw.Connection, channel: str | None = None) -> list[_Row]:
-        condition = "tunnel = ?" if channel is None else "tunnel = ? AND id = ?"
-        found = connection.execute(
-            "SELECT id, kind, partition, low, high, parents, start, checkpoint, finished FROM channel"
-            f" WHERE {condition} ORDER BY seq",
-            (self.id,) if channel is None else (self.id, channel),
-        )
-        rows = [
-            _Row(
-                name,
-                ChannelKind(kind),
-                partition,
-                KeyRange(key_from_json(low), key_from_json(high)),
-                tuple(json.loads(parents)),
-                Position(start),
-                FINISHED if finished else Position(committed),
-                bool(finished),
-            )
-            for name, kind, partition, low, high, parents, start, committed, finished in found
-        ]
-        if not rows and connection.execute("SELECT 1 FROM tunnel WHERE id = ?", (self.id,)).fetchone() is None:
-            raise NotFoundError(
-                "the tunnel was dropped", received=f"{self.name!r} ({self.id})", remedy="create a new tunnel"
-            )
-        return rows
+    def _rows(self, connection: apsw.Connection) -> list[ChannelRow]:
+        return rows_in(connection, self.id, self.name)
 
-    def _rows_by_id(self, connection: apsw.Connection) -> dict[str, _Row]:
+    def _rows_by_id(self, connection: apsw.Connection) -> dict[str, ChannelRow]:
         return {row.id: row for row in self._rows(connection)}
 
-    def _row(self, connection: apsw.Connection, channel: str) -> _Row:
-        rows = self._rows(connection, channel)
+    def _row(self, connection: apsw.Connection, channel: str) -> ChannelRow:
+        rows = rows_in(connection, self.id, self.name, channel)
         if not rows:
             raise NotFoundError(
                 f"tunnel {self.name!r} has no such channel",
@@ -481,28 +431,7 @@ class EmbeddedTunnel(Tunnel):
             )
         return rows[0]
 
-    def _logs(self, connection: apsw.Connection) -> dict[int, _Log]:
-        """Return the logs of the tunnel's channels. A table with many splits has many more closed logs."""
-        found = connection.execute(
-            "SELECT id, open, first, next, log_bytes, trimmed FROM partition"
-            " WHERE id IN (SELECT partition FROM channel WHERE tunnel = ?)",
-            (self.id,),
-        )
-        return {partition: _Log(bool(is_open), *rest) for partition, is_open, *rest in found}
-
-    def _log(self, connection: apsw.Connection, partition_id: int) -> _Log:
-        ((is_open, *rest),) = connection.execute(
-            "SELECT open, first, next, log_bytes, trimmed FROM partition WHERE id = ?", (partition_id,)
-        )
-        return _Log(bool(is_open), *rest)
-
-    def _snapshot(self, connection: apsw.Connection, row: _Row) -> base_data.Snapshot:
+    def _snapshot(self, connection: apsw.Connection, row: ChannelRow) -> base_data.Snapshot:
         if row.finished:
             raise base_data.already_read(row.id)
         return base_data.snapshot_of(connection, self.id)
-
-
-def _channels_of(rows: list[_Row]) -> list[Channel]:
-    """Return the channels of all rows of a tunnel, with their states."""
-    states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
-    return [Channel(row.id, row.kind, states[row.id], row.committed, row.parents) for row in rows]

@@ -15,13 +15,7 @@ from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_o
 from headrace.stores.postgres.tunnels.followed import Followed
 from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog, Marks, Place
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
-from headrace.stores.postgres.tunnels.positions import (
-    is_after,
-    lsn_of,
-    lsn_position,
-    row_of,
-    row_position,
-)
+from headrace.stores.postgres.tunnels.positions import is_after, lsn_of, lsn_position, row_of, row_position
 from headrace.stores.postgres.tunnels.publications import Publication
 from headrace.stores.postgres.tunnels.retention import LogRelease
 from headrace.stores.postgres.tunnels.stored_tunnels import (
@@ -33,6 +27,7 @@ from headrace.stores.postgres.tunnels.stored_tunnels import (
 )
 from headrace.stores.postgres.tunnels.visibility import TableChunks
 from headrace.tables.json_forms import PLAIN, JsonForm, Origin
+from headrace.tunnels.channels import stage_of
 from headrace.tunnels.records import BatchPlan, ChannelEnd
 from headrace.tunnels.validation import microseconds
 from headrace.tunnels.values import (
@@ -44,7 +39,6 @@ from headrace.tunnels.values import (
     Position,
     Start,
     StartKind,
-    TunnelKind,
 )
 
 LOOK_BYTES = 8 << 20
@@ -99,6 +93,7 @@ class PostgresTunnel(Tunnel):
     def describe(self) -> TunnelDescription:
         self._notice_definitions()
         rows = self._rows()
+        channels = channels_of(rows)
         holders = self._database.read(lambda statements: clients.holders(statements, self.id))
         described = []
         details, warnings = (
@@ -106,7 +101,7 @@ class PostgresTunnel(Tunnel):
         )
         spooled = self._database.read(lambda statements: base_data.row_counts(statements, self.id))
         warnings += self._tables.warnings()
-        for row, channel in zip(rows, channels_of(rows), strict=True):
+        for row, channel in zip(rows, channels, strict=True):
             try:
                 backlog = self._backlog(row, channel.committed, None, WINDOW_BYTES, spooled.get(row.id))
             except DataLossError as error:
@@ -118,15 +113,12 @@ class PostgresTunnel(Tunnel):
                 if holder is None
                 else ChannelDescription(channel, backlog, holder.client, holder.tag, holder.status)
             )
-        reading_base = any(row.kind is ChannelKind.BASE_DATA and not row.finished for row in rows)
         return TunnelDescription(
             id=self.id,
             name=self.name,
             table=self.table.name,
             kind=self.kind,
-            stage=str(
-                ChannelKind.BASE_DATA if reading_base or self.kind is TunnelKind.BASE_DATA else ChannelKind.STREAM
-            ),
+            stage=str(stage_of(self.kind, channels)),
             created=self.created,
             channels=tuple(described),
             details=details,
