@@ -10,7 +10,14 @@ from headrace.errors import DataLossError, StoreBusyError
 from headrace.tables.changes import Changes
 from headrace.tunnels.leases import Lease, LeaseStatus, Saved
 from headrace.tunnels.values import FINISHED, Page, Position
-from headrace.workers.leased_channel import FIRST_PAUSE, LONGEST_PAUSE, READ_AHEAD_PAGES, LeasedChannel
+from headrace.workers.leased_channel import (
+    FIRST_INTERVAL,
+    FIRST_PAUSE,
+    LONGEST_INTERVAL,
+    LONGEST_PAUSE,
+    READ_AHEAD_PAGES,
+    LeasedChannel,
+)
 
 START = Position("0")
 
@@ -28,7 +35,7 @@ def page(rows: int, token: str) -> Page:
 
 
 def arrive(leased: LeasedChannel, rows: int, token: str, now: float = 0.0) -> bool:
-    leased.reading = True
+    leased.begin_read()
     arrived = page(rows, token)
     return leased.arrived(leased.read, [arrived] if rows else [], arrived.next, now, full=10)
 
@@ -61,7 +68,37 @@ def test_a_commit_shortens_a_pause(leased: LeasedChannel) -> None:
     for _ in range(12):
         arrive(leased, 0, "0", now=100.0)
     leased.may_have_more()
-    assert 100.0 < leased.due <= 100.0 + 0.05
+    assert leased.due == 100.0 + FIRST_INTERVAL
+
+
+def test_commits_to_other_tables_cause_fewer_reads(leased: LeasedChannel) -> None:
+    intervals = []
+    for _ in range(8):
+        arrive(leased, 0, "0", now=100.0)
+        leased.may_have_more()
+        intervals.append(leased.due - 100.0)
+    assert intervals == sorted(intervals)
+    assert intervals[-1] == pytest.approx(LONGEST_INTERVAL)
+    arrive(leased, 1, "1", now=100.0)
+    leased.may_have_more()
+    assert leased.due == 100.0 + FIRST_INTERVAL
+
+
+def test_a_commit_during_a_read_is_looked_for_after_it(leased: LeasedChannel) -> None:
+    for _ in range(12):
+        arrive(leased, 0, "0", now=100.0)
+    leased.begin_read()
+    leased.may_have_more()
+    leased.arrived(leased.read, [], START, 100.0, full=10)
+    assert leased.due == 100.0 + FIRST_INTERVAL
+
+
+def test_commits_hurry_reads_that_fail_less(leased: LeasedChannel) -> None:
+    for _ in range(12):
+        leased.begin_read()
+        leased.failed(StoreBusyError("not now"), 100.0)
+    leased.may_have_more()
+    assert leased.due == 100.0 + LONGEST_INTERVAL
 
 
 def test_prefetching_is_limited(leased: LeasedChannel) -> None:
@@ -71,7 +108,7 @@ def test_prefetching_is_limited(leased: LeasedChannel) -> None:
     assert not leased.may_be_read
     leased.deliver()
     assert leased.may_be_read
-    leased.reading = True
+    leased.begin_read()
     assert not leased.may_be_read
 
 
@@ -107,7 +144,7 @@ def test_a_closing_channel_is_released_after_the_page_in_hand(leased: LeasedChan
 
 
 def test_only_temporary_errors_are_retried(leased: LeasedChannel) -> None:
-    leased.reading = True
+    leased.begin_read()
     leased.failed(StoreBusyError("not now"), 100.0)
     assert leased.may_be_read
     assert leased.due > 100.0

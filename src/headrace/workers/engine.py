@@ -278,7 +278,7 @@ class Engine:
                 )
                 pause = None if leased is None else leased.due - time.monotonic()
                 if leased is not None and pause is not None and pause <= 0:
-                    leased.reading = True
+                    leased.begin_read()
                     return leased
                 if pause is None or self._watching:
                     self._changed.wait(pause)

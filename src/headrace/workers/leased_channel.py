@@ -12,8 +12,9 @@ from headrace.tunnels.values import FINISHED, Page, Position
 
 READ_AHEAD_PAGES = 2
 FIRST_PAUSE, LONGEST_PAUSE = 0.010, 2.0
-# The shortest time between two reads of a channel without new rows, after a commit to the store. In seconds.
-_SHORTEST_INTERVAL = 0.020
+# The shortest time between a read and another one after a commit to the store, in seconds. It grows with each such read
+# that finds no rows, because a store can have many commits to other tables.
+FIRST_INTERVAL, LONGEST_INTERVAL = 0.002, 0.020
 _OWNED = (LeaseStatus.OPEN, LeaseStatus.CLOSING)
 
 
@@ -41,6 +42,8 @@ class LeasedChannel:
         self._found_nothing = False
         self._last_read = 0.0
         self._pause = 0.0
+        self._interval = FIRST_INTERVAL
+        self._commit_before_read = self._commit_since = False
 
     @property
     def id(self) -> str:
@@ -79,6 +82,11 @@ class LeasedChannel:
         """Whether the last read has found no rows at the saved position."""
         return self._found_nothing and not self.reading and self.read == self.saved and self.read != FINISHED
 
+    def begin_read(self) -> None:
+        """Count the channel as being read, until `arrived` or `failed`."""
+        self.reading = True
+        self._commit_before_read, self._commit_since = self._commit_since, False
+
     def arrived(self, start: Position, pages: Sequence[Page], end: Position, now: float, full: int) -> bool:
         """Add the result of a read; return False if the channel was released or moved in the meantime.
 
@@ -97,6 +105,10 @@ class LeasedChannel:
         self._settle()
         rows = sum(page.changes.num_rows for page in pages)
         self._found_nothing = not rows
+        if rows:
+            self._interval = FIRST_INTERVAL
+        elif self._commit_before_read:
+            self._interval = min(2 * self._interval, LONGEST_INTERVAL)
         if rows >= full:
             self._pause, self.due = 0.0, now
         elif rows:
@@ -104,19 +116,24 @@ class LeasedChannel:
             self._wait(now, self._pause / 2)
         else:
             self._wait(now, self._pause * 2)
+        if self._commit_since:
+            # The read may have begun before the commit.
+            self.due = min(self.due, now + self._interval)
         return True
 
     def failed(self, error: HeadraceError, now: float) -> None:
         """Record a failed read: after a temporary error the channel is read again later, otherwise never."""
         self.reading = self._found_nothing = False
         if error.retryable:
+            self._interval = LONGEST_INTERVAL
             self._wait(now, self._pause * 2)
         else:
             self.error = error
 
     def may_have_more(self) -> None:
-        """Shorten the current pause, because the store has new commits."""
-        self.due = min(self.due, self._last_read + _SHORTEST_INTERVAL)
+        """Shorten the current pause, or that after the current read, because the store has new commits."""
+        self._commit_since = True
+        self.due = min(self.due, self._last_read + self._interval)
 
     def deliver(self) -> Page:
         """Return the next page. It is in hand until `done`."""
