@@ -113,7 +113,7 @@ def _wait_until_free(session: psycopg.Connection, slot: str) -> None:
 
 
 def postgres_snapshot(directory: Path, scale: float) -> Result:
-    """Base data of a tunnel through Spark into noop, compared with Spark's JDBC source."""
+    """Base data of a tunnel, and the table itself, through Spark into noop, compared with Spark's JDBC source."""
     rows, repeats, runs = int(3_000_000 * scale), 5, iter(range(1000))
     spent: dict[str, list[Cost]] = {}
     with postgres_server() as server, headrace.open(server.url) as store, server.connect() as session:
@@ -133,6 +133,10 @@ def postgres_snapshot(directory: Path, scale: float) -> Result:
                 found = batch_seconds(running)[1]
                 assert found == rows, f"{found} rows instead of {rows}"
                 store.drop_tunnel(name)
+
+            def batch() -> None:
+                reader = spark.read.format("headrace").options(store=server.url, table="orders")
+                reader.load().write.format("noop").mode("overwrite").save()
 
             def jdbc(connections: int) -> None:
                 reader = spark.read.format("jdbc").options(
@@ -160,6 +164,7 @@ def postgres_snapshot(directory: Path, scale: float) -> Result:
             taken = median_of(
                 repeats,
                 measured("tunnel", tunnel),
+                measured("batch", batch),
                 measured("one", lambda: jdbc(1)),
                 measured("two", lambda: jdbc(2)),
             )
@@ -168,14 +173,17 @@ def postgres_snapshot(directory: Path, scale: float) -> Result:
         f"PostgreSQL snapshot: base data of {rows:,} rows, 4 columns, through Spark into noop",
         {
             "headrace tunnel": rate(rows, taken[0]),
-            "Spark's JDBC source, one connection": rate(rows, taken[1]),
-            "Spark's JDBC source, two connections": rate(rows, taken[2]),
+            "headrace table, without a tunnel": rate(rows, taken[1]),
+            "Spark's JDBC source, one connection": rate(rows, taken[2]),
+            "Spark's JDBC source, two connections": rate(rows, taken[3]),
             "CPU for a million rows, tunnel: Spark and server": middle["tunnel"].cores(rows),
+            "CPU for a million rows, table: Spark and server": middle["batch"].cores(rows),
             "CPU for a million rows, JDBC with one connection: Spark and server": middle["one"].cores(rows),
         },
         [
-            Ratio("tunnel / JDBC on one connection", taken[1] / taken[0], 5.0),
-            Ratio("tunnel / JDBC on as many connections", taken[2] / taken[0], 1.5),
+            Ratio("tunnel / JDBC on one connection", taken[2] / taken[0], 5.0),
+            Ratio("tunnel / JDBC on as many connections", taken[3] / taken[0], 1.5),
+            Ratio("table / JDBC on as many connections", taken[3] / taken[1], 1.0),
         ],
         "The whole query, with its start, its checkpoint and the tunnel's creation and end. A tunnel keeps what it has "
         "read in the database until it is committed, so that a batch that is read again has the same rows; the JDBC "

@@ -1,4 +1,4 @@
-"""Look-ups of keys in the SQLite table of an embedded table."""
+"""Writes into the SQLite table of an embedded table."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.sqlite.notes import provide_notes
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.tables.schema import TableSchema
 
@@ -22,9 +23,9 @@ KEYS = st.lists(
 ).map(sorted)
 
 
-@given(stored=KEYS, wanted=KEYS)
-def test_the_keys_that_exist_are_found(
-    stored: list[tuple[str, int, bytes]], wanted: list[tuple[str, int, bytes]]
+@given(stored=KEYS, others=KEYS)
+def test_writes_and_deletes_return_which_keys_existed(
+    stored: list[tuple[str, int, bytes]], others: list[tuple[str, int, bytes]]
 ) -> None:
     table = PhysicalTable(1, SCHEMA, 1)
 
@@ -32,7 +33,11 @@ def test_the_keys_that_exist_are_found(
         return pa.RecordBatch.from_pylist([dict(zip("abc", key, strict=True)) for key in keys], SCHEMA.arrow)
 
     with apsw.Connection(":memory:") as connection:
+        provide_notes(connection)
         table.create(connection)
-        table.write(connection, table.codec.encode(batch(stored)))
-        found = table.exists(connection, table.codec.encode_keys(batch(wanted)))
-    assert found.tolist() == [key in stored for key in wanted]
+        assert not table.write(connection, table.codec.encode(batch(stored))).any()
+        assert table.write(connection, table.codec.encode(batch(stored))).all()
+        deleted = table.delete(connection, table.codec.encode_keys(batch(others)))
+        assert deleted.tolist() == [key in stored for key in others]
+        written = table.write(connection, table.codec.encode(batch(stored)))
+        assert written.tolist() == [key not in others for key in stored]

@@ -27,6 +27,7 @@ from headrace import failpoints
 from headrace.errors import NotFoundError, OptionError, StoreBusyError, StoreDamagedError, StoreError
 from headrace.sqlite.connections import Connections, roll_back
 from headrace.sqlite.forks import no_fork
+from headrace.sqlite.notes import provide_notes
 from headrace.sqlite.opening import open_wal
 from headrace.stores.embedded.commit_watch import CommitWatch
 from headrace.stores.embedded.writer_lock import writer_lock
@@ -331,6 +332,7 @@ def _connect(directory: Path, synchronous: str, *, may_create: bool) -> apsw.Con
         # Checkpoints of 64 MB: with the default 4 MB, small random writes are half as fast.
         connection.pragma("wal_autocheckpoint", 16384)
         connection.pragma("journal_size_limit", 64 << 20)
+        provide_notes(connection)
         version = connection.pragma("user_version")
     if version == 0 and not may_create:
         # Another process is creating the store, or was killed while it created it.

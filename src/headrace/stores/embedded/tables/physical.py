@@ -9,7 +9,6 @@ SQL never contains names of users: columns are named by their positions.
 
 from __future__ import annotations
 
-from bisect import bisect_right
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from itertools import groupby
@@ -20,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from headrace.sqlite.notes import NOTED, execute_noted
 from headrace.stores.embedded.tables.codec import Encoded, RowCodec
 from headrace.stores.embedded.tables.conditions import Sql, where
 from headrace.stores.embedded.tables.given_keys import given_keys
@@ -122,35 +122,6 @@ class PhysicalTable:
 
     # -- rows by key ------------------------------------------------------------------------------------
 
-    def exists(self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]) -> npt.NDArray[np.bool_]:
-        """Return which of some keys exist; ``keys`` are the key columns in key order, as lists of Python values.
-
-        Keys behind all rows of the table, as new rows often have them, need no look-up.
-        """
-        existing = np.zeros(len(keys[0]), np.bool_)
-        if count := self._may_exist(connection, keys):
-            given = given_keys(self._keys, self._key_types, [column[:count] for column in keys])
-            ((flags,),) = connection.execute(
-                f"SELECT {_concatenation('k0 IS NOT NULL')} FROM {given.source}"
-                f" LEFT JOIN {self._rows} ON {given.equal}",
-                given.bindings,
-            )
-            existing[:count] = _from_flags(flags)
-        return existing
-
-    def _may_exist(self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]) -> int:
-        """Return how many of the keys, from the first one on, may exist: behind them are no rows up to the last key."""
-        if not len(keys[0]):
-            return 0
-        names, descending = ", ".join(self._keys), ", ".join(f"{name} DESC" for name in self._keys)
-        before = connection.execute(
-            f"SELECT {names} FROM {self._rows} WHERE ({names}) <= ({_marks(self._keys)}) ORDER BY {descending} LIMIT 1",
-            tuple(column[-1] for column in keys),
-        )
-        for greatest in before:
-            return bisect_right(range(len(keys[0])), greatest, key=lambda row: tuple(column[row] for column in keys))
-        return 0
-
     def fetch(
         self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]
     ) -> tuple[pa.RecordBatch, npt.NDArray[np.bool_]]:
@@ -192,40 +163,19 @@ class PhysicalTable:
         blobs = {name: value or b"" for name, value in zip(native, values, strict=True)}
         return self.codec.decode(packed, blobs, attributes), _from_flags(flags)
 
-    def write(self, connection: apsw.Connection, rows: Encoded) -> None:
-        """Insert or replace rows. Rows in key order are fastest."""
+    def write(self, connection: apsw.Connection, rows: Encoded) -> npt.NDArray[np.bool_]:
+        """Insert or replace rows with different keys, best in key order, and return which of them existed."""
         updates = ", ".join(f"{name} = excluded.{name}" for name in ["f", *self._values])
-        connection.executemany(
+        return execute_noted(
+            connection,
             f"INSERT INTO {self._rows} ({', '.join(self._columns)}) VALUES ({_marks(self._columns)})"
-            f" ON CONFLICT DO UPDATE SET {updates}",
-            zip(*rows.keys, rows.packed, *rows.values, strict=True),
+            f" ON CONFLICT DO UPDATE SET {updates} WHERE {NOTED}",
+            [*rows.keys, rows.packed, *rows.values],
         )
 
-    def write_counted(self, connection: apsw.Connection, rows: Encoded) -> int:
-        """Insert or replace rows with different keys, and return how many of the rows are new.
-
-        Where most rows exist, it takes two thirds of the time of `exists` and `write`.
-        """
-        updates = ", ".join(
-            f"{name} = ?{index}" for index, name in enumerate(["f", *self._values], start=len(self._keys) + 1)
-        )
-        before = connection.total_changes()
-        connection.executemany(
-            f"UPDATE {self._rows} SET {updates} WHERE {self._key_equals()}",
-            zip(*rows.keys, rows.packed, *rows.values, strict=True),
-        )
-        new = len(rows.packed) - (connection.total_changes() - before)
-        if new:
-            connection.executemany(
-                f"INSERT INTO {self._rows} ({', '.join(self._columns)}) VALUES ({_marks(self._columns)})"
-                " ON CONFLICT DO NOTHING",
-                zip(*rows.keys, rows.packed, *rows.values, strict=True),
-            )
-        return new
-
-    def delete(self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]) -> None:
-        """Delete the rows of some keys. Keys in their order are fastest."""
-        connection.executemany(f"DELETE FROM {self._rows} WHERE {self._key_equals()}", zip(*keys, strict=True))
+    def delete(self, connection: apsw.Connection, keys: Sequence[Sequence[Any]]) -> npt.NDArray[np.bool_]:
+        """Delete the rows of some keys, best in their order, and return which of them existed."""
+        return execute_noted(connection, f"DELETE FROM {self._rows} WHERE {self._key_equals()} AND {NOTED}", keys)
 
     def _with_keys(self, attributes: pa.RecordBatch, keys: Sequence[Sequence[Any]]) -> pa.RecordBatch:
         given = dict(zip(self.schema.primary_key, keys, strict=True))

@@ -145,16 +145,10 @@ class Writer:
 
     def _put(self, part: EncodedPart) -> None:
         self._preserve(part.keys)
-        if not self._options.change_log and len(self._partitions) == 1:
-            # The log would need to know which rows are new; here their number is enough.
-            self._count(self._partitions[0].id, self._table.write_counted(self._connection, part.encoded))
-            return
         old = None
         if self._options.pre_images:
-            old, existed = self._table.fetch(self._connection, part.keys)
-        else:
-            existed = self._table.exists(self._connection, part.keys)
-        self._table.write(self._connection, part.encoded)
+            old, _ = self._table.fetch(self._connection, part.keys)
+        existed = self._table.write(self._connection, part.encoded)
         self._log(merge.put(part.rows, part.groups, existed, old))
 
     def _update(self, part: EncodedPart, *, keep_nulls: bool) -> None:
@@ -189,11 +183,9 @@ class Writer:
         self._preserve(part.keys)
         old = part.groups.only_last(part.rows)
         if self._options.pre_images:
-            old, existed = self._table.fetch(self._connection, part.keys)
-        else:
-            existed = self._table.exists(self._connection, part.keys)
+            old, _ = self._table.fetch(self._connection, part.keys)
+        existed = self._table.delete(self._connection, part.keys)
         old = old.filter(pa.array(existed))
-        self._table.delete(self._connection, self._table.codec.encode_keys(old))
         self._log(merge.delete(old, keep_old=self._options.pre_images, schema=self._table.schema))
 
     def _replace_all(self, rows: pa.Table) -> None:
