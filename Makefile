@@ -81,8 +81,9 @@ types: $(READY) ## Check types
 docs: $(READY) ## Build the site of the documents in build/site; warnings and dead links are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
-bench: $(READY) check-java ## Run the benchmarks, and write docs/benchmarks.md
-	@$(BIN)/headrace bench --write docs/benchmarks.md $(ARGS)
+bench: $(READY) check-java ## Run the benchmarks, and write their results to build/benchmarks.md
+	@mkdir -p build
+	@$(BIN)/headrace bench --write build/benchmarks.md $(ARGS)
 
 chaos: $(READY) $(ARCHIVE) check-java ## Kill processes of each kind many times, and check the results; continues where its log ends
 	$(BIN)/python -m tests.chaos.matrix.run --kills $(KILLS)

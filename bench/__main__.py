@@ -1,18 +1,12 @@
-"""Run the benchmarks: ``python -m bench [--scale 1.0] [--write docs/benchmarks.md] [name …]``."""
+"""Run the benchmarks: ``python -m bench [--scale 1.0] [--write build/benchmarks.md] [name …]``."""
 
 from __future__ import annotations
 
 import argparse
-import os
-import platform
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
 from pathlib import Path
-
-import apsw
-import pyarrow as pa
-import pyspark
 
 from bench import (
     capacity,
@@ -35,6 +29,7 @@ from bench import (
     ytsaurus,
 )
 from bench.growth import logs, objects, writers
+from bench.machine import machine, use_two_processors
 from bench.measure import Result
 from bench.peers import debezium, flink_cdc, own_sources
 from bench.peers.running import on_peers_spark
@@ -111,12 +106,10 @@ def as_markdown(results: list[Result], scale: float) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `make bench`. Both sides of a ratio were measured in the same run. The absolute figures depend on",
-        "the machine.",
+        "Written by `headrace bench`. Both sides of a ratio were measured in the same run. The absolute figures depend",
+        "on the machine.",
         "",
-        f"Machine: {os.cpu_count()} cores, {platform.machine()}, Python {platform.python_version()}, "
-        f"pyspark {pyspark.__version__}, pyarrow {pa.__version__}, "
-        f"SQLite {apsw.sqlite_lib_version()}; scale {scale:g}.",
+        f"Machine: {machine()}; scale {scale:g}.",
     ]
     for result in results:
         lines += ["", f"## {result.title}", "", "| what | measured |", "|---|---|"]
@@ -142,6 +135,7 @@ def main() -> int:
     unknown = sorted(set(names) - set(BENCHMARKS))
     if unknown:
         parser.error(f"no such benchmark: {', '.join(unknown)}; valid: {valid}")
+    use_two_processors()
     results = []
     for name in names:
         with tempfile.TemporaryDirectory(prefix="headrace-bench-") as directory:

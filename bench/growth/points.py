@@ -59,9 +59,14 @@ def timed(what: str, size: int, run: Callable[[], object], repeats: int = _REPEA
     return Point(what, size, statistics.median(taken), _peak_mb())
 
 
-def exponent(curve: list[Point]) -> float:
-    """Return the exponent of size with which the time of the largest sizes grows."""
-    return _slope(curve, [max(point.seconds, _FLOOR_SECONDS) for point in curve[-_FITTED:]])
+def exponent(curve: list[Point], fitted: int = _FITTED) -> float:
+    """Return the exponent of size with which the time of the ``fitted`` largest sizes grows."""
+    return _slope(curve[-fitted:], lambda point: max(point.seconds, _FLOOR_SECONDS))
+
+
+def _n_log_n(curve: list[Point], fitted: int = _FITTED) -> float:
+    """Return the exponent with which n log n grows there."""
+    return _slope(curve[-fitted:], lambda point: point.size * math.log(point.size))
 
 
 def result(name: str, title: str, unit: str, points: Iterable[Point], scale: float) -> Result:
@@ -75,20 +80,20 @@ def result(name: str, title: str, unit: str, points: Iterable[Point], scale: flo
     for point in points:
         found.setdefault(point.what, []).append(point)
     ratios = []
+    figures = {}
     for what, curve in found.items():
         curve.sort(key=lambda point: point.size)
-        n_log_n = _slope(curve, [point.size * math.log(point.size) for point in curve[-_FITTED:]])
-        ratios.append(Ratio(f"{what}: exponent / exponent of n log n", exponent(curve) / n_log_n, _BOUND, at_most=True))
+        measured = "; ".join(f"{point.size:,}: {_shown(point.seconds)}, {point.peak_mb:.0f} MB" for point in curve)
+        last = exponent(curve, 2) / _n_log_n(curve, 2)
+        figures[what] = f"{measured}; exponent / exponent of n log n between the two largest: {max(0.0, last):.2f}"
+        growth = exponent(curve) / _n_log_n(curve)
+        ratios.append(Ratio(f"{what}: exponent / exponent of n log n", growth, _BOUND, at_most=True))
     if scale == 1:
         DOCUMENTS.mkdir(exist_ok=True)
         data = json.loads(_DATA.read_text()) if _DATA.exists() else {}
         data[name] = [asdict(point) for curve in found.values() for point in curve]
         _DATA.write_text(json.dumps(data, indent=1, sort_keys=True) + "\n")
         draw(DOCUMENTS / f"growth-{name}.png", title, unit, _lines(found))
-    figures = {
-        what: "; ".join(f"{point.size:,}: {_shown(point.seconds)}, {point.peak_mb:.0f} MB" for point in curve)
-        for what, curve in found.items()
-    }
     return Result(
         f"growth: {title}",
         figures,
@@ -105,9 +110,9 @@ def _lines(curves: dict[str, list[Point]]) -> dict[str, tuple[list[int], list[fl
     }
 
 
-def _slope(curve: list[Point], values: list[float]) -> float:
-    counted = [math.log(point.size) for point in curve[-_FITTED:]]
-    return float(np.polyfit(counted, np.log(values), 1)[0])
+def _slope(curve: list[Point], value: Callable[[Point], float]) -> float:
+    sizes_ = [math.log(point.size) for point in curve]
+    return float(np.polyfit(sizes_, [math.log(value(point)) for point in curve], 1)[0])
 
 
 def _shown(seconds: float) -> str:

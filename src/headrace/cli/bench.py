@@ -39,6 +39,8 @@ def bench(context: click.Context, app: App, names: tuple[str, ...], scale: float
         if name not in benchmarks.BENCHMARKS:
             valid = [*benchmarks.BENCHMARKS, *benchmarks.GROUPS]
             raise NotFoundError("no such benchmark", received=name, valid=valid)
+    benchmarks.use_two_processors()
+    app.output.note(benchmarks.machine())
     results = []
     for name in wanted:
         with (
