@@ -50,13 +50,18 @@ def seconds(run: Callable[[], Any]) -> float:
     return time.perf_counter() - begin
 
 
-def median_of(repeats: int, *runs: Callable[[], float]) -> list[float]:
-    """Run several measurements alternately, so that changes of the machine's load affect all; return the medians."""
+def samples_of(repeats: int, *runs: Callable[[], float]) -> list[list[float]]:
+    """Run several measurements alternately, so that changes of the machine's load affect all; return their results."""
     samples: list[list[float]] = [[] for _ in runs]
     for _ in range(repeats):
         for run, taken in zip(runs, samples, strict=True):
             taken.append(run())
-    return [statistics.median(taken) for taken in samples]
+    return samples
+
+
+def median_of(repeats: int, *runs: Callable[[], float]) -> list[float]:
+    """Return the medians of `samples_of`."""
+    return [statistics.median(taken) for taken in samples_of(repeats, *runs)]
 
 
 def orders(first: int, count: int, *, shuffled: int | None = None) -> pa.Table:
