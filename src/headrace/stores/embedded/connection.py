@@ -40,6 +40,8 @@ BUSY_TIMEOUT_MS = 60_000
 # The pause between looks for commits of which the system reports nothing, for example on macOS.
 _UNWATCHED_SECONDS = 0.02
 _OLDEST_SQLITE = 3_053_000
+# The length of the write-ahead log from which on a commit copies it into the database file.
+_WAL_BYTES = 128 << 20
 
 _DDL = """
 CREATE TABLE info (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
@@ -329,9 +331,10 @@ def _connect(directory: Path, synchronous: str, *, may_create: bool) -> apsw.Con
         connection.pragma("fullfsync", synchronous == "full")
         connection.pragma("cache_size", -65536)
         connection.pragma("temp_store", "memory")
-        # Checkpoints of 64 MB: with the default 4 MB, small random writes are half as fast.
-        connection.pragma("wal_autocheckpoint", 16384)
-        connection.pragma("journal_size_limit", 64 << 20)
+        # With the default of 4 MB, small random writes are half as fast. With twice this length, large ones would be a
+        # tenth faster, but a crash would leave twice as much to read.
+        connection.pragma("wal_autocheckpoint", _WAL_BYTES // 4096)
+        connection.pragma("journal_size_limit", _WAL_BYTES)
         provide_notes(connection)
         version = connection.pragma("user_version")
     if version == 0 and not may_create:
