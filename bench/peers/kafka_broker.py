@@ -61,11 +61,11 @@ def kafka_broker(directory: Path) -> Iterator[Broker]:
     file.write_text(_PROPERTIES.format(port=port, controller=controller, logs=logs))
     classpath = os.pathsep.join(map(str, jars("kafka_broker")))
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
+    # With "=", because one id in 64 begins with a hyphen.
+    format_storage = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", file]
     base = [java(), "-Xms1g", "-Xmx1g", "-cp", classpath]
     with (directory / "output").open("wb") as output:
-        subprocess.run(
-            [*base, "kafka.tools.StorageTool", "format", "-t", cluster, "-c", file], check=True, stdout=output
-        )
+        subprocess.run([*base, *format_storage], check=True, stdout=output)
         process = subprocess.Popen([*base, "kafka.Kafka", file], stdout=output, stderr=output)
         try:
             _wait_for(process, port, directory / "output")
