@@ -62,7 +62,7 @@ def kafka_broker(directory: Path) -> Iterator[Broker]:
     classpath = os.pathsep.join(map(str, jars("kafka_broker")))
     cluster = urlsafe_b64encode(uuid.uuid4().bytes).rstrip(b"=").decode()
     # With "=", because one id in 64 begins with a hyphen.
-    format_storage = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", file]
+    format_storage = ["kafka.tools.StorageTool", "format", f"--cluster-id={cluster}", "-c", str(file)]
     base = [java(), "-Xms1g", "-Xmx1g", "-cp", classpath]
     with (directory / "output").open("wb") as output:
         subprocess.run([*base, *format_storage], check=True, stdout=output)

@@ -142,6 +142,9 @@ def test_the_slot_of_an_idle_table_follows_the_log_of_busy_ones(
     server.execute("INSERT INTO orders VALUES ('a', 1)")
     with headrace.open(store.url) as other:
         assert [change.key for change in drain(other.tunnel("changes"))] == [("a",)]
+    # A task of a batch with a limit knows the number of its rows.
+    with headrace.open(store.url) as task:
+        assert task.tunnel("changes").read(channel, start, 10, total=1).changes.num_rows == 1
 
 
 def test_a_plan_looks_at_little_of_a_long_log_and_finds_rows_behind_that_of_other_tables(

@@ -154,6 +154,7 @@ class LeasedChannel:
         self.lease = lease
         if lease.status is LeaseStatus.CLOSING:
             self.pages.clear()
+            self._found_nothing = False
             self.read = self.processed if self.in_hand is None else self.in_hand
 
     def report(self) -> Lease:

@@ -51,10 +51,11 @@ def messages_for(rows: int, log: int, last: Received | None) -> int:
 
     Args:
         rows: the number of wanted rows.
-        log: the log between the slot's position and the first of them, in bytes.
+        log: the log between the slot's position and the first of them, in bytes; negative if the slot of an idle table
+            is behind them already.
         last: the read that ended there; None if there was none.
     """
-    before, per_row = log // _MESSAGE_BYTES, _MESSAGES_PER_ROW
+    before, per_row = max(0, log) // _MESSAGE_BYTES, _MESSAGES_PER_ROW
     if last is not None:
         before, per_row = last.messages, max(per_row, 1.1 * last.messages / max(1, last.wanted - rows))
     return min(before + int(rows * per_row) + 1, _MOST_MESSAGES)
