@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import OptionError, SchemaError
 from headrace.rows.conditions import typed_key
+from headrace.sqlite.notes import provide_notes
 from headrace.stores.embedded.tables.codec import RowCodec
 from headrace.stores.embedded.tables.conditions import bounds, predicate_sql, where
 from headrace.stores.embedded.tables.physical import PhysicalTable
@@ -76,6 +77,7 @@ def holds(value: Any, operator: str, operand: Any) -> bool:
 def table() -> tuple[apsw.Connection, PhysicalTable, list[dict[str, Any]]]:
     """A table with every sample of every column, and with nulls."""
     connection = apsw.Connection(":memory:")
+    provide_notes(connection)
     physical = PhysicalTable(1, SCHEMA, 1)
     physical.create(connection)
     count = 1 + max(len(samples) for samples in SAMPLES.values())
@@ -106,6 +108,7 @@ def test_every_operator_selects_the_matching_rows(
 @pytest.mark.parametrize("operator", ["<", "<=", "=", "!=", ">", ">="])
 def test_negative_nan_is_as_large_as_any_other_nan(operator: str) -> None:
     connection = apsw.Connection(":memory:")
+    provide_notes(connection)
     schema = TableSchema.of({"id": "long", "x": "double"}, "id")
     physical = PhysicalTable(1, schema, 1)
     physical.create(connection)
@@ -170,6 +173,7 @@ CONDITIONS = st.one_of(
 def keyed() -> tuple[apsw.Connection, PhysicalTable, list[tuple[Any, ...]]]:
     """A table with every combination of the key parts."""
     connection = apsw.Connection(":memory:")
+    provide_notes(connection)
     physical = PhysicalTable(1, KEY_SCHEMA, 1)
     physical.create(connection)
     keys = [(a, b, c) for a in KEY_PARTS["a"] for b in KEY_PARTS["b"] for c in KEY_PARTS["c"]]
@@ -222,6 +226,7 @@ def test_thousands_of_conditions_are_one_condition_of_sqlite() -> None:
     with pytest.raises(OptionError, match="too many values in the conditions; received: 16001"):
         where(codec, KeyRange(), [Predicate("string", "!=", str(number)) for number in range(16_001)])
     connection = apsw.Connection(":memory:")
+    provide_notes(connection)
     table = PhysicalTable(1, SCHEMA, 1)
     table.create(connection)
     texts = [Predicate("string", "!=", str(number)) for number in range(1500)]
