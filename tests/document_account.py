@@ -26,7 +26,13 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
     "docs/changes.md": {"python": DOCS, "text": DOCS},
     "docs/checkpoints.md": {"python": DOCS},
     "docs/concepts.md": {"text": DRAWING},
-    "docs/deployment.md": {"sh": "packs 150 MB; tests/clusters runs the parts, with packages that are installed"},
+    "docs/deployment.md": {
+        "sh": [
+            "packs 150 MB; tests/clusters/test_standalone.py packs links to most packages",
+            "needs a cluster of YARN; tests/spark/test_deployment_settings.py reads the settings",
+            "needs Docker and Kubernetes; tests/clusters/test_kubernetes.py runs the manifest",
+        ]
+    },
     "docs/embedded-store.md": {"python": COMMANDS, "sh": COMMANDS},
     "docs/following-tables.md": {"python": DOCS, "text": DOCS},
     "docs/load-and-query.md": {"python": COMMANDS, "sh": COMMANDS},

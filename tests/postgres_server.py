@@ -70,6 +70,13 @@ class PostgresServer:
             programs: the directory of the programs of the server's version.
             settings: settings of the server, besides those of all tests.
         """
+        server = cls.create(programs)
+        server.run(**settings)
+        return server
+
+    @classmethod
+    def create(cls, programs: Path = PROGRAMS, /) -> PostgresServer:
+        """Create a cluster whose server does not run yet."""
         root = Path(tempfile.mkdtemp(prefix="headrace-postgres-"))
         _give(root)
         programs = _programs(root, programs)
@@ -80,9 +87,7 @@ class PostgresServer:
             stdout=subprocess.DEVNULL,
             **_account(),
         )
-        server = cls(root, _free_port(), programs, _NOT_STARTED)
-        server.run(**settings)
-        return server
+        return cls(root, _free_port(), programs, _NOT_STARTED)
 
     @classmethod
     def start_standby(cls, primary: PostgresServer, slot: str, **settings: str) -> PostgresServer:
@@ -108,23 +113,31 @@ class PostgresServer:
 
     def run(self, **settings: str) -> None:
         """Start the server of the existing cluster, and wait until it accepts connections."""
+        log = self.root / "log"
+        with log.open("ab") as output:
+            command = self.command("127.0.0.1", **settings)
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, **_account())
+        self.wait(log)
+
+    def command(self, address: str, **settings: str) -> list[str]:
+        """Return the command that runs the server at an address. Root cannot run it."""
         options = [part for name, value in {**_SETTINGS, **settings}.items() for part in ("-c", f"{name}={value}")]
-        with (self.root / "log").open("ab") as log:
-            address = ["-h", "127.0.0.1", "-p", str(self.port), "-k", str(self.root)]
-            self.process = subprocess.Popen(
-                [self.programs / "postgres", "-D", self.root / "data", *address, *options],
-                stdout=log,
-                stderr=log,
-                **_account(),
-            )
+        places = ["-D", str(self.root / "data"), "-h", address, "-p", str(self.port), "-k", str(self.root)]
+        return [str(self.programs / "postgres"), *places, *options]
+
+    def wait(self, log: Path) -> None:
+        """Wait until the server accepts connections; raise RuntimeError with its log if it does not.
+
+        Clients on this machine reach a server in any network namespace by its socket file.
+        """
         deadline = time.monotonic() + _START_SECONDS
         while True:
             try:
-                psycopg.connect(host="127.0.0.1", port=self.port, user=USER, dbname="postgres").close()
+                psycopg.connect(host=str(self.root), port=self.port, user=USER, dbname="postgres").close()
                 return
             except psycopg.OperationalError:
                 if self.process.poll() is not None or time.monotonic() > deadline:
-                    raise RuntimeError((self.root / "log").read_text()) from None
+                    raise RuntimeError(log.read_text()) from None
                 time.sleep(0.02)
 
     def stop(self, *, immediately: bool = False) -> None:

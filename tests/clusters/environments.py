@@ -18,7 +18,14 @@ STARTUP = Path(__file__).parents[1] / "startup" / "sitecustomize.py"
 MODULES = ("headrace", "pyspark_headrace", "pyspark_tablestore", "pyspark_yt")
 
 
-def create(directory: Path, *, version: str | None = None, headrace: bool = True, without: Iterable[str] = ()) -> None:
+def create(
+    directory: Path,
+    *,
+    version: str | None = None,
+    headrace: bool = True,
+    without: Iterable[str] = (),
+    copied: Iterable[str] = (),
+) -> None:
     """Create an environment.
 
     Args:
@@ -26,17 +33,28 @@ def create(directory: Path, *, version: str | None = None, headrace: bool = True
         version: the version that this headrace says it has; None for the true one.
         headrace: whether headrace is installed.
         without: top-level packages that are left out.
+        copied: top-level packages that are copies instead of links, except their Java archives.
     """
     venv.EnvBuilder(symlinks=True).create(directory)
     packages = packages_of(directory)
     left_out = {*MODULES, *without}
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
         if entry.name.partition(".")[0] not in left_out and entry.suffix != ".pth" and "headrace" not in entry.name:
-            (packages / entry.name).symlink_to(entry)
+            if entry.name in copied:
+                shutil.copytree(entry, packages / entry.name, copy_function=_copy)
+            else:
+                (packages / entry.name).symlink_to(entry)
     # Spark's Python processes start faster with it.
     (packages / STARTUP.name).symlink_to(STARTUP)
     if headrace:
         install(packages, version)
+
+
+def _copy(source: str, target: str) -> None:
+    if source.endswith(".jar"):
+        Path(target).symlink_to(source)
+    else:
+        shutil.copy2(source, target)
 
 
 def install(packages: Path, version: str | None = None) -> None:

@@ -17,10 +17,11 @@ import pytest
 
 import headrace
 from headrace.stores.embedded.store import EmbeddedStore
-from tests.clusters.environments import move_away, packages_of, remove, replace
+from tests.clusters.environments import interpreter, move_away, packages_of, remove, replace
 from tests.clusters.hosts import Host
 from tests.clusters.standalone import WORKERS, Cluster
 
+OTHER_STORE = "the address of the store leads to another store on the host of this task than on that of the driver"
 Attempt = Callable[..., dict[str, Any]]
 
 
@@ -109,10 +110,24 @@ def test_executors_without_the_packages_of_the_store_name_the_extra(
     cluster: Cluster, attempt: Attempt, served: str
 ) -> None:
     with on_workers(cluster, lambda host, packages, undo: move_away(packages / "yt", undo)):
-        for each in attempts_of_each_direction(served):
+        for each in attempts(served):
             error = error_of(attempt(**each))
-            assert "pip install 'headrace[yt]'" in error
+            assert "MissingDependencyError: a YTsaurus cluster needs packages that are not installed" in error
+            assert "received: yt; pip install 'headrace[yt]'" in error
             assert "In a task on host worker-" in error
+
+
+def test_executors_without_the_interpreter_name_its_path(cluster: Cluster, attempt: Attempt, served: str) -> None:
+    def take(host: Host, packages: Path, undo: ExitStack) -> None:
+        move_away(interpreter(host.own), undo)
+        # The process that forks the tasks' processes.
+        host.run(["sh", "-c", "kill $(pgrep -f '[p]yspark.daemon') || true"])
+
+    with on_workers(cluster, take):
+        for each in attempts(served):
+            error = error_of(attempt(**each))
+            assert f'Cannot run program "{cluster.python}": error=2, No such file or directory' in error
+    assert attempt("read", store=served, table="source") == {"result": 20}
 
 
 # The client of YTsaurus repeats requests for two minutes.
@@ -125,6 +140,8 @@ def test_executors_that_cannot_reach_the_store_name_the_host(cluster: Cluster, a
     with on_workers(cluster, cut):
         for each in attempts_of_each_direction(served):
             error = error_of(attempt(**each))
+            assert "YtBusyError: ask for the cluster's name: ConnectionError: " in error
+            assert "; check the address of the proxy, and that it runs" in error
             assert "In a task on host worker-" in error
     assert attempt("read", store=served, table="source") == {"result": 20}
 
@@ -141,13 +158,14 @@ def test_another_directory_at_the_path_of_an_embedded_store_is_never_read_or_wri
         error = error_of(attempt(**each))
         assert "the store of the driver is not on the host of this task; received: /" in error
         assert "serve it with `headrace serve`" in error
+        assert "In a task on host worker-" in error
     assert not [host.name for host in hosts if (host.own / "shop").exists()]
 
     # Another store with tables of the same names, and then a copy of the driver's, which has the same id.
     for host in hosts:
         create_other(host.own / "shop")
-    for each in attempts_of_each_direction(store):
-        assert "the address of the store leads to another store on the host" in error_of(attempt(**each))
+    for each in attempts(store):
+        assert OTHER_STORE in error_of(attempt(**each))
     assert all(content(host.own / "shop") == ([], [], [(0,)]) for host in hosts)
     for host in hosts:
         shutil.rmtree(host.own / "shop")
@@ -155,7 +173,8 @@ def test_another_directory_at_the_path_of_an_embedded_store_is_never_read_or_wri
     copied = [content(host.own / "shop") for host in hosts]
     for each in attempts(store):
         error = error_of(attempt(**each))
-        assert "the address of the store leads to another store on the host" in error
+        assert OTHER_STORE in error
+        assert "In a task on host worker-" in error
     assert [content(host.own / "shop") for host in hosts] == copied
 
 

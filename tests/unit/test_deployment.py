@@ -1,7 +1,8 @@
-"""The manifests for Kubernetes fit the schema of its API, and name the packages of this release; the image is clean."""
+"""The manifests for Kubernetes fit the schema of its API, and each other; the image is as a linter advises."""
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import warnings
@@ -21,6 +22,10 @@ with warnings.catch_warnings():
     import kubernetes_validate
 
 MANIFESTS = list(yaml.safe_load_all((ROOT / "deploy" / "kubernetes" / "stream.yaml").read_text()))
+BY_KIND: dict[str, dict[str, Any]] = {each["kind"]: each for each in MANIFESTS}
+TEMPLATE = BY_KIND["Deployment"]["spec"]["template"]
+(CONTAINER,) = TEMPLATE["spec"]["containers"]
+SETTINGS = dict(each.removeprefix("--conf=").split("=", 1) for each in CONTAINER["args"] if each.startswith("--conf="))
 
 
 @pytest.mark.parametrize("manifest", MANIFESTS, ids=lambda each: f"{each['kind']} {each['metadata']['name']}")
@@ -29,11 +34,43 @@ def test_a_manifest_fits_the_api(manifest: dict[str, Any]) -> None:
 
 
 def test_the_job_can_be_parsed_and_the_image_has_this_release() -> None:
-    by_kind = {each["kind"]: each for each in MANIFESTS}
-    assert len(parse(by_kind["ConfigMap"]["data"]["job.sql"])) == 5
-    (container,) = by_kind["Deployment"]["spec"]["template"]["spec"]["containers"]
-    assert container["image"].endswith(f":{headrace.__version__}")
-    assert f"--conf=spark.kubernetes.container.image={container['image']}" in container["args"]
+    assert len(parse(BY_KIND["ConfigMap"]["data"]["job.sql"])) == 5
+    assert CONTAINER["image"].endswith(f":{headrace.__version__}")
+    assert SETTINGS["spark.kubernetes.container.image"] == CONTAINER["image"]
+
+
+@pytest.mark.parametrize(
+    ("setting", "field"),
+    [
+        # Otherwise executors start in the namespace "default".
+        ("spark.kubernetes.namespace", "metadata.namespace"),
+        # It owns the pods of executors, which Kubernetes deletes after their owner.
+        ("spark.kubernetes.driver.pod.name", "metadata.name"),
+        # Executors connect to it.
+        ("spark.driver.bindAddress", "status.podIP"),
+    ],
+)
+def test_settings_have_fields_of_the_drivers_pod(setting: str, field: str) -> None:
+    variables = {f"$({each['name']})": each.get("valueFrom", {}) for each in CONTAINER["env"]}
+    assert variables[SETTINGS[setting]] == {"fieldRef": {"fieldPath": field}}
+
+
+def test_the_manifests_name_each_other() -> None:
+    account, role, binding = BY_KIND["ServiceAccount"], BY_KIND["Role"], BY_KIND["RoleBinding"]
+    assert TEMPLATE["spec"]["serviceAccountName"] == account["metadata"]["name"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account["metadata"]["name"]}]
+    assert binding["roleRef"]["name"] == role["metadata"]["name"]
+    service = BY_KIND["Service"]
+    assert service["spec"]["selector"] == TEMPLATE["metadata"]["labels"]
+    assert SETTINGS["spark.driver.host"] == service["metadata"]["name"]
+    ports = {each["name"]: str(each["port"]) for each in service["spec"]["ports"]}
+    assert ports == {
+        "driver": SETTINGS["spark.driver.port"],
+        "blockmanager": SETTINGS["spark.driver.blockManager.port"],
+    }
+    volumes = {each["name"]: each for each in TEMPLATE["spec"]["volumes"]}
+    assert volumes["job"]["configMap"]["name"] == BY_KIND["ConfigMap"]["metadata"]["name"]
+    assert volumes.keys() == {each["name"] for each in CONTAINER["volumeMounts"]}
 
 
 def test_the_image_is_built_as_a_linter_advises() -> None:
@@ -42,3 +79,9 @@ def test_the_image_is_built_as_a_linter_advises() -> None:
         pytest.skip("hadolint is not installed: its package has no build for this machine")
     done = subprocess.run([hadolint, "--no-color", ROOT / "deploy" / "Dockerfile"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def test_the_scripts_of_the_image_can_be_executed() -> None:
+    scripts = sorted((ROOT / "deploy" / "image").iterdir())
+    assert [each.name for each in scripts] == ["decom.sh", "entrypoint.sh"]
+    assert all(os.access(each, os.X_OK) for each in scripts)

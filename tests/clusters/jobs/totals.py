@@ -19,19 +19,25 @@ _LISTS = ("environment", "sql?details=true&length=100", "allexecutors", "stages?
 
 
 def main(given: dict[str, Any]) -> None:
-    """Run the job to the end of the queue, or forever with ``follow`` and with a second job that copies the queue."""
+    """Run the job to the end of the queue, or forever with ``follow`` and with a second job that copies the queue.
+
+    The options ``reads`` name the consumer of the queue, or the tunnel of a table.
+    """
     spark = headrace.session("totals", master=given["master"], conf=given["conf"])
 
-    def clicks(consumer: str) -> DataFrame:
-        options = {"store": given["store"], "maxRowsPerTrigger": given.get("rows_per_batch", 1000)}
+    def clicks(**options: str) -> DataFrame:
+        options = {"store": given["store"], "maxRowsPerTrigger": given.get("rows_per_batch", 1000), **options}
         reader = spark.readStream.format("headrace").options(**options, **given.get("options", {}))
-        return reader.option("consumer", consumer).load("clicks").select("user", "ms")
+        return reader.load("clicks").select("user", "ms")
 
     if given.get("follow"):
         headrace.write_stream(
-            clicks("//home/copies"), store=given["store"], queue="copied", checkpoint=f"{given['checkpoint']}-copy"
+            clicks(consumer="//home/copies"),
+            store=given["store"],
+            queue="copied",
+            checkpoint=f"{given['checkpoint']}-copy",
         ).start()
-    rows = clicks("//home/totals")
+    rows = clicks(**given.get("reads", {"consumer": "//home/totals"}))
     totals = rows.groupBy("user").agg(F.count("*").alias("clicks"), F.sum("ms").alias("ms"))
     stream = headrace.write_stream(
         totals,
