@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import threading
 import uuid
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import psycopg
@@ -12,6 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace
+from headrace.capacity import Stream
 from headrace.ports import Store
 from tests.conformance import serving
 
@@ -72,6 +75,69 @@ def test_an_aggregation_in_update_mode_continues_after_restarts_and_repeats_no_w
         assert session.execute("SELECT shop FROM writes").fetchall() == [("s0",)]
         assert session.execute("SELECT count(*) FROM headrace.stage").fetchone() == (0,)
     source.close()
+
+
+COUNT = """
+SELECT count(*) FROM pg_stat_activity
+WHERE datname = current_database() AND application_name = 'headrace' AND backend_type = 'client backend'
+"""
+CORES = 2
+"""The cores of Spark in these tests."""
+
+
+@contextmanager
+def counted_connections(url: str) -> Iterator[list[int]]:
+    """Count the connections of headrace to a database every few milliseconds; give a list of the counts."""
+    counts: list[int] = []
+    ended = threading.Event()
+
+    def count() -> None:
+        with psycopg.connect(url, autocommit=True) as session:
+            while not ended.wait(0.005):
+                row = session.execute(COUNT).fetchone()
+                assert row is not None
+                counts.append(row[0])
+
+    counting = threading.Thread(target=count)
+    counting.start()
+    try:
+        yield counts
+    finally:
+        ended.set()
+        counting.join()
+
+
+def test_a_stream_on_two_cores_has_as_many_connections_as_the_model_of_capacity_says(
+    spark: SparkSession, sink: Store
+) -> None:
+    assert spark.sparkContext.defaultParallelism == CORES
+    with psycopg.connect(sink.url, autocommit=True) as session:
+        session.execute("CREATE TABLE orders (id bigint PRIMARY KEY, shop bigint, price bigint)")
+        session.execute("INSERT INTO orders SELECT n, n % 1000, n FROM generate_series(1, 100000) n")
+        sink.create_table("totals", {"shop": "long", "total": "long"}, "shop")
+        sink.create_tunnel("orders", "totals", base_channels=2)
+        # Only those of the stream count.
+        sink.close()
+        changes = spark.readStream.format("headrace").options(store=sink.url, tunnel="totals").load()
+        query = headrace.write_stream(
+            changes.groupBy("shop").agg(F.sum("price").alias("total")),
+            store=sink.url,
+            table="totals",
+            checkpoint="postgresql:///checkpoints/totals",
+            mode="update",
+        )
+        with counted_connections(sink.url) as counts:
+            running = query.start()
+            for number in range(3):
+                session.execute(
+                    "INSERT INTO orders SELECT n, mod(n, 1000), 1 FROM generate_series(%s::bigint, %s) n",
+                    (200_000 + 10_000 * number, 209_999 + 10_000 * number),
+                )
+                running.processAllAvailable()
+            running.stop()
+        assert session.execute("SELECT sum(total) FROM totals").fetchone() == (100_000 * 100_001 // 2 + 30_000,)
+    expected = Stream("postgres-tunnel", "groups", "postgres-table").connections(CORES)
+    assert expected / 2 <= max(counts) <= expected
 
 
 def test_the_native_sink_and_a_batch_write_fill_a_table(spark: SparkSession, sink: Store, tmp_path: Path) -> None:
