@@ -105,6 +105,7 @@ def test_forms_of_other_sites_change_nothing(page: Browser) -> None:
     assert page.post("/query", {"sql": "SELECT 1"}).status == 403
     assert page.post("/query", {**form, "form_token": "0" * 64}).status == 403
     assert page.post("/query", form, origin="http://evil.example").status == 403
+    assert page.post("/query", form, origin="http://[").status == 403
     assert page.post("/query", form, sec_fetch_site="cross-site").status == 403
     page.cookies.clear()
     assert page.post("/query", form).status == 403

@@ -11,6 +11,7 @@ import time
 from pathlib import Path
 from urllib.parse import urlencode, urlsplit
 
+import pyarrow as pa
 import pytest
 
 import headrace
@@ -100,6 +101,19 @@ def test_a_query_shows_its_result_and_errors(page: Browser) -> None:
     refused = page.post("/query", {"sql": "DROP TABLE orders", "form_token": token})
     assert refused.status == 400
     assert "one SELECT" in refused.text
+
+
+def test_dates_that_python_does_not_have_are_shown(page: Browser, shop: Store) -> None:
+    late = pa.table({"id": pa.array([1]), "due": pa.array([50_000_000], pa.int32()).cast(pa.date32())})
+    shop.create_table("late", {"id": "long", "due": "date"}, ["id"])
+    shop.create_tunnel("late", "all")
+    shop.table("late").put(late)
+    shop.create_queue("late_queue", {"id": "long", "due": "date"}).append(late)
+    for path in ("/table/rows?name=late", "/table/changes?name=late", "/queue/rows?name=late_queue"):
+        answer = page.get(path)
+        assert (answer.status, "value out of range: 50000000" in answer.text) == (200, True), path
+    sql = "SELECT due, id FROM late UNION ALL SELECT 'infinity'::date, 2"
+    assert page.post("/query", {"sql": sql, "form_token": page.form_token()}).status == 200
 
 
 def test_slow_queries_keep_no_page_waiting(page: Browser, monkeypatch: pytest.MonkeyPatch) -> None:

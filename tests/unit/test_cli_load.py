@@ -8,6 +8,7 @@ import decimal
 import gzip
 import io
 import json
+import struct
 import subprocess
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headrace
+from headrace.cli.conditions import parse_condition
 from headrace.cli.file_columns import infer_columns
 from headrace.cli.file_formats import format_of, open_input, open_output, paths_of
 from headrace.cli.loading import Loading
@@ -247,6 +249,9 @@ def test_a_query_prints_its_rows(run: Run, flights: str, tmp_path: Path, store: 
     assert lines(run, "query", "SELECT a.id, b.id FROM flights a JOIN flights b USING (id) LIMIT 1") == [
         {"id": 1, "id_1": 1}
     ]
+    # Python has no such date.
+    ((late,),) = (row.values() for row in lines(run, "query", "SELECT DATE '290000-01-01'"))
+    assert "out of range" in late
     file = tmp_path / "out.parquet"
     assert run("query", "FROM flights", "-o", str(file)) == {"file": str(file), "rows": 2}
     assert pyarrow.parquet.read_table(file).num_rows == 2
@@ -321,6 +326,60 @@ def test_types_that_no_column_can_have_become_the_nearest_ones(
         found = infer_columns(source, "arrow")
     assert [type_name(column.type) for column in found.columns] == [expected]
     assert sum(batch.num_rows for batch in read_rows(str(file), None, found)) == 1
+
+
+def _with_wrong_offsets() -> bytes:
+    """Return an Arrow file with a text that ends before it begins."""
+    offsets, text = (pa.py_buffer(data) for data in (struct.pack("3i", 0, 5, 2), b"abcde"))
+    batch = pa.record_batch(
+        [pa.array([1, 2]), pa.Array.from_buffers(pa.string(), 2, [None, offsets, text])], ["id", "s"]
+    )
+    file = io.BytesIO()
+    with pyarrow.ipc.new_stream(file, batch.schema) as writer:
+        writer.write_batch(batch)
+    return file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("x.csv", b"i\xffd,n\n1,2\n"),
+        ("x.csv.gz", gzip.compress(b"id\n" + bytes(range(256)))[:-20]),
+        ("x.csv.gz", b"\x1f\x8b" + b"\0" * 20),
+        ("x.jsonl", b'{"id": 1'),
+        # Arrow's reader ends the process.
+        ("x.jsonl", b'null\n{"id": 1}\n'),
+        ("x.jsonl", b'{"id": 1}\n null'),
+        ("x.arrow", b"ARROW1\0\0" + b"\xff" * 30),
+        ("x.arrow", b"\xff\xff\xff\xff\x40"),
+        ("x.arrow", _with_wrong_offsets()),
+        ("x.parquet", b"PAR1" + b"\0" * 30 + b"PAR1"),
+    ],
+)
+def test_a_damaged_file_is_an_error_that_says_so(
+    tmp_path: Path, store: str, name: str, content: bytes, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / name
+    file.write_bytes(content)
+    # Into a new table, and into an existing one.
+    assert main(["load", str(file), "-t", "t", "-k", "id", "-s", store]) == 1
+    new = capsys.readouterr().err
+    main(["table", "create", "t", "-c", "id=long", "-k", "id", "-s", store, "--if-not-exists"])
+    assert main(["load", str(file), "-t", "t", "-s", store]) == 1
+    existing = capsys.readouterr().err
+    assert "cannot read" in new
+    assert "--debug" not in new + existing
+
+
+def test_binary_values_are_only_base64(tmp_path: Path) -> None:
+    file = tmp_path / "x.csv"
+    schema = TableSchema.of({"id": "long", "data": "binary"}, "id")
+    for text in ("é", "A", "A=A="):
+        file.write_text(f"id,data\n1,{text}\n")
+        with pytest.raises(SchemaError, match="cannot read the rows"):
+            list(read_rows(str(file), None, schema))
+        with pytest.raises(SchemaError, match="does not fit its type"):
+            parse_condition(f"data = {text}", schema)
 
 
 def test_columns_are_inferred_from_whole_rows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -194,5 +194,12 @@ def test_keys_name_key_columns_only() -> None:
 
 def test_binary_values_are_base64() -> None:
     assert parse_value("AP8=", pa.binary(), "data") == b"\x00\xff"
-    with pytest.raises(SchemaError):
-        parse_value("no base64", pa.binary(), "data")
+    for text in ("no base64", "é"):
+        with pytest.raises(SchemaError):
+            parse_value(text, pa.binary(), "data")
+
+
+def test_arguments_that_are_not_utf_8_are_values_of_no_type() -> None:
+    for kind in (pa.int64(), pa.timestamp("us", "UTC"), pa.binary()):
+        with pytest.raises(SchemaError, match="does not fit"):
+            parse_value("1\udcff", kind, "x")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import stat
+import time
 from pathlib import Path
 
 import pytest
@@ -81,6 +82,13 @@ def test_words_and_names_are_completed(text: str, length: int, words: list[str])
     replaced, found = completions(text, Names())
     assert found == words
     assert replaced == length or not words
+
+
+def test_a_long_word_is_completed_at_once() -> None:
+    begin = time.process_time()
+    assert "orders" in completions("a" * 100_000 + " ord", Names())[1]
+    # A search for a name at the end of the text takes a minute.
+    assert time.process_time() - begin < 5
 
 
 def test_only_the_user_reads_the_history(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,11 +6,22 @@ import json
 import subprocess
 import sys
 import zlib
+from pathlib import Path
 
 import pytest
 
 from headrace.endpoints.tablestore.authentication import COMPRESSION, unpacked
-from headrace.endpoints.unpacking import Budget, ExhaustedError, Parts, Share, TooLongError, plain, read_all
+from headrace.endpoints.unpacking import (
+    Budget,
+    ExhaustedError,
+    PackedError,
+    Parts,
+    Share,
+    TooLongError,
+    plain,
+    read_all,
+)
+from headrace.endpoints.ytsaurus.http.encodings import packed, unpacking
 from headrace.wire.tablestore.errors import ServiceError
 from headrace.wire.tablestore.limits import MAX_BODY_BYTES
 from headrace.wire.tablestore.signatures import CONTENT_MD5, content_md5
@@ -78,6 +89,21 @@ def test_compression_bombs_of_every_codec_stay_within_the_limits() -> None:
     assert told["alone"] == [1] * 7
     assert told["together"] == [108] * 7 * threads
     assert told["grown"] < TOTAL_BYTES + SLACK_BYTES
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "br", "z-zstd_3", "z-brotli_6", "z-lz4", "z-snappy", "z-zlib", "z-bzip2"])
+def test_damaged_bodies_keep_no_memory(encoding: str) -> None:
+    cut_off = b"".join(packed([b"a body, " * 100], encoding))[:-3]
+
+    def unpack(times: int) -> int:
+        for _ in range(times):
+            with pytest.raises(PackedError):
+                read_all(unpacking(encoding)(Parts([cut_off])), lambda size: None)
+        (line,) = (line for line in Path("/proc/self/status").read_text().splitlines() if line.startswith("VmData"))
+        return int(line.split()[1]) << 10
+
+    before = unpack(50)
+    assert unpack(200) - before < 50 * MEBIBYTE
 
 
 def test_compressed_bodies_of_tablestore_stay_within_the_limits() -> None:

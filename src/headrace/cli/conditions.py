@@ -26,7 +26,8 @@ def parse_value(text: str, data_type: pa.DataType, column: str) -> Any:
         if pa.types.is_string(data_type):
             return text
         return converted(pa.array([text]), data_type)[0].as_py()
-    except (pa.ArrowException, binascii.Error) as error:
+    except (pa.ArrowException, binascii.Error, UnicodeEncodeError) as error:
+        # An argument that is not UTF-8 has surrogates.
         example = " such as 2026-01-31T12:00:00Z" if pa.types.is_timestamp(data_type) else ""
         raise SchemaError(
             f"the value for column {column!r} does not fit its type",

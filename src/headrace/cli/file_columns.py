@@ -8,7 +8,7 @@ import pyarrow.csv
 import pyarrow.json
 
 from headrace.cli.file_formats import InputFile
-from headrace.cli.row_files import arrow_reader, csv_options, parquet_file
+from headrace.cli.row_files import arrow_reader, check_lines_are_not_null, csv_options, file_errors, parquet_file
 from headrace.errors import SchemaError
 from headrace.tables.schema import Column, RowSchema
 from headrace.types import parse_type, type_name
@@ -32,8 +32,18 @@ def infer_columns(source: InputFile, file_format: str, *, timezone: str | None =
         timezone: the time zone of timestamps without one, which makes them timestamps; None keeps them as they are.
 
     Raises:
-        SchemaError: the file has no columns, or one with a type that no column can have.
+        OptionError: the file cannot be read.
+        SchemaError: the file is not of the format, has no columns, or has one with a type that no column can have.
     """
+    with file_errors(source, file_format):
+        schema = _file_schema(source, file_format)
+        columns = [Column(field.name, _column_type(field, timezone), field.nullable) for field in schema]
+    if not columns:
+        raise SchemaError("the file has no columns", received=source.path)
+    return RowSchema(tuple(columns))
+
+
+def _file_schema(source: InputFile, file_format: str) -> pa.Schema:
     match file_format:
         case "parquet":
             schema = parquet_file(source).schema_arrow
@@ -45,10 +55,7 @@ def infer_columns(source: InputFile, file_format: str, *, timezone: str | None =
             schema = _csv_schema(source.beginning(SAMPLE_BYTES))
         case _:
             schema = _json_schema(source.beginning(SAMPLE_BYTES))
-    columns = [Column(field.name, _column_type(field, timezone), field.nullable) for field in schema]
-    if not columns:
-        raise SchemaError("the file has no columns", received=source.path)
-    return RowSchema(tuple(columns))
+    return schema
 
 
 def _csv_schema(sample: bytes) -> pa.Schema:
@@ -77,6 +84,7 @@ def _json_schema(sample: bytes) -> pa.Schema:
         sample = sample[: sample.rfind(b"\n") + 1] or sample
     if not sample.strip():
         return pa.schema([])
+    check_lines_are_not_null(sample)
     options = pyarrow.json.ReadOptions(block_size=len(sample) + 1)
     schema = pyarrow.json.read_json(pa.BufferReader(sample), options).schema
     # Arrow takes a date, and a time with a zone, for a time without one.

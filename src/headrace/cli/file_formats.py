@@ -60,9 +60,17 @@ class InputFile:
         return 0 if self.size is None else self._raw.tell()
 
     def beginning(self, size: int) -> bytes:
-        """Return the first bytes of the contents; they can be read again."""
+        """Return the first bytes of the contents; they can be read again.
+
+        Raises:
+            OptionError: the file cannot be read.
+        """
         place = self.file.tell() if self.file.seekable() else None
-        start = self.file.read(size)
+        try:
+            start = self.file.read(size)
+        except OSError as error:
+            # Compressed contents can be damaged.
+            raise OptionError(f"cannot read the file: {reason(error)}", received=self.path) from error
         if place is not None:
             self.file.seek(place)
         else:

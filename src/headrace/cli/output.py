@@ -144,12 +144,13 @@ class ConsoleOutput(Output):
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> int:
         from headrace.cli.json_rows import with_objects
+        from headrace.rows.shown_values import shown_rows
 
         count = 0
         for batch in batches:
             for start in range(0, batch.num_rows, _ROWS_PER_TABLE):
                 part = batch.slice(start, _ROWS_PER_TABLE)
-                rows = with_objects(part.to_pylist(), part.schema)
+                rows = with_objects(shown_rows(part), part.schema)
                 self._print_table(part.schema.names, [list(row.values()) for row in rows])
                 count += part.num_rows
         return count
@@ -297,10 +298,11 @@ class JsonOutput(Output):
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> int:
         from headrace.cli.json_rows import with_objects
+        from headrace.rows.shown_values import shown_rows
 
         count = 0
         for batch in batches:
-            for row in with_objects(batch.to_pylist(), batch.schema):
+            for row in with_objects(shown_rows(batch), batch.schema):
                 self._write(row)
             count += batch.num_rows
         return count

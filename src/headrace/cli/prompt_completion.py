@@ -19,7 +19,7 @@ WORDS = (
     *("UNREGISTER", "UPDATE", "USING", "VALUES", "WHEN", "WHERE", "WITH"),
 )
 _BEFORE_TABLES = ("FROM", "JOIN", "INTO", "TABLE", "DESC")
-_NAME_AT_END = re.compile(r"[\w$.]*\Z")
+_NAME = re.compile(r"[\w$.]*")
 _COMMAND = re.compile(r"\s*(\\\w*)\Z")
 _PLAIN_NAME = re.compile(r"[^\W\d]\w*(\.[^\W\d]\w*)*")
 
@@ -48,8 +48,9 @@ def completions(text: str, names: KnownNames) -> tuple[int, list[str]]:
     command = _COMMAND.match(text)
     if command is not None:
         return len(command[1]), _beginning_with(command[1], (word for word in COMMANDS if word.startswith("\\")))
-    found = _NAME_AT_END.search(text)
-    begun = found[0] if found is not None else ""
+    # From the end: a search for a name at the end would take seconds for a long word before it.
+    found = _NAME.match(text[::-1])
+    begun = found[0][::-1] if found is not None else ""
     try:
         tokens = tokenize(text[: len(text) - len(begun)]).tokens
     except SqlError:

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 import base64
 import binascii
+import contextlib
 import io
+import re
 import zoneinfo
 from collections.abc import Callable, Iterable, Iterator
 
@@ -29,6 +31,8 @@ from headrace.types import type_name
 
 _BLOCK_BYTES = 8 << 20
 _ARROW_FILE_MAGIC = b"ARROW1"
+# The first one can have a byte order mark.
+_NULL_LINE = re.compile(rb"(?:\A|[\r\n])(?:\xef\xbb\xbf)?[ \t\r\n]*null")
 _ZONE = r"(Z|[+-]\d\d(:?\d\d)?)$"
 
 
@@ -54,18 +58,30 @@ def rows_of(
     source: InputFile, file_format: str, schema: RowSchema, timezone: str | None = None
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an open file; see `read_rows`."""
-    try:
+    with file_errors(source, file_format, schema):
         texts = _text_schema(schema, timezone)
         for batch in FORMATS[file_format](source, texts):
             if batch.num_rows:
                 yield _typed(batch, schema, timezone)
+
+
+@contextlib.contextmanager
+def file_errors(source: InputFile, file_format: str, schema: RowSchema | None = None) -> Iterator[None]:
+    """Raise the errors of `read_rows` in a block that reads a file.
+
+    Args:
+        schema: the columns that the rows must fit; None if any columns are valid.
+    """
+    try:
+        yield
     except OSError as error:
         raise OptionError(f"cannot read the file: {error.strerror or error}", received=source.path) from error
-    except (pa.ArrowException, binascii.Error, UnicodeDecodeError, JsonRowError) as error:
+    except (pa.ArrowException, MemoryError, binascii.Error, UnicodeDecodeError, JsonRowError) as error:
         raise SchemaError(
-            f"cannot read the rows of the file: {error}",
+            # Arrow asks for the sizes in a file.
+            f"cannot read the rows of the file: {str(error) or 'they need more memory than there is'}",
             received=f"{source.path} as {file_format}",
-            valid=_columns_text(schema),
+            valid=None if schema is None else _columns_text(schema),
             remedy=_remedy(str(error)),
         ) from error
 
@@ -115,7 +131,16 @@ def _read_json_lines(source: InputFile, texts: RowSchema) -> Iterator[pa.RecordB
         line += block.count(b"\n")
 
 
+def check_lines_are_not_null(block: bytes) -> None:
+    """Raise `pyarrow.ArrowInvalid` if a line is null: Arrow's reader would end the process (apache/arrow, 47409)."""
+    found = _NULL_LINE.search(block)
+    if found is not None:
+        line = block.count(b"\n", 0, found.end()) + 1
+        raise pa.ArrowInvalid(f"line {line} is not a JSON object")
+
+
 def _json_batches(block: bytes, texts: RowSchema) -> list[pa.RecordBatch]:
+    check_lines_are_not_null(block)
     options = pyarrow.json.ParseOptions(explicit_schema=texts.arrow, unexpected_field_behavior="error")
     table = pyarrow.json.read_json(pa.BufferReader(block), parse_options=options)
     batches: list[pa.RecordBatch] = table.combine_chunks().to_batches()
@@ -141,10 +166,13 @@ def arrow_reader(source: InputFile) -> pyarrow.ipc.RecordBatchFileReader | pyarr
 def _read_arrow(source: InputFile, texts: RowSchema) -> Iterator[pa.RecordBatch]:
     reader = arrow_reader(source)
     if isinstance(reader, pyarrow.ipc.RecordBatchStreamReader):
-        yield from reader
+        batches: Iterable[pa.RecordBatch] = reader
     else:
-        for index in range(reader.num_record_batches):
-            yield reader.get_batch(index)
+        batches = map(reader.get_batch, range(reader.num_record_batches))
+    for batch in batches:
+        # Arrow trusts the sizes and offsets in a file: wrong ones would end the process.
+        batch.validate(full=True)
+        yield batch
 
 
 FORMATS: dict[str, Callable[[InputFile, RowSchema], Iterator[pa.RecordBatch]]] = {
@@ -214,7 +242,9 @@ def converted(values: pa.Array, target: pa.DataType) -> pa.Array:
     """Convert values to a type. Texts for binary columns are base64."""
     if pa.types.is_binary(target) and pa.types.is_string(values.type):
         return pa.array(
-            [None if text is None else base64.b64decode(text, validate=True) for text in values.to_pylist()], target
+            # As bytes, because b64decode has another error for a text with other characters than ASCII.
+            [None if text is None else base64.b64decode(text.encode(), validate=True) for text in values.to_pylist()],
+            target,
         )
     # Arrow cannot cast a null struct whose fields are not null.
     return values if values.type == target else values.cast(target)

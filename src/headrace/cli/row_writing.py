@@ -15,6 +15,7 @@ from headrace.cli.json_rows import with_objects
 from headrace.cli.output import to_json
 from headrace.errors import SchemaError
 from headrace.rows.json_texts import base64_texts, json_texts, objects
+from headrace.rows.shown_values import shown_rows
 from headrace.tables.json_forms import Decimals, JsonForm
 from headrace.types import type_name
 
@@ -90,7 +91,7 @@ def _write_json_lines(file: BinaryIO, schema: pa.Schema, batches: Iterable[pa.Re
             texts = {name: json_texts(values, _JSON) for name, values in zip(schema.names, batch.columns, strict=True)}
             lines = objects(texts, batch.num_rows).to_pylist()
         else:
-            lines = [to_json(row) for row in with_objects(batch.to_pylist(), schema)]
+            lines = [to_json(row) for row in with_objects(shown_rows(batch), schema)]
         if lines:
             file.write(("\n".join(lines) + "\n").encode())
         rows += batch.num_rows

@@ -179,7 +179,8 @@ def unpack_brotli(source: Source) -> Iterator[bytes]:
         return
     stream = pa.CompressedInputStream(pa.PythonFile(cast(BinaryIO, _Reader(first, source)), mode="r"), "brotli")
     try:
-        while piece := stream.read(STEP_BYTES):
+        # Not `read`: when it fails, Arrow never frees the bytes that it has allocated for the result.
+        while piece := stream.read_buffer(STEP_BYTES).to_pybytes():
             yield piece
     except pa.ArrowInvalid as error:
         raise PackedError(str(error)) from None

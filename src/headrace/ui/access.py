@@ -135,7 +135,11 @@ class Access:
     def is_own_form(self, request: Request) -> bool:
         """Return whether a page of this server in the same session sent a form."""
         origin = request.headers.get("origin")
-        if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+        try:
+            if origin is not None and urlsplit(origin).netloc != request.headers.get("host"):
+                return False
+        except ValueError:
+            # Half of an IPv6 address.
             return False
         if request.headers.get("sec-fetch-site", "same-origin") not in ("same-origin", "none"):
             return False

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError
 from headrace.querying import engine
+from headrace.rows.shown_values import shown_values
 from headrace.types import type_name
 from headrace.ui.requests import Page, Request
 from headrace.ui.site import Site
@@ -44,7 +45,7 @@ def query_page(site: Site, request: Request) -> Page:
             "problem": problem,
             "result": result,
             "columns": [] if result is None else [(each.name, type_name_or_text(each.type)) for each in result.schema],
-            "rows": [] if result is None else list(zip(*(c.to_pylist() for c in result.rows.columns), strict=True)),
+            "rows": [] if result is None else list(zip(*map(shown_values, result.rows.columns), strict=True)),
             "chart": None if chart is None else json.dumps(chart),
             "max_rows": MAX_ROWS,
             "max_seconds": MAX_SECONDS,
@@ -71,7 +72,7 @@ def chart_of(rows: pa.Table) -> dict[str, Any] | None:
     numeric = [name for name in rows.schema.names if _is_number(rows.schema.field(name).type)]
     first = rows.schema.names[0]
     times = pa.types.is_timestamp(rows.schema.field(first).type) or pa.types.is_date(rows.schema.field(first).type)
-    x = [_number(value) for value in rows.column(0).to_pylist()] if times or first in numeric else []
+    x = [_number(value) for value in shown_values(rows.column(0))] if times or first in numeric else []
     known = [value for value in x if value is not None]
     ordered = bool(x) and len(known) == len(x) and all(a < b for a, b in itertools.pairwise(known))
     lines = [name for name in numeric if not (ordered and name == first)][:_MAX_LINES]
@@ -80,8 +81,8 @@ def chart_of(rows: pa.Table) -> dict[str, Any] | None:
     return {
         "x": x if ordered else list(range(1, rows.num_rows + 1)),
         "time": ordered and times,
-        "labels": None if ordered else [str(value)[:16] for value in rows.column(0).to_pylist()],
-        "lines": [{"name": name, "y": [_number(value) for value in rows.column(name).to_pylist()]} for name in lines],
+        "labels": None if ordered else [str(value)[:16] for value in shown_values(rows.column(0))],
+        "lines": [{"name": name, "y": [_number(value) for value in shown_values(rows.column(name))]} for name in lines],
     }
 
 

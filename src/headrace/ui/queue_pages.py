@@ -6,6 +6,7 @@ from typing import Any
 
 from headrace.errors import HeadraceError
 from headrace.ports import Consumer
+from headrace.rows.shown_values import shown_values
 from headrace.types import type_name
 from headrace.ui.pictures import offset_bar, shares
 from headrace.ui.requests import Page, Request, whole_number
@@ -61,7 +62,7 @@ def queue_rows(site: Site, request: Request) -> Page:
     try:
         page = queue.read(partition, first, PAGE_ROWS)
         columns = list(page.rows.schema.names)
-        rows = list(zip(*(column.to_pylist() for column in page.rows.columns), strict=True))
+        rows = list(zip(*map(shown_values, page.rows.columns), strict=True))
     except HeadraceError as error:
         columns, problem = [], str(error)
     return Page(

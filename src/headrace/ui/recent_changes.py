@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headrace.errors import DataLossError, HeadraceError
 from headrace.ports import Tunnel
+from headrace.rows.shown_values import shown_values
 from headrace.tables.change_columns import ChangeShape
 from headrace.tunnels.values import FINISHED, Channel, ChannelKind, ChannelState, Position, Start, StartKind
 
@@ -52,7 +53,7 @@ def recent_changes(tunnel: Tunnel, *, rewinds: bool) -> Changes:
     for channel in sorted(readable, key=lambda each: each.id in parents)[:_MAX_CHANNELS]:
         changes = _read(tunnel, channel, starts[channel.id], ends.get(channel.id))
         if changes is not None:
-            found += zip(*(column.to_pylist() for column in shape.rows(changes).columns), strict=True)
+            found += zip(*map(shown_values, shape.rows(changes).columns), strict=True)
     version = names.index("_commit_version")
     found.reverse()
     found.sort(key=lambda row: row[version] or 0, reverse=True)

@@ -12,6 +12,7 @@ import pyarrow as pa
 
 from headrace.errors import OptionError
 from headrace.ports import Table
+from headrace.rows.shown_values import shown_values
 from headrace.tables.conditions import OPERATORS, KeyRange, Predicate
 from headrace.tables.schema import Key, KeyValue, TableSchema
 from headrace.types import type_name
@@ -57,7 +58,7 @@ def read_page(table: Table, cursor: str, where: Sequence[Predicate] = (), *, cou
             end = tuple(bound.column(name)[LOOK_ROWS].as_py() for name in key)
             looked_at = LOOK_ROWS
     found = table.scan(names, list(where) or None, keys=KeyRange(low, end), limit=count + 1).read_all()
-    rows = list(zip(*(column.to_pylist() for column in found.columns), strict=True))
+    rows = list(zip(*map(shown_values, found.columns), strict=True))
     following: Key | None = end
     if len(rows) > count:
         following, looked_at = rows[count][: len(key)], None
