@@ -11,6 +11,7 @@ import pytest
 import headrace
 from headrace.errors import OptionError
 from headrace.formats.headrace.format import HEADRACE
+from headrace.formats.location import Location
 from headrace.formats.option_checks import SPARKS_OWN, check_options, checked_by_spark, option_texts, options_for
 from headrace.formats.options import BATCH_READ, SINK, SOURCE
 from headrace.formats.registry import FORMATS
@@ -119,3 +120,16 @@ def test_all_values_from_spark_are_checked(tmp_path: Path) -> None:
     for name, value in (("rowChange", "replace_all"), ("splits", "nan"), ("preImages", "yes"), ("foo", "bar")):
         with pytest.raises(OptionError, match=f"{name}.*valid: "):
             headrace.HeadraceDataSource(given | {name: value})
+
+
+def test_a_stream_that_is_not_started_shows_no_address() -> None:
+    class Stream:
+        isStreaming = True
+        sparkSession = type("Session", (), {"conf": {}})
+
+    store, checkpoint = "postgresql://shop:s3cret@db/shop", "s3a://key:s3cret@bucket/checkpoint"
+    stream: Any = Stream()
+    outputs = [headrace.Output(table="t")]
+    writer = headrace.write_stream(stream, store=store, outputs=outputs, checkpoint=checkpoint)
+    assert "s3cret" not in repr(writer)
+    assert "s3cret" not in repr(Location(store, "t"))

@@ -26,7 +26,8 @@ class Location:
         columns: the columns of the table that the user named; None if the store knows all columns.
     """
 
-    store_url: str
+    # It can have a password.
+    store_url: str = field(repr=False)
     table: str | None
     queue: str | None = None
     store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)

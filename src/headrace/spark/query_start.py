@@ -34,8 +34,9 @@ class BatchedStream:
         store_options: options for opening the store.
     """
 
-    store_url: str
-    checkpoint: str | None
+    # Both can have a password.
+    store_url: str = field(repr=False)
+    checkpoint: str | None = field(repr=False)
     name: str | None = None
     definition: str = field(default="", repr=False)
     trigger_options: Mapping[str, Any] | None = None
