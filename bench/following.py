@@ -231,5 +231,7 @@ def _sum_of_signed_rows(spark: SparkSession, directory: Path, name: str) -> Stre
     def stage(batch: DataFrame, tasks: BatchTasks) -> Receipts:
         return tasks.stage_routed(batch, route)
 
-    write = publishing(str(directory / "store"), {}, targets, checkpoint, stage, stateful=True)
+    with headrace.open(directory / "store") as store:
+        identity = store.identity()
+    write = publishing(str(directory / "store"), {}, identity, targets, checkpoint, stage, stateful=True)
     return sums.writeStream.outputMode("update").option("checkpointLocation", checkpoint).foreachBatch(write).start()

@@ -131,3 +131,10 @@ def test_what_does_not_fit_into_memory_is_in_a_file_and_the_same(
     assert list(tmp_path.iterdir()) == []
     empty = pa.RecordBatchReader.from_batches(found[0].schema, [])
     assert list(spooled(empty)) == []
+
+
+def test_reads_stay_limited_before_the_first_row_and_behind_the_slot_of_an_idle_table() -> None:
+    first = messages_for(20_000, 0, None)
+    assert first < messages_for(20_000, 0, Received(first, 0, 20_000)) < 4 * first
+    assert messages_for(20_000, 0, Received(first, 0, 0)) < 4 * first
+    assert messages_for(1, -(10 << 20), None) == messages_for(1, 0, None) > 0

@@ -9,6 +9,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -17,6 +18,7 @@ from pyspark import cloudpickle
 import headrace
 from headrace.errors import StoreError
 from headrace.ports import Store
+from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
 from headrace.spark.executors import Sent, sent, task_store
 from tests.clusters.environments import create, interpreter
 
@@ -61,6 +63,20 @@ def test_a_missing_store_another_one_and_a_copy_at_the_path_are_refused(tmp_path
     shutil.rmtree(tmp_path / "shop")
     shutil.copytree(tmp_path / "elsewhere", tmp_path / "shop")
     assert "leads to another store" in error()
+
+
+def test_a_batch_is_not_written_into_another_store_than_that_of_the_start_of_its_query(tmp_path: Path) -> None:
+    identity = make_store(tmp_path / "started")
+    make_store(tmp_path / "shop")
+
+    def stage(batch: Any, tasks: BatchTasks) -> Receipts:
+        raise AssertionError(batch, tasks)
+
+    # Over Spark Connect, the function runs on the server, where another store can be at the path.
+    publish = publishing(str(tmp_path / "shop"), {}, identity, [], str(tmp_path / "c"), stage, stateful=True)
+    batch: Any = SimpleNamespace(sparkSession=None)
+    with pytest.raises(StoreError, match="leads to another store"):
+        publish(batch, 0)
 
 
 def test_an_error_in_a_task_names_the_host(tmp_path: Path) -> None:

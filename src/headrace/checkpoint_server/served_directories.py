@@ -22,6 +22,7 @@ DEFAULT_KEY = "default"
 class _ServedStore:
     url: str
     files: Files
+    identity: str = ""
     roots: set[str] = field(default_factory=set)
 
 
@@ -53,18 +54,18 @@ class ServedDirectories:
 
         Raises:
             UnsupportedError: the store has no files.
-            OptionError: the store is a copy of one that is already served. Both would have the same addresses.
+            OptionError: the store has the id of another one that is already served, such as that of which it is a copy.
+                Both would have the same addresses.
         """
-        files = store.files()
+        files, identity = store.files(), store.identity()
         with self._lock:
-            served = self._served.setdefault(store_key(store.id), _ServedStore(store.url, files))
-            # Other stores can have several URLs, and no copies.
-            if store.capabilities.backups and served.url != store.url:
+            served = self._served.setdefault(store_key(store.id), _ServedStore(store.url, files, identity))
+            if served.identity != identity:
                 raise OptionError(
-                    "this process serves checkpoints of another copy of this store",
+                    "this process serves checkpoints of another store with this id, or of another copy of this store",
                     received=store.url,
                     valid=served.url,
-                    remedy="run the queries of a restored or copied store in another process",
+                    remedy="run the queries of the other store in another process",
                 )
             served.roots.add(normal_path(path))
 
@@ -86,7 +87,7 @@ class ServedDirectories:
         in_store = f"/{rest}"
         with self._lock:
             if key == DEFAULT_KEY and key not in self._served and self._default is not None:
-                self._served[key] = _ServedStore(self._default[0], self._default[1]().files(), {""})
+                self._served[key] = _ServedStore(self._default[0], self._default[1]().files(), roots={""})
             served = self._served.get(key)
             above = [] if served is None else [root for root in served.roots if f"{in_store}/".startswith(f"{root}/")]
         if served is None or not above:

@@ -167,6 +167,7 @@ def _collected(
 def publishing(
     url: str,
     store_options: Mapping[str, Any],
+    identity: str,
     targets: Sequence[Target],
     checkpoint: str,
     stage: Callable[[DataFrame, BatchTasks], Receipts],
@@ -180,6 +181,8 @@ def publishing(
 
     Args:
         url: the absolute URL of the store of all targets.
+        identity: `Store.identity` of the store where the query was started. Over Spark Connect the function runs on the
+            server, where the URL can lead to another store.
         checkpoint: the query's checkpoint location, as Spark has it.
         stage: runs the Spark jobs of a batch, with `BatchTasks.stage` and `BatchTasks.stage_routed`.
         stateful: the query can have state in Spark, so that a published batch that is repeated must be read again.
@@ -193,9 +196,9 @@ def publishing(
     def publish_batch(batch_df: DataFrame, batch: int) -> None:
         nonlocal job
         spark = batch_df.sparkSession
-        with open_store(url, **options) as store:
+        with task_store(lambda: open_store(url, **options), identity) as store:
             job = job or query_id(spark, checkpoint, store)
-            tasks = BatchTasks(url, options, store.identity(), job, batch, tuple(targets), rows_per_write)
+            tasks = BatchTasks(url, options, identity, job, batch, tuple(targets), rows_per_write)
             writer = tasks.writer(store)
             try:
                 # `stage` may read the rows of the targets, of which a part of the batch must not be visible.

@@ -81,7 +81,7 @@ class Mirror(BatchedStream):
             setup = MirrorSetup(source, table, target, form, self.tunnel_name, create_tunnel=self.tunnel is None)
             tunnel = setup.prepare().id
             # The absolute URL: tasks may have another working directory.
-            url = target.url
+            url, identity = target.url, target.identity()
             kept = "history" if self.history else "rows"
             defined = replace(self, definition=f"the {kept} of {self.source.table} in {source.id}")
         changes = self._changes(form, tunnel)
@@ -89,6 +89,7 @@ class Mirror(BatchedStream):
         publish = publishing(
             url,
             self.store_options,
+            identity,
             form.targets,
             location,
             _staging(form, self.source),

@@ -63,11 +63,12 @@ class StreamWriter(BatchedStream):
             for output, target in zip(self.outputs, targets, strict=True):
                 target.check(store, _columns(self.df, output))
             # The absolute URL: tasks may have another working directory.
-            url = store.url
+            url, identity = store.url, store.identity()
         location = self._location(self.df, url, [target.name for target in targets])
         publish = publishing(
             url,
             self.store_options,
+            identity,
             targets,
             location,
             _staging(self.outputs),

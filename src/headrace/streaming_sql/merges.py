@@ -61,11 +61,12 @@ class MergeStream(BatchedStream):
         """
         with open_store(self.store_url, **self.store_options) as store:
             # The absolute URL: tasks may have another working directory.
-            url = store.url
+            url, identity = store.url, store.identity()
         location = self._location(self.df, url, [target.name for target in self.batches.targets])
         publish = publishing(
             url,
             self.store_options,
+            identity,
             self.batches.targets,
             location,
             self.batches.stage,

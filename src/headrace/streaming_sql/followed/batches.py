@@ -23,7 +23,7 @@ from headrace.ports import Claim, Staged
 from headrace.sinks.targets import TableTarget
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
 from headrace.spark.checkpoint import query_id
-from headrace.spark.executors import sent
+from headrace.spark.executors import sent, task_store
 from headrace.spark.query_start import BatchFunction
 from headrace.stores.registry import open as open_store
 from headrace.streaming_sql.followed.scans import FollowedScan, batch_of_each
@@ -97,6 +97,7 @@ class FollowedBatches:
         query: what the batches compute.
         url: the absolute URL of the target's store.
         store_options: options for opening the store.
+        identity: the identity of the store where the query was started.
         target: the target.
         checkpoint: the checkpoint location, as Spark has it.
         definition: the meaning of the state, see `FollowedJob`.
@@ -107,6 +108,7 @@ class FollowedBatches:
     query: BatchQuery
     url: str
     store_options: Mapping[str, Any] = field(repr=False)
+    identity: str
     target: TableTarget
     checkpoint: str
     definition: Mapping[str, str]
@@ -121,7 +123,7 @@ class FollowedBatches:
             OptionError: the job cannot have the target, see `FollowedJobs.begin`; or another job has taken it during
                 the batch, which is not published.
         """
-        with open_store(self.url, **self.store_options) as store:
+        with task_store(lambda: open_store(self.url, **self.store_options), self.identity) as store:
             self._job = self._job or query_id(batch_df.sparkSession, self.checkpoint, store)
             tables = self._state_tables(store)
             jobs = FollowedJobs(store)
@@ -163,6 +165,7 @@ class FollowedBatches:
         return publishing(
             self.url,
             self.store_options,
+            self.identity,
             targets,
             self.checkpoint,
             _repeated_with_net_changes(stage, self.target.name),

@@ -83,6 +83,7 @@ class FollowedStream(BatchedStream):
                 query,
                 store.url,
                 self.store_options,
+                store.identity(),
                 self.target,
                 location,
                 definition,

@@ -57,7 +57,10 @@ def messages_for(rows: int, log: int, last: Received | None) -> int:
     """
     before, per_row = max(0, log) // _MESSAGE_BYTES, _MESSAGES_PER_ROW
     if last is not None:
-        before, per_row = last.messages, max(per_row, 1.1 * last.messages / max(1, last.wanted - rows))
+        read = last.wanted - rows
+        # A read that ended before the first of the rows does not show how many messages a row has.
+        before = last.messages if read > 0 else 2 * last.messages
+        per_row = max(per_row, 1.1 * last.messages / read) if read > 0 else per_row
     return min(before + int(rows * per_row) + 1, _MOST_MESSAGES)
 
 
