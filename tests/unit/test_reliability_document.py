@@ -6,7 +6,7 @@ from pathlib import Path
 
 from tests.chaos.matrix import log
 from tests.chaos.matrix.cells import FAULTS, QUERIES, STORES, VICTIMS, Cell, makes_sense, plan
-from tests.chaos.matrix.document import PAGE, matrix, totals, with_figures
+from tests.chaos.matrix.document import PAGE, matrix, seeds, totals, with_figures
 from tests.chaos.matrix.log import Entry
 
 
@@ -47,6 +47,14 @@ def test_totals_and_matrix_count_storms_of_the_log() -> None:
     assert "| faults | 1 | 1 | 2 |" in totals(storms)
     # Only kills of storms that held.
     assert "| driver | embedded | 0 | 2 | 0 | 0 | 0 | 0 | 2 |" in matrix(storms)
+
+
+def test_seeds_are_listed_by_cell_with_their_versions() -> None:
+    storms = [entry(), entry(seed=7), entry(seed=3, victim="clock jump", store="tablestore", failed="a reason")]
+    lines = seeds(storms).splitlines()
+    assert lines[:3] == ["Storms:", "", "- 3 with headrace"]
+    assert "| driver | embedded |  | 1, 7 |  |  |  |  |" in lines
+    assert "| clock jump | tablestore |  | 3 |  |  |  |  |" in lines
 
 
 def test_a_storm_survives_the_log(tmp_path: Path) -> None:

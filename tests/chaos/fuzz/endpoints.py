@@ -1,20 +1,15 @@
-"""The endpoints that get random requests: their ASGI applications in this process, without sockets.
-
-A request crashes an endpoint if the endpoint logs an unexpected error, or does not answer.
-"""
+"""The endpoints of Tablestore and YTsaurus that get random requests."""
 
 from __future__ import annotations
 
-import asyncio
 import json
-import logging
 import random
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 from unittest import mock
 
 import headrace
@@ -23,84 +18,16 @@ from headrace.endpoints.ytsaurus.app import YtsaurusApp
 from headrace.endpoints.ytsaurus.commands import COMMANDS
 from headrace.endpoints.ytsaurus.configuration import Configuration
 from headrace.endpoints.ytsaurus.http.responses import method_of
-from headrace.http.application import Application
 from headrace.stores.tablestore.connection import Connection
 from headrace.wire.tablestore.signatures import request_headers
 from headrace.wire.yson.documents import YsonError, dumps
 from tests.chaos.fuzz import mutations
+from tests.chaos.fuzz.client import Client, Request
 from tests.chaos.fuzz.targets import Target
 from tests.unit.test_tablestore_endpoint_app import KEY, configuration
 from tests.unit.test_ytsaurus_rough_parameters import BODIES, NAMES, ODD, OTHERS, TRIED, create_objects
 
 _INSTANCE, _TOKEN = "shop", "only-for-tests"
-
-
-class Request(NamedTuple):
-    """A request without the headers that authenticate it."""
-
-    path: str
-    body: bytes
-    headers: tuple[tuple[str, bytes], ...] = ()
-    method: str = "POST"
-
-
-class UnexpectedError(Exception):
-    """An endpoint has logged an error that it did not expect."""
-
-
-class _Errors(logging.Handler):
-    """The unexpected errors that were logged."""
-
-    def __init__(self) -> None:
-        super().__init__(logging.ERROR)
-        self.found: list[logging.LogRecord] = []
-
-    def emit(self, record: logging.LogRecord) -> None:
-        self.found.append(record)
-
-
-class _Client:
-    """Calls an application as a server does."""
-
-    def __init__(self, app: Application) -> None:
-        self.app, self.errors, self.loop = app, _Errors(), asyncio.new_event_loop()
-        logging.getLogger("headrace").addHandler(self.errors)
-        logging.getLogger("headrace").propagate = False
-
-    def send(self, request: Request, headers: Mapping[str, bytes]) -> tuple[int, dict[str, str], bytes]:
-        """Send a request, and return the status, the headers and the body of the response."""
-        status, told, body = self.loop.run_until_complete(self._send(request, headers))
-        if self.errors.found:
-            record = self.errors.found.pop()
-            self.errors.found.clear()
-            error = record.exc_info and record.exc_info[1]
-            raise UnexpectedError(f"{request.path}: {type(error).__name__}: {error}") from error
-        return status, told, body
-
-    async def _send(self, request: Request, headers: Mapping[str, bytes]) -> tuple[int, dict[str, str], bytes]:
-        waiting = [{"type": "http.request", "body": request.body, "more_body": False}]
-        answers: list[Any] = []
-
-        async def receive() -> Any:
-            if not waiting:
-                await asyncio.Event().wait()
-            return waiting.pop()
-
-        async def send(message: Any) -> None:
-            answers.append(message)
-
-        raw = [(name.lower().encode(), value) for name, value in headers.items()]
-        raw.append((b"content-length", str(len(request.body)).encode()))
-        scope = {"type": "http", "method": request.method, "path": request.path, "raw_path": request.path.encode()}
-        await self.app({**scope, "query_string": b"", "headers": raw}, receive, send)
-        told = {name.decode().lower(): value.decode("latin-1") for name, value in answers[0]["headers"]}
-        return answers[0]["status"], told, b"".join(bytes(each.get("body", b"")) for each in answers[1:])
-
-    def close(self) -> None:
-        """Close the application."""
-        logging.getLogger("headrace").removeHandler(self.errors)
-        self.app.close()
-        self.loop.close()
 
 
 # -- Tablestore ------------------------------------------------------------------------------------------------
@@ -114,7 +41,7 @@ def _signed(request: Request) -> dict[str, bytes]:
 @contextmanager
 def _tablestore() -> Iterator[Callable[[Request], bool]]:
     with tempfile.TemporaryDirectory() as directory:
-        client = _Client(TablestoreApp(configuration(Path(directory))))
+        client = Client(TablestoreApp(configuration(Path(directory))))
 
         def call(request: Request) -> bool:
             return client.send(request, _signed(request))[0] == 200
@@ -130,7 +57,7 @@ def _tablestore_requests() -> tuple[Request, ...]:
     """Return the requests that a store sends for tables, rows and tunnels, as the samples of random ones."""
     found: list[Request] = []
     with tempfile.TemporaryDirectory() as directory:
-        client = _Client(TablestoreApp(configuration(Path(directory))))
+        client = Client(TablestoreApp(configuration(Path(directory))))
 
         def exchange(self: Connection, path: str, headers: Mapping[str, str], body: bytes) -> Any:
             found.append(Request(path, body))
@@ -183,7 +110,7 @@ def _ytsaurus() -> Iterator[Callable[[Request], bool]]:
     with tempfile.TemporaryDirectory() as directory:
         environ = {"HEADRACE_YT_TOKEN": _TOKEN}
         app = YtsaurusApp(Configuration.load(directory, cluster_name="primary", environ=environ))
-        client = _Client(app)
+        client = Client(app)
         create_objects(app.cluster)
 
         def call(request: Request) -> bool:

@@ -1,7 +1,7 @@
 """``python -m tests.chaos.fuzz.run`` gives random inputs to parsers and endpoints until each has had a number of them.
 
-It continues where the log ends. ``--minutes`` is the time after which no further thousand of inputs begins. Input
-number ``n`` of a target depends only on the target's name and ``n``.
+It continues where the log ends. After ``--minutes``, or at SIGTERM, it logs the inputs that it has given, and ends.
+Input number ``n`` of a target depends only on the target's name and ``n``.
 """
 
 from __future__ import annotations
@@ -12,19 +12,23 @@ import random
 import resource
 import signal
 import sys
+import threading
 import time
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 
 from tests.chaos.fuzz.endpoints import ENDPOINTS
+from tests.chaos.fuzz.files import FILES
+from tests.chaos.fuzz.servers import SERVERS
 from tests.chaos.fuzz.targets import TARGETS, Target
 
 DOCUMENTED = Path(__file__).parents[3] / "docs" / "fuzz.jsonl"
 LOG = Path("build") / "fuzz.jsonl"
-ALL = {**TARGETS, **ENDPOINTS}
-_CHUNK, _PART = 1_000, 100_000
+ALL = {**TARGETS, **FILES, **ENDPOINTS, **SERVERS}
+_PART = 100_000
 _HANG_SECONDS, _MEMORY = 10, 4 << 30
+_ends = threading.Event()
 
 
 @dataclass
@@ -68,10 +72,9 @@ def run(name: str, first: int, inputs: int, deadline: float) -> Part:
     target, part = ALL[name], Part(name, first)
     begin, size = time.monotonic(), _size()
     with target.open() as call:
-        while part.inputs < inputs and time.monotonic() < deadline:
-            for number in range(first + part.inputs, first + part.inputs + _CHUNK):
-                _give(target, call, name, number, part)
-            part.inputs += _CHUNK
+        while part.inputs < inputs and time.monotonic() < deadline and not _ends.is_set():
+            _give(target, call, name, first + part.inputs, part)
+            part.inputs += 1
     part.seconds, part.megabytes = round(time.monotonic() - begin, 1), _size() - size
     part.slowest = round(part.slowest, 3)
     return part
@@ -112,10 +115,11 @@ def main() -> int:
     arguments = parser.parse_args()
     arguments.log.parent.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGALRM, _hang)
+    signal.signal(signal.SIGTERM, lambda *_: _ends.set())
     resource.setrlimit(resource.RLIMIT_DATA, (_MEMORY, _MEMORY))
     deadline, crashed = time.monotonic() + 60 * arguments.minutes, False
     for name in arguments.only:
-        while time.monotonic() < deadline:
+        while time.monotonic() < deadline and not _ends.is_set():
             given = sum(part.inputs for part in read(arguments.log) if part.target == name)
             if given >= arguments.inputs:
                 break

@@ -8,11 +8,18 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from decimal import Decimal
+from functools import cache
 from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, OptionError, SchemaError
+from headrace.cli.conditions import parse_condition
+from headrace.cli.prompt_commands import parse_command
+from headrace.cli.prompt_completion import completions
+from headrace.cli.prompt_lines import is_complete
+from headrace.endpoints.unpacking import Budget, PackedError, Parts, Share, TooLongError, read_all
+from headrace.endpoints.ytsaurus.http.encodings import packed, unpacking
+from headrace.errors import HeadraceError, OptionError, SchemaError, SqlError
 from headrace.formats.option_checks import check_options
 from headrace.formats.registry import FORMATS
 from headrace.streaming_sql.language.grammar import parse
@@ -36,6 +43,7 @@ from tests.unit.plainbuffer_samples import SAMPLES
 from tests.unit.test_sql_grammar import VENDOR_SCRIPT, WORDS
 
 Input = Any
+_MOST_BYTES = 64 << 20
 
 
 @dataclass(frozen=True)
@@ -94,11 +102,11 @@ _JSON_ROWS = [
 
 
 def _read_value(data: bytes) -> bool:
-    read = [_accepts(lambda: loads(data), YsonError), _accepts(lambda: load_fragment(data), YsonError)]
+    read = [accepts(lambda: loads(data), YsonError), accepts(lambda: load_fragment(data), YsonError)]
     return any(read)
 
 
-def _accepts(read: Callable[[], object], *errors: type[Exception]) -> bool:
+def accepts(read: Callable[[], object], *errors: type[Exception]) -> bool:
     """Return whether one of several readers accepts an input; False counts as refused."""
     try:
         read()
@@ -117,8 +125,8 @@ _PLAINBUFFER = [*(data for _, data in SAMPLES.values()), encode_row(_FINE), enco
 
 
 def _read_block(data: bytes) -> bool:
-    block = _accepts(lambda: decode_block(data, _SCHEMA), PlainBufferError, HeadraceError)
-    records = _accepts(lambda: decode_records([encode_row(_FINE), data], _SCHEMA), PlainBufferError, HeadraceError)
+    block = accepts(lambda: decode_block(data, _SCHEMA), PlainBufferError, HeadraceError)
+    records = accepts(lambda: decode_records([encode_row(_FINE), data], _SCHEMA), PlainBufferError, HeadraceError)
     return block or records
 
 
@@ -210,6 +218,63 @@ def _read_options(found: tuple[str, dict[str, str]]) -> None:
     FORMATS[name].settings(options).check()
 
 
+_TABLE = TableSchema.of(
+    {"user": "string", "order": "long", "price": "double", "a b": "decimal(5,2)", "t": "timestamp", "data": "binary"}
+    | {"l": "array<int>", "fine": "boolean"},
+    ["user", "order"],
+)
+_CONDITIONS = [
+    *("price > 10.5", "user in u1,'u,2', u3", "a b is not null", "user starts with 'it''s'", "order == -5"),
+    *("t >= 2026-01-31T12:00:00Z", "data = AAE=", "fine <> true", "l is null"),
+]
+_CONDITION_WORDS = "user order price a b t data l fine = == != <> < <= > >= in is not null starts with ' , 1 true x"
+
+
+class _Names:
+    """The names that the prompt completes."""
+
+    def tables(self) -> list[str]:
+        return ["orders", "odd name", "shop.items"]
+
+    def scans(self) -> list[str]:
+        return ["orders_now"]
+
+    def streams(self) -> list[str]:
+        return ["totals"]
+
+    def column_names(self, name: str) -> list[str]:
+        return ["id", "a b"] if name in self.tables() else []
+
+
+_PROMPT = [*_SQL, "\\d orders", "\\watch 2.5;", "help", "SELECT o", "SELECT orders.i", "DROP STREAM t", "-- 'a\n/* b"]
+
+
+def _read_prompt(text: str) -> None:
+    is_complete(text)
+    completions(text, _Names())
+    parse_command(text)
+
+
+_ENCODINGS = ("gzip", "deflate", "br", *(f"z-{codec}" for codec in ("null", "snappy", "zlib", "bzip2", "zstd_3")))
+_ENCODINGS += ("z-brotli_6", "z-lz4", "z-lz4hc")
+_BODIES = [_PLAINBUFFER[0], b"a body, " * 100, bytes(range(256)) * 4]
+
+
+@cache
+def _packed(encoding: str) -> list[bytes]:
+    return [b"".join(packed([body, body], encoding)) for body in _BODIES]
+
+
+def _draw_body(chance: random.Random) -> tuple[str, bytes]:
+    encoding = chance.choice(_ENCODINGS)
+    return encoding, mutations.changed(chance, _packed(encoding))
+
+
+def _unpack_body(found: tuple[str, bytes]) -> None:
+    encoding, body = found
+    read_all(unpacking(encoding)(Parts([body])), Share(Budget(_MOST_BYTES), _MOST_BYTES).take)
+
+
 @contextmanager
 def _queries() -> Iterator[Callable[[str], object]]:
     from headrace.endpoints.ytsaurus.select.grammar import parse_query
@@ -238,7 +303,14 @@ TARGETS: dict[str, Target] = {
     "pgoutput": Target((HeadraceError,), _draw_transaction, _calls(_read_transaction)),
     "streaming SQL": Target((HeadraceError,), _texts_of(_SQL, WORDS.split()), _calls(parse)),
     "YTsaurus queries": Target((HeadraceError,), _texts_of(_QUERIES, _QUERY_WORDS.split()), _queries),
+    "compressed bodies": Target((PackedError, TooLongError), _draw_body, _calls(_unpack_body)),
     "YTsaurus paths": Target((HeadraceError,), _texts_of(_PATHS, list("/@*&[]{}<>#;=:,'\\")), _calls(parse_path)),
+    "conditions": Target(
+        (OptionError, SchemaError),
+        _texts_of(_CONDITIONS, _CONDITION_WORDS.split()),
+        _calls(lambda text: parse_condition(text, _TABLE)),
+    ),
+    "prompt": Target((SqlError,), _texts_of(_PROMPT, [*WORDS.split(), "\\d", "\\watch"]), _calls(_read_prompt)),
     "column types": Target((SchemaError,), _texts_of(_TYPES, _TYPE_WORDS), _calls(parse_type)),
     "options": Target((OptionError,), _draw_options, _calls(_read_options)),
     "tokens": Target((OptionError,), _draw_token, _calls(decode_token)),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from tests.chaos.fuzz.run import ALL as FUZZED
@@ -24,6 +24,7 @@ def figures() -> dict[str, str]:
         "totals": totals(storms),
         "matrix": matrix(storms),
         "failures": failures(storms),
+        "seeds": seeds(storms),
         "fuzz": fuzz(read_parts()),
     }
 
@@ -54,15 +55,35 @@ def totals(storms: Sequence[Entry]) -> str:
 def matrix(storms: Sequence[Entry]) -> str:
     """Return the number of kills or faults in each cell: `—` where a cell makes no sense."""
     counts = kills_by_cell(storm for storm in storms if storm.held)
-    lines = [f"| victim | store | {' | '.join(QUERIES)} | all |", "|---" * (len(QUERIES) + 3) + "|"]
-    for victim in (*VICTIMS, *FAULTS):
-        for store in STORES:
-            row = [Cell(victim, query, store) for query in QUERIES]
-            if not any(map(makes_sense, row)):
-                continue
-            shown = [str(counts[cell]) if makes_sense(cell) else "—" for cell in row]
-            lines.append(f"| {victim} | {store} | {' | '.join(shown)} | {sum(counts[cell] for cell in row)} |")
-    return "\n".join(lines)
+    sums = [str(sum(counts[cell] for cell in row)) for row in _rows()]
+    lines = _by_cell(lambda cell: str(counts[cell]))
+    return "\n".join(
+        f"{line}{end}|" for line, end in zip(lines, [" all ", "---", *(f" {each} " for each in sums)], strict=True)
+    )
+
+
+def _rows() -> list[list[Cell]]:
+    """Return the cells of each victim and store, without rows that make no sense."""
+    rows = ([Cell(victim, query, store) for query in QUERIES] for victim in (*VICTIMS, *FAULTS) for store in STORES)
+    return [row for row in rows if any(map(makes_sense, row))]
+
+
+def _by_cell(text: Callable[[Cell], str]) -> list[str]:
+    """Return the lines of a table with a text for each cell."""
+    lines = [f"| victim | store | {' | '.join(QUERIES)} |", "|---" * (len(QUERIES) + 2) + "|"]
+    for row in _rows():
+        shown = [text(cell) if makes_sense(cell) else "—" for cell in row]
+        lines.append(f"| {row[0].victim} | {row[0].store} | {' | '.join(shown)} |")
+    return lines
+
+
+def seeds(storms: Sequence[Entry]) -> str:
+    """Return the versions of the storms, and their seeds by cell: `—` where a cell makes no sense."""
+    found: dict[Cell, list[int]] = {}
+    for storm in storms:
+        found.setdefault(storm.cell, []).append(storm.seed)
+    versions = [f"- {count} with {name}" for name, count in Counter(storm.versions for storm in storms).items()]
+    return "\n".join(["Storms:", "", *versions, "", *_by_cell(lambda cell: ", ".join(map(str, found.get(cell, []))))])
 
 
 def failures(storms: Sequence[Entry]) -> str:

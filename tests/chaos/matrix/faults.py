@@ -20,7 +20,8 @@ DISK_MEGABYTES = 256
 def follow_clock(file: Path) -> None:
     """Let the wall clock of this process differ from the machine's by the seconds in a file; without a file, not.
 
-    Python's `time.time` and `time.time_ns` are replaced: headrace reads the clock by these.
+    Python's `time.time` and `time.time_ns` are replaced, by which headrace dates commits, changes and transactions.
+    Other clocks, such as `datetime.datetime.now`, stay those of the machine.
     """
     really, really_ns = time.time, time.time_ns
 

@@ -71,7 +71,7 @@ def main() -> int:
                 stack.callback(_end_children, python)
                 sparks = Sparks(root, launcher, python)
                 stack.callback(sparks.stop)
-            seed = arguments.seed or _seed(cell, log.read(arguments.log))
+            seed = _seed(cell, log.read(arguments.log)) if arguments.seed is None else arguments.seed
             entry = storming.run(cell, seed, kills, servers, sparks, root, _versions)
             if arguments.seed is None:
                 log.append(entry, arguments.log)
