@@ -9,22 +9,25 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import psutil
 import pyspark
 import pytest
 
 import headrace
+from tests.clusters.hosts import wait_until
 
+_EXECUTOR = "org.apache.spark.executor.CoarseGrainedExecutorBackend"
 SPARK = Path(pyspark.__file__).parent
 
-JOB = """
-import sys
-
+SESSION = """
 import headrace
 
 spark = headrace.session(
     "local-cluster", master="local-cluster[2,1,700]",
     conf={"spark.ui.enabled": "false", "spark.executor.memory": "600m", "spark.sql.shuffle.partitions": "2"},
 )
+"""
+JOB = """
 orders = spark.readStream.format("headrace").options(store="shop", tunnel="stats", readAs="table").load()
 query = headrace.follow(
     spark,
@@ -33,6 +36,20 @@ query = headrace.follow(
     store="shop",
     table="totals",
     trigger={"availableNow": True},
+    name="totals",
+)
+query.start().awaitTermination()
+"""
+JOB_WITH_A_STATIC_TABLE = """
+spark.range(0, 40, 1, 4).selectExpr("concat('u', id) AS user", "id % 3 AS zone").createOrReplaceTempView("zones")
+orders = spark.readStream.format("headrace").options(store="shop", tunnel="stats", readAs="table").load()
+query = headrace.follow(
+    spark,
+    "SELECT zone, count(*) AS orders FROM orders JOIN zones USING (user) GROUP BY zone",
+    scans={"orders": orders},
+    store="shop",
+    table="totals",
+    trigger={"processingTime": "100 milliseconds"},
     name="totals",
 )
 query.start().awaitTermination()
@@ -61,7 +78,7 @@ def test_a_followed_query_runs_in_executors_of_their_own(tmp_path: Path) -> None
         for _ in range(2):
             orders.delete({"id": 0})
             done = subprocess.run(
-                [sys.executable, "-c", JOB],
+                [sys.executable, "-c", SESSION + JOB],
                 cwd=tmp_path,
                 env={**os.environ, "PYSPARK_PYTHON": str(interpreter)},
                 capture_output=True,
@@ -79,3 +96,42 @@ def test_a_followed_query_runs_in_executors_of_their_own(tmp_path: Path) -> None
             orders.put([{"id": 100, "user": "u1", "price": 1.0}])
     places = {Path(line) for line in (tmp_path / "started").read_text().splitlines()}
     assert any(SPARK / "work" in place.parents for place in places)
+
+
+@pytest.mark.usefixtures("_no_work_left")
+def test_executors_that_are_lost_with_the_rows_of_a_static_table_change_no_result(tmp_path: Path) -> None:
+    with headrace.open(tmp_path / "shop", create=True) as store:
+        orders = store.create_table("orders", {"id": "long", "user": "string"}, "id", pre_images=True)
+        totals = store.create_table("totals", {"zone": "long", "orders": "long"}, "zone")
+        store.create_tunnel("orders", "stats")
+
+        def counts() -> dict[int, int]:
+            return {row["zone"]: row["orders"] for row in totals.scan().read_all().to_pylist()}
+
+        def append(first: int, expected: dict[int, int]) -> None:
+            orders.put([{"id": first + number, "user": f"u{number}"} for number in range(40)])
+            wait_until(lambda: counts() == expected or driver.poll() is not None, f"totals are {expected}", 240)
+            assert driver.poll() is None, (tmp_path / "log").read_text()[-4000:]
+
+        with (tmp_path / "log").open("wb") as log:
+            driver = psutil.Popen(
+                [sys.executable, "-c", SESSION + JOB_WITH_A_STATIC_TABLE], cwd=tmp_path, stdout=log, stderr=log
+            )
+        try:
+            append(0, {0: 14, 1: 13, 2: 13})
+            # The next batch needs the rows that this executor has kept. Spark starts another executor.
+            executors(driver)[0].kill()
+            append(40, {0: 28, 1: 26, 2: 26})
+        finally:
+            for process in (*driver.children(recursive=True), driver):
+                process.kill()
+            driver.wait()
+    assert "reads them again" in (tmp_path / "log").read_text()
+
+
+def executors(driver: psutil.Process) -> list[psutil.Process]:
+    """Return the executors of a driver that run."""
+    pids = {process.pid for process in driver.children(recursive=True)}
+    # A zombie has no command.
+    running = psutil.process_iter(["cmdline"])
+    return [each for each in running if each.pid in pids and _EXECUTOR in (each.info["cmdline"] or ())]

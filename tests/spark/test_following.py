@@ -199,3 +199,29 @@ def test_a_restart_needs_the_same_query_functions_and_static_tables(
     with pytest.raises(OptionError, match=r"another static table regions.*overwrite"):
         following.start()
     spark.sql("DROP TEMPORARY FUNCTION wanted")
+
+
+def test_rows_of_a_static_table_that_executors_lose_are_read_again(
+    spark: SparkSession, store: Store, orders: Table, tmp_path: Path
+) -> None:
+    file = tmp_path / "regions.json"
+    file.write_text('{"user": "u0", "region": "north"}\n{"user": "u1", "region": "south"}\n')
+    spark.read.schema("user string, region string").json(str(file)).createOrReplaceTempView("lost_regions")
+    store.create_table("totals", {"region": "string", "n": "long"}, "region")
+    sql = "SELECT region, count(*) AS n FROM orders JOIN lost_regions USING (user) GROUP BY region"
+    with Following(spark, store, sql, ["orders"], "totals", tmp_path) as following:
+        for number in (100, 101):
+            orders.put([{"id": number, "user": "u1"}])
+            assert following.advance() == following.expected()
+            lose_kept_rows(spark)
+        file.write_text('{"user": "u1", "region": "north"}\n')
+        orders.put([{"id": 102, "user": "u1"}])
+        with pytest.raises(StreamingQueryException, match=r"static table lost_regions, and it has other rows now"):
+            following.advance()
+
+
+def lose_kept_rows(spark: SparkSession) -> None:
+    """Delete the rows that executors keep for the driver, as the loss of an executor does."""
+    context: Any = spark.sparkContext._jsc
+    for rows in context.getPersistentRDDs().values():
+        rows.unpersist(True)

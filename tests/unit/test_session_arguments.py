@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from pathlib import Path
 from typing import Any, cast
 
@@ -9,6 +10,7 @@ import pytest
 
 import headrace
 from headrace.errors import HeadraceError, OptionError, StoreError
+from headrace.spark.session import interpreters
 from headrace.streaming_sql.workspace import Workspace
 
 
@@ -36,6 +38,13 @@ def test_a_refused_setting_does_not_show_its_value() -> None:
     with pytest.raises(OptionError) as refusal:
         headrace.session(conf={"spark.token": "hunter2\ud800"})
     assert "hunter2" not in str(refusal.value)
+
+
+def test_a_setting_names_the_interpreter_before_the_environment_of_an_earlier_session() -> None:
+    first = interpreters({}, {})
+    assert first == {"PYSPARK_PYTHON": sys.executable, "PYSPARK_DRIVER_PYTHON": sys.executable}
+    second = interpreters({"spark.pyspark.python": "/opt/python"}, first)
+    assert second == {"PYSPARK_PYTHON": "/opt/python", "PYSPARK_DRIVER_PYTHON": sys.executable}
 
 
 @pytest.mark.parametrize("path", ["\ud800", "a\0b"])

@@ -20,6 +20,11 @@ if TYPE_CHECKING:
 
 # A local master that retries a failed task, as a cluster does. Of two tasks that read the same channel, one fails.
 LOCAL_MASTER = "local[*,4]"
+# The variables by which pyspark finds its interpreters, and their settings. Another interpreter may not have headrace.
+_INTERPRETERS = {
+    "PYSPARK_PYTHON": "spark.pyspark.python",
+    "PYSPARK_DRIVER_PYTHON": "spark.pyspark.driver.python",
+}
 # Names of settings and options that hold secrets: Spark's default, and the options of the formats.
 REDACTION = "(?i)secret|password|token|access[.]?key|credential"
 
@@ -51,9 +56,7 @@ def session(
     conf = _settings({} if conf is None else conf)
     if master is not None:
         _settings({"spark.master": text(master, "master")})
-    # Another interpreter may not have headrace. Spark reads its own settings only in spark-submit.
-    os.environ.setdefault("PYSPARK_PYTHON", conf.get("spark.pyspark.python", sys.executable))
-    os.environ.setdefault("PYSPARK_DRIVER_PYTHON", conf.get("spark.pyspark.driver.python", sys.executable))
+    os.environ.update(interpreters(conf, os.environ))
     settings: dict[str, object] = {
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": os.cpu_count() or 2,
@@ -82,6 +85,17 @@ def session(
     carry_environment(spark)
     register_bare_locations(spark)
     return spark
+
+
+def interpreters(conf: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:
+    """Return the variables by which pyspark finds its interpreters.
+
+    As in spark-submit, the only part of Spark that reads the settings, these come before the environment.
+    """
+    return {
+        variable: conf.get(setting) or environment.get(variable) or sys.executable
+        for variable, setting in _INTERPRETERS.items()
+    }
 
 
 def _started(builder: SparkSession.Builder) -> SparkSession:

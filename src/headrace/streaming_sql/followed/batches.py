@@ -27,6 +27,7 @@ from headrace.spark.executors import sent, task_store
 from headrace.spark.query_start import BatchFunction
 from headrace.stores.registry import open as open_store
 from headrace.streaming_sql.followed.scans import FollowedScan, batch_of_each
+from headrace.streaming_sql.followed.static_tables import StaticTable, is_loss, read_again
 from headrace.streaming_sql.language.followed_query import GROUPS, KEEP, STATE, with_views
 from headrace.tables.changes import RowChange
 
@@ -47,6 +48,8 @@ _ERRORS_OF_EXPRESSIONS = ("22", "38", "39", "P0")
 _TASK_BYTES = ("spark.sql.adaptive.coalescePartitions.minPartitionSize", "64k")
 # A first batch that replaces the rows of the target puts all of them at the end.
 _NO_LIMIT = 1 << 62
+# The attempts at a batch after losses of executors. Spark allows each task three more, too.
+_LOSSES = 3
 _log = logging.getLogger("headrace")
 
 
@@ -60,6 +63,7 @@ class BatchQuery:
         names: the output columns.
         key: the key columns of the target.
         gathers: the rows of a key can come from several tasks, in any order.
+        static: the static tables whose rows `rows_sql` reads.
         result_sql, states, merged: for a query with aggregates, the query for rows of the target, the state of the
             groups, and the columns that the result SQL reads; else None.
         copied: the columns of `merged` that the output columns are, if the result SQL need not run; else None.
@@ -70,6 +74,7 @@ class BatchQuery:
     names: tuple[str, ...]
     key: tuple[str, ...]
     gathers: bool
+    static: tuple[StaticTable, ...] = ()
     result_sql: str | None = None
     states: GroupStates | None = None
     merged: StructType | None = None
@@ -161,6 +166,7 @@ class FollowedBatches:
                 targets.append(TableTarget(table.name, change, table.columns))
         states = self.query.states
         stage = _rows_staging(self.query, replaces) if states is None else _groups_staging(self.query, tables, places)
+        stage = _repeated_with_static_tables(stage, self.query.static)
         # Spark keeps no state, so a published batch that is repeated need not run.
         return publishing(
             self.url,
@@ -180,6 +186,30 @@ Stage: TypeAlias = 'Callable[["DataFrame", BatchTasks, bool], Receipts]'
 """Stages a batch; of its changes only the net ones if the last argument is true."""
 
 
+def _repeated_with_static_tables(stage: Stage, tables: Sequence[StaticTable]) -> Stage:
+    """Return a function that stages a batch, and again when executors were lost with the rows of static tables."""
+
+    def repeated(batch: DataFrame, tasks: BatchTasks, net: bool) -> Receipts:
+        for _ in range(_LOSSES):
+            try:
+                return stage(batch, tasks, net)
+            except Exception as error:
+                if not tables or not is_loss(error):
+                    raise
+                _log.warning("batch %d lost rows of static tables with an executor, and reads them again", tasks.batch)
+            _discard(tasks)
+            read_again(batch.sparkSession, tables)
+        return stage(batch, tasks, net)
+
+    return repeated
+
+
+def _discard(tasks: BatchTasks) -> None:
+    """Delete what a failed attempt at a batch has staged."""
+    with tasks.open_store() as store:
+        tasks.writer(store).discard(tasks.batch)
+
+
 def _repeated_with_net_changes(stage: Stage, target: str) -> Callable[[DataFrame, BatchTasks], Receipts]:
     """Return a function that stages a batch, and again with its net changes if the query fails for some row.
 
@@ -196,8 +226,7 @@ def _repeated_with_net_changes(stage: Stage, target: str) -> Callable[[DataFrame
             if not _is_of_expression(error):
                 raise
             _log.info("batch %d failed, and is computed again from its net changes", tasks.batch, exc_info=True)
-        with tasks.open_store() as store:
-            tasks.writer(store).discard(tasks.batch)
+        _discard(tasks)
         try:
             return stage(batch, tasks, True)
         except PySparkException as error:

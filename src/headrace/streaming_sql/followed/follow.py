@@ -118,6 +118,7 @@ class FollowedStream(BatchedStream):
             self.plan.names,
             self.check(store),
             gathers=query.has_join,
+            static=tuple(static),
             result_sql=query.result_sql,
             states=self.plan.states(keeps_previous=keeps_previous(store)),
             merged=merged,

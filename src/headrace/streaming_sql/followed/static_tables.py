@@ -1,7 +1,9 @@
 """The static tables of a followed query: read once, when the query starts, and the same in each of its batches.
 
 A row that entered a join with one content of a static table must leave it with the same content. So a query that starts
-again needs the content with which it began, and its fingerprint is a part of the job's definition.
+again needs the content with which it began, and its fingerprint is a part of the job's definition. The executors keep
+the rows that were read. A batch that finds that an executor was lost with them reads the table again, and needs the
+same content, too.
 """
 
 from __future__ import annotations
@@ -12,13 +14,16 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.errors import SqlError
+from headrace.errors import OptionError, SqlError
 from headrace.streaming_sql.language.lexer import quote_name, tokenize
 from headrace.streaming_sql.language.query_shape import QueryShape
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
+
+
+_LOSS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
 
 @dataclass(frozen=True)
@@ -58,6 +63,29 @@ def read_static_tables(spark: SparkSession, names: Sequence[str]) -> Iterator[tu
         for table in tables:
             spark.catalog.dropTempView(table.view)
         raise
+
+
+def is_loss(error: BaseException) -> bool:
+    """Return whether Spark reports that rows are gone which executors kept."""
+    # In a classic session, Spark's exception arrives as one of py4j, and only its text has the condition.
+    return _LOSS in str(error)
+
+
+def read_again(spark: SparkSession, tables: Sequence[StaticTable]) -> None:
+    """Read static tables again in the session of a running query, after executors were lost with their rows.
+
+    Raises:
+        OptionError: a table has other columns or rows now.
+    """
+    for table in tables:
+        rows = _table(spark, table.name).localCheckpoint()
+        if _fingerprint(rows) != table.fingerprint:
+            raise OptionError(
+                f"executors were lost with the rows of static table {table.name}, and it has other rows now",
+                remedy="restore its rows, and start the query again; or compute the target again: use a new checkpoint "
+                "location and a new tunnel, and set overwrite to true",
+            )
+        rows.createOrReplaceTempView(table.view)
 
 
 def _table(spark: SparkSession, name: str) -> DataFrame:
