@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import apsw
 import numpy as np
 import pyarrow as pa
 import pytest
@@ -14,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
+from headrace import failpoints
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.commands import COMMANDS
 from headrace.endpoints.ytsaurus.context import Answer
@@ -23,6 +26,8 @@ from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
 from headrace.endpoints.ytsaurus.tables.layout import SortedLayout
 from headrace.endpoints.ytsaurus.tables.row_locks import NO_HASHES, Locked, RowLocks
+from headrace.endpoints.ytsaurus.tables.tablet_transactions import TabletTransactions
+from headrace.errors import StoreError
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.wire.ytsaurus.errors import YtError
@@ -37,6 +42,19 @@ def call(cluster: Cluster, name: str, parameters: dict[str, Any], body: bytes = 
     context = cluster.context()
     context.input_format = context.output_format = JSON
     return execute(context, COMMANDS[name], Parameters(parameters, name), body)
+
+
+@contextlib.contextmanager
+def full_disk() -> Iterator[None]:
+    """The disk is full when SQLite commits. A double: it accepts what is written before."""
+
+    def reach(point: str) -> None:
+        if point == "uncommitted":
+            raise apsw.FullError("database or disk is full")
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(failpoints, "reach", reach)
+        yield
 
 
 class Transactions(RuleBasedStateMachine):
@@ -92,13 +110,13 @@ class Transactions(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(data=st.data(), key=KEYS, value=st.none() | st.integers(0, 9))
     def write(self, data: st.DataObject, key: int, value: int | None) -> None:
-        transaction = data.draw(st.sampled_from(sorted(self.open)))
+        transaction = data.draw(st.sampled_from(list(self.open)))
         self._write(key, value, {"transaction_id": transaction})
         self.open[transaction][2].append((key, value))
 
     @rule(data=st.data())
     def read(self, data: st.DataObject) -> None:
-        transaction = data.draw(st.sampled_from([None, *sorted(self.open)]))
+        transaction = data.draw(st.sampled_from([None, *self.open]))
         expected = self.rows if transaction is None else self.open[transaction][0]
         within = {} if transaction is None else {"transaction_id": transaction}
         answer = call(self.cluster, "select_rows", {"query": "k, v from [//tmp/t]", **within})
@@ -109,7 +127,7 @@ class Transactions(RuleBasedStateMachine):
     @precondition(lambda self: self.open)
     @rule(data=st.data())
     def commit(self, data: st.DataObject) -> None:
-        transaction = data.draw(st.sampled_from(sorted(self.open)))
+        transaction = data.draw(st.sampled_from(list(self.open)))
         _, since, changes = self.open.pop(transaction)
         if any(self.changed.get(key, -1) > since for key, _ in changes):
             with pytest.raises(YtError) as error:
@@ -122,10 +140,38 @@ class Transactions(RuleBasedStateMachine):
 
     @precondition(lambda self: self.open)
     @rule(data=st.data())
+    def commit_on_a_full_disk(self, data: st.DataObject) -> None:
+        transaction = data.draw(st.sampled_from(list(self.open)))
+        _, since, changes = self.open.pop(transaction)
+        # A conflict is found before the disk is full.
+        conflict = any(self.changed.get(key, -1) > since for key, _ in changes)
+        with full_disk(), pytest.raises(YtError if conflict else StoreError):
+            call(self.cluster, "commit_transaction", {"transaction_id": transaction})
+
+    @rule(key=KEYS, value=st.none() | st.integers(0, 9))
+    def write_on_a_full_disk(self, key: int, value: int | None) -> None:
+        with full_disk(), pytest.raises(StoreError):
+            self._write(key, value, {})
+
+    @precondition(lambda self: self.open)
+    @rule(data=st.data())
     def abort(self, data: st.DataObject) -> None:
-        transaction = data.draw(st.sampled_from(sorted(self.open)))
+        transaction = data.draw(st.sampled_from(list(self.open)))
         del self.open[transaction]
         call(self.cluster, "abort_transaction", {"transaction_id": transaction})
+
+
+def test_a_transaction_whose_id_cannot_be_saved_does_not_stay_open(tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    parameters = {"type": "tablet", "timeout": 60_000}
+    with full_disk(), pytest.raises(StoreError):
+        call(cluster, "start_transaction", parameters)
+    transactions = cluster.service(TabletTransactions)
+    assert not transactions.open
+    started = call(cluster, "start_transaction", parameters).value["transaction_id"]
+    assert transactions.open == {started}
+    call(cluster, "abort_transaction", {"transaction_id": started})
+    cluster.close()
 
 
 TestTransactions = Transactions.TestCase

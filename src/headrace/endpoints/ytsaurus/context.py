@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from typing import Any, BinaryIO, Literal, Protocol, TypeAlias, TypeVar
 
@@ -56,6 +57,7 @@ class Context:
         input_format: format of the rows or the value in the body.
         output_format: format that the client asked for.
         upload: for a command with binary input, a file with the uncompressed body, at its start; ``body`` is empty.
+        undo: called if an atomic command fails, or its changes cannot be committed: for what it did outside the store.
     """
 
     cluster: Cluster
@@ -64,6 +66,7 @@ class Context:
     input_format: Format
     output_format: Format
     upload: BinaryIO | None = None
+    undo: ExitStack = field(default_factory=ExitStack)
 
     @property
     def cypress(self) -> Cypress:

@@ -6,6 +6,8 @@ that makes the changes, and a repeated mutation gets the saved answer.
 
 from __future__ import annotations
 
+import contextlib
+
 from headrace.endpoints.ytsaurus.context import Answer, Cluster, Command, Context
 from headrace.endpoints.ytsaurus.ids import NULL_ID
 from headrace.endpoints.ytsaurus.parameters import Parameters
@@ -54,9 +56,18 @@ def execute(context: Context, command: Command, parameters: Parameters, body: by
 
 
 def _execute_once(context: Context, command: Command, parameters: Parameters, body: bytes) -> Answer:
-    mutations = context.cluster.service(Mutations)
     mutation_id = parameters.text("mutation_id", None)
     mutation_id = None if mutation_id == NULL_ID else mutation_id
+    with contextlib.ExitStack() as context.undo:
+        answer = _commit_once(context, command, parameters, body, mutation_id)
+        context.undo.pop_all()
+    return answer
+
+
+def _commit_once(
+    context: Context, command: Command, parameters: Parameters, body: bytes, mutation_id: str | None
+) -> Answer:
+    mutations = context.cluster.service(Mutations)
     with context.database.write():
         done = None if mutation_id is None else mutations.find(mutation_id)
         if done is not None:

@@ -26,7 +26,10 @@ def start_transaction(context: Context, parameters: Parameters, body: bytes) -> 
     if kind == TABLET:
         if parent is not None:
             raise refused("A tablet transaction is not nested", received=parent)
-        transaction_id = _tablet_transactions(context).start(timeout, attributes)
+        tablet_transactions = _tablet_transactions(context)
+        transaction_id = tablet_transactions.start(timeout, attributes)
+        # It is not in the store. If the store cannot save this answer, no client knows it.
+        context.undo.callback(tablet_transactions.abort, transaction_id)
     else:
         begun = context.transactions.start(
             parent or TRUNK,

@@ -65,6 +65,14 @@ class RowLocks:
             oldest = min(self._open.values())
             self._commits = [commit for commit in self._commits if commit[0] > oldest]
 
+    def begin_commit(self, version: int) -> None:
+        """Begin a commit, inside its write transaction.
+
+        A recorded commit with this version, or a later one, was rolled back after it was recorded: the disk was full.
+        """
+        with self._guard:
+            self._commits = [commit for commit in self._commits if commit[0] < version]
+
     def conflict(self, since: int, locks: Locks) -> int | None:
         """Return an object with rows in conflict with a commit after a version, None if there is none."""
         with self._guard:
@@ -76,7 +84,7 @@ class RowLocks:
         return None
 
     def committed(self, version: int, locks: Locks) -> None:
-        """Record the rows of a commit, inside its write transaction."""
+        """Record the rows of a commit, inside its write transaction, which may still fail."""
         with self._guard:
             if self._open:
                 self._commits.append((version, locks))

@@ -125,6 +125,12 @@ class TabletTransactions:
         self._guard = threading.Lock()
         self._open: dict[str, TabletTransaction] = {}
 
+    @property
+    def open(self) -> set[str]:
+        """The ids of the open transactions."""
+        with self._guard:
+            return set(self._open)
+
     def start(self, timeout: int, attributes: Mapping[str, Any]) -> str:
         """Begin a transaction; return its id.
 
@@ -199,6 +205,7 @@ class TabletTransactions:
         _check_sizes(changes)
         with self._database.write() as connection:
             version, ts = stamp(connection)
+            self._locks.begin_commit(version)
             locks: dict[int, Locked] = {}
             for change in changes:
                 for object_id, locked in change.locks(connection).items():
