@@ -43,7 +43,8 @@ demo: $(READY) check-java ## Run the demonstration: a job, a kill of its driver,
 	@SPARK_SUBMIT_OPTS="$$SPARK_SUBMIT_OPTS $(WITH_ARCHIVE)" $(BIN)/headrace demo $(ARGS)
 
 $(ARCHIVE): $(READY) | check-java
-	-$(BIN)/python -m tests.startup.spark_archive
+	@$(BIN)/python -m tests.startup.spark_archive > $(VENV)/spark-archive.log 2>&1 \
+		|| echo "Spark's classes are not archived, so tests start it more slowly: see $(VENV)/spark-archive.log"
 
 # Tests wait for Spark and for servers half of their time, so three processes keep two cores busy. tests/order.py
 # explains why each process runs whole files, and why xdist must keep their order.

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import MissingDependencyError, OptionError
 from headrace.ports.arguments import any_value, mapping, text
 from headrace.spark.bare_locations import register_bare_locations
+from headrace.spark.checkpoint import is_connect
 from headrace.spark.java import check_java
 from headrace.spark.masters import is_this_machine
 
@@ -27,6 +28,14 @@ _INTERPRETERS = {
 }
 # Names of settings and options that hold secrets: Spark's default, and the options of the formats.
 REDACTION = "(?i)secret|password|token|access[.]?key|credential"
+_REDACTION_OF_TEXTS = "spark.sql.redaction.string.regex"
+# Over Spark Connect, Spark shows each request: options as protocol buffers, and SQL as a string in them, whose quotes
+# have a backslash. The rest of an SQL text after the key goes, so that its own escapes do not matter. The quantifiers
+# are possessive, because Java's others are recursive.
+SECRETS_IN_REQUESTS = (
+    r"(?is)(?:secret|password|token|access[.]?_?key|credential)[\w.-]*"
+    r"""(?:"\s*value:\s*"|(?:\\["']|`)?\s*=?\s*\\["'])[^"\\]*+(?:\\.[^"\\]*+)*+"""
+)
 
 
 def session(
@@ -37,7 +46,7 @@ def session(
     These settings differ from Spark's defaults: the session's time zone is UTC, there is one shuffle partition for each
     core, RocksDB is the state store, Python sources may evaluate filters, Arrow batches for Python have up to 65,536
     rows, and the workers use this interpreter. A new session connects to its workers by Unix domain sockets, in the
-    directory ``java.io.tmpdir``.
+    directory ``java.io.tmpdir``. Over Spark Connect, pages and event logs of the server show no secrets of options.
     ``conf`` overrides all of them. If the environment names a store with files, Spark itself can open checkpoint
     locations such as ``headrace:///path``, see docs/checkpoints.md.
 
@@ -82,6 +91,8 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, str(value))
     spark = _started(builder)
+    if is_connect(spark) and _REDACTION_OF_TEXTS not in conf:
+        spark.conf.set(_REDACTION_OF_TEXTS, SECRETS_IN_REQUESTS)
     carry_environment(spark)
     register_bare_locations(spark)
     return spark
