@@ -145,7 +145,7 @@ def _tables(directory: Path, steps: list[int]) -> Iterator[Point]:
 
 
 def growth_streams(directory: Path, scale: float) -> Result:
-    """A workspace of up to 1,000 streams that run."""
+    """A workspace of up to 1,000 streams whose queries do not run."""
     points = itertools.chain.from_iterable(
         _streams(directory / str(size), size) for size in sizes(1000 * scale, 5, 10**0.5)
     )
