@@ -119,8 +119,9 @@ def test_executors_that_are_lost_with_the_rows_of_a_static_table_change_no_resul
             )
         try:
             append(0, {0: 14, 1: 13, 2: 13})
-            # The next batch needs the rows that this executor has kept. Spark starts another executor.
-            executors(driver)[0].kill()
+            # The next batch needs the rows that these have kept. Spark starts others.
+            for executor in executors(driver):
+                executor.kill()
             append(40, {0: 28, 1: 26, 2: 26})
         finally:
             for process in (*driver.children(recursive=True), driver):

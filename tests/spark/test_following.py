@@ -220,8 +220,36 @@ def test_rows_of_a_static_table_that_executors_lose_are_read_again(
             following.advance()
 
 
+def test_a_static_table_whose_rows_are_not_lost_can_change(
+    spark: SparkSession, store: Store, orders: Table, tmp_path: Path
+) -> None:
+    for name, value in (("first", "user"), ("second", "price")):
+        (tmp_path / f"{name}.json").write_text(f'{{"user": "u1", "{name}": "{value}"}}\n')
+        kept = spark.read.schema(f"user string, {name} string").json(str(tmp_path / f"{name}.json"))
+        kept.createOrReplaceTempView(f"kept_{name}")
+    store.create_table("totals", {"first": "string", "second": "string", "n": "long"}, ["first", "second"])
+    sql = (
+        "SELECT first, second, count(*) AS n FROM orders JOIN kept_first USING (user) JOIN kept_second USING (user)"
+        " GROUP BY first, second"
+    )
+    before = kept_rows(spark)
+    with Following(spark, store, sql, ["orders"], "totals", tmp_path) as following:
+        expected = following.advance()
+        (tmp_path / "first.json").write_text('{"user": "u1", "first": "changed"}\n')
+        first, second = sorted(kept_rows(spark).keys() - before.keys())
+        kept_rows(spark)[second].unpersist(True)
+        orders.put([{"id": 100, "user": "u1"}])
+        assert following.advance() == [{**row, "n": row["n"] + 1} for row in expected]
+        assert first in kept_rows(spark)
+
+
 def lose_kept_rows(spark: SparkSession) -> None:
     """Delete the rows that executors keep for the driver, as the loss of an executor does."""
-    context: Any = spark.sparkContext._jsc
-    for rows in context.getPersistentRDDs().values():
+    for rows in kept_rows(spark).values():
         rows.unpersist(True)
+
+
+def kept_rows(spark: SparkSession) -> dict[int, Any]:
+    """Return what executors keep for the driver, by the ids that Spark gives in order."""
+    context: Any = spark.sparkContext._jsc
+    return dict(context.getPersistentRDDs())

@@ -51,7 +51,16 @@ def test_a_setting_names_the_interpreter_before_the_environment_of_an_earlier_se
 
 
 KEYS = st.sampled_from(["token", "password", "access_key_secret", "tablestore.access.key.secret", "STS_TOKEN"])
-FORMS = st.sampled_from(["{key} '{value}'", "'{key}' = '{value}'", '"{key}"="{value}"', "`{key}` '{value}'"])
+FORMS = st.sampled_from(
+    [
+        "{key}{space}'{value}'",
+        "'{key}'{space}= '{value}'",
+        '"{key}"="{value}"',
+        "`{key}` '{value}'",
+        "{key} => r'{value}'",
+    ]
+)
+SPACES = st.text(" \t\r\n", min_size=1, max_size=3)
 ENDS = st.text("ab;, '\"\\\n", max_size=4)
 
 
@@ -59,17 +68,18 @@ def request(message: str, **fields: str) -> str:
     """Return a request as Spark Connect shows it: a protocol buffer as text."""
     shown = []
     for name, value in fields.items():
-        escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace('"', '\\"').replace("\n", "\\n")
+        escaped = value.replace("\\", "\\\\").replace("'", "\\'").replace('"', '\\"')
+        escaped = escaped.replace("\n", "\\n").replace("\r", "\\r").replace("\t", "\\t")
         shown.append(f'  {name}: "{escaped}"\n')
     return f"{message} {{\n{''.join(shown)}}}\n"
 
 
-@given(key=KEYS, form=FORMS, before=ENDS, after=ENDS, cut=st.integers(0, 99))
+@given(key=KEYS, form=FORMS, space=SPACES, before=ENDS, after=ENDS, cut=st.integers(0, 99))
 def test_requests_of_spark_connect_show_no_secret_of_sql(
-    key: str, form: str, before: str, after: str, cut: int
+    key: str, form: str, space: str, before: str, after: str, cut: int
 ) -> None:
     value = f"{before}hunter2{after}".replace("\\", "\\\\").replace("'", "\\'").replace('"', '\\"')
-    sql = f"CREATE VIEW v OPTIONS (store 'shop', {form.format(key=key, value=value)})"
+    sql = f"CREATE VIEW v OPTIONS (store 'shop', {form.format(key=key, space=space, value=value)})"
     text = request("sql", query=sql) + request("other", name="last")
     shown = re.sub(SECRETS_IN_REQUESTS, "*", text)
     assert "hunter2" not in shown
@@ -85,6 +95,10 @@ def test_requests_of_spark_connect_show_no_secret_of_options(key: str, before: s
     shown = re.sub(SECRETS_IN_REQUESTS, "*", text)
     assert "hunter2" not in shown
     assert shown.endswith(others)
+    argument = (
+        f'named_arguments {{\n  key: "{key}"\n  value {{\n    literal {{\n      string: "hunter2"\n    }}\n  }}\n}}\n'
+    )
+    assert "hunter2" not in re.sub(SECRETS_IN_REQUESTS, "*", argument)
 
 
 def test_requests_of_spark_connect_show_the_names_of_columns() -> None:

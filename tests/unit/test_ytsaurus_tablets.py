@@ -174,6 +174,19 @@ def test_a_transaction_whose_id_cannot_be_saved_does_not_stay_open(tmp_path: Pat
     cluster.close()
 
 
+@pytest.mark.parametrize("end", ["commit_transaction", "abort_transaction"])
+def test_a_master_transaction_outlives_an_end_that_cannot_be_saved(end: str, tmp_path: Path) -> None:
+    cluster = Cluster(tmp_path)
+    within = {"transaction_id": call(cluster, "start_transaction", {"timeout": 60_000}).value["transaction_id"]}
+    call(cluster, "create", {"path": "//tmp/made", "type": "map_node", **within})
+    with full_disk(), pytest.raises(StoreError):
+        call(cluster, end, within)
+    call(cluster, "ping_transaction", within)
+    call(cluster, end, within)
+    assert call(cluster, "exists", {"path": "//tmp/made"}).value == {"value": end == "commit_transaction"}
+    cluster.close()
+
+
 TestTransactions = Transactions.TestCase
 TestTransactions.settings = settings(max_examples=8, stateful_step_count=20, deadline=None)
 

@@ -29,12 +29,13 @@ _INTERPRETERS = {
 # Names of settings and options that hold secrets: Spark's default, and the options of the formats.
 REDACTION = "(?i)secret|password|token|access[.]?key|credential"
 _REDACTION_OF_TEXTS = "spark.sql.redaction.string.regex"
-# Over Spark Connect, Spark shows each request: options as protocol buffers, and SQL as a string in them, whose quotes
-# have a backslash. The rest of an SQL text after the key goes, so that its own escapes do not matter. The quantifiers
-# are possessive, because Java's others are recursive.
+# Over Spark Connect, Spark shows each request: options and arguments as protocol buffers, and SQL as a string in them,
+# whose quotes and line breaks have a backslash. The rest of an SQL text after the key goes, so that its own escapes do
+# not matter. The quantifiers are possessive, because Java's others are recursive.
 SECRETS_IN_REQUESTS = (
-    r"(?is)(?:secret|password|token|access[.]?_?key|credential)[\w.-]*"
-    r"""(?:"\s*value:\s*"|(?:\\["']|`)?\s*=?\s*\\["'])[^"\\]*+(?:\\.[^"\\]*+)*+"""
+    r"(?is)(?:secret|password|token|access[.]?_?key|credential)[\w.-]*+"
+    r"""(?:"\s*+value\s*+(?::\s*+|\{[^"]*+)"|(?:\\++["'])?(?:[\s`=>]|\\[nrtf])*+r?\\++["'])"""
+    r"""[^"\\]*+(?:\\.[^"\\]*+)*+"""
 )
 
 
@@ -46,9 +47,10 @@ def session(
     These settings differ from Spark's defaults: the session's time zone is UTC, there is one shuffle partition for each
     core, RocksDB is the state store, Python sources may evaluate filters, Arrow batches for Python have up to 65,536
     rows, and the workers use this interpreter. A new session connects to its workers by Unix domain sockets, in the
-    directory ``java.io.tmpdir``. Over Spark Connect, pages and event logs of the server show no secrets of options.
-    ``conf`` overrides all of them. If the environment names a store with files, Spark itself can open checkpoint
-    locations such as ``headrace:///path``, see docs/checkpoints.md.
+    directory ``java.io.tmpdir``. Over Spark Connect, secrets in options and SQL are redacted in the requests that the
+    server shows. ``conf`` overrides all of them. Interpreters that it names come before those of the environment, and
+    hold for later sessions of the process, too. If the environment names a store with files, Spark itself can open
+    checkpoint locations such as ``headrace:///path``, see docs/checkpoints.md.
 
     Args:
         name: the application's name.
@@ -92,10 +94,19 @@ def session(
         builder = builder.config(key, str(value))
     spark = _started(builder)
     if is_connect(spark) and _REDACTION_OF_TEXTS not in conf:
-        spark.conf.set(_REDACTION_OF_TEXTS, SECRETS_IN_REQUESTS)
+        _redact_requests(spark)
     carry_environment(spark)
     register_bare_locations(spark)
     return spark
+
+
+def _redact_requests(spark: SparkSession) -> None:
+    """Redact secrets in the requests of a session of Spark Connect, besides what the server redacts."""
+    known = spark.conf.get(_REDACTION_OF_TEXTS, None)
+    if not known:
+        spark.conf.set(_REDACTION_OF_TEXTS, SECRETS_IN_REQUESTS)
+    elif SECRETS_IN_REQUESTS not in known:
+        spark.conf.set(_REDACTION_OF_TEXTS, f"(?:{known})|(?:{SECRETS_IN_REQUESTS})")
 
 
 def interpreters(conf: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:

@@ -29,7 +29,7 @@ def start_transaction(context: Context, parameters: Parameters, body: bytes) -> 
         tablet_transactions = _tablet_transactions(context)
         transaction_id = tablet_transactions.start(timeout, attributes)
         # It is not in the store. If the store cannot save this answer, no client knows it.
-        context.undo.callback(tablet_transactions.abort, transaction_id)
+        context.undo.callback(tablet_transactions.discard, transaction_id)
     else:
         begun = context.transactions.start(
             parent or TRUNK,
@@ -62,6 +62,7 @@ def commit_transaction(context: Context, parameters: Parameters, body: bytes) ->
     if _is_tablet_transaction(transaction_id):
         _tablet_transactions(context).commit(transaction_id)
     else:
+        context.undo.callback(context.transactions.resume, context.transactions.get(transaction_id))
         context.transactions.commit(transaction_id)
     return Answer.structured({})
 
@@ -72,6 +73,7 @@ def abort_transaction(context: Context, parameters: Parameters, body: bytes) -> 
     if _is_tablet_transaction(transaction_id):
         _tablet_transactions(context).abort(transaction_id)
     else:
+        context.undo.callback(context.transactions.resume, context.transactions.get(transaction_id))
         context.transactions.abort(transaction_id)
     return Answer.structured({})
 

@@ -48,7 +48,7 @@ _ERRORS_OF_EXPRESSIONS = ("22", "38", "39", "P0")
 _TASK_BYTES = ("spark.sql.adaptive.coalescePartitions.minPartitionSize", "64k")
 # A first batch that replaces the rows of the target puts all of them at the end.
 _NO_LIMIT = 1 << 62
-# The attempts at a batch after losses of executors. Spark allows each task three more, too.
+# The number of further attempts at a batch after losses of executors. Spark allows each task as many.
 _LOSSES = 3
 _log = logging.getLogger("headrace")
 
@@ -190,16 +190,18 @@ def _repeated_with_static_tables(stage: Stage, tables: Sequence[StaticTable]) ->
     """Return a function that stages a batch, and again when executors were lost with the rows of static tables."""
 
     def repeated(batch: DataFrame, tasks: BatchTasks, net: bool) -> Receipts:
-        for _ in range(_LOSSES):
+        losses = 0
+        while True:
             try:
+                if losses:
+                    _discard(tasks)
+                    read_again(batch.sparkSession, tables)
                 return stage(batch, tasks, net)
             except Exception as error:
-                if not tables or not is_loss(error):
+                if not tables or losses == _LOSSES or not is_loss(error):
                     raise
+                losses += 1
                 _log.warning("batch %d lost rows of static tables with an executor, and reads them again", tasks.batch)
-            _discard(tasks)
-            read_again(batch.sparkSession, tables)
-        return stage(batch, tasks, net)
 
     return repeated
 

@@ -30,7 +30,7 @@ def properties(stream: FollowedStream, store: Store) -> Iterator[tuple[str, str]
     for scan in stream.plan.scans:
         yield "followed", f"{scan.name}, by its key ({', '.join(scan.key)})"
     for name in query.others:
-        yield "static table", f"{name}: read once when the stream starts; its content must not change"
+        yield "static table", f"{name}: read when the stream starts; its content must not change"
     key = ", ".join(stream.check(store))
     states = stream.plan.states(keeps_previous=keeps_previous(store))
     if states is None:

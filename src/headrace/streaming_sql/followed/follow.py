@@ -152,8 +152,8 @@ def follow(
     none to run the plan of a DataFrame over other rows.
 
     Args:
-        spark: the session. Its views and tables that the query names are static: they are read once, when the query
-            starts.
+        spark: the session. Its views and tables that the query names are static: they are read when the query starts,
+            and again if an executor is lost with their rows.
         sql: a SELECT in Spark SQL; docs/following-tables.md has what it can contain.
         scans: for each name of a followed scan in ``sql`` a streaming DataFrame that ``format("headrace")`` with
             ``option("readAs", "table")`` has loaded.

@@ -1,9 +1,9 @@
-"""The static tables of a followed query: read once, when the query starts, and the same in each of its batches.
+"""The static tables of a followed query: read when the query starts, and the same in each of its batches.
 
 A row that entered a join with one content of a static table must leave it with the same content. So a query that starts
 again needs the content with which it began, and its fingerprint is a part of the job's definition. The executors keep
-the rows that were read. A batch that finds that an executor was lost with them reads the table again, and needs the
-same content, too.
+the rows that were read. If some are lost with an executor, the batch reads the table again, and needs the same content,
+too.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import OptionError, SqlError
+from headrace.spark.masters import is_this_machine
 from headrace.streaming_sql.language.lexer import quote_name, tokenize
 from headrace.streaming_sql.language.query_shape import QueryShape
 
@@ -55,7 +56,7 @@ def read_static_tables(spark: SparkSession, names: Sequence[str]) -> Iterator[tu
     try:
         for name in names:
             view = f"__headrace_static_{uuid.uuid4().hex}"
-            rows = _table(spark, name).localCheckpoint()
+            rows = _kept(_table(spark, name))
             rows.createOrReplaceTempView(view)
             tables.append(StaticTable(name, view, _fingerprint(rows)))
         yield tuple(tables)
@@ -72,13 +73,15 @@ def is_loss(error: BaseException) -> bool:
 
 
 def read_again(spark: SparkSession, tables: Sequence[StaticTable]) -> None:
-    """Read static tables again in the session of a running query, after executors were lost with their rows.
+    """Read the static tables again of which executors were lost with rows, in the session of a running query.
 
     Raises:
-        OptionError: a table has other columns or rows now.
+        OptionError: such a table has other columns or rows now.
     """
     for table in tables:
-        rows = _table(spark, table.name).localCheckpoint()
+        if _is_complete(spark.table(table.view)):
+            continue
+        rows = _kept(_table(spark, table.name))
         if _fingerprint(rows) != table.fingerprint:
             raise OptionError(
                 f"executors were lost with the rows of static table {table.name}, and it has other rows now",
@@ -86,6 +89,24 @@ def read_again(spark: SparkSession, tables: Sequence[StaticTable]) -> None:
                 "location and a new tunnel, and set overwrite to true",
             )
         rows.createOrReplaceTempView(table.view)
+
+
+def _kept(rows: DataFrame) -> DataFrame:
+    """Read rows, and keep them in executors: where these are on several machines, on two of them."""
+    from pyspark import StorageLevel
+
+    local = is_this_machine(rows.sparkSession.conf.get("spark.master", "") or "")
+    return rows.localCheckpoint(storageLevel=None if local else StorageLevel.MEMORY_AND_DISK_2)
+
+
+def _is_complete(rows: DataFrame) -> bool:
+    try:
+        rows.count()
+    except Exception as error:
+        if not is_loss(error):
+            raise
+        return False
+    return True
 
 
 def _table(spark: SparkSession, name: str) -> DataFrame:

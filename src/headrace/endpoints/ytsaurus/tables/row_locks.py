@@ -69,6 +69,8 @@ class RowLocks:
         """Begin a commit, inside its write transaction.
 
         A recorded commit with this version, or a later one, was rolled back after it was recorded: the disk was full.
+        If another program that has the store open takes the version first, the record stays until the transactions that
+        are open now have ended, and can refuse one of their commits.
         """
         with self._guard:
             self._commits = [commit for commit in self._commits if commit[0] < version]

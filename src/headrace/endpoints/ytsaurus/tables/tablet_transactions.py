@@ -176,9 +176,15 @@ class TabletTransactions:
 
     def abort(self, transaction_id: str) -> None:
         """End a transaction without applying its changes."""
-        transaction = self.get(transaction_id)
-        self._pop(transaction_id)
-        transaction.close()
+        self.get(transaction_id)
+        self.discard(transaction_id)
+
+    def discard(self, transaction_id: str) -> None:
+        """End a transaction as `abort` does, unless it has ended."""
+        with self._guard:
+            transaction = self._open.pop(transaction_id, None)
+        if transaction is not None:
+            transaction.close()
 
     def commit(self, transaction_id: str) -> int:
         """Apply all changes of a transaction atomically; return the version. The transaction ends even if this fails.

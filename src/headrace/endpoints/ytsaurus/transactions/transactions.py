@@ -151,6 +151,10 @@ class Transactions:
         self._stop_counting(transaction_id)
         self.grant()
 
+    def resume(self, transaction: Transaction) -> None:
+        """Count the timeout of a transaction again: its commit or abort was rolled back."""
+        self._prolong(transaction)
+
     def nested(self, transaction_id: str) -> list[Transaction]:
         """Return the transactions whose parent is this one."""
         return self._select("WHERE parent = ?", (transaction_id,))
