@@ -178,25 +178,39 @@ def test_a_publication_whose_connection_is_killed_is_repeated(url: str, store: S
     assert publisher.published(0)
 
 
+# Who changes the first or the last row waits behind its lock until no session has the advisory lock.
+_PAUSE = """
+CREATE FUNCTION pause() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN PERFORM pg_advisory_xact_lock_shared(1); RETURN coalesce(NEW, OLD); END $$;
+CREATE TRIGGER pause BEFORE UPDATE OR DELETE ON t FOR EACH ROW WHEN (OLD.id <> 1) EXECUTE FUNCTION pause()
+"""
+
+
 @pytest.mark.parametrize("change", [RowChange.PUT, RowChange.UPDATE, RowChange.DELETE, RowChange.REPLACE_ALL])
 def test_a_publication_that_loses_a_deadlock_is_repeated(
     url: str, session: Session, change: RowChange, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO", "headrace")
-    # The server ends the transaction that notices the deadlock first: that of headrace.
+    # The server ends the transaction that notices the deadlock: that of headrace. A transaction looks for deadlocks
+    # only once in each wait, after this time, so it must be the last that begins to wait.
     session.execute(f'ALTER DATABASE "{session.info.dbname}" SET deadlock_timeout = 10'.encode())
-    with headrace.open(url) as store, psycopg.connect(url) as other, ThreadPoolExecutor(1) as thread:
+    with headrace.open(url) as store, psycopg.connect(url) as other, ThreadPoolExecutor(2) as threads:
         table = store.create_table("t", {"id": "long", "text": "string"}, "id")
         table.put([{"id": number, "text": "old"} for number in range(3)])
         publisher = store.publisher("job")
         rows = staged(publisher, 0, *({"id": number, "text": "new"} for number in range(3)))
+        session.execute(_PAUSE)
+        session.execute("SELECT pg_advisory_lock(1)")
         other.execute("SET deadlock_timeout = '1h'")
+        other.execute("SET session_replication_role = replica")
         other.execute("UPDATE t SET text = 'of another' WHERE id = 1")
-        published = thread.submit(publisher.publish, 0, [Write("t", change, rows)])
+        published = threads.submit(publisher.publish, 0, [Write("t", change, rows)])
         wait_until(lambda: session.execute("SELECT FROM pg_locks WHERE NOT granted").rowcount == 1)
-        # It waits for the row in the middle, and has one of the others, in any order.
-        other.execute("UPDATE t SET text = 'of another' WHERE id = 0")
-        other.execute("UPDATE t SET text = 'of another' WHERE id = 2")
+        # It has the first or the last row, for which the other transaction waits now.
+        updated = threads.submit(other.execute, "UPDATE t SET text = 'of another' WHERE id <> 1")
+        wait_until(lambda: session.execute("SELECT FROM pg_locks WHERE NOT granted").rowcount == 2)
+        session.execute("SELECT pg_advisory_unlock(1)")
+        updated.result(60)
         other.commit()
         assert published.result(60)
         assert "deadlock detected" in caplog.text
