@@ -10,8 +10,9 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.errors import StoreDamagedError
+from headrace.errors import StoreDamagedError, StoreError
 from headrace.ports import Append
+from headrace.spark.executors import task_store
 from headrace.stores.embedded import connection as database
 
 
@@ -64,6 +65,16 @@ def test_an_upgraded_store_has_the_same_tables_as_a_new_one(
     stores = [database.Database(older), database.Database(new, create=True)]
     upgraded, made = (store.query(definitions) for store in stores)
     assert upgraded == made
+
+
+def test_a_task_does_not_upgrade_another_store_than_its_drivers(older: Path) -> None:
+    before = {path.name: path.read_bytes() for path in older.iterdir()}
+    with (
+        pytest.raises(StoreError, match="it is another store"),
+        task_store(lambda: headrace.open(older), "of the driver"),
+    ):
+        pass
+    assert {name: (older / name).read_bytes() for name in before} == before
 
 
 def test_stores_have_ids_of_their_own(tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from pyspark import cloudpickle
 
 from headrace import __version__
 from headrace.errors import HeadraceError, NotFoundError, StoreError
-from headrace.ports import Store
+from headrace.ports import Store, upgrades
 from headrace.spark import arrival
 
 _THIS_HOST = ("localhost", "127.0.0.1", "::1")
@@ -71,7 +71,8 @@ def task_store(open_store: Callable[[], Store], identity: str) -> Iterator[Store
 @contextmanager
 def _of_driver(open_store: Callable[[], Store], identity: str) -> Iterator[Store]:
     try:
-        store = open_store()
+        with upgrades.not_permitted():
+            store = open_store()
     except NotFoundError as error:
         raise StoreError(
             "the store of the driver is not on the host of this task", received=error.received, remedy=_SHARED

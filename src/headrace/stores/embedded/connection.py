@@ -25,6 +25,7 @@ import apsw
 
 from headrace import failpoints
 from headrace.errors import NotFoundError, OptionError, StoreBusyError, StoreDamagedError, StoreError
+from headrace.ports import upgrades
 from headrace.sqlite.connections import Connections, roll_back
 from headrace.sqlite.forks import no_fork
 from headrace.sqlite.notes import provide_notes
@@ -160,7 +161,15 @@ class Database:
         if create:
             self._make_directory()
         # An existing store of the current format does not wait for the writer lock.
-        if create or self._format() != FORMAT_VERSION:
+        version = self._format()
+        if version != FORMAT_VERSION and not upgrades.are_permitted():
+            raise StoreError(
+                "the store has an older format, and was not upgraded by the driver: it is another store",
+                received=f"{self.directory}: format {version}",
+                valid=f"format {FORMAT_VERSION}",
+                remedy="see docs/deployment.md",
+            )
+        if create or version != FORMAT_VERSION:
             self._bring_to_format()
 
     def _make_directory(self) -> None:
