@@ -30,29 +30,12 @@ spark = headrace.session(
 JOB = """
 orders = spark.readStream.format("headrace").options(store="shop", tunnel="stats", readAs="table").load()
 query = headrace.follow(
-    spark,
-    "SELECT user, count(*) AS orders, sum(price) AS spent FROM orders GROUP BY user",
-    scans={"orders": orders},
-    store="shop",
-    table="totals",
-    trigger={"availableNow": True},
-    name="totals",
+    spark, {sql!r}, scans={{"orders": orders}}, store="shop", table="totals", trigger={trigger}, name="totals"
 )
 query.start().awaitTermination()
 """
-JOB_WITH_A_STATIC_TABLE = """
+STATIC_TABLE = """
 spark.range(0, 40, 1, 4).selectExpr("concat('u', id) AS user", "id % 3 AS zone").createOrReplaceTempView("zones")
-orders = spark.readStream.format("headrace").options(store="shop", tunnel="stats", readAs="table").load()
-query = headrace.follow(
-    spark,
-    "SELECT zone, count(*) AS orders FROM orders JOIN zones USING (user) GROUP BY zone",
-    scans={"orders": orders},
-    store="shop",
-    table="totals",
-    trigger={"processingTime": "100 milliseconds"},
-    name="totals",
-)
-query.start().awaitTermination()
 """
 
 
@@ -69,6 +52,8 @@ def test_a_followed_query_runs_in_executors_of_their_own(tmp_path: Path) -> None
     interpreter = tmp_path / "python"
     interpreter.write_text(f'#!/bin/sh\necho "$PWD" >> {tmp_path}/started\nexec {sys.executable} "$@"\n')
     interpreter.chmod(0o755)
+    sql = "SELECT user, count(*) AS orders, sum(price) AS spent FROM orders GROUP BY user"
+    job = SESSION + JOB.format(sql=sql, trigger={"availableNow": True})
     with headrace.open(tmp_path / "shop", create=True) as store:
         columns = {"id": "long", "user": "string", "price": "double"}
         orders = store.create_table("orders", columns, "id", pre_images=True)
@@ -78,7 +63,7 @@ def test_a_followed_query_runs_in_executors_of_their_own(tmp_path: Path) -> None
         for _ in range(2):
             orders.delete({"id": 0})
             done = subprocess.run(
-                [sys.executable, "-c", SESSION + JOB],
+                [sys.executable, "-c", job],
                 cwd=tmp_path,
                 env={**os.environ, "PYSPARK_PYTHON": str(interpreter)},
                 capture_output=True,
@@ -100,6 +85,8 @@ def test_a_followed_query_runs_in_executors_of_their_own(tmp_path: Path) -> None
 
 @pytest.mark.usefixtures("_no_work_left")
 def test_executors_that_are_lost_with_the_rows_of_a_static_table_change_no_result(tmp_path: Path) -> None:
+    sql = "SELECT zone, count(*) AS orders FROM orders JOIN zones USING (user) GROUP BY zone"
+    job = SESSION + STATIC_TABLE + JOB.format(sql=sql, trigger={"processingTime": "100 milliseconds"})
     with headrace.open(tmp_path / "shop", create=True) as store:
         orders = store.create_table("orders", {"id": "long", "user": "string"}, "id", pre_images=True)
         totals = store.create_table("totals", {"zone": "long", "orders": "long"}, "zone")
@@ -114,9 +101,7 @@ def test_executors_that_are_lost_with_the_rows_of_a_static_table_change_no_resul
             assert driver.poll() is None, (tmp_path / "log").read_text()[-4000:]
 
         with (tmp_path / "log").open("wb") as log:
-            driver = psutil.Popen(
-                [sys.executable, "-c", SESSION + JOB_WITH_A_STATIC_TABLE], cwd=tmp_path, stdout=log, stderr=log
-            )
+            driver = psutil.Popen([sys.executable, "-c", job], cwd=tmp_path, stdout=log, stderr=log)
         try:
             append(0, {0: 14, 1: 13, 2: 13})
             # The next batch needs the rows that these have kept. Spark starts others.

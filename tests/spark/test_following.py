@@ -16,6 +16,7 @@ from pyspark.sql import DataFrame, SparkSession
 import headrace
 from headrace.errors import HeadraceError, OptionError
 from headrace.ports import Store, Table
+from headrace.streaming_sql.followed import static_tables
 from tests.spark.following import Following, scan
 
 COLUMNS = {"id": "long", "user": "string", "price": "double", "paid": "decimal(10,2)", "at": "timestamp"}
@@ -241,6 +242,19 @@ def test_a_static_table_whose_rows_are_not_lost_can_change(
         orders.put([{"id": 100, "user": "u1"}])
         assert following.advance() == [{**row, "n": row["n"] + 1} for row in expected]
         assert first in kept_rows(spark)
+
+
+def test_rows_of_static_tables_are_on_two_executors_of_other_machines(
+    spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW replicated AS SELECT 1 AS id")
+    for is_local, copies in ((True, 1), (False, 2)):
+        monkeypatch.setattr(static_tables, "is_this_machine", lambda _, is_local=is_local: is_local)
+        before = kept_rows(spark)
+        with static_tables.read_static_tables(spark, ["replicated"]) as (table,):
+            (made,) = kept_rows(spark).keys() - before.keys()
+            assert kept_rows(spark)[made].getStorageLevel().replication() == copies
+        spark.catalog.dropTempView(table.view)
 
 
 def lose_kept_rows(spark: SparkSession) -> None:

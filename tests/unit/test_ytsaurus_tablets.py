@@ -161,6 +161,10 @@ class Transactions(RuleBasedStateMachine):
         call(self.cluster, "abort_transaction", {"transaction_id": transaction})
 
 
+TestTransactions = Transactions.TestCase
+TestTransactions.settings = settings(max_examples=8, stateful_step_count=20, deadline=None)
+
+
 def test_a_transaction_whose_id_cannot_be_saved_does_not_stay_open(tmp_path: Path) -> None:
     cluster = Cluster(tmp_path)
     parameters = {"type": "tablet", "timeout": 60_000}
@@ -185,10 +189,6 @@ def test_a_master_transaction_outlives_an_end_that_cannot_be_saved(end: str, tmp
     call(cluster, end, within)
     assert call(cluster, "exists", {"path": "//tmp/made"}).value == {"value": end == "commit_transaction"}
     cluster.close()
-
-
-TestTransactions = Transactions.TestCase
-TestTransactions.settings = settings(max_examples=8, stateful_step_count=20, deadline=None)
 
 
 # -- locks ----------------------------------------------------------------------------------------------------

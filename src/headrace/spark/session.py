@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import MissingDependencyError, OptionError
 from headrace.ports.arguments import any_value, mapping, text
+from headrace.spark import redaction
 from headrace.spark.bare_locations import register_bare_locations
 from headrace.spark.checkpoint import is_connect
 from headrace.spark.java import check_java
@@ -26,17 +27,6 @@ _INTERPRETERS = {
     "PYSPARK_PYTHON": "spark.pyspark.python",
     "PYSPARK_DRIVER_PYTHON": "spark.pyspark.driver.python",
 }
-# Names of settings and options that hold secrets: Spark's default, and the options of the formats.
-REDACTION = "(?i)secret|password|token|access[.]?key|credential"
-_REDACTION_OF_TEXTS = "spark.sql.redaction.string.regex"
-# Over Spark Connect, Spark shows each request: options and arguments as protocol buffers, and SQL as a string in them,
-# whose quotes and line breaks have a backslash. The rest of an SQL text after the key goes, so that its own escapes do
-# not matter. The quantifiers are possessive, because Java's others are recursive.
-SECRETS_IN_REQUESTS = (
-    r"(?is)(?:secret|password|token|access[.]?_?key|credential)[\w.-]*+"
-    r"""(?:"\s*+value\s*+(?::\s*+|\{[^"]*+)"|(?:\\++["'])?(?:[\s`=>]|\\[nrtf])*+r?\\++["'])"""
-    r"""[^"\\]*+(?:\\.[^"\\]*+)*+"""
-)
 
 
 def session(
@@ -77,7 +67,7 @@ def session(
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": 65536,
-        "spark.redaction.regex": REDACTION,
+        "spark.redaction.regex": redaction.SECRET_NAMES,
         "spark.ui.showConsoleProgress": "false",
     }
     builder = SparkSession.builder.appName(name)
@@ -93,20 +83,11 @@ def session(
     for key, value in settings.items():
         builder = builder.config(key, str(value))
     spark = _started(builder)
-    if is_connect(spark) and _REDACTION_OF_TEXTS not in conf:
-        _redact_requests(spark)
+    if is_connect(spark) and redaction.TEXT_SETTING not in conf:
+        redaction.redact_requests(spark)
     carry_environment(spark)
     register_bare_locations(spark)
     return spark
-
-
-def _redact_requests(spark: SparkSession) -> None:
-    """Redact secrets in the requests of a session of Spark Connect, besides what the server redacts."""
-    known = spark.conf.get(_REDACTION_OF_TEXTS, None)
-    if not known:
-        spark.conf.set(_REDACTION_OF_TEXTS, SECRETS_IN_REQUESTS)
-    elif SECRETS_IN_REQUESTS not in known:
-        spark.conf.set(_REDACTION_OF_TEXTS, f"(?:{known})|(?:{SECRETS_IN_REQUESTS})")
 
 
 def interpreters(conf: Mapping[str, str], environment: Mapping[str, str]) -> dict[str, str]:

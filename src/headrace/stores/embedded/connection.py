@@ -167,7 +167,8 @@ class Database:
                 "the store has an older format, and was not upgraded by the driver: it is another store",
                 received=f"{self.directory}: format {version}",
                 valid=f"format {FORMAT_VERSION}",
-                remedy="see docs/deployment.md",
+                remedy="check the path on this host: executors on other machines cannot use an embedded store, see "
+                "docs/deployment.md",
             )
         if create or version != FORMAT_VERSION:
             self._bring_to_format()

@@ -30,8 +30,6 @@ from headrace.streaming_sql.language.followed_query import STATE
 from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
@@ -103,7 +101,7 @@ class FollowedStream(BatchedStream):
         self.plan.check_key(self.target.name, primary_key)
         return primary_key
 
-    def _query(self, store: Store, static: Sequence[StaticTable]) -> BatchQuery:
+    def _query(self, store: Store, static: tuple[StaticTable, ...]) -> BatchQuery:
         from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 
         checked = self.plan.checked
@@ -118,7 +116,7 @@ class FollowedStream(BatchedStream):
             self.plan.names,
             self.check(store),
             gathers=query.has_join,
-            static=tuple(static),
+            static=static,
             result_sql=query.result_sql,
             states=self.plan.states(keeps_previous=keeps_previous(store)),
             merged=merged,

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
 
-
+# Spark's condition for rows of `localCheckpoint` that no executor has.
 _LOSS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
 
 

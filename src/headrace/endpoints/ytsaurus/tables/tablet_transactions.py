@@ -157,8 +157,7 @@ class TabletTransactions:
         with self._guard:
             found = self._open.get(transaction_id)
         if found is not None and found.expired:
-            self._pop(transaction_id)
-            found.close()
+            self.discard(transaction_id)
             found = None
         if found is None:
             if kind_of(transaction_id) in (ObjectType.TRANSACTION, ObjectType.NESTED_TRANSACTION):
@@ -193,7 +192,8 @@ class TabletTransactions:
             YtError: 1700, another transaction has changed one of the rows; 1702, a tablet is not mounted.
         """
         transaction = self.get(transaction_id)
-        self._pop(transaction_id)
+        with self._guard:
+            self._open.pop(transaction_id, None)
         with transaction.exclusive():
             try:
                 return self.write(transaction.changes, since=transaction.since)
@@ -232,10 +232,6 @@ class TabletTransactions:
                 del self._open[transaction.id]
         for transaction in expired:
             transaction.close()
-
-    def _pop(self, transaction_id: str) -> None:
-        with self._guard:
-            self._open.pop(transaction_id, None)
 
     def _conflict(self, connection: apsw.Connection, object_id: int) -> YtError:
         found = connection.execute("SELECT name FROM object WHERE id = ?", (object_id,)).fetchone()
