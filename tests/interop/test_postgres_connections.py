@@ -97,7 +97,7 @@ def test_a_user_that_the_server_refuses_is_an_error_at_once(locked: str, user: s
 def test_a_server_that_disappears_is_noticed_by_tcp_within_a_minute(store: Store) -> None:
     assert isinstance(store, PostgresStore)
     with (
-        psycopg.connect(store._connection.address.conninfo) as connection,
+        psycopg.connect(store._connection.address.conninfo()) as connection,
         socket.socket(fileno=os.dup(connection.fileno())) as client,
     ):
         settings = (socket.TCP_KEEPIDLE, socket.TCP_KEEPINTVL, socket.TCP_KEEPCNT, socket.TCP_USER_TIMEOUT)

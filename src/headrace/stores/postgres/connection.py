@@ -22,6 +22,7 @@ from headrace import failpoints
 from headrace.errors import HeadraceError, OptionError, StoreError
 from headrace.retries import Retries
 from headrace.stores.postgres.failures import failure_of, headrace_error
+from headrace.stores.postgres.session import CATALOG_PATH, FACTS, Server
 
 Result = TypeVar("Result")
 Kind = TypeVar("Kind")
@@ -29,11 +30,6 @@ Bulk: TypeAlias = adbc.Connection
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0
 _IDLE_CONNECTIONS = 4
-# Texts of values that headrace parses must not depend on the settings of a role or database.
-_SESSION = (
-    "-c TimeZone=UTC -c DateStyle=ISO,YMD -c IntervalStyle=postgres -c extra_float_digits=1 "
-    "-c standard_conforming_strings=on"
-)
 # A server whose machine or network is gone sends no end of the connection: notice it within a minute, not two hours.
 _KEEPALIVE = {
     "keepalives_idle": "30",
@@ -41,7 +37,7 @@ _KEEPALIVE = {
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
-_DEFAULTS = {"application_name": "headrace", "connect_timeout": "10", "options": _SESSION, **_KEEPALIVE}
+_DEFAULTS = {"application_name": "headrace", "connect_timeout": "10", **_KEEPALIVE}
 
 
 @dataclass(frozen=True)
@@ -65,11 +61,10 @@ class Address:
             f"postgresql://{user and user + '@'}{shown_host}{port and ':' + port}/{self.parameters.get('dbname', '')}"
         )
 
-    @property
-    def conninfo(self) -> str:
-        """The connection string of libpq, with the password."""
+    def conninfo(self, **parameters: str) -> str:
+        """Return the connection string of libpq, with the password and further parameters."""
         try:
-            return make_conninfo(**{**_DEFAULTS, **self.parameters})
+            return make_conninfo(**{**_DEFAULTS, **self.parameters, "client_encoding": "UTF8", **parameters})
         except psycopg.ProgrammingError:
             # The driver's message may contain a value.
             raise OptionError("libpq does not accept the options", valid=sorted(self.parameters)) from None
@@ -137,6 +132,7 @@ class Connection:
         self._open_pools()
 
     def _open_pools(self) -> None:
+        self._server: Server | None = None
         self._statements = _Pool(self._connect, psycopg.Connection.close, _lives)
         self._bulks = _Pool(self._connect_bulk, adbc.Connection.close, _bulk_lives)
         _connections.add(self)
@@ -153,15 +149,24 @@ class Connection:
         Raises:
             HeadraceError: an error of the database, see `headrace.stores.postgres.failures`.
         """
-        return self._repeated(self._statements, work, repeatable)
+
+        def begun(session: psycopg.Connection) -> Result:
+            self._begin(session)
+            return work(session)
+
+        return self._repeated(self._statements, begun, repeatable)
 
     def ask(self, work: Callable[[psycopg.Connection], Result]) -> Result:
         """Run a function whose statements are transactions of their own; repeat it after temporary errors.
 
         Such a statement is one exchange with the server. In `run`, the first one needs two, and the commit another one.
+        Behind a pooler, they are one transaction, which has the settings of this module's sessions.
         """
 
         def alone(session: psycopg.Connection) -> Result:
+            if self.server.pooled:
+                self._begin(session)
+                return work(session)
             session.autocommit = True
             try:
                 return work(session)
@@ -172,24 +177,31 @@ class Connection:
 
         return self._repeated(self._statements, alone, True)
 
-    def run_bulk(self, work: Callable[[Bulk], Result], *, repeatable: bool = False) -> Result:
-        """Run a function in a transaction of ADBC, and commit; see `run`."""
-        return self._repeated(self._bulks, work, repeatable)
+    def run_bulk(
+        self, work: Callable[[Bulk], Result], *, repeatable: bool = False, one_snapshot: bool = False
+    ) -> Result:
+        """Run a function in a transaction of ADBC, and commit; see `run`.
 
-    @contextmanager
-    def autocommit(self) -> Iterator[psycopg.Connection]:
-        """Lease a connection of psycopg for statements that cannot run in a transaction."""
-        connection = self._leased(self._statements)
-        kept = False
-        try:
-            connection.autocommit = True
-            yield connection
-            connection.autocommit = False
-            kept = True
-        except Exception as error:
-            raise self._translated(error) from None
-        finally:
-            (self._statements.give_back if kept else self._statements.drop)(connection)
+        Args:
+            one_snapshot: all statements of the function have one snapshot.
+        """
+
+        def begun(bulk: Bulk) -> Result:
+            if one_snapshot:
+                # Before any query.
+                _execute(bulk, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
+            self._begin(bulk)
+            return work(bulk)
+
+        return self._repeated(self._bulks, begun, repeatable)
+
+    @property
+    def server(self) -> Server:
+        """What the first connection has learned about the server."""
+        if self._server is None:
+            self._statements.give_back(self._leased(self._statements))
+        assert self._server is not None
+        return self._server
 
     @contextmanager
     def reading(self) -> Iterator[Bulk]:
@@ -197,6 +209,7 @@ class Connection:
         connection = self._leased(self._bulks)
         kept = False
         try:
+            self._begin(connection)
             yield connection
             connection.rollback()
             kept = True
@@ -274,10 +287,54 @@ class Connection:
 
     def _connect(self) -> psycopg.Connection:
         # Prepared statements do not survive a pooler that changes servers between transactions.
-        return psycopg.connect(self.address.conninfo, prepare_threshold=None)
+        connection = psycopg.connect(self.address.conninfo(), prepare_threshold=None)
+        try:
+            if self._server is None:
+                self._server = _learned(connection)
+            if not self._server.pooled:
+                connection.execute(self._server.settings.encode())
+            connection.commit()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
 
     def _connect_bulk(self) -> Bulk:
-        return adbc.connect(self.address.conninfo)
+        server = self.server
+        if server.pooled:
+            return adbc.connect(self.address.conninfo())
+        # The driver itself asks the catalog when it connects.
+        path = f"-c search_path={CATALOG_PATH.replace(' ', '')}"
+        connection = adbc.connect(self.address.conninfo(options=f"{server.options} {path}".strip()))
+        try:
+            _execute(connection, server.settings)
+            connection.commit()
+        except BaseException:
+            connection.close()
+            raise
+        return connection
+
+    def _begin(self, connection: psycopg.Connection | Bulk) -> None:
+        """Give a transaction the settings that its session does not have behind a pooler."""
+        if not self.server.pooled:
+            return
+        if isinstance(connection, psycopg.Connection):
+            connection.execute(self.server.settings.encode())
+        else:
+            _execute(connection, self.server.settings)
+
+
+def _execute(bulk: Bulk, statement: str) -> None:
+    with bulk.cursor() as cursor:
+        cursor.execute(statement)
+
+
+def _learned(connection: psycopg.Connection) -> Server:
+    row = connection.execute(FACTS).fetchone()
+    assert row is not None
+    process, path, synchronous = row
+    info = connection.info
+    return Server(info.server_version, info.options, process != info.backend_pid, path, synchronous != "off")
 
 
 def _lives(connection: psycopg.Connection) -> bool:

@@ -20,6 +20,7 @@ from headrace.stores.postgres.names import TableName
 from headrace.tables.schema import Column, TableSchema
 from headrace.types import KEY_TYPES, type_name
 
+CATALOG = "pg_catalog"
 BYTE_DOMAIN = "byte"
 """The domain of headrace's type ``byte`` in the schema of headrace: PostgreSQL has no integer of one byte."""
 _MAX_DIGITS = 38
@@ -84,6 +85,7 @@ class PgColumn:
         name: the name.
         type: its type in headrace.
         base: the catalog's name of its type, without domains: ``int4``; of an array, the name of its elements' type.
+            A type outside of the catalog has the name of its schema, too.
         cast: its type without domains and length, as a cast in SQL.
         limited: its type with its length, precision or digits, as a cast in SQL; None unless an assignment of a text
             may round or shorten it.
@@ -95,6 +97,7 @@ class PgColumn:
         always_identity: whether it is ``GENERATED ALWAYS AS IDENTITY``.
         time_digits: the digits of fractional seconds that it keeps; None if the type has none, or 6.
         in_key: whether it belongs to the primary key.
+        equality: the schema and the name of the operator that finds equal values in the index of the primary key.
     """
 
     name: str
@@ -110,6 +113,7 @@ class PgColumn:
     always_identity: bool
     time_digits: int | None
     in_key: bool
+    equality: tuple[str, str] = (CATALOG, "=")
 
     @property
     def filled(self) -> bool:
@@ -128,7 +132,7 @@ class PgColumn:
         """Return the expression that reads the column as Arrow, see `headrace.stores.postgres.tables.reading`."""
         column = sql.Identifier(table, self.name)
         if self.type == pa.string():
-            return column if self.base in _TEXTS and not self.is_array else sql.SQL("{}::text").format(column)
+            return column if self.base in _TEXTS and not self.is_array else self.as_text(table)
         if self.is_array:
             return self._checked_array(column)
         if self.base in _TIMES:
@@ -137,7 +141,17 @@ class PgColumn:
             return sql.SQL("{}::bigint").format(column)
         if self.base in _ARROW:
             return column
-        return sql.SQL("{}::text").format(column)
+        return self.as_text(table)
+
+    def as_text(self, table: str) -> sql.Composable:
+        """Return the expression for the text of a value.
+
+        The owner of a type can define its cast to ``text``, which would run with the rights of headrace's user. So the
+        text of a type outside of the catalog comes from its output function. ``IS NULL`` is also true for a composite
+        value of nulls.
+        """
+        column = sql.Identifier(table, self.name)
+        return sql.SQL("{}::text").format(column) if _is_builtin(self.cast) else _output(column)
 
     def _checked_time(self, column: sql.Composable) -> sql.Composable:
         """Return a time, or fail with the name of the column: ADBC would return infinity as another time.
@@ -162,11 +176,21 @@ class PgColumn:
             wrong = sql.SQL(
                 "{wrong} OR (SELECT bool_or(e <= '-infinity' OR e >= {last}) FROM unnest({column}) e)"
             ).format(wrong=wrong, column=column, last=sql.Literal(_TIMES[self.base]))
+        elements = sql.SQL("{}::{}[]").format(column, kind)
+        if not _is_builtin(self.base):
+            output = _output(sql.Identifier("e"))
+            elements = sql.SQL("ARRAY(SELECT {} FROM unnest({}) e)").format(output, column)
         return sql.SQL(
-            "CASE WHEN {wrong} THEN ({problem}::text || {column}::text)::{kind}[] "
-            "WHEN array_lower({column}, 1) <> 1 THEN ARRAY(SELECT e FROM unnest({column}::{kind}[]) e) "
-            "ELSE {column}::{kind}[] END"
-        ).format(wrong=wrong, problem=sql.Literal(f"{UNREADABLE}{self.name}: "), column=column, kind=kind)
+            "CASE WHEN {wrong} THEN ({problem}::text || format('%s', {column}))::{kind}[] "
+            "WHEN array_lower({column}, 1) <> 1 THEN ARRAY(SELECT e FROM unnest({elements}) e) "
+            "WHEN {column} IS NOT NULL THEN {elements} END"
+        ).format(
+            wrong=wrong,
+            problem=sql.Literal(f"{UNREADABLE}{self.name}: "),
+            column=column,
+            kind=kind,
+            elements=elements,
+        )
 
     def written(self, value: sql.Composable) -> sql.Composable:
         """Return a staged value in the type of the column, or fail with its name: nothing is rounded."""
@@ -174,9 +198,22 @@ class PgColumn:
         if self.limited is None:
             return sql.SQL("{}::{}").format(value, cast)
         return sql.SQL(
-            "CASE WHEN {value} IS NULL OR {value}::{cast} = {value}::{limited} THEN {value}::{cast} "
-            "ELSE ({problem}::text || {value}::text)::int::text::{cast} END"
+            "CASE WHEN {value} IS NULL OR {value}::{cast} OPERATOR(pg_catalog.=) {value}::{limited} "
+            "THEN {value}::{cast} "
+            "ELSE ({problem}::text OPERATOR(pg_catalog.||) {value}::text)::int::text::{cast} END"
         ).format(value=value, cast=cast, limited=sql.SQL(self.limited), problem=sql.Literal(f"{ROUNDED}{self.name}: "))
+
+    def equals(self, value: sql.Composable, table: str = "t") -> sql.Composable:
+        """Return the condition that the column has a value of its type, as the index of the primary key compares.
+
+        The operator has a schema, so that no other schema of the search path can have a better match for the types.
+        """
+        schema, name = self.equality
+        column: sql.Composable = sql.Identifier(table, self.name)
+        if schema != CATALOG:
+            # Nor can the schema of an extension have a better match for a domain.
+            column = sql.SQL("{}::{}").format(column, sql.SQL(self.cast))
+        return sql.SQL("{} OPERATOR({}.{}) {}").format(column, sql.Identifier(schema), sql.SQL(name), value)
 
     def is_value(self, text: str) -> bool:
         """Whether a text surely is a value of the column's own type, so that indexes of the column find it."""
@@ -192,10 +229,20 @@ class PgColumn:
         column = sql.Identifier(table, self.name)
         if self.type == pa.string():
             if self.base not in _TEXTS or self.is_array:
-                return sql.SQL('{}::text COLLATE "C"').format(column)
+                return sql.SQL('({}) COLLATE "C"').format(self.as_text(table))
             # A needless COLLATE would be one more column of the rows that are sorted.
             return column if self.sorted_by_bytes else sql.SQL('{} COLLATE "C"').format(column)
         return column
+
+
+def _is_builtin(name: str) -> bool:
+    """Whether a type is in the catalog, which gives the names of other types a schema."""
+    return "." not in name
+
+
+def _output(value: sql.Composable) -> sql.Composable:
+    """Return the text of a value by the output function of its type; null for null, and not for a row of nulls."""
+    return sql.SQL("CASE num_nulls({value}) WHEN 0 THEN format('%s', {value}) END").format(value=value)
 
 
 @dataclass(frozen=True)
@@ -325,7 +372,21 @@ def from_text(values: pa.ChunkedArray, column: PgColumn) -> pa.ChunkedArray:
 
 def column_of(row: tuple[Any, ...], primary_key: tuple[str, ...], schema: str) -> PgColumn:
     """Return a column from a row of the catalog, see `headrace.stores.postgres.tables.stored_tables`."""
-    name, not_null, generated, identity, has_default, named, base, is_array, modifier, cast, limited, by_bytes = row
+    (
+        name,
+        not_null,
+        generated,
+        identity,
+        has_default,
+        named,
+        base,
+        is_array,
+        modifier,
+        cast,
+        limited,
+        by_bytes,
+        equality,
+    ) = row
     in_key = name in primary_key
     kind = arrow_type(base, modifier, is_array=is_array, in_key=in_key)
     if list(named) == [schema, BYTE_DOMAIN] and not in_key:
@@ -345,4 +406,5 @@ def column_of(row: tuple[Any, ...], primary_key: tuple[str, ...], schema: str) -
         always_identity=identity == "a",
         time_digits=time_digits(base, modifier),
         in_key=in_key,
+        equality=(CATALOG, "=") if equality is None else (equality[0], equality[1]),
     )

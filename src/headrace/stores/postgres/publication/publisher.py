@@ -171,14 +171,15 @@ class PostgresPublisher(Publisher):
         if isinstance(write, Append):
             raise UnsupportedError("this store has no queues", received=repr(write.queue))
         table = PostgresTable(self._connection, write.table, self._schema).layout()
+        path = self._connection.server.writing_path
         loaded = (staging.load(cursor, self._tables.schema, self._key(batch), each) for each in write.staged)
         if write.change is RowChange.REPLACE_ALL:
             parts = list(loaded)
             rows = _joined(parts) if parts else table.schema.arrow.empty_table()
-            replace_all(bulk, table, _typed(rows, table, write.change))
+            replace_all(bulk, table, _typed(rows, table, write.change), path)
             return
         for rows in _pieces(loaded):
-            apply(bulk, table, write.change, _typed(rows, table, write.change), keep_nulls=False)
+            apply(bulk, table, write.change, _typed(rows, table, write.change), path, keep_nulls=False)
 
     def _marker(self, connection: psycopg.Connection) -> tuple[int, str] | None:
         """Return the last published batch and its content."""

@@ -22,16 +22,16 @@ STAGE_BYTES = 4 << 20
 # Rows that are still staged after this time belong to a job that no longer exists.
 ABANDONED = "1 day"
 TABLES = Group(
-    "marker",
+    ("marker", "stage"),
     """
-CREATE TABLE {schema}.marker (
+CREATE TABLE IF NOT EXISTS {schema}.marker (
     job text NOT NULL,
     sink text NOT NULL,
     batch bigint NOT NULL,
     content text NOT NULL,
     published timestamptz NOT NULL DEFAULT clock_timestamp(),
     PRIMARY KEY (job, sink));
-CREATE UNLOGGED TABLE {schema}.stage (
+CREATE UNLOGGED TABLE IF NOT EXISTS {schema}.stage (
     id bigint PRIMARY KEY,
     job text NOT NULL,
     sink text NOT NULL,
@@ -41,8 +41,8 @@ CREATE UNLOGGED TABLE {schema}.stage (
     data bytea NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 20);
 ALTER TABLE {schema}.stage ALTER COLUMN data SET STORAGE EXTERNAL;
-CREATE INDEX stage_batch ON {schema}.stage (job, sink, batch);
-CREATE INDEX stage_created ON {schema}.stage (created)
+CREATE INDEX IF NOT EXISTS stage_batch ON {schema}.stage (job, sink, batch);
+CREATE INDEX IF NOT EXISTS stage_created ON {schema}.stage (created)
 """,
 )
 _IPC = pa.ipc.IpcWriteOptions(compression="lz4")

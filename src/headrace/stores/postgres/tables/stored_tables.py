@@ -13,8 +13,8 @@ from psycopg import sql
 from headrace.errors import HeadraceError, NotFoundError, SchemaError, UnsupportedError
 from headrace.option_names import check_names
 from headrace.stores.postgres.connection import Connection
-from headrace.stores.postgres.definitions import create_byte_domain
 from headrace.stores.postgres.names import TableName, check_name
+from headrace.stores.postgres.own_tables import create_byte_domain
 from headrace.stores.postgres.schemas import TableLayout, column_of, sql_type
 from headrace.tables.options import TableOptions
 from headrace.tables.schema import MAX_KEY_COLUMNS, Column, TableSchema
@@ -67,12 +67,25 @@ WITH RECURSIVE based AS (
     WHERE y.typtype = 'd' OR y.typcategory = 'A' AND y.typlen = -1 AND y.typelem <> 0 AND NOT b.is_array
 )
 SELECT a.attname, a.attnotnull, a.attgenerated, a.attidentity, a.atthasdef AND a.attgenerated = '',
-    ARRAY[dn.nspname::text, d.typname::text], y.typname, b.is_array, b.modifier,
+    ARRAY[dn.nspname::text, d.typname::text],
+    CASE WHEN y.typnamespace = 'pg_catalog'::regnamespace THEN y.typname ELSE format_type(y.oid, -1) END,
+    b.is_array, b.modifier,
     format_type(b.whole, -1), format_type(b.whole, b.modifier),
     a.attcollation IN ('pg_catalog."C"'::regcollation, 'pg_catalog."POSIX"'::regcollation)
     OR a.attcollation = 'pg_catalog."default"'::regcollation AND (
         SELECT o.datcollate IN ('C', 'POSIX') AND COALESCE(to_jsonb(o) ->> 'datlocprovider', 'c') = 'c'
         FROM pg_database o WHERE o.datname = current_database()
+    ), (
+        -- The equality of the primary key: of extensions' types, it is in the schema of the extension.
+        SELECT ARRAY[m.nspname::text, e.oprname::text]
+        FROM pg_index i
+        CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(number, place)
+        JOIN pg_opclass c ON c.oid = i.indclass[k.place - 1]
+        JOIN pg_amop p ON p.amopfamily = c.opcfamily AND p.amoplefttype = c.opcintype
+            AND p.amoprighttype = c.opcintype AND p.amopstrategy = 3
+        JOIN pg_operator e ON e.oid = p.amopopr
+        JOIN pg_namespace m ON m.oid = e.oprnamespace
+        WHERE i.indrelid = a.attrelid AND i.indisprimary AND k.number = a.attnum
     )
 FROM (SELECT DISTINCT ON (attnum) * FROM based ORDER BY attnum, depth DESC) b
 JOIN pg_attribute a ON a.attrelid = %(oid)s AND a.attnum = b.attnum

@@ -111,7 +111,8 @@ class PostgresTable(Table):
 
     def _write(self, layout: TableLayout, change: RowChange, rows: pa.Table, *, keep_nulls: bool = True) -> int:
         check_values(rows, layout)
-        self._connection.run_bulk(lambda bulk: apply(bulk, layout, change, rows, keep_nulls=keep_nulls))
+        path = self._connection.server.writing_path
+        self._connection.run_bulk(lambda bulk: apply(bulk, layout, change, rows, path, keep_nulls=keep_nulls))
         return self._connection.run_bulk(committed_version, repeatable=True)
 
     # -- reading ----------------------------------------------------------------------------------------

@@ -18,6 +18,7 @@ from headrace.errors import SchemaError
 from headrace.rows.by_position import last_rows, repeats
 from headrace.stores.postgres.connection import Bulk
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
+from headrace.stores.postgres.session import CATALOG_PATH, path_statement
 from headrace.tables.changes import RowChange
 
 STAGE = "headrace_rows"
@@ -58,10 +59,13 @@ def _refuse(wrong: pa.ChunkedArray, column: PgColumn, problem: str) -> None:
         raise SchemaError(f"column {column.name!r} cannot hold the value in row {row}", received=problem)
 
 
-def apply(bulk: Bulk, table: TableLayout, change: RowChange, rows: pa.Table, *, keep_nulls: bool = True) -> None:
+def apply(
+    bulk: Bulk, table: TableLayout, change: RowChange, rows: pa.Table, path: str, *, keep_nulls: bool = True
+) -> None:
     """Apply rows to a table in the transaction of a connection.
 
     Args:
+        path: the search path of the table's triggers, see `write`.
         change: PUT, UPDATE or DELETE.
         rows: the key columns and the columns to set, in the types of the table. Of several rows with one key, the
             last counts; without ``keep_nulls``, the last value of each cell.
@@ -70,10 +74,23 @@ def apply(bulk: Bulk, table: TableLayout, change: RowChange, rows: pa.Table, *, 
     for part in _rounds(rows, table.primary_key, merge=change is RowChange.UPDATE and not keep_nulls):
         stage(bulk, part)
         columns = [table.column(name) for name in part.column_names]
-        with bulk.cursor() as cursor:
-            for statement in _statements(table, change, columns, keep_nulls=keep_nulls):
-                cursor.execute(statement.as_string(None))
-            cursor.execute(f'DROP TABLE pg_temp."{STAGE}"')
+        write(bulk, _statements(table, change, columns, keep_nulls=keep_nulls), path)
+
+
+def write(bulk: Bulk, statements: Sequence[sql.Composable], path: str) -> None:
+    """Run statements that write the staged rows into a user's table, and drop the staged rows.
+
+    Args:
+        path: the search path of the user: functions of triggers, defaults and constraints may name objects without a
+            schema. The statements name the schemas of all operators and functions, see
+            `headrace.stores.postgres.session`.
+    """
+    with bulk.cursor() as cursor:
+        cursor.execute(path_statement(path))
+        for statement in statements:
+            cursor.execute(statement.as_string(None))
+        cursor.execute(path_statement(CATALOG_PATH))
+        cursor.execute(f'DROP TABLE pg_temp."{STAGE}"')
 
 
 def stage(bulk: Bulk, rows: pa.Table) -> None:
@@ -99,11 +116,7 @@ def staged(columns: Sequence[PgColumn]) -> list[sql.Composable]:
 
 def same_key(table: TableLayout, columns: Sequence[PgColumn]) -> sql.Composable:
     """Return the condition that a row of alias ``t`` has the key of a staged row of alias ``s``."""
-    equal = [
-        sql.SQL("{} = {}").format(sql.Identifier("t", column.name), value)
-        for column, value in zip(columns, staged(columns), strict=True)
-        if column.in_key
-    ]
+    equal = [column.equals(value) for column, value in zip(columns, staged(columns), strict=True) if column.in_key]
     return sql.SQL(" AND ").join(equal)
 
 

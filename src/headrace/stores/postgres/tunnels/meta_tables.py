@@ -7,19 +7,18 @@ from typing import Any, LiteralString, TypeAlias, TypeVar
 
 import psycopg
 import pyarrow as pa
-from psycopg import sql
 
 from headrace.stores.postgres.connection import Bulk, Connection
-from headrace.stores.postgres.definitions import create_schema
+from headrace.stores.postgres.own_tables import Group, OwnTables
 from headrace.stores.postgres.tunnels.spooling import spooled
 
 Result = TypeVar("Result")
 Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
 
-# The same number in every process.
-_LOCK = 0x68725F74756E6E6C
-_TABLES = """
-CREATE TABLE IF NOT EXISTS headrace.tunnel (
+_TABLES = Group(
+    ("tunnel", "channel", "tunnel_table", "chunk", "spool", "tunnel_client", "batch_plan", "batch_end"),
+    """
+CREATE TABLE IF NOT EXISTS {schema}.tunnel (
     id text PRIMARY KEY,
     relation oid NOT NULL,
     table_name text NOT NULL,
@@ -33,7 +32,7 @@ CREATE TABLE IF NOT EXISTS headrace.tunnel (
     own_slot boolean NOT NULL,
     own_publication boolean NOT NULL,
     -- The state of the publication, as JSON.
-    publication_state text NOT NULL DEFAULT '{}',
+    publication_state text NOT NULL DEFAULT '{{}}',
     -- The system identifier of the cluster.
     system text NOT NULL,
     -- The LSN from which the snapshot of no chunk sees a change.
@@ -43,8 +42,8 @@ CREATE TABLE IF NOT EXISTS headrace.tunnel (
     lost pg_lsn,
     UNIQUE (relation, name)
 );
-CREATE TABLE IF NOT EXISTS headrace.channel (
-    tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
+CREATE TABLE IF NOT EXISTS {schema}.channel (
+    tunnel text NOT NULL REFERENCES {schema}.tunnel ON DELETE CASCADE,
     seq integer NOT NULL,
     id text NOT NULL,
     kind text NOT NULL,
@@ -64,16 +63,16 @@ CREATE TABLE IF NOT EXISTS headrace.channel (
     since double precision NOT NULL DEFAULT 0,
     PRIMARY KEY (tunnel, id)
 );
--- The tables of a tunnel that follows several; its row in headrace.tunnel has relation 0.
-CREATE TABLE IF NOT EXISTS headrace.tunnel_table (
-    tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
+-- The tables of a tunnel that follows several; its row in tunnel has relation 0.
+CREATE TABLE IF NOT EXISTS {schema}.tunnel_table (
+    tunnel text NOT NULL REFERENCES {schema}.tunnel ON DELETE CASCADE,
     relation oid NOT NULL,
     table_name text NOT NULL,
     PRIMARY KEY (tunnel, relation)
 );
 -- The snapshot of a chunk, from its first read until the stream has passed it.
-CREATE TABLE IF NOT EXISTS headrace.chunk (
-    tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
+CREATE TABLE IF NOT EXISTS {schema}.chunk (
+    tunnel text NOT NULL REFERENCES {schema}.tunnel ON DELETE CASCADE,
     channel text NOT NULL,
     snapshot text NOT NULL,
     lsn pg_lsn NOT NULL,
@@ -82,8 +81,8 @@ CREATE TABLE IF NOT EXISTS headrace.chunk (
     PRIMARY KEY (tunnel, channel)
 );
 -- The rows of a chunk, from its first read until its end is committed: compressed Arrow IPC.
-CREATE TABLE IF NOT EXISTS headrace.spool (
-    tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
+CREATE TABLE IF NOT EXISTS {schema}.spool (
+    tunnel text NOT NULL REFERENCES {schema}.tunnel ON DELETE CASCADE,
     channel text NOT NULL,
     first_row bigint NOT NULL,
     rows bigint NOT NULL,
@@ -91,17 +90,17 @@ CREATE TABLE IF NOT EXISTS headrace.spool (
     PRIMARY KEY (tunnel, channel, first_row)
 );
 -- The content is compressed.
-ALTER TABLE headrace.spool ALTER COLUMN content SET STORAGE EXTERNAL;
-CREATE TABLE IF NOT EXISTS headrace.tunnel_client (
+ALTER TABLE {schema}.spool ALTER COLUMN content SET STORAGE EXTERNAL;
+CREATE TABLE IF NOT EXISTS {schema}.tunnel_client (
     id text PRIMARY KEY,
-    tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
+    tunnel text NOT NULL REFERENCES {schema}.tunnel ON DELETE CASCADE,
     tag text NOT NULL,
     timeout double precision NOT NULL,
     connected double precision NOT NULL,
     seen double precision
 );
-CREATE TABLE IF NOT EXISTS headrace.batch_plan (
-    tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
+CREATE TABLE IF NOT EXISTS {schema}.batch_plan (
+    tunnel text NOT NULL REFERENCES {schema}.tunnel ON DELETE CASCADE,
     batch text NOT NULL,
     root text NOT NULL,
     depth bigint NOT NULL,
@@ -109,14 +108,15 @@ CREATE TABLE IF NOT EXISTS headrace.batch_plan (
     plan text NOT NULL,
     PRIMARY KEY (tunnel, batch)
 );
-CREATE TABLE IF NOT EXISTS headrace.batch_end (
-    tunnel text NOT NULL REFERENCES headrace.tunnel ON DELETE CASCADE,
+CREATE TABLE IF NOT EXISTS {schema}.batch_end (
+    tunnel text NOT NULL REFERENCES {schema}.tunnel ON DELETE CASCADE,
     batch text NOT NULL,
     channel text NOT NULL,
     position text NOT NULL,
     PRIMARY KEY (tunnel, batch, channel)
 );
-"""
+""",
+)
 
 
 class Statements:
@@ -151,17 +151,20 @@ class Database:
     def __init__(self, connection: Connection, schema: str) -> None:
         self.connection = connection
         self.schema = schema
-        self._prefix = sql.Identifier(schema).as_string() + "."
+        self._tables = OwnTables(connection, schema, _TABLES)
+        self._prefix = f"{self._tables.schema}."
 
     def run(self, work: Callable[[Statements], Result], *, repeatable: bool = True) -> Result:
         """Run a function in a transaction; repeat it after temporary errors, see `Connection.run`.
 
         Almost all records of tunnels are written so that a second time changes nothing.
         """
+        self.exist()
         return self.connection.run(lambda connection: work(Statements(connection, self._prefix)), repeatable=repeatable)
 
     def read(self, work: Callable[[Statements], Result]) -> Result:
         """Run a function whose statements only read, each in a transaction of its own; see `Connection.ask`."""
+        self.exist()
         return self.connection.ask(lambda connection: work(Statements(connection, self._prefix)))
 
     def query(self, statement: LiteralString, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
@@ -180,16 +183,9 @@ class Database:
 
     def create_tables(self) -> None:
         """Create the schema and the tables, as far as they do not exist."""
-
-        def create(statements: Statements) -> None:
-            create_schema(statements.connection, self.schema)
-            # Two concurrent `CREATE … IF NOT EXISTS` can fail with a unique violation.
-            statements.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-            statements.execute(_TABLES)
-
         if not self.exist():
-            self.run(create)
+            self._tables.create()
 
     def exist(self) -> bool:
-        """Return whether the tables exist."""
-        return bool(self.query("SELECT to_regclass(%s) IS NOT NULL", (f"{self._prefix}batch_end",))[0][0])
+        """Return whether the tables exist; see `OwnTables.exist`."""
+        return self._tables.exist()

@@ -130,10 +130,9 @@ class TableSource:
 
         def read(bulk: Bulk) -> tuple[str, pa.Table]:
             with bulk.cursor() as cursor:
-                cursor.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
                 cursor.execute("SELECT pg_current_snapshot()::text")
                 ((text,),) = cursor.fetchall()
             return text, fetch(bulk, statement, columns, table.schema.changes)
 
-        text, rows = self._database.connection.run_bulk(read, repeatable=True)
+        text, rows = self._database.connection.run_bulk(read, repeatable=True, one_snapshot=True)
         return ChunkRows(text, parse_lsn(lsn), rows.to_batches())
