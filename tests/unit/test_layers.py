@@ -38,6 +38,7 @@ ALLOWED = {
     "option_names": {"errors"},
     "plots": {"errors", "tunnels"},
     "retries": set(),
+    "start_up": set(),
     "time_limits": set(),
     "types": {"errors"},
     "uses": {"errors", "ports"},
@@ -53,7 +54,7 @@ ALLOWED = {
     "stores": BELOW_STORES,
     "feeds": BELOW_STORES,
     "comparing": {"errors", "types", "tables", "ports"},
-    "querying": {"errors", "types", "tables", "queues", "ports"},
+    "querying": {"errors", "start_up", "types", "tables", "queues", "ports"},
     # The base of all servers.
     "http": {"errors", "counters"},
     "monitoring": VALUES | {"ports", "http", "streaming_sql"},
@@ -69,7 +70,7 @@ ALLOWED = {
     "ui": BELOW_STORES | {"feeds", "http", "monitoring", "querying", "streaming_sql"},
     "demo": BELOW_STORES | {"feeds", "following", "formats", "spark", "registry", "streaming_sql", "cli", "ui"},
     "cli": BELOW_STORES
-    | {"capacity"}
+    | {"capacity", "start_up"}
     | {
         "comparing",
         "feeds",

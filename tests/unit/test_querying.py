@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import decimal
+import resource
+import signal
+import subprocess
+import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -18,9 +24,12 @@ from hypothesis import strategies as st
 import headrace
 from headrace.errors import NotFoundError, QueryLimitError, SqlError
 from headrace.ports import Store, Table
-from headrace.querying.datasets import StoreDataset
-from headrace.querying.engine import open_query, run
+from headrace.querying.datasets import Scans, StoreDataset
+from headrace.querying.engine import QueryResult, open_query
+from headrace.querying.engine import run as run_query
 from headrace.querying.filters import columns_of, conditions
+from headrace.querying.messages import Scan
+from headrace.querying.process import QueryProcesses
 from headrace.tables.conditions import Predicate
 
 ROWS = 50_000
@@ -95,6 +104,28 @@ def scans(monkeypatch: pytest.MonkeyPatch, store: Store) -> list[dict[str, Any]]
 
     monkeypatch.setattr(type(store.table("orders")), "scan", observed)
     return seen
+
+
+PROCESSES = QueryProcesses()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def warm() -> Iterator[None]:
+    """A process that is kept from query to query."""
+    PROCESSES.prepare()
+    yield
+    PROCESSES.close()
+
+
+@pytest.fixture
+def processes() -> Iterator[QueryProcesses]:
+    """Processes that a test may end."""
+    with contextlib.closing(QueryProcesses()) as found:
+        yield found
+
+
+def run(store: Store, sql: str, **limits: Any) -> QueryResult:
+    return run_query(store, sql, **{"processes": PROCESSES, **limits})
 
 
 def rows(store: Store, sql: str, **limits: Any) -> list[dict[str, Any]]:
@@ -248,11 +279,71 @@ def test_a_missing_table_is_an_error_with_near_names(store: Store) -> None:
         run(store, "SHOW TABLES")
 
 
-def test_time_and_memory_are_limited(store: Store) -> None:
+def test_time_and_memory_are_limited(store: Store, processes: QueryProcesses) -> None:
     with pytest.raises(QueryLimitError, match=r"0\.2 seconds"):
-        run(store, "SELECT count(*) FROM range(1000000000000)", timeout_seconds=0.2)
+        run(store, "SELECT count(*) FROM range(1000000000000)", timeout_seconds=0.2, processes=processes)
     with pytest.raises(QueryLimitError, match="16 MiB"):
         run(store, "SELECT list(a.city || b.city) FROM orders a, orders b WHERE b.id < 500", memory_bytes=16 << 20)
+
+
+@pytest.mark.parametrize(
+    ("sql", "limit"),
+    [
+        ("SELECT length(repeat('x', 1000000000))", "more memory"),
+        ("SELECT list_sum(range(100000000))", "more memory"),
+        ("SELECT jaro_winkler_similarity(repeat('a', 2000000), repeat('b', 2000000))", "longer than it may"),
+        ("SELECT damerau_levenshtein(repeat('a', 200000), repeat('b', 200000))", "(longer than it may|more memory)"),
+        ("SELECT regexp_matches(repeat('a', 1000000), '((a{1,100}){1,10}){1,1}b')", "longer than it may"),
+    ],
+)
+def test_limits_hold_for_functions_that_duckdb_does_not_interrupt(
+    store: Store, processes: QueryProcesses, sql: str, limit: str
+) -> None:
+    before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+    seconds = 0.8 if "longer" in limit else 30
+    with pytest.raises(QueryLimitError, match=limit):
+        run(store, sql, timeout_seconds=seconds, memory_bytes=128 << 20, processes=processes)
+    assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10
+    assert rows(store, "SELECT 1 AS x", processes=processes) == [{"x": 1}]
+
+
+def test_a_process_without_limits_is_killed_when_its_query_is_left(store: Store, processes: QueryProcesses) -> None:
+    def left() -> None:
+        with open_query(store, "SELECT * FROM range(1000000000000)", processes=processes) as reader:
+            reader.read_next_batch()
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        left()
+    with open_query(store, "SELECT * FROM range(1000000000000)", processes=processes) as reader:
+        reader.read_next_batch()
+    assert rows(store, "SELECT 1 AS x", processes=processes) == [{"x": 1}]
+
+
+def test_long_expressions_are_computed(store: Store) -> None:
+    assert rows(store, f"SELECT {'+'.join(['1'] * 900)} AS n") == [{"n": 900}]
+    with pytest.raises(SqlError, match="depth"):
+        run(store, f"SELECT {'+'.join(['1'] * 3000)}")
+
+
+def test_the_process_of_a_query_ends_with_the_process_that_asks(store: Store, tmp_path: Path) -> None:
+    program = (
+        "import headrace, os, signal, sys\n"
+        "from headrace.querying.engine import open_query\n"
+        "with headrace.open(sys.argv[1]) as store:\n"
+        "    with open_query(store, 'SELECT * FROM range(1000000000000)') as reader:\n"
+        "        reader.read_next_batch()\n"
+        "        print([p for p in os.listdir('/proc') if p.isdigit() and\n"
+        "            f'PPid:\\t{os.getpid()}\\n' in open(f'/proc/{p}/status').read()][0], flush=True)\n"
+        "        os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    ended = subprocess.run([sys.executable, "-c", program, store.url], capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stderr
+    process = Path("/proc") / ended.stdout.strip()
+    deadline = time.monotonic() + 10
+    while process.exists() and "State:\tZ" not in (process / "status").read_text():
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
 
 
 def test_rows_and_bytes_of_a_result_are_limited(store: Store) -> None:
@@ -274,7 +365,7 @@ def test_an_error_of_the_store_ends_the_query(store: Store, monkeypatch: pytest.
 
 
 def test_the_rows_of_an_open_query_are_computed_while_they_are_read(store: Store, scans: list[dict[str, Any]]) -> None:
-    with open_query(store, "SELECT id * 2 AS double FROM orders") as reader:
+    with open_query(store, "SELECT id * 2 AS double FROM orders", processes=PROCESSES) as reader:
         assert reader.read_next_batch().column(0)[1].as_py() == 2
         assert scans[0]["rows"] < ROWS
 
@@ -340,16 +431,21 @@ def test_comparisons_in_a_conjunction_become_conditions() -> None:
     assert conditions(None) == ()
 
 
-def test_a_dataset_is_one_that_pyarrow_knows(store: Store) -> None:
-    class Watch:
-        def check(self) -> None: ...
+def test_a_dataset_is_one_that_pyarrow_knows() -> None:
+    rows = pa.record_batch({"id": [3, 4], "city": ["c3", "c4"]})
+    answers = iter([0, rows.select(["city", "id"]).serialize().to_pybytes(), None, None])
+    asked: list[Any] = []
 
-        def scan(self) -> Any:
-            import contextlib
+    class Store(Scans):
+        def __init__(self) -> None: ...
 
-            return contextlib.nullcontext()
+        def ask(self, request: Any) -> Any:
+            asked.append(request)
+            return next(answers)
 
-    dataset = StoreDataset(store.table("orders"), limit=None, watch=Watch())
+    dataset = StoreDataset(Store(), 7, rows.schema, limit=None)
     assert isinstance(dataset, ds.Dataset)
     found = dataset.scanner(columns=["city"], filter=ds.field("id") == 3).to_reader().read_all()
     assert found.to_pylist() == [{"city": "c3"}]
+    # The store's rows are filtered again: it may return more.
+    assert asked[0] == Scan(7, ["city", "id"], (Predicate("id", "=", 3),), None)

@@ -10,8 +10,8 @@ import click
 
 from headrace.cached import cached_property
 from headrace.cli.output import ConsoleOutput, JsonOutput, Output
-from headrace.cli.start_up import keep_pandas_out
 from headrace.errors import OptionError
+from headrace.start_up import keep_pandas_out
 
 if TYPE_CHECKING:
     from headrace.ports import Store

@@ -25,13 +25,13 @@ from headrace.cli.queue import queue
 from headrace.cli.run import run
 from headrace.cli.serve import serve
 from headrace.cli.sql import sql
-from headrace.cli.start_up import skip_last_collection
 from headrace.cli.store import store
 from headrace.cli.stream import stream
 from headrace.cli.table import table
 from headrace.cli.tunnel import tunnel
 from headrace.cli.ui import ui
 from headrace.errors import HeadraceError
+from headrace.start_up import skip_last_collection
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130

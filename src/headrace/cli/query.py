@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import sys
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
@@ -58,20 +59,36 @@ def query(
       headrace query 'SELECT city, count(*), sum(price) FROM orders GROUP BY ALL' -s shop
       headrace query "SELECT * FROM orders WHERE id = 'o1'" --format csv -s shop
     """
-    from headrace.cli.row_files import first_rows
     from headrace.querying.engine import open_query
+    from headrace.querying.process import QueryProcesses
 
     check_extras(QUERIES, store_url=app.store_url)
     text = sys.stdin.read() if sql == "-" else sql
-    with (
-        app.store() as store,
-        open_query(store, text, timeout_seconds=timeout, memory_bytes=memory << 20, expected_rows=limit) as reader,
-    ):
-        batches = first_rows(reader, limit)
-        if file is not None or file_format not in (None, "table"):
-            _write(app, file or "-", file_format, reader.schema, batches)
-        elif not app.output.rows(batches):
-            app.output.note("No rows.")
+    with contextlib.closing(QueryProcesses()) as processes:
+        # It starts while the store is opened.
+        processes.prepare()
+        with (
+            app.store() as store,
+            open_query(
+                store,
+                text,
+                timeout_seconds=timeout,
+                memory_bytes=memory << 20,
+                expected_rows=limit,
+                processes=processes,
+            ) as reader,
+        ):
+            _show(app, reader, limit, file, file_format)
+
+
+def _show(app: App, reader: pa.RecordBatchReader, limit: int | None, file: str | None, file_format: str | None) -> None:
+    from headrace.cli.row_files import first_rows
+
+    batches = first_rows(reader, limit)
+    if file is not None or file_format not in (None, "table"):
+        _write(app, file or "-", file_format, reader.schema, batches)
+    elif not app.output.rows(batches):
+        app.output.note("No rows.")
 
 
 def _write(app: App, file: str, file_format: str | None, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:

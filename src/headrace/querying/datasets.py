@@ -1,4 +1,4 @@
-"""A table or queue of a store as a dataset of pyarrow, from which DuckDB reads.
+"""A table or queue of a store as a dataset of pyarrow, from which DuckDB reads, in the process of a query.
 
 For each scan, DuckDB calls `StoreDataset.scanner` with the columns that it needs and the comparisons that it can pass
 on, and then pulls batches until it has enough rows.
@@ -6,47 +6,51 @@ on, and then pulls batches until it has enough rows.
 
 from __future__ import annotations
 
-import contextlib
+import threading
 from collections.abc import Iterator, Sequence
-from typing import Any, Protocol
+from multiprocessing.connection import Connection
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.dataset as ds
 
-from headrace.ports import Queue, Table
 from headrace.querying.filters import columns_of, conditions
-from headrace.querying.queue_rows import queue_rows, queue_schema
-from headrace.tables.conditions import Predicate
-
-# Small, because a query with a LIMIT may need only a few rows. DuckDB's threads read one batch each.
-_BATCH_ROWS = 8192
+from headrace.querying.messages import EndScan, Find, NextRows, Scan
 
 
-class Watch(Protocol):
-    """Observes the scans of a query."""
+class Scans:
+    """The connection to the process that has the store. DuckDB's threads share it."""
 
-    def check(self) -> None:
-        """End a scan by an exception; called before each batch is read."""
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+        self._lock = threading.Lock()
 
-    def scan(self) -> contextlib.AbstractContextManager[None]:
-        """Return a block that receives the error of a scan."""
+    def ask(self, request: Find | Scan | NextRows | EndScan) -> Any:
+        """Return the answer to a request, or raise the error that is the answer."""
+        with self._lock:
+            self._connection.send(request)
+            answer = self._connection.recv()
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
 
 
 class StoreDataset(ds.Dataset):  # type: ignore[misc]
     """A table or queue whose rows are read when DuckDB scans it.
 
     Args:
-        source: the table or queue.
+        scans: the connection to the store.
+        source: the number of the table or queue.
+        schema: its columns.
         limit: the number of rows after which no scan needs more; None if it is unknown.
-        watch: observes the scans.
     """
 
-    def __init__(self, source: Table | Queue, *, limit: int | None, watch: Watch) -> None:
+    def __init__(self, scans: Scans, source: int, schema: pa.Schema, *, limit: int | None) -> None:
         # Without the base's constructor, which refuses subclasses.
+        self._scans = scans
         self._source = source
+        self._schema = schema
         self._limit = limit
-        self._watch = watch
-        self._schema = source.schema.arrow if isinstance(source, Table) else queue_schema(source)
 
     @property
     def schema(self) -> pa.Schema:
@@ -64,24 +68,18 @@ class StoreDataset(ds.Dataset):  # type: ignore[misc]
         """Yield batches of the rows that satisfy an expression, with the columns of a schema."""
         needed = list(dict.fromkeys([*schema.names, *sorted(columns_of(expression))]))
         limit = None if expression is not None else self._limit
-        with self._watch.scan(), self._reader(needed, conditions(expression), limit) as reader:
-            while True:
-                self._watch.check()
-                try:
-                    batch = reader.read_next_batch()
-                except StopIteration:
-                    return
-                rows = pa.Table.from_batches([batch])
+        read = pa.schema([self._schema.field(name) for name in needed])
+        scan = self._scans.ask(Scan(self._source, needed, conditions(expression), limit))
+        try:
+            while (data := self._scans.ask(NextRows(scan))) is not None:
+                rows = pa.Table.from_batches([pa.ipc.read_record_batch(pa.py_buffer(data), read)])
                 if expression is not None:
                     # A store may return more rows: it has no conditions on some types and operators.
                     rows = rows.filter(expression)
                 for found in rows.select(schema.names).to_batches():
                     yield pa.RecordBatch.from_arrays(found.columns, schema=schema)
-
-    def _reader(self, columns: Sequence[str], where: Sequence[Predicate], limit: int | None) -> pa.RecordBatchReader:
-        if isinstance(self._source, Table):
-            return self._source.scan(list(columns), list(where), limit=limit, batch_rows=_BATCH_ROWS, read_ahead=False)
-        return queue_rows(self._source, where)
+        finally:
+            self._scans.ask(EndScan(scan))
 
 
 class StoreScanner:

@@ -29,10 +29,17 @@ def query_page(site: Site, request: Request) -> Page:
     sql = request.form.get("sql", request.query.get("sql", "")).strip()
     names = site.store.tables()[:_SUGGESTED]
     result, problem, chart = None, None, None
+    # The statement of the form finds a process ready.
+    site.queries.prepare()
     if request.method == "POST" and sql:
         try:
             result = engine.run(
-                site.store, sql, max_rows=MAX_ROWS, timeout_seconds=MAX_SECONDS, max_result_bytes=MAX_RESULT_BYTES
+                site.store,
+                sql,
+                max_rows=MAX_ROWS,
+                timeout_seconds=MAX_SECONDS,
+                max_result_bytes=MAX_RESULT_BYTES,
+                processes=site.queries,
             )
             chart = chart_of(result.rows)
         except HeadraceError as error:

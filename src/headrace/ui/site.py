@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from headrace.errors import NotFoundError
 from headrace.ports import Store
+from headrace.querying.process import QueryProcesses
 from headrace.streaming_sql.catalog import Catalog
 from headrace.streaming_sql.stream_history import StreamHistory
 from headrace.streaming_sql.stream_registry import StreamRegistry
@@ -40,6 +41,7 @@ class Site:
         self.catalog = Catalog(self.workspace)
         self.history = StreamHistory(self.workspace)
         self.guarantees: dict[tuple[str, str], str | None] = {}
+        self.queries = QueryProcesses()
         self.started: list[subprocess.Popen[bytes]] = []
 
     @property
@@ -71,7 +73,8 @@ class Site:
         self.started = [process for process in self.started if process.poll() is None]
 
     def close(self) -> None:
-        """Close the workspace. The owner of the store closes it."""
+        """Close the workspace, and end the processes of queries. The owner of the store closes it."""
+        self.queries.close()
         self.workspace.close()
 
 

@@ -1,4 +1,4 @@
-"""A fast start, and a fast end, of the commands that need no Spark."""
+"""A fast start, and a fast end, of programs that need no Spark."""
 
 from __future__ import annotations
 
