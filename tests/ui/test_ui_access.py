@@ -80,8 +80,30 @@ def test_programs_send_the_password_as_bearer_token(guarded: Browser) -> None:
 
 def test_guesses_of_the_password_are_limited() -> None:
     access = Access("127.0.0.1", PASSWORD)
-    assert not any(access.check_password(f"guess {number}") for number in range(10))
-    assert not access.check_password(PASSWORD)
+    assert not any(access.check_password(f"guess {number}", "10.0.0.1") for number in range(10))
+    assert not access.check_password(PASSWORD, "10.0.0.1")
+
+
+def test_guesses_lock_out_neither_other_addresses_nor_those_that_know_the_password() -> None:
+    access = Access("127.0.0.1", PASSWORD)
+    assert access.check_password(PASSWORD, "10.0.0.1")
+    for client in ("10.0.0.1", "10.0.0.2"):
+        assert not any(access.check_password(f"guess {number}", client) for number in range(20))
+    assert not access.check_password(PASSWORD, "10.0.0.2")
+    for client in ("10.0.0.1", "10.0.0.3"):
+        assert access.check_password(PASSWORD, client)
+    for number in range(12_000):
+        access.check_password("guess", f"client {number}")
+    assert access.check_password(PASSWORD, "10.0.0.4")
+
+
+def test_programs_of_other_sites_get_nothing(page: Browser) -> None:
+    for path in ("/live/tables", "/tables", "/metrics", "/static/page.css"):
+        for site in ("cross-site", "same-site"):
+            assert page.get(path, sec_fetch_site=site, sec_fetch_mode="no-cors").status == 403
+    framed = {"sec_fetch_site": "cross-site", "sec_fetch_mode": "navigate", "sec_fetch_dest": "iframe"}
+    assert page.get("/tables", **framed).status == 403
+    assert page.get("/tables", **{**framed, "sec_fetch_dest": "document"}).status == 200
 
 
 @pytest.mark.parametrize(

@@ -153,6 +153,7 @@ def test_secrets_are_not_shown() -> None:
     assert SECRET not in repr(DEFINITION)
     assert SECRET not in options_text(DEFINITION.options)
     assert "hunter22" not in options_text({"store": "postgresql://me:hunter22@host/db"})
+    assert "hunter22" not in options_text({"url": "jdbc:postgresql://host/db?user=me&password=hunter22"})
     assert SECRET not in scan_text(ScanDefinition("v", "t", True, {"token": SECRET}))
     assert hide(f"a {SECRET} b", {SECRET}) == "a *** b"
 

@@ -10,7 +10,7 @@ from headrace.errors import HeadraceError, SqlError
 from headrace.queues.columns import QueueSchema
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
-from headrace.streaming_sql.language.lexer import quote, string_value, tokenize
+from headrace.streaming_sql.language.lexer import hide_secrets, quote, string_value, tokenize
 from headrace.streaming_sql.language.mirror_statement import Mirror
 
 VENDOR_SCRIPT = """
@@ -265,6 +265,27 @@ def test_errors_do_not_show_secrets(rest: str) -> None:
     with pytest.raises(SqlError) as caught:
         parse(f"CREATE TABLE t USING tablestore OPTIONS (access.key.secret={rest}")
     assert "t0p" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("SET password t0p; SELECT 1", "SET password ***; SELECT 1"),
+        ("SET spark.hadoop.fs.s3a.secret.key = t0p t0p", "SET spark.hadoop.fs.s3a.secret.key = *******"),
+        ("OPTIONS (password 't''0' 'p' || 'x', q 'y')", "OPTIONS (password '****' '*' || '*', q 'y')"),
+        ("OPTIONS (password 12345)", "OPTIONS (password *****)"),
+        (
+            "url 'jdbc:postgresql://h/db?user=u&password=t0p&x=1'",
+            "url 'jdbc:postgresql://h/db?user=u&password=***&x=1'",
+        ),
+        ("url 'jdbc:sqlserver://h;user=u;password=t0p'", "url 'jdbc:sqlserver://h;user=u;password=***'"),
+        ("store='postgresql://u:t@0p@h/db'", "store='postgresql://u:****@h/db'"),
+        ("store='postgresql://u:t0p@h/db", "store='postgresql://u:***@h/db"),
+        ("SET a = 'x'; SELECT 'b' 'c'", "SET a = 'x'; SELECT 'b' 'c'"),
+    ],
+)
+def test_secrets_are_hidden_in_every_form_of_a_value(text: str, shown: str) -> None:
+    assert hide_secrets(text) == shown
 
 
 @settings(deadline=None)

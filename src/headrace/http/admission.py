@@ -51,7 +51,7 @@ class Admission:
 
     def add(self, connection: Connection, address: str) -> None:
         """Add a new anonymous connection. If there are too many, discard an older one."""
-        key = _network(address)
+        key = network_of(address)
         self._addresses[connection] = key
         if len(self._anonymous[key]) >= self._limits.anonymous_per_address:
             self._discard_oldest(key)
@@ -120,7 +120,7 @@ class Admission:
             del self._anonymous[key]
 
 
-def _network(address: str) -> str:
+def network_of(address: str) -> str:
     """Return the address of a peer, or the network of an IPv6 peer."""
     try:
         parsed = ipaddress.ip_address(address.partition("%")[0])

@@ -19,7 +19,9 @@ _HARMLESS = re.compile(
 _ENVIRONMENT = re.compile(r"\$\{env:([^}]*)\}")
 # Shorter values can be part of ordinary words.
 _SHORTEST_HIDDEN = 4
-_PASSWORD_IN_URL = re.compile(r"[a-z][a-z0-9+.-]*://[^/@:\s]*:[^/@\s]+@", re.IGNORECASE)
+# ``//user:password@host``, and ``password=…`` as a parameter of an address or connection string.
+_PASSWORD_IN_URL = re.compile(r"//[^/@:\s]*:([^/\s]+)@")
+_PARAMETER = re.compile(r"(?<![\w.-])([\w.-]+)=([^&;,\s'\"]+)")
 
 
 def is_secret_name(name: str) -> bool:
@@ -37,7 +39,13 @@ def is_clear_secret(name: str, value: str) -> bool:
     """Return whether an option contains a secret in clear text, not as ``${env:NAME}``."""
     if not value or names_environment(value):
         return False
-    return is_secret_name(name) or bool(_PASSWORD_IN_URL.match(value))
+    return is_secret_name(name) or bool(secrets_inside(value))
+
+
+def secrets_inside(text: str) -> list[tuple[int, int]]:
+    """Return the ranges of the passwords in an address or connection string."""
+    found = [match.span(1) for match in _PASSWORD_IN_URL.finditer(text)]
+    return found + [match.span(2) for match in _PARAMETER.finditer(text) if is_secret_name(match[1])]
 
 
 def masked(options: Mapping[str, str]) -> dict[str, str]:

@@ -10,6 +10,7 @@ import socket
 import threading
 import time
 from collections.abc import Iterable
+from typing import TypeVar
 from urllib.parse import urlsplit
 
 from headrace.errors import OptionError
@@ -19,6 +20,8 @@ SHORTEST_PASSWORD = 8
 SESSION_SECONDS = 12 * 3600
 _MAX_SESSIONS = 1000
 _MAX_FAILURES, _FAILURE_SECONDS = 10, 60.0
+_MAX_CLIENTS = 10_000
+_Value = TypeVar("_Value")
 
 
 def is_loopback(host: str) -> bool:
@@ -64,7 +67,9 @@ class Access:
         self._names = {name.lower().rstrip(".") for name in ("localhost", host, *own, *names)}
         self._key = secrets.token_bytes(32)
         self._sessions: dict[str, float] = {}
-        self._failures: list[float] = []
+        # By the address of the client: when wrong passwords came, and until when the right one is known to come.
+        self._failures: dict[str, list[float]] = {}
+        self._known: dict[str, float] = {}
         self._lock = threading.Lock()
 
     def __repr__(self) -> str:
@@ -95,22 +100,26 @@ class Access:
             return True
         scheme, _, token = request.headers.get("authorization", "").partition(" ")
         if scheme.lower() == "bearer":
-            return self.check_password(token)
+            return self.check_password(token, request.client)
         with self._lock:
             return self._sessions.get(request.session, 0.0) > time.monotonic()
 
-    def check_password(self, given: str) -> bool:
-        """Return whether a text is the password. After several wrong ones, no text is for a while."""
+    def check_password(self, given: str, client: str) -> bool:
+        """Return whether a text is the password.
+
+        After several wrong ones from an address, none from there is for a while, unless the right one has come from
+        there before. Other addresses are not affected.
+        """
         if self._password is None:
             return False
-        now = time.monotonic()
+        now, right = time.monotonic(), hmac.compare_digest(given.encode("utf-8", "replace"), self._password)
         with self._lock:
-            self._failures = [at for at in self._failures if at > now - _FAILURE_SECONDS]
-            if len(self._failures) >= _MAX_FAILURES:
-                return False
-            if hmac.compare_digest(given.encode("utf-8", "replace"), self._password):
+            failures = [at for at in self._failures.pop(client, ()) if at > now - _FAILURE_SECONDS]
+            if right and (len(failures) < _MAX_FAILURES or self._known.get(client, 0.0) > now):
+                self._known.pop(client, None)
+                _put(self._known, client, now + SESSION_SECONDS)
                 return True
-            self._failures.append(now)
+            _put(self._failures, client, [*failures, now][-_MAX_FAILURES:])
             return False
 
     def open_session(self) -> str:
@@ -145,6 +154,20 @@ class Access:
             return False
         given = request.form.get("form_token", "").encode("utf-8", "replace")
         return bool(request.session) and hmac.compare_digest(given, self.form_token(request.session).encode())
+
+
+def is_foreign(request: Request) -> bool:
+    """Return whether a page of another site has sent a request, other than by a link that a person follows."""
+    if request.headers.get("sec-fetch-site", "none") in ("same-origin", "none"):
+        return False
+    return request.headers.get("sec-fetch-mode") != "navigate" or request.headers.get("sec-fetch-dest") != "document"
+
+
+def _put(values: dict[str, _Value], client: str, value: _Value) -> None:
+    """Remember a value of a client as the newest, and forget the oldest beyond a limit."""
+    values[client] = value
+    while len(values) > _MAX_CLIENTS:
+        del values[next(iter(values))]
 
 
 def cookie_name(port: int) -> str:

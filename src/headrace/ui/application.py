@@ -28,7 +28,7 @@ from headrace.http.workload import IncomingBody, OverloadedError, Workload
 from headrace.monitoring.exposition import PATH as METRICS_PATH
 from headrace.monitoring.exposition import exposition, make_registry
 from headrace.ui import query_page, queue_pages, stream_pages, table_pages, tunnel_pages
-from headrace.ui.access import Access, cookie_name
+from headrace.ui.access import Access, cookie_name, is_foreign
 from headrace.ui.rendering import Templates, link, static_files
 from headrace.ui.requests import MAX_FORM_BYTES, BadRequestError, Page, Request, Response, fields
 from headrace.ui.site import Site
@@ -136,6 +136,8 @@ class UiApplication(Application):
             return _text(421, "This name is not a name of this server; --allow-host NAME adds it.")
         if request.path == HEALTH_PATH:
             return _text(200, "ok")
+        if is_foreign(request):
+            return _text(403, "A page of another site has sent this request.")
         if request.path.startswith("/static/"):
             return self._static_file(request)
         session = request.cookies.get(cookie_name(request.port), "")
@@ -238,8 +240,8 @@ class UiApplication(Application):
         if request.method == "POST" and request.path == "/login":
             request = await self._with_form(request, scope, receive)
             origin = request.headers.get("sec-fetch-site", "same-origin")
-            wanted = _own_page(request.form.get("wanted", ""))
-            if origin in ("same-origin", "none") and self._access.check_password(request.form.get("password", "")):
+            wanted, given = _own_page(request.form.get("wanted", "")), request.form.get("password", "")
+            if origin in ("same-origin", "none") and self._access.check_password(given, request.client):
                 return _with_cookie(_redirect(wanted), request, self._access.open_session())
             return _html(401, self._templates.page("login.html", {"wrong": True, "wanted": wanted}))
         if request.method == "GET" and "text/html" in request.headers.get("accept", ""):

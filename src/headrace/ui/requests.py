@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
 
+from headrace.http.admission import network_of
 from headrace.http.application import Scope
 
 MAX_FORM_BYTES = 256 << 10
@@ -22,6 +23,7 @@ class Request:
         form: the fields of a form; empty without one.
         cookies: the cookies by name.
         port: the port of the server.
+        client: the network of the client's address.
         session: the id of the browser's session, see `headrace.ui.access`.
     """
 
@@ -31,6 +33,7 @@ class Request:
     headers: Mapping[str, str] = field(repr=False)
     cookies: Mapping[str, str] = field(repr=False)
     port: int
+    client: str = ""
     form: Mapping[str, str] = field(default_factory=dict, repr=False)
     session: str = field(default="", repr=False)
 
@@ -46,6 +49,7 @@ class Request:
             headers=headers,
             cookies={name: value for name, _, value in pairs},
             port=(scope.get("server") or ("", 0))[1],
+            client=network_of((scope.get("client") or ("", 0))[0]),
         )
 
 

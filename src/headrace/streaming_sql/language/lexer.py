@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.errors import SqlError
-from headrace.streaming_sql.secrets import is_secret_name
+from headrace.streaming_sql.secrets import is_secret_name, secrets_inside
 
 
 class TokenKind(enum.Enum):
@@ -71,6 +71,8 @@ _PATTERN = re.compile(
     re.VERBOSE | re.DOTALL,
 )
 _MOST_PARTS = 64
+_SETTING = re.compile(r"\s+([\w.`-]+)[\s=]+([^;]*)")
+_LITERALS = frozenset({TokenKind.STRING, TokenKind.NUMBER})
 _BARE_VALUE = re.compile(r"[^\s,;]+")
 _BLOCK_EDGE = re.compile(r"/\*|\*/")
 # Spark reads the rest of these statements verbatim. It can contain unquoted addresses such as hdfs://host/dir.
@@ -214,20 +216,46 @@ def option_key(tokens: tuple[Token, ...], index: int) -> tuple[str, int]:
 
 
 def hide_secrets(text: str) -> str:
-    """Return a text in which the values of secret options are replaced by stars, with the same length."""
+    """Return a text with stars, of the same length, instead of secrets.
+
+    Secrets are the values of secret options, also of several literals and in SET, and passwords inside addresses.
+    """
     tokens, _, endless = _cut(text)
     shown = list(text)
+
+    def hide(start: int, end: int) -> None:
+        shown[start:end] = _stars(text[start:end])
+
+    secret = False
     for index, token in enumerate(tokens):
-        if token.kind is TokenKind.STRING:
-            if _follows_secret_key(tokens, index):
-                shown[token.start + 1 : token.end - 1] = _stars(text[token.start + 1 : token.end - 1])
+        # Spark joins adjacent literals, and || joins them, too.
+        joined = secret and (tokens[index - 1].kind in _LITERALS or tokens[index - 1].is_symbol("|"))
+        secret = secret and token.is_symbol("|")
+        if token.kind in _LITERALS and (joined or _follows_secret_key(tokens, index)):
+            secret = True
+            quotes = 1 if token.kind is TokenKind.STRING else 0
+            hide(token.start + quotes, token.end - quotes)
+        elif token.kind is TokenKind.STRING:
+            for start, end in secrets_inside(token.text):
+                hide(token.start + start, token.start + end)
         elif index > 0 and tokens[index - 1].is_symbol("=") and _follows_secret_key(tokens, index):
             bare = _BARE_VALUE.match(text, token.start)
-            end = bare.end() if bare else token.end
-            shown[token.start : end] = _stars(text[token.start : end])
-    if endless is not None and text[endless] in "'\"" and _follows_secret_key(tokens, len(tokens)):
-        shown[endless + 1 :] = _stars(text[endless + 1 :])
+            hide(token.start, bare.end() if bare else token.end)
+        elif token.text.upper() == "SET" and (index == 0 or tokens[index - 1].is_symbol(";")):
+            start, end = _secret_setting(text, token.end)
+            hide(start, end)
+    if endless is not None and text[endless] in "'\"":
+        if _follows_secret_key(tokens, len(tokens)):
+            hide(endless + 1, len(text))
+        for start, end in secrets_inside(text[endless:]):
+            hide(endless + start, endless + end)
     return "".join(shown)
+
+
+def _secret_setting(text: str, start: int) -> tuple[int, int]:
+    """Return the range of the value in the rest of a SET statement, if its key is secret; otherwise an empty one."""
+    match = _SETTING.match(text, start)
+    return match.span(2) if match is not None and is_secret_name(match[1]) else (start, start)
 
 
 def _stars(text: str) -> str:
