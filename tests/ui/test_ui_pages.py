@@ -9,6 +9,7 @@ import re
 import threading
 import time
 from pathlib import Path
+from typing import Any
 from urllib.parse import urlencode, urlsplit
 
 import pyarrow as pa
@@ -18,9 +19,11 @@ import headrace
 from headrace.errors import OptionError
 from headrace.ports import Store
 from headrace.querying import engine
+from headrace.streaming_sql.stream_history import BatchRecord
 from headrace.streaming_sql.stream_registry import StreamRegistry
+from headrace.tunnels.lag import Lag
 from headrace.ui.server import UiThread
-from tests.ui.conftest import ERROR, REMEDY, SECRET, Browser
+from tests.ui.conftest import BATCH, ERROR, REMEDY, SCRIPT, SECRET, Browser
 
 PAGES = (
     "/", "/tables", "/table?name=orders", "/table/rows?name=orders", "/table/changes?name=orders", "/tunnels",
@@ -47,6 +50,56 @@ def test_a_stream_shows_its_graph_its_batches_its_guarantee_and_its_error(
     assert "read, compute and write" in running
     assert ERROR in failed
     assert REMEDY in failed
+
+
+def test_failed_streams_are_first_and_states_are_filters(page: Browser, streams: StreamRegistry) -> None:
+    def shown(path: str) -> list[str]:
+        return re.findall(r'<strong><a href="/stream\?name=(\w+)">', page.get(path).text)
+
+    assert shown("/") == ["failed_one", "running_one"]
+    assert shown("/?state=running") == ["running_one"]
+    assert shown("/?state=lost") == []
+    text = html.unescape(page.get("/").text)
+    assert re.search(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC: {re.escape(ERROR)}", text)
+    # A stream that does not run reports no lag.
+    assert "lag unknown" in text.partition("running_one")[0]
+    assert 'href="/table?name=orders">totals</a>' in text
+    assert "<b>file://" in text
+
+
+def test_an_error_of_an_earlier_run_is_no_alarm(page: Browser, streams: StreamRegistry) -> None:
+    assert "The stream has failed" in page.get("/stream?name=failed_one").text
+    script = SCRIPT.format(name="failed_one")
+    streams.record_start("failed_one", script=script, fingerprint="failed_one", target="totals", checkpoint="/nowhere")
+    streams.set_running("failed_one", "0f8f3a53-1111-4222-8333-944444444444")
+    text = page.get("/stream?name=failed_one").text
+    assert "The stream has failed" not in text
+    assert "An earlier run failed" in text
+
+
+def test_charts_show_their_period_and_no_line_over_an_idle_time(page: Browser, streams: StreamRegistry) -> None:
+    def charts() -> list[dict[str, Any]]:
+        text = page.get("/stream?name=running_one").text
+        return [json.loads(html.unescape(each)) for each in re.findall(r'data-chart="([^"]*)"', text)]
+
+    begin, end = charts()[0]["range"]
+    assert end - begin == 3600
+    assert begin < time.time() <= end
+    idle = BatchRecord(time.time() - 1800, 100, 5, 5, BATCH, None, None)
+    streams.set_progress("running_one", 100, 1.0, Lag(1), [idle])
+    rows = charts()[0]
+    assert rows["lines"][0]["y"] == [5, None, 100, 100, 100]
+    assert len(rows["x"]) == 5
+    assert rows["x"] == sorted(rows["x"])
+
+
+def test_headraces_own_tables_are_not_among_the_users_tables(page: Browser, shop: Store) -> None:
+    shop.create_table("__headrace_state_x", {"id": "long"}, "id")
+    assert "__headrace_state_x" not in page.get("/tables").text
+    assert "__headrace_state_x" in page.get("/tables?q=__headrace_").text
+    text = page.get("/query").text
+    assert "__headrace_state_x" not in text
+    assert "customer string, id long, price double, note string" in text
 
 
 def test_rows_are_paged_by_key_without_gaps_and_repetitions(page: Browser) -> None:

@@ -21,13 +21,13 @@ MAX_ROWS = 200
 MAX_SECONDS = 10.0
 MAX_RESULT_BYTES = 8 << 20
 _MAX_LINES = 4
-_SUGGESTED = 8
+_SUGGESTED = 12
 
 
 def query_page(site: Site, request: Request) -> Page:
     """The form, and for POST the result of its statement."""
     sql = request.form.get("sql", request.query.get("sql", "")).strip()
-    names = site.store.tables()[:_SUGGESTED]
+    names = site.tables()
     result, problem, chart = None, None, None
     # The statement of the form finds a process ready.
     site.queries.prepare()
@@ -48,7 +48,9 @@ def query_page(site: Site, request: Request) -> Page:
         "query.html",
         {
             "sql": sql,
-            "names": names,
+            "example": names[0] if names else "orders",
+            "tables": [(name, _columns(site, name)) for name in names[:_SUGGESTED]],
+            "more_tables": max(0, len(names) - _SUGGESTED),
             "problem": problem,
             "result": result,
             "columns": [] if result is None else [(each.name, type_name_or_text(each.type)) for each in result.schema],
@@ -59,6 +61,15 @@ def query_page(site: Site, request: Request) -> Page:
         },
         200 if problem is None else 400,
     )
+
+
+def _columns(site: Site, table: str) -> str:
+    """Return the columns of a table and their types as a text."""
+    try:
+        columns = site.store.table(table).schema.columns
+    except HeadraceError as error:
+        return error.problem
+    return ", ".join(f"{column.name} {type_name(column.type)}" for column in columns)
 
 
 def type_name_or_text(kind: pa.DataType) -> str:

@@ -44,7 +44,7 @@ class Templates:
             lstrip_blocks=True,
         )
         self._environment.filters.update(
-            number=number, size=size, ago=ago, duration=duration, cell=cell, rate=rate, percent=percent
+            number=number, size=size, ago=ago, duration=duration, cell=cell, rate=rate, percent=percent, moment=moment
         )
         self._environment.globals.update(link=link, asset=asset)
 
@@ -133,6 +133,11 @@ def ago(seconds: float | None) -> str:
         return "never"
     passed = time.time() - seconds
     return "just now" if passed < 2 else f"{duration(passed)} ago"
+
+
+def moment(seconds: float) -> str:
+    """Return a time in seconds since 1970 as date and time."""
+    return time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime(seconds))
 
 
 def cell(value: Any) -> str:

@@ -18,6 +18,8 @@ from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
 from headrace.ui.requests import Request, whole_number
 
+INTERNAL_TABLES = "__headrace_"
+"""The begin of the names of tables of state, and of records of streams."""
 LIST_LENGTH = 50
 """The number of entries of a list on one page."""
 # A part of it may be an escaped or an empty password.
@@ -54,6 +56,13 @@ class Site:
         if self._store is None:
             raise NotFoundError("the page was started without a store", remedy="headrace ui --store STORE")
         return self._store
+
+    def tables(self, search: str = "") -> list[str]:
+        """Return the tables of the users; with a search for them, also those that headrace keeps for itself."""
+        names = self.store.tables()
+        if INTERNAL_TABLES in search:
+            return names
+        return [name for name in names if not name.rpartition(".")[2].strip('"').startswith(INTERNAL_TABLES)]
 
     @property
     def store_name(self) -> str:

@@ -4,12 +4,17 @@ from __future__ import annotations
 
 import itertools
 import json
+import statistics
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from headrace.streaming_sql.stream_history import WHOLE_BATCH, BatchRecord
 
 MAX_POINTS = 240
+Period: TypeAlias = tuple[float, float]
+# A stream without a batch for this time, and for so many times its usual distance, was idle.
+_IDLE_SECONDS, _IDLE_STEPS = 60.0, 5
 # In the order in which Spark goes through them.
 PHASES = {
     "latestOffset": "find new rows",
@@ -30,16 +35,20 @@ class Chart:
     tall: bool = False
 
 
-def charts_of(batches: Sequence[BatchRecord]) -> list[Chart]:
-    """Return the charts of batches in order of time. Charts without any value are left out."""
-    points = thinned(batches)
+def charts_of(batches: Sequence[BatchRecord], begin: float, end: float) -> list[Chart]:
+    """Return the charts of batches in order of time. Charts without any value are left out.
+
+    Args:
+        begin, end: the period of the time axis, in seconds since 1970.
+    """
+    points, period = thinned(batches), (begin, end)
     found = [
-        _lines(points, "Rows a batch", {"in": lambda each: each.rows_in, "out": lambda each: each.rows_out}),
-        _lines(points, "Lag in rows", {"unread rows": lambda each: None if each.lag is None else each.lag.rows}),
-        _phases(points),
-        _lines(points, "Watermark behind the clock, in seconds", {"seconds": _delay}),
-        _lines(points, "Rows of state", {"rows": lambda each: each.state_rows}),
-        _lines(points, "State in MiB", {"MiB": _mebibytes}),
+        _lines(points, period, "Rows a batch", {"in": lambda each: each.rows_in, "out": lambda each: each.rows_out}),
+        _lines(points, period, "Lag in rows", {"unread rows": _lag}),
+        _phases(points, period),
+        _lines(points, period, "Watermark behind the clock, in seconds", {"seconds": _delay}),
+        _lines(points, period, "Rows of state", {"rows": lambda each: each.state_rows}),
+        _lines(points, period, "State in MiB", {"MiB": _mebibytes}),
     ]
     return [chart for chart in found if chart is not None]
 
@@ -51,14 +60,17 @@ def thinned(batches: Sequence[BatchRecord], most: int = MAX_POINTS) -> list[Batc
 
 
 def _lines(
-    points: Sequence[BatchRecord], title: str, lines: dict[str, Callable[[BatchRecord], float | None]]
+    points: Sequence[BatchRecord],
+    period: Period,
+    title: str,
+    lines: dict[str, Callable[[BatchRecord], float | None]],
 ) -> Chart | None:
     values = {name: [value(each) for each in points] for name, value in lines.items()}
     drawn = {name: found for name, found in values.items() if any(each is not None for each in found)}
-    return _chart(points, title, drawn.items(), stacked=False) if drawn else None
+    return _chart(points, period, title, drawn.items(), stacked=False) if drawn else None
 
 
-def _phases(points: Sequence[BatchRecord]) -> Chart | None:
+def _phases(points: Sequence[BatchRecord], period: Period) -> Chart | None:
     """Return the durations of the phases, one upon the other. What is not in a known phase is "other"."""
     if not any(each.durations for each in points):
         return None
@@ -69,20 +81,53 @@ def _phases(points: Sequence[BatchRecord]) -> Chart | None:
     sums = [[round(each, 3) for each in itertools.accumulate(part)] for part in parts]
     # The highest first: each area covers the part of the one before that is below it.
     lines = [(name, [each[place] for each in sums]) for place, name in reversed(list(enumerate(names)))]
-    return _chart(points, "Duration of a batch by phase, in seconds", lines, stacked=True)
+    return _chart(points, period, "Duration of a batch by phase, in seconds", lines, stacked=True)
 
 
 def _chart(
-    points: Sequence[BatchRecord], title: str, lines: Iterable[tuple[str, Sequence[float | None]]], *, stacked: bool
+    points: Sequence[BatchRecord],
+    period: Period,
+    title: str,
+    lines: Iterable[tuple[str, Sequence[float | None]]],
+    *,
+    stacked: bool,
 ) -> Chart:
+    times = [round(each.time, 2) for each in points]
+    idle = _idle(times)
     data = {
-        "x": [round(each.time, 2) for each in points],
+        "x": _with_breaks(times, idle, lambda place: (times[place - 1] + times[place]) / 2),
+        "range": period,
         "time": True,
         "labels": None,
         "stacked": stacked,
-        "lines": [{"name": name, "y": values} for name, values in lines],
+        "lines": [{"name": name, "y": _with_breaks(values, idle, lambda _: None)} for name, values in lines],
     }
     return Chart(title, json.dumps(data), tall=stacked)
+
+
+def _idle(times: Sequence[float]) -> list[int]:
+    """Return the places of batches before which a stream had none for long: no line leads there."""
+    steps = [after - before for before, after in itertools.pairwise(times)]
+    if not steps:
+        return []
+    longest = max(_IDLE_SECONDS, _IDLE_STEPS * statistics.median(steps))
+    return [place for place, step in enumerate(steps, 1) if step > longest]
+
+
+def _with_breaks(
+    values: Sequence[float | None], idle: Sequence[int], between: Callable[[int], float | None]
+) -> list[float | None]:
+    """Return values with one more before each of some places."""
+    found: list[float | None] = []
+    for place, value in enumerate(values):
+        if place in idle:
+            found.append(between(place))
+        found.append(value)
+    return found
+
+
+def _lag(batch: BatchRecord) -> float | None:
+    return None if batch.lag is None else batch.lag.rows
 
 
 def _delay(batch: BatchRecord) -> float | None:

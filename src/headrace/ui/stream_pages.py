@@ -7,14 +7,17 @@ import os
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 from headrace.errors import NotFoundError
 from headrace.streaming_sql.stream_registry import StreamStatus
 from headrace.ui.requests import Page, Request
 from headrace.ui.site import Site, part_of
 from headrace.ui.stream_charts import charts_of
-from headrace.ui.stream_graph import graph_of, guarantee_of
+from headrace.ui.stream_graph import StreamGraph, graph_of, guarantee_of
 
+_ORDER = ("failed", "lost", "starting", "running", "stopped", "finished")
+_STEP_SECONDS = 10
 PERIODS = {"hour": 3600.0, "day": 86400.0}
 _LIST_LENGTH = 20
 _log = logging.getLogger("headrace")
@@ -23,13 +26,17 @@ _log = logging.getLogger("headrace")
 def stream_list(site: Site, request: Request) -> Page:
     """All streams: source, statement and sink, with rates and lag."""
     site.collect_ended()
-    streams = {status.name: status for status in site.registry.all()}
-    part = part_of(list(streams), request, _LIST_LENGTH)
+    # What needs a person is first.
+    every = sorted(site.registry.all(), key=lambda each: _ORDER.index(each.state))
     states: dict[str, int] = {}
-    for status in streams.values():
+    for status in every:
         states[status.state] = states.get(status.state, 0) + 1
-    shown = [{"status": streams[name], "graph": graph_of(streams[name], site.catalog)} for name in part.items]
-    return Page("streams.html", {"part": part, "streams": shown, "states": states, "counts": _counts(site)})
+    state = request.query.get("state", "")
+    streams = {status.name: status for status in every if state in ("", status.state)}
+    part = part_of(list(streams), request, _LIST_LENGTH)
+    shown = [{"status": streams[name], "graph": _graph(site, streams[name])} for name in part.items]
+    values = {"part": part, "streams": shown, "states": states, "state": state, "counts": _counts(site)}
+    return Page("streams.html", values)
 
 
 def stream_page(site: Site, request: Request) -> Page:
@@ -38,17 +45,22 @@ def stream_page(site: Site, request: Request) -> Page:
     status = site.registry.get(request.query.get("name", ""))
     period = request.query.get("period", "hour")
     period = period if period in PERIODS else "hour"
-    batches = site.history.batches(status.name, since=time.time() - PERIODS[period])
+    # The period moves in steps: the page is sent to browsers whenever it changes.
+    until = -(-time.time() // _STEP_SECONDS) * _STEP_SECONDS
+    since = until - PERIODS[period]
+    batches = site.history.batches(status.name, since=since)
     last = site.history.last_batch(status.name)
+    log = _log_file(site)
     return Page(
         "stream.html",
         {
             "status": status,
-            "graph_values": graph_of(status, site.catalog),
+            "graph_values": _graph(site, status),
             "guarantee": _guarantee(site, status),
             "period": period,
             "periods": list(PERIODS),
-            "charts": charts_of(batches),
+            "charts": charts_of(batches, since, until),
+            "log": str(log) if log.exists() else None,
             "batches": len(batches),
             "last": last,
             "error": site.history.last_error(status.name),
@@ -60,7 +72,7 @@ def start_stream(site: Site, request: Request) -> str:
     """Start a stream in a process of its own, which outlives the page. Return the address of the next page."""
     status = _named(site, request)
     status.check_ended()
-    log = site.workspace.directory / "ui-start.log"
+    log = _log_file(site)
     arguments = ["stream", "start", status.name, "--workspace", str(site.directory)]
     with log.open("ab") as output:
         process = subprocess.Popen(
@@ -94,6 +106,15 @@ def drop_stream(site: Site, request: Request) -> str:
         site.registry.wait_until_ended(status.name)
     site.registry.forget(status.name)
     return ""
+
+
+def _log_file(site: Site) -> Path:
+    """Return the file with the output of the streams that the page has started."""
+    return site.workspace.directory / "ui-start.log"
+
+
+def _graph(site: Site, status: StreamStatus) -> StreamGraph:
+    return graph_of(status, site.catalog, site.store_name if site.has_store else None)
 
 
 def _named(site: Site, request: Request) -> StreamStatus:

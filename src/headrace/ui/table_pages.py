@@ -20,7 +20,7 @@ _MAX_PARTITIONS = 64
 
 def table_list(site: Site, request: Request) -> Page:
     """The list of tables. Only the tables of one page are described."""
-    part = part_of(site.store.tables(), request)
+    part = part_of(site.tables(request.query.get("q", "")), request)
     return Page("tables.html", {"part": part, "tables": [_summary(site.store, name) for name in part.items]})
 
 

@@ -82,6 +82,8 @@ def tunnel_summary(described: TunnelDescription) -> dict[str, Any]:
         "lag_rows": described.backlog_rows,
         "lag_at_least": sum(each.backlog.known for each in described.channels),
         "lag_seconds": max(ages, default=None),
+        # The number that fills the disk of a server; of stores whose logs are not kept for tunnels, it is unknown.
+        "retained_bytes": described.details.get("retained_bytes"),
     }
 
 

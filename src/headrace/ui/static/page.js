@@ -53,6 +53,7 @@ function draw(element) {
     plots.delete(element);
   } else if (known) {
     known.text = text;
+    known.period.range = chart.range;
     known.plot.setData(data);
     return;
   }
@@ -61,11 +62,13 @@ function draw(element) {
   const name = labels ? (at) => (Number.isInteger(at) ? labels[at - 1] ?? "" : "") : chart.time ? clock : (at) => NUMBER.format(at);
   const values = (plot, ticks, axis, space, step) => ticks.map((at) => name(at, step));
   const width = Math.max(200, element.clientWidth);
+  // A chart over time shows the whole period, whatever is known of it.
+  const period = { range: chart.range };
   const plot = new uPlot(
     {
       width,
       height: element.clientHeight - legendHeight(chart, width),
-      scales: { x: { time: chart.time, range: (plot, low, high) => (labels ? [low - 0.5, high + 0.5] : low === high ? [low - 1, high + 1] : [low, high]) }, y: { range: (plot, low, high) => (low === null ? [0, 1] : [Math.min(0, low), high > 0 ? high * 1.1 : 1]) } },
+      scales: { x: { time: chart.time, range: (plot, low, high) => (period.range ?? (labels ? [low - 0.5, high + 0.5] : low === high ? [low - 1, high + 1] : [low, high])) }, y: { range: (plot, low, high) => (low === null ? [0, 1] : [Math.min(0, low), high > 0 ? high * 1.1 : 1]) } },
       axes: [{ ...axis, values, size: 34, space: labels ? 110 : 60 }, { ...axis, size: 64 }],
       cursor: { y: false },
       series: [{ label: chart.time ? "time" : chart.labels ? "row" : "x", value: (plot, at) => (at == null ? "–" : name(at, 1)) }, ...chart.lines.map((line, index) => series(chart, line, index))],
@@ -73,7 +76,7 @@ function draw(element) {
     data,
     element,
   );
-  plots.set(element, { plot, text, shape });
+  plots.set(element, { plot, text, shape, period });
 }
 
 function drawAll() {
