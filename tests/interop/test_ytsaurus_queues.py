@@ -115,7 +115,7 @@ def test_tablets_of_a_new_queue_have_given_starts(client: YtClient, home: str) -
     assert (row["$row_index"], row["$cumulative_data_weight"]) == (10, 17)
     assert not client.exists(f"{path}/@trimmed_row_counts")
     for wrong in ([1], [1, -1], "many"):
-        with pytest.raises(YtResponseError, match="a number for every new tablet"):
+        with pytest.raises(YtResponseError, match="trimmed_row_counts"):
             queue(client, f"{home}/wrong", tablets=2, trimmed_row_counts=wrong)
 
 

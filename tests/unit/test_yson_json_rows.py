@@ -14,7 +14,7 @@ from hypothesis import assume, given, settings
 from headrace.errors import SchemaError
 from headrace.wire.yson.documents import YsonError, dumps, loads
 from headrace.wire.yson.json_rows import decode_json_rows, encode_json_rows, read_json_rows
-from headrace.wire.yson.json_values import plain, restored
+from headrace.wire.yson.json_values import JsonStyle, plain, restored
 from headrace.wire.yson.rows_decoding import decode_rows
 from headrace.wire.ytsaurus.types import YtColumn, carried_as_yson
 from tests.effort import thorough
@@ -52,7 +52,7 @@ def test_strings_can_be_written_in_utf8(table: tuple[list[YtColumn], list[Any]])
     assert [json.loads(line) for line in data.splitlines()] == [
         {("$" + name if name.startswith("$") else name): row[name] for name in batch.schema.names} for row in rows
     ]
-    assert decode_json_rows(data, columns, encode_utf8=False).equals(batch)
+    assert decode_json_rows(data, columns, JsonStyle(encode_utf8=False)).equals(batch)
 
 
 def test_each_byte_of_a_string_is_a_code_point() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import gzip
 import json
 import zlib
@@ -18,13 +19,15 @@ from headrace.endpoints.unpacking import Budget
 from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.endpoints.ytsaurus.configuration import Configuration
 from headrace.endpoints.ytsaurus.context import Answer, Command
-from headrace.endpoints.ytsaurus.formats import JSON, YSON, YSON_TEXT, Format, parse_format, read_value, write_value
+from headrace.endpoints.ytsaurus.format_attributes import parse_format
+from headrace.endpoints.ytsaurus.formats import JSON, YSON, YSON_TEXT, Format, read_value, write_value
 from headrace.endpoints.ytsaurus.http.request_bodies import SPOOL_BYTES, RequestBody
 from headrace.endpoints.ytsaurus.http.requests import read_call, takes_parameters_in_body, user_of
 from headrace.endpoints.ytsaurus.http.responses import ERROR_HEADER_BYTES, error_response
 from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.errors import OptionError
 from headrace.wire.yson import documents
+from headrace.wire.yson.json_values import JsonStyle
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 # -- bodies ----------------------------------------------------------------------------------------------------------
@@ -99,7 +102,7 @@ DOCUMENTS = st.recursive(
 )
 
 
-@pytest.mark.parametrize("form", [JSON, Format("json", {"encode_utf8": False}), YSON, YSON_TEXT])
+@pytest.mark.parametrize("form", [JSON, Format("json", style=JsonStyle(encode_utf8=False)), YSON, YSON_TEXT])
 @given(value=DOCUMENTS)
 def test_values_round_trip_in_all_formats(form: Format, value: Any) -> None:
     assert read_value(write_value(value, form), form) == value
@@ -166,16 +169,49 @@ def test_later_sources_of_parameters_have_precedence() -> None:
         "content-type": "application/json",
     }
     call = read_call(of_kind(volatile=True), headers, b"a=1&b=1&c=1", b'{"c": 3}')
-    assert dict(call.parameters) == {"a": "1", "b": 2, "c": 3}
+    assert dict(call.parameters) == {"a": 1, "b": 2, "c": 3}
+    inside = read_call(of_kind(), {**headers, "x-yt-parameters": "{a={b=2}}"}, b"a[b]=1&a[c]=1&a[d]=x", b"")
+    assert dict(inside.parameters) == {"a": {"b": 2, "c": 1, "d": "x"}}
 
 
 def test_parameters_can_be_split_over_headers() -> None:
-    text = json.dumps({"path": "//tmp/" + "x" * 100})
+    """As clients do, in base64; the pieces are of any length."""
+    text = base64.b64encode(json.dumps({"path": "//tmp/" + "ü" * 100}, ensure_ascii=False).encode()).decode()
+    form = {"x-yt-header-format": "<encode_utf8=%false>json"}
     for pattern in ("x-yt-parameters{}", "x-yt-parameters-{}"):
         headers = {
             pattern.format(number): text[number * 10 : number * 10 + 10] for number in range(len(text) // 10 + 1)
         }
-        assert read_call(of_kind(), headers, b"", b"").parameters.path().name == "x" * 100
+        assert read_call(of_kind(), {**form, **headers}, b"", b"").parameters.path().name == "ü" * 100
+    with pytest.raises(YtError, match="pieces of one text in base64"):
+        read_call(of_kind(), {"x-yt-parameters-0": '{"path": "//tmp"}'}, b"", b"")
+
+
+@pytest.mark.parametrize(
+    ("query", "found"),
+    [
+        (b"path=//tmp&attributes[]=type&attributes[]=id", {"path": "//tmp", "attributes": ["type", "id"]}),
+        (b"a[1]=x", {"a": [None, "x"]}),
+        (b"a[b][c]=-5&a[b][d]=5x", {"a": {"b": {"c": -5, "d": "5x"}}}),
+        (b"n=9223372036854775807&m=9223372036854775808", {"n": (1 << 63) - 1, "m": "9223372036854775808"}),
+        (b"text=%D1%84&bytes=%ff", {"text": "ф", "bytes": b"\xff"}),
+        (
+            b"a[$value]=json&a[$attributes][encode_utf8]=false",
+            {"a": yson.to_yson_type("json", attributes={"encode_utf8": "false"})},
+        ),
+    ],
+)
+def test_a_query_has_lists_and_maps(query: bytes, found: dict[str, Any]) -> None:
+    assert dict(read_call(of_kind(), {}, query, b"").parameters) == found
+
+
+@pytest.mark.parametrize(
+    "query",
+    [b"a=1&a=2", b"a[b]=1&a[]=2", b"a[b=1", b"a]b=1", b"[x]=1", b"a[5000]=1", b"a[-1]=1", b"a" + b"[b]" * 7 + b"=1"],
+)
+def test_a_query_with_a_wrong_name_is_refused(query: bytes) -> None:
+    with pytest.raises(YtError):
+        read_call(of_kind(), {}, query, b"")
 
 
 def test_a_name_that_is_not_utf_8_is_refused() -> None:
@@ -207,7 +243,8 @@ def test_parameters_in_a_body_are_in_the_input_format_of_the_request() -> None:
 
 
 def test_format_headers_can_be_split_and_are_ignored_without_output() -> None:
-    spread = {"x-yt-output-format0": '"ys', "x-yt-output-format1": 'on"'}
+    written = base64.b64encode(b'"yson"').decode()
+    spread = {"x-yt-output-format0": written[:3], "x-yt-output-format1": written[3:]}
     assert read_call(of_kind("structured"), spread, b"", b"").output_format == YSON
     silent = Command("test", lambda *_: Answer(), output=None, volatile=True)
     assert read_call(silent, {"x-yt-output-format": '"skiff"'}, b"", b"").output_format == YSON
@@ -228,7 +265,7 @@ def test_the_formats_of_a_request_are_those_of_its_parameters_or_headers() -> No
         given = read_call(of_kind("structured"), {**of_headers, "x-yt-output-format": written}, b"", b"")
         assert (given.input_format, given.output_format) == (JSON, YSON_TEXT)
     accepted = read_call(of_kind("tabular"), {"accept": "application/x-yt-yson-binary"}, b"", b"")
-    assert (accepted.input_format, accepted.output_format) == (YSON_TEXT, Format("yson", {"format": "binary"}))
+    assert (accepted.input_format, accepted.output_format) == (YSON_TEXT, YSON)
 
 
 @pytest.mark.parametrize(
@@ -258,7 +295,7 @@ def test_wrong_headers_are_refused(headers: dict[str, str]) -> None:
         (lambda p: p.text("x", valid=["b", "a"]), {"x": "c"}, "valid: a, b"),
         (lambda p: p.number("x"), {"x": True}, "valid: a whole number"),
         (lambda p: p.number("x", least=1), {"x": 0}, "at least 1"),
-        (lambda p: p.flag("x"), {"x": 1}, "valid: %true or %false"),
+        (lambda p: p.flag("x"), {"x": 2}, "valid: %true or %false"),
         (lambda p: p.mapping("x"), {"x": []}, "valid: a map"),
         (lambda p: p.sequence("x"), {"x": {}}, "valid: a list"),
         (lambda p: p.path("x"), {"x": "tmp/t"}, "Error reading parameter /x"),

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import dataclasses
 import logging
+import re
 import time
 import uuid
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -31,6 +33,7 @@ from headrace.endpoints.ytsaurus.http.responses import (
     answer_response,
     descriptors,
     error_response,
+    is_unchanged,
     json_response,
     method_of,
 )
@@ -50,6 +53,7 @@ from headrace.http.workload import HeldBytes, IncomingBody, OverloadedError, Wor
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 API = "/api/v4"
+_COMMAND = re.compile(r"/api/v([34])/(.+)")
 HEAD_BYTES = 256 << 10
 """The maximum bytes of headers of a request, enough for about 10,000 keys in a query."""
 # Bytes of a body that are collected before a thread decompresses them.
@@ -161,16 +165,16 @@ class YtsaurusApp(Application):
 
     async def _answer(self, scope: Scope, exchange: _Exchange) -> Response:
         path = exchange.path.rstrip("/")
-        if path.startswith(f"{API}/"):
+        if found := _COMMAND.fullmatch(path):
             exchange.user = user_of(exchange.headers, self._configuration)
             mark_authenticated(scope)
-            return await self._command(path.removeprefix(f"{API}/"), exchange)
+            return await self._command(found[2], int(found[1]), exchange)
         match path:
             case "/health" | "/ping":
                 return json_response({"status": "ok"})
             case "/api":
-                return json_response(["v4"])
-            case "/api/v4":
+                return json_response(["v3", "v4"])
+            case "/api/v3" | "/api/v4":
                 return json_response(descriptors(COMMANDS.values()))
             case "/hosts":
                 return json_response([exchange.headers.get("host") or exchange.host])
@@ -183,7 +187,7 @@ class YtsaurusApp(Application):
             YtError(Code.GENERIC, "no such page", received=exchange.path, valid=f"{API}/<command>"), 404
         )
 
-    async def _command(self, name: str, exchange: _Exchange) -> Response:
+    async def _command(self, name: str, version: int, exchange: _Exchange) -> Response:
         command = COMMANDS.get(name)
         if command is None:
             return error_response(
@@ -212,7 +216,7 @@ class YtsaurusApp(Application):
                     )
                 parts = await self._read(exchange, body, held, spooled=spooled)
                 pool = self._heavy if command.heavy else self._light
-                response: Response = await pool.run(self._execute, exchange, command, body, parts, encoding)
+                response: Response = await pool.run(self._execute, exchange, command, version, body, parts, encoding)
                 return response
             finally:
                 body.close()
@@ -240,7 +244,13 @@ class YtsaurusApp(Application):
         return parts
 
     def _execute(
-        self, exchange: _Exchange, command: Command, body: RequestBody, parts: list[bytes], encoding: str
+        self,
+        exchange: _Exchange,
+        command: Command,
+        version: int,
+        body: RequestBody,
+        parts: list[bytes],
+        encoding: str,
     ) -> Response:
         """Execute one command, in a thread of a pool."""
         _feed(body, parts)
@@ -255,9 +265,12 @@ class YtsaurusApp(Application):
             input_format=call.input_format,
             output_format=call.output_format,
             upload=upload,
+            version=version,
         )
         answer = execute(context, command, call.parameters, b"" if in_body else data)
         response = answer_response(command, answer, call.output_format, header_format(exchange.headers))
+        if is_unchanged(answer, exchange.headers.get("if-none-match")):
+            response = dataclasses.replace(response, status=304, body=b"", stream=None, length=None)
         return response if encoding == IDENTITY else in_encoding(response, encoding)
 
     async def _buffered(self, exchange: _Exchange, response: Response) -> tuple[Response, Callable[[], None]]:

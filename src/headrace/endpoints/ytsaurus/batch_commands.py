@@ -11,8 +11,9 @@ from headrace.endpoints.ytsaurus.context import Answer, Command, Context
 from headrace.endpoints.ytsaurus.dispatcher import execute
 from headrace.endpoints.ytsaurus.errors import refused, yt_error
 from headrace.endpoints.ytsaurus.formats import YSON, write_value
-from headrace.endpoints.ytsaurus.parameters import Parameters, as_text
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.wire.yson import documents
+from headrace.wire.yson.scalars import as_text
 from headrace.wire.ytsaurus.errors import Code, YtError
 
 MAX_REQUESTS = 10_000
@@ -49,7 +50,7 @@ def _run(context: Context, request: Any, mutation_id: str | None) -> dict[str, A
     inner = dataclasses.replace(context, input_format=YSON, output_format=YSON)
     body = b"" if known.input is None else documents.dumps(request.get("input"), text=False)
     answer = execute(inner, known, parameters, body)
-    return {} if known.output is None else {"output": answer.value}
+    return {} if known.output is None or answer.content is not None else {"output": answer.value}
 
 
 def _read(context: Context, request: Any, mutation_id: str | None) -> tuple[Command, Parameters]:

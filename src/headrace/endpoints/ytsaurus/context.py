@@ -57,6 +57,7 @@ class Context:
         input_format: format of the rows or the value in the body.
         output_format: format that the client asked for.
         upload: for a command with binary input, a file with the uncompressed body, at its start; ``body`` is empty.
+        version: of the API that the client speaks, 3 or 4.
         undo: called if an atomic command fails, or its changes cannot be committed: for what it did outside the store.
     """
 
@@ -66,6 +67,7 @@ class Context:
     input_format: Format
     output_format: Format
     upload: BinaryIO | None = None
+    version: int = 4
     undo: ExitStack = field(default_factory=ExitStack)
 
     @property
@@ -142,6 +144,7 @@ class Command:
         output: the kind of answer; None if the command has none.
         volatile: the command changes the cluster.
         heavy: clients choose a proxy for the command, and send no mutation id.
+        alone: in version 3 of the API, the answer is the value of one of these keys instead of the whole map.
         own_transactions: the handler begins the store's transactions itself, if it needs any.
     """
 
@@ -151,6 +154,7 @@ class Command:
     output: DataKind | None = "structured"
     volatile: bool = False
     heavy: bool = False
+    alone: tuple[str, ...] = ()
     own_transactions: bool = False
 
     @property

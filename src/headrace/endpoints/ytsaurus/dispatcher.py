@@ -42,7 +42,19 @@ class Mutations:
 
 
 def execute(context: Context, command: Command, parameters: Parameters, body: bytes) -> Answer:
-    """Run a command, and return its answer."""
+    """Run a command, and return its answer in the form of the client's version of the API."""
+    if context.version == 4:
+        return _execute(context, command, parameters, body)
+    answer = _execute(context, command, Parameters({**parameters, "return_only_value": True}, command.name), body)
+    if command.volatile and answer.value == {}:
+        return Answer.raw(b"")
+    for name in command.alone:
+        if name in answer.value:
+            return Answer.structured(answer.value[name])
+    return answer
+
+
+def _execute(context: Context, command: Command, parameters: Parameters, body: bytes) -> Answer:
     check_prerequisites(context, parameters)
     if command.atomic or (command.volatile and command.heavy):
         # Locks of an expired transaction must not cause a conflict, even if background work has not aborted it yet.

@@ -2,82 +2,64 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
 from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.parameters import as_text, is_boolean
-from headrace.endpoints.ytsaurus.values import attributes_of
-from headrace.wire.yson import documents, json_rows, json_values, rows_decoding, rows_encoding
+from headrace.wire.yson import documents, json_rows, rows_encoding
+from headrace.wire.yson.complex_types import other_form
+from headrace.wire.yson.json_values import USUAL, JsonStyle, plain, restored
+from headrace.wire.yson.scalars import is_entity
 from headrace.wire.ytsaurus.types import YtColumn
 
-_YSON_TYPES = {
-    "application/x-yt-yson-text": "text",
-    "application/x-yt-yson-pretty": "pretty",
-    "application/x-yt-yson-binary": "binary",
-}
-_JSON_TYPE = "application/json"
 _NOT_WHITE = re.compile(r"[^ \t\r\n]")
 
 
 @dataclass(frozen=True)
 class Format:
-    """A format: JSON or YSON.
+    """A format: JSON or YSON, with the attributes that the client sets.
 
     Attributes:
         name: ``json`` or ``yson``.
-        attributes: set by the client, for example ``format`` (text, pretty or binary) for YSON, and ``encode_utf8``
-            for JSON.
+        text: YSON is written as text; the default is binary.
+        pretty: each item is on a line of its own.
+        style: the variant of JSON.
+        skip_null_values: columns without a value are left out of rows.
+        positional: structs and variants are written by numbers instead of names.
+        named_dicts: dicts whose keys are strings are written as maps.
     """
 
     name: str
-    attributes: Mapping[str, Any] = field(default_factory=dict)
-
-    @property
-    def text(self) -> bool:
-        """Whether YSON is written as text; the default is binary."""
-        return bool(self.attributes.get("format", "binary") != "binary")
-
-    @property
-    def encode_utf8(self) -> bool:
-        """Whether strings in JSON have one character for each byte, U+0000 to U+00FF."""
-        return bool(self.attributes.get("encode_utf8", True))
+    text: bool = False
+    pretty: bool = False
+    style: JsonStyle = USUAL
+    skip_null_values: bool = False
+    positional: bool = False
+    named_dicts: bool = False
 
     @property
     def content_type(self) -> str:
         """The value of the header ``Content-Type``."""
-        return _JSON_TYPE if self.name == "json" else f"application/x-yt-yson-{'text' if self.text else 'binary'}"
+        if self.name == "json":
+            return "application/json"
+        return f"application/x-yt-yson-{'pretty' if self.pretty else 'text' if self.text else 'binary'}"
+
+    @property
+    def by_columns(self) -> bool:
+        """Whether rows are written column by column, which is fast."""
+        usual = dataclasses.replace(USUAL, encode_utf8=self.style.encode_utf8)
+        return self.style == usual and not (self.pretty or self.skip_null_values)
 
 
 JSON = Format("json")
 YSON = Format("yson")
-YSON_TEXT = Format("yson", {"format": "text"})
-
-
-def parse_format(value: Any, what: str) -> Format:
-    """Parse the value of a format parameter or header.
-
-    Args:
-        what: the name of the parameter or header, for messages.
-    """
-    name = as_text(value)
-    if name not in ("json", "yson"):
-        problem = f"Error reading {what}: this endpoint does not have the format"
-        raise refused(problem, received=repr(value)[:200], valid="json, yson")
-    return Format(name, {key: _plain(inner) for key, inner in attributes_of(value).items()})
-
-
-def format_of_header(text: str) -> Format | None:
-    """Return the format of a content type, None for an unknown one."""
-    kind = text.partition(";")[0].strip().lower()
-    if kind == _JSON_TYPE:
-        return JSON
-    return Format("yson", {"format": _YSON_TYPES[kind]}) if kind in _YSON_TYPES else None
+YSON_TEXT = Format("yson", text=True)
 
 
 def read_value(data: bytes, form: Format) -> Any:
@@ -110,7 +92,7 @@ def _restored(value: Any, form: Format) -> Any:
     """Return a value of JSON as `documents.loads` returns the same value of YSON."""
     try:
         documents.check_depth(value)
-        found = json_values.restored(value, encode_utf8=form.encode_utf8)
+        found = restored(value, form.style)
         return documents.loads(documents.dumps(found, text=False))
     except documents.YsonError as error:
         raise refused(f"Error parsing JSON: {error}") from None
@@ -123,28 +105,55 @@ def write_value(value: Any, form: Format) -> bytes:
         YtError: the format cannot represent a number in it.
     """
     if form.name == "yson":
-        return documents.dumps(value, text=form.text, pretty=form.attributes.get("format") == "pretty")
-    plain = json_values.plain(value, encode_utf8=form.encode_utf8)
+        return documents.dumps(value, text=form.text, pretty=form.pretty)
+    shape: dict[str, Any] = {"indent": 4} if form.pretty else {"separators": (",", ":")}
     try:
-        return json.dumps(plain, separators=(",", ":"), allow_nan=False).encode()
-    except ValueError:
-        problem = "Unexpected NaN or infinity encountered during JSON writing"
-        raise refused(problem, remedy="ask for YSON: output_format=yson") from None
+        return json.dumps(plain(value, form.style), allow_nan=False, **shape).encode()
+    except ValueError as error:
+        if isinstance(error, documents.YsonError):
+            raise
+        raise refused(
+            "Unexpected NaN or infinity encountered during JSON writing",
+            remedy="ask for YSON (output_format=yson), or set the format attribute stringify_nan_and_infinity",
+        ) from None
 
 
-def read_rows(data: bytes, columns: Sequence[YtColumn], form: Format) -> pa.RecordBatch:
-    """Read rows into columns; missing values are null."""
-    if form.name == "yson":
-        return rows_decoding.decode_rows(data, columns)
-    return json_rows.decode_json_rows(data, columns, encode_utf8=form.encode_utf8)
+def write_items(items: Iterable[Any], form: Format) -> bytes:
+    """Write values as items of a list fragment, for example rows."""
+    end = b"\n" if form.name == "json" else b";\n" if form.text else b";"
+    if form.skip_null_values:
+        items = map(_without_nulls, items)
+    return b"".join(write_value(item, form) + end for item in items)
 
 
 def write_rows(batches: Sequence[pa.RecordBatch], columns: Sequence[YtColumn], form: Format) -> bytes:
     """Write rows, one batch after the other."""
+    converts = {
+        column.name.encode(): convert
+        for column in columns
+        if (convert := other_form(column.yt, positional=form.positional, named_dicts=form.named_dicts))
+    }
+    if converts or not form.by_columns:
+        return b"".join(write_items(_items(batch, columns, converts), form) for batch in batches)
     if form.name == "yson":
         return b"".join(rows_encoding.encode_rows(batch, columns, text=form.text) for batch in batches)
-    return b"".join(json_rows.encode_json_rows(batch, columns, encode_utf8=form.encode_utf8) for batch in batches)
+    utf8 = form.style.encode_utf8
+    return b"".join(json_rows.encode_json_rows(batch, columns, encode_utf8=utf8) for batch in batches)
 
 
-def _plain(value: Any) -> Any:
-    return bool(value) if is_boolean(value) else as_text(value) or value
+def _items(
+    batch: pa.RecordBatch, columns: Sequence[YtColumn], converts: Mapping[bytes, Callable[[Any], Any]]
+) -> list[Any]:
+    """Return rows as maps, with values in another form than that of their type."""
+    rows = documents.load_fragment(rows_encoding.encode_rows(batch, columns))
+    for row in rows:
+        for name, convert in converts.items():
+            if row[name] is not None:
+                row[name] = convert(row[name])
+    return rows
+
+
+def _without_nulls(row: Any) -> Any:
+    if not isinstance(row, Mapping):
+        return row
+    return {name: value for name, value in row.items() if not is_entity(value)}

@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Collection, Iterator, Mapping
 from typing import Any, Final
 
 from headrace.endpoints.ytsaurus.ids import NULL_ID, is_id
+from headrace.wire.yson.scalars import as_flag, as_milliseconds, as_number, as_text, is_entity
 from headrace.wire.ytsaurus.errors import Code, YtError
 from headrace.wire.ytsaurus.paths import PathError, parse_path
 
 _SHOWN = 200
-_NUMBER = re.compile(r"-?[0-9]{1,20}")
 
 
 class _Required:
@@ -83,26 +82,15 @@ class Parameters(Mapping[str, Any]):
         value = self.value(name, default)
         if name not in self._values:
             return value
-        # Parameters in a URL are texts.
-        text = as_text(value)
-        if text is not None and _NUMBER.fullmatch(text):
-            value = int(text)
-        if is_boolean(value) or not isinstance(value, int):
-            raise self._wrong(name, value, "a whole number")
-        if (least is not None and value < least) or (most is not None and value > most):
-            upper = "" if most is None else f" and at most {most}"
-            raise self._wrong(name, value, f"a number, at least {least}{upper}")
-        return int(value)
+        return number_of(value, f"parameter /{name}", least=least, most=most)
 
     def flag(self, name: str, default: bool = False) -> bool:
-        """Return a boolean; the texts "true" and "false" are valid too."""
-        value = self.value(name, default)
-        if is_boolean(value):
-            return bool(value)
-        found = as_text(value)
-        if found in ("true", "false"):
-            return found == "true"
-        raise self._wrong(name, value, "%true or %false")
+        """Return a boolean; see `flag_of`."""
+        return flag_of(self.value(name, default), f"parameter /{name}")
+
+    def duration(self, name: str, default: int, *, least: int = 0, most: int | None = None) -> int:
+        """Return a duration in milliseconds, with inclusive bounds."""
+        return duration_of(self.value(name, default), f"parameter /{name}", least=least, most=most)
 
     def mapping(self, name: str, default: Any = REQUIRED) -> Any:
         """Return a map."""
@@ -139,32 +127,53 @@ class Parameters(Mapping[str, Any]):
             ) from None
 
     def _wrong(self, name: str, value: Any, valid: str) -> YtError:
-        shown = repr(value)
-        shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
-        return YtError(
-            Code.GENERIC,
-            f"Error reading parameter /{name}",
-            received=shown,
-            valid=valid,
-            attributes={"command": self._command, "parameter": name},
-        )
+        error = _unreadable(value, f"parameter /{name}", valid)
+        error.attributes |= {"command": self._command, "parameter": name}
+        return error
 
 
-def is_entity(value: Any) -> bool:
-    """Return whether a value is Python's None or YSON's entity."""
-    return value is None or type(value).__name__ == "YsonEntity"
+def flag_of(value: Any, what: str) -> bool:
+    """Return a client's boolean, which may be a text or a number, see `as_flag`.
+
+    Args:
+        what: the name of the value, for the message.
+
+    Raises:
+        YtError: the value is not a boolean.
+    """
+    found = as_flag(value)
+    if found is None:
+        raise _unreadable(value, what, "%true or %false")
+    return found
 
 
-def is_boolean(value: Any) -> bool:
-    """Return whether a value is a boolean of Python or of YSON, whose class is not a subclass of ``bool``."""
-    return isinstance(value, bool) or type(value).__name__ == "YsonBoolean"
+def number_of(value: Any, what: str, *, least: int | None = None, most: int | None = None) -> int:
+    """Return a client's whole number, which may be a text; ``least`` and ``most`` are inclusive.
+
+    Raises:
+        YtError: the value is not a whole number, or is out of bounds.
+    """
+    return _in_bounds(as_number(value), value, what, "a whole number", least, most)
 
 
-def as_text(value: Any) -> str | None:
-    """Return a string of any YSON class as ``str``; None for another value and for bytes that are not UTF-8."""
-    if isinstance(value, bytes):
-        try:
-            return bytes(value).decode()
-        except UnicodeDecodeError:
-            return None
-    return str(value) if isinstance(value, str) else None
+def duration_of(value: Any, what: str, *, least: int = 0, most: int | None = None) -> int:
+    """Return a client's duration in milliseconds, see `as_milliseconds`; ``least`` and ``most`` are inclusive.
+
+    Raises:
+        YtError: the value is not a duration, or is out of bounds.
+    """
+    return _in_bounds(as_milliseconds(value), value, what, "milliseconds, or a text such as 5m", least, most)
+
+
+def _in_bounds(found: int | None, value: Any, what: str, valid: str, least: int | None, most: int | None) -> int:
+    if found is None or (least is not None and found < least) or (most is not None and found > most):
+        lower = "" if least is None else f", at least {least}"
+        upper = "" if most is None else f", at most {most}"
+        raise _unreadable(value, what, valid + lower + upper)
+    return found
+
+
+def _unreadable(value: Any, what: str, valid: str) -> YtError:
+    shown = repr(value)
+    shown = shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "…"
+    return YtError(Code.GENERIC, f"Error reading {what}", received=shown, valid=valid)

@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.ids import NULL_ID, ObjectType, kind_of
-from headrace.endpoints.ytsaurus.parameters import Parameters, as_text
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.storage.tree import TRUNK
 from headrace.endpoints.ytsaurus.tables.tablet_transactions import TabletTransactions
 from headrace.endpoints.ytsaurus.transactions.transactions import DEFAULT_TIMEOUT
-from headrace.endpoints.ytsaurus.values import time_of
+from headrace.endpoints.ytsaurus.values import moment_of
 
 MASTER, TABLET = "master", "tablet"
 
@@ -21,7 +19,7 @@ def start_transaction(context: Context, parameters: Parameters, body: bytes) -> 
     kind = parameters.text("type", MASTER, valid=(MASTER, TABLET))
     parent = parameters.text("transaction_id", parameters.text("parent_id", None))
     parent = None if parent == NULL_ID else parent
-    timeout, deadline = parameters.number("timeout", DEFAULT_TIMEOUT, least=1), _deadline(parameters)
+    timeout, deadline = parameters.duration("timeout", DEFAULT_TIMEOUT, least=1), _deadline(parameters)
     attributes = parameters.mapping("attributes", {})
     if kind == TABLET:
         if parent is not None:
@@ -87,12 +85,5 @@ def _is_tablet_transaction(transaction_id: str) -> bool:
 
 
 def _deadline(parameters: Parameters) -> int | None:
-    given: Any = parameters.value("deadline", None)
-    if given is None:
-        return None
-    deadline = time_of(as_text(given) or "")
-    if deadline is None:
-        raise refused(
-            "Error reading parameter /deadline", received=repr(given)[:100], valid="a time: 2030-01-01T00:00:00.000000Z"
-        )
-    return deadline
+    given = parameters.value("deadline", None)
+    return None if given is None else moment_of(given, "parameter /deadline")

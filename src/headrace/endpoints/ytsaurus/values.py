@@ -11,11 +11,13 @@ from yt import yson
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.names import name_of
 from headrace.endpoints.ytsaurus.names import value_of as name_value
-from headrace.endpoints.ytsaurus.parameters import as_text, is_boolean, is_entity
+from headrace.wire.yson.scalars import as_text, is_boolean, is_entity
 from headrace.wire.ytsaurus.paths import index_in_list
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda _: "MISSING"})()
 """The result of `look_inside` for a missing value."""
+# The end of the year 9999, in milliseconds since 1970.
+_MAX_TIME = 253402300799999
 _EPOCH = datetime.datetime(1970, 1, 1, tzinfo=datetime.UTC)
 
 
@@ -24,12 +26,19 @@ def time_text(microseconds: int) -> str:
     return (_EPOCH + datetime.timedelta(microseconds=microseconds)).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-def time_of(text: str) -> int | None:
-    """Return the µs since 1970 of a time in ISO 8601, UTC by default; None if the text is not a time."""
+def moment_of(value: Any, what: str) -> int:
+    """Return the µs since 1970 of a client's time: a text in ISO 8601, UTC by default, or milliseconds since 1970.
+
+    Raises:
+        YtError: the value is not a time.
+    """
+    if isinstance(value, int | float) and not is_boolean(value) and 0 <= value <= _MAX_TIME:
+        return int(value * 1000)
     try:
-        found = datetime.datetime.fromisoformat(text)
+        found = datetime.datetime.fromisoformat(as_text(value) or "")
     except ValueError:
-        return None
+        valid = "a time such as 2030-01-31T00:00:00.000000Z, or milliseconds since 1970"
+        raise refused(f"Error reading {what}", received=repr(value)[:100], valid=valid) from None
     found = found if found.tzinfo else found.replace(tzinfo=datetime.UTC)
     return (found - _EPOCH) // datetime.timedelta(microseconds=1)
 
@@ -45,6 +54,16 @@ def with_attributes(value: Any, attributes: Mapping[str, Any]) -> Any:
     found = yson.yson_types.make_byte_key(raw)
     found.attributes = dict(attributes)
     return found
+
+
+def with_json_attributes(value: Any) -> Any:
+    """Return a map with ``$value``, and perhaps ``$attributes``, as a value with attributes; others unchanged."""
+    if not isinstance(value, Mapping) or "$value" not in value or not value.keys() <= {"$value", "$attributes"}:
+        return value
+    attributes = value.get("$attributes", {})
+    if not isinstance(attributes, Mapping):
+        raise refused("$attributes must be a map", received=repr(attributes)[:100])
+    return with_attributes(value["$value"], attributes)
 
 
 def attributes_of(value: Any) -> Mapping[str, Any]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.json
 
 from headrace.wire.yson.documents import MAX_SIZE, YsonError
-from headrace.wire.yson.json_values import restored
+from headrace.wire.yson.json_values import USUAL, JsonStyle, restored
 from headrace.wire.yson.pieces import Pieces
 from headrace.wire.yson.rows_decoding import Decoded, decoded_rows
 from headrace.wire.yson.rows_encoding import Block, encode_blocks
@@ -56,18 +56,18 @@ def encode_json_rows(
     return encode_blocks(rows, columns, encode_block, absent, b"null\n")
 
 
-def decode_json_rows(data: bytes, columns: Sequence[YtColumn], *, encode_utf8: bool = True) -> pa.RecordBatch:
+def decode_json_rows(data: bytes, columns: Sequence[YtColumn], style: JsonStyle = USUAL) -> pa.RecordBatch:
     """Decode rows with the columns in this order; missing values are null, and other columns are ignored.
 
     Raises:
         YsonError: the bytes are not JSON, or not rows.
         SchemaError: a value does not fit its column; the message names column and row.
     """
-    found = _read_fast(data, columns, encode_utf8) if data and columns else None
-    return read_json_rows(data, columns, encode_utf8=encode_utf8).rows if found is None else found
+    found = _read_fast(data, columns, style.encode_utf8) if data and columns else None
+    return read_json_rows(data, columns, style).rows if found is None else found
 
 
-def read_json_rows(data: bytes, columns: Sequence[YtColumn], *, encode_utf8: bool = True) -> Decoded:
+def read_json_rows(data: bytes, columns: Sequence[YtColumn], style: JsonStyle = USUAL) -> Decoded:
     """Decode rows, with information on missing values and unknown columns; slower.
 
     Raises:
@@ -84,7 +84,7 @@ def read_json_rows(data: bytes, columns: Sequence[YtColumn], *, encode_utf8: boo
     while at < len(text):
         try:
             row, at = decoder.raw_decode(text, at)
-            rows.append(restored(row, encode_utf8=encode_utf8))
+            rows.append(restored(row, style))
         except (ValueError, RecursionError) as error:
             if isinstance(error, YsonError):
                 raise

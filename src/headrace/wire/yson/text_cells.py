@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from headrace.wire.yson.conversion_errors import conversion_error
 from headrace.wire.yson.documents import YsonError, dumps
-from headrace.wire.yson.json_values import plain
+from headrace.wire.yson.json_values import JsonStyle, plain
 from headrace.wire.yson.message import Bytes, Places
 from headrace.wire.yson.numbers import check_uuids, decimal_bytes, whole_numbers
 from headrace.wire.yson.python_values import as_values, decimal_width
@@ -70,7 +70,7 @@ def _as_json(values: list[Any], column: YtColumn, first_row: int, notation: Nota
     for row, value in enumerate(values):
         if value is not None:
             try:
-                found = plain(value, encode_utf8=notation.encode_utf8)
+                found = plain(value, JsonStyle(encode_utf8=notation.encode_utf8))
                 written[row] = json.dumps(found, ensure_ascii=False, allow_nan=False).encode()
             except YsonError as error:
                 raise conversion_error(column, first_row + row, str(error)) from None

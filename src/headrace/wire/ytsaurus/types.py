@@ -45,6 +45,7 @@ import pyarrow as pa
 from headrace.errors import SchemaError, UnsupportedError
 from headrace.tables.schema import Column
 from headrace.types import type_name
+from headrace.wire.yson.scalars import as_flag
 
 TypeV3: TypeAlias = str | Mapping[str, Any]
 """A type in the form of ``type_v3``: a name, or a mapping with ``type_name`` and the parameters of the type."""
@@ -346,7 +347,13 @@ def _old_type(definition: Mapping[str, Any], column: str) -> tuple[TypeV3, bool]
     name = _OLD_NAMES.get(str(kind), str(kind))
     if name not in _SIMPLE:
         raise _unknown(kind, column)
-    required = bool(definition.get("required", False))
+    required = as_flag(definition.get("required", False))
+    if required is None:
+        raise SchemaError(
+            f"required of column {column!r} is not a boolean",
+            received=repr(definition["required"])[:100],
+            valid="%true, %false",
+        )
     if required and name in ("yson", "null", "void"):
         raise SchemaError(f"column {column!r} of this type cannot be required", received=kind)
     return name, required

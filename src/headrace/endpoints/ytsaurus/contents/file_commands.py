@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from collections.abc import Iterator
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 from headrace.endpoints.ytsaurus.contents.uploads import appends
 from headrace.endpoints.ytsaurus.context import Answer, Context
@@ -57,9 +57,10 @@ def read_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
         offset = min(parameters.number("offset", 0, least=0), size)
         length = min(parameters.number("length", size, least=0), size - offset)
         pieces = context.cluster.contents.read(parts, offset, length)
+        version: dict[str, Any] = {"id": node.id, "revision": context.cypress.changed(node)}
         if length <= PIECE_BYTES:
-            return Answer.raw(b"".join(pieces))
-    return Answer.streamed(pieces, length)
+            return Answer.raw(b"".join(pieces), **version)
+    return Answer.streamed(pieces, length, **version)
 
 
 def forget_digest(context: Context, node: Node) -> None:

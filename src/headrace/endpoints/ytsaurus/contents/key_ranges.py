@@ -7,8 +7,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.parameters import as_text
 from headrace.endpoints.ytsaurus.tables.tablets import plain_key, sortable
+from headrace.wire.yson.scalars import as_text
 
 _BY_KEY = ("key", "key_bound")
 _BOUNDS = (">=", ">", "<=", "<")

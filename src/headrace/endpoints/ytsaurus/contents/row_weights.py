@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.parameters import Parameters, is_boolean
+from headrace.endpoints.ytsaurus.parameters import Parameters, number_of
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import Code, YtError
 
@@ -41,7 +40,5 @@ def _weight(value: object) -> int:
 
 def _most(parameters: Parameters) -> int:
     writer: Mapping[str, object] = parameters.mapping("table_writer", {})
-    most = writer.get("max_row_weight", DEFAULT_ROW_BYTES)
-    if not isinstance(most, int) or is_boolean(most) or not 0 < most <= MAX_ROW_BYTES:
-        raise refused("max_row_weight is a number of bytes", received=repr(most)[:100], valid=f"1 to {MAX_ROW_BYTES}")
-    return int(most)
+    given = writer.get("max_row_weight", DEFAULT_ROW_BYTES)
+    return number_of(given, "max_row_weight of /table_writer", least=1, most=MAX_ROW_BYTES)

@@ -20,7 +20,7 @@ from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.cypress.node_commands import chain_of
 from headrace.endpoints.ytsaurus.cypress.operations import make_node
 from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.formats import Format, read_json_values, write_rows, write_value
+from headrace.endpoints.ytsaurus.formats import YSON, Format, read_json_values, write_items, write_rows
 from headrace.endpoints.ytsaurus.http.response_buffers import kept_on_disk
 from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.storage import static_rows as static_tables
@@ -35,10 +35,10 @@ from headrace.endpoints.ytsaurus.tables.tablets import plain_key
 from headrace.endpoints.ytsaurus.values import names_of
 from headrace.wire.yson import documents
 from headrace.wire.yson.rows_decoding import decode_rows
+from headrace.wire.yson.scalars import as_number
 from headrace.wire.ytsaurus.paths import YPath
 
 _NO_SCHEMA = Schema((), strict=False).of_bytes
-_BINARY = Format("yson", {"format": "binary"})
 _PIECE_BYTES = 1 << 20
 _STEP_ROWS = 1000
 _NOT_READ = ("rename_columns", "transaction_id")
@@ -156,7 +156,7 @@ def _with_schema(context: Context, body: bytes, table: Table) -> Iterator[tuple[
     step = max(1, _PIECE_BYTES * rows.num_rows // max(1, rows.nbytes))
     for begin in range(0, rows.num_rows, step):
         piece = rows.slice(begin, step)
-        yield piece.num_rows, write_rows([piece], columns, _BINARY)
+        yield piece.num_rows, write_rows([piece], columns, YSON)
 
 
 def _without_schema(context: Context, body: bytes, sorted_by: Sequence[str]) -> Iterator[tuple[int, bytes]]:
@@ -287,8 +287,7 @@ def _written(form: Format, piece: bytes, first: int, end: int, table: Table, nam
     rows = _listed(piece)[first:end]
     if names is not None:
         rows = [{name: value for name, value in row.items() if name in names} for row in rows]
-    ending = b"\n" if form.name == "json" else b";\n" if form.text else b";"
-    return b"".join(write_value(row, form) + ending for row in rows)
+    return write_items(rows, form)
 
 
 def _listed_in(path: YPath, name: str) -> list[Any]:
@@ -322,10 +321,11 @@ def _spans(ranges: Sequence[Any] | None, count: int) -> Iterator[tuple[int, int]
 
 def _row_index(limit: Any) -> int:
     index = limit.get("row_index") if isinstance(limit, Mapping) else None
-    if not isinstance(index, int) or len(limit) != 1:
+    found = as_number(index)
+    if found is None or len(limit) != 1:
         raise refused(
             "A limit of a range must be a row number, or a key",
             received=repr(limit)[:200],
             valid='[#10:#20], ["a":"b"]',
         )
-    return int(index)
+    return found

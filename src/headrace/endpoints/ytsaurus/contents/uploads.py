@@ -8,9 +8,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.parameters import as_text, is_boolean
+from headrace.endpoints.ytsaurus.parameters import flag_of
 from headrace.endpoints.ytsaurus.tables.state import Schema
 from headrace.endpoints.ytsaurus.transactions.locks import EXCLUSIVE, SHARED
+from headrace.wire.yson.scalars import as_text
 from headrace.wire.ytsaurus.paths import YPath
 
 
@@ -34,10 +35,7 @@ class Upload:
 
 def appends(path: YPath) -> bool:
     """Return whether a path has the attribute ``append``."""
-    value = path.attributes.get("append", False)
-    if not is_boolean(value):
-        raise refused('The attribute "append" of a path is a boolean', received=repr(value)[:100])
-    return bool(value)
+    return flag_of(path.attributes.get("append", False), 'attribute "append" of the path')
 
 
 def upload_of(path: YPath, schema: Schema) -> Upload:

@@ -11,17 +11,15 @@ from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING, NodeType, no
 from headrace.endpoints.ytsaurus.errors import no_attribute, refused
 from headrace.endpoints.ytsaurus.names import restored, shown
 from headrace.endpoints.ytsaurus.names import value_of as name_value
-from headrace.endpoints.ytsaurus.parameters import as_text, is_boolean
+from headrace.endpoints.ytsaurus.parameters import duration_of
 from headrace.endpoints.ytsaurus.storage.tree import EXPIRING
 from headrace.endpoints.ytsaurus.transactions.locks import ACQUIRED, Lock
-from headrace.endpoints.ytsaurus.values import MISSING, look_inside, remove_inside, set_inside, time_of, time_text
+from headrace.endpoints.ytsaurus.values import MISSING, look_inside, moment_of, remove_inside, set_inside, time_text
 from headrace.wire.yson import documents
 
 ACCOUNT = "default"
 _, _EXPIRATION_TIMEOUT = EXPIRING
 _MAX_TIMEOUT = 1 << 40
-_MAX_TIME = 253402300799999
-"""Milliseconds since 1970: the end of the year 9999."""
 
 
 def lock_value(lock: Lock) -> dict[str, Any]:
@@ -111,18 +109,9 @@ def valid_attribute(name: str, value: Any) -> Any:
     """
     if name not in EXPIRING:
         return value
-    whole = isinstance(value, int) and not is_boolean(value)
     if name == _EXPIRATION_TIMEOUT:
-        if whole and 0 <= value <= _MAX_TIMEOUT:
-            return int(value)
-        raise refused(f'Error setting attribute "{name}"', received=repr(value)[:100], valid="milliseconds")
-    if whole and 0 <= value <= _MAX_TIME:
-        return time_text(int(value) * 1000)
-    moment = time_of(as_text(value) or "")
-    if moment is None:
-        valid = "a time such as 2030-01-31T00:00:00.000000Z, or milliseconds since 1970"
-        raise refused(f'Error setting attribute "{name}"', received=repr(value)[:100], valid=valid)
-    return time_text(moment)
+        return duration_of(value, f'attribute "{name}"', most=_MAX_TIMEOUT)
+    return time_text(moment_of(value, f'attribute "{name}"'))
 
 
 def is_builtin(kind: NodeType, name: str) -> bool:

@@ -10,9 +10,9 @@ from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING, NodeType, register
 from headrace.endpoints.ytsaurus.errors import refused, unresolved
 from headrace.endpoints.ytsaurus.ids import ObjectType
-from headrace.endpoints.ytsaurus.parameters import as_text
 from headrace.endpoints.ytsaurus.values import type_of
 from headrace.wire.yson import documents
+from headrace.wire.yson.scalars import as_text
 from headrace.wire.ytsaurus.errors import YtError
 from headrace.wire.ytsaurus.paths import PathError, parse_path
 

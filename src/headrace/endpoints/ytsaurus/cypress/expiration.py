@@ -15,7 +15,7 @@ from typing import Any
 from headrace.endpoints.ytsaurus.context import Cluster
 from headrace.endpoints.ytsaurus.cypress.operations import remove_node
 from headrace.endpoints.ytsaurus.storage.tree import EXPIRING, TRUNK
-from headrace.endpoints.ytsaurus.values import time_of
+from headrace.endpoints.ytsaurus.values import moment_of
 from headrace.wire.yson import documents
 from headrace.wire.ytsaurus.errors import YtError
 
@@ -75,7 +75,7 @@ def remove_expired(cluster: Cluster) -> None:
 
 def _is_over(cluster: Cluster, node_id: str, attributes: Mapping[str, bytes]) -> bool:
     now = _now()
-    if TIME in attributes and (time_of(documents.loads(attributes[TIME])) or now) <= now:
+    if TIME in attributes and moment_of(documents.loads(attributes[TIME]), TIME) <= now:
         return True
     if TIMEOUT not in attributes:
         return False

@@ -13,8 +13,9 @@ from headrace.endpoints.ytsaurus.cypress.node_commands import chain_of
 from headrace.endpoints.ytsaurus.cypress.node_types import ALIASES, NodeType, node_type
 from headrace.endpoints.ytsaurus.cypress.operations import copy_node, make_node, move_node, remove_node
 from headrace.endpoints.ytsaurus.errors import already_exists, refused
-from headrace.endpoints.ytsaurus.parameters import Parameters, as_text
+from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.storage.tree import EXPIRING, Facet
+from headrace.wire.yson.scalars import as_text
 from headrace.wire.ytsaurus.errors import Code, YtError
 from headrace.wire.ytsaurus.paths import YPath
 

@@ -2,30 +2,27 @@
 
 from __future__ import annotations
 
+import base64
+import itertools
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import parse_qsl
 
 from headrace.endpoints.ytsaurus.configuration import Configuration
-from headrace.endpoints.ytsaurus.context import Command
+from headrace.endpoints.ytsaurus.context import Command, DataKind
 from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.formats import (
-    JSON,
-    YSON,
-    YSON_TEXT,
-    Format,
-    format_of_header,
-    parse_format,
-    read_value,
-)
+from headrace.endpoints.ytsaurus.format_attributes import format_of_header, parse_format
+from headrace.endpoints.ytsaurus.formats import JSON, YSON, YSON_TEXT, Format, read_value
+from headrace.endpoints.ytsaurus.http.query_strings import parse_query
 from headrace.endpoints.ytsaurus.parameters import Parameters
+from headrace.endpoints.ytsaurus.values import with_json_attributes
 from headrace.wire.ytsaurus.errors import Code, YtError
 
-_PIECE = re.compile(r"(x-yt-(?:parameters|input-format|output-format))-?([0-9]{0,6})")
 _AUTHORIZATION = re.compile(r"(?:OAuth|Bearer) +(\S+) *", re.IGNORECASE)
-_MAX_FIELDS = 1000
+_PARAMETERS = "x-yt-parameters"
+# Headers into which a client can split one value.
+_MAX_PIECES = 1000
 
 
 @dataclass(frozen=True)
@@ -65,34 +62,53 @@ def read_call(command: Command, headers: Mapping[str, str], query: bytes, body: 
         body: the whole body if it is parameters, else empty.
     """
     values: dict[str, Any] = {}
-    pieces = _gathered(headers)
     form = header_format(headers)
+    has_input, has_output = (kind not in (None, "binary") for kind in (command.input, command.output))
     for direction in ("input", "output"):
-        given = pieces.get(f"x-yt-{direction}-format")
+        given = _gathered(headers, f"x-yt-{direction}-format")
         # An answer without output or with bytes has no format, even if the client sends one.
-        if given is not None and (direction == "input" or command.output not in (None, "binary")):
+        if given is not None and (direction == "input" or has_output):
             values[f"{direction}_format"] = read_value(given, form)
-    body_format = _format("input", command, values, headers)
-    try:
-        values |= parse_qsl(query.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_FIELDS)
-    except ValueError:
-        raise refused("the query of the request has too many parts", valid=f"at most {_MAX_FIELDS}") from None
-    if "x-yt-parameters" in pieces:
-        values |= _map(read_value(pieces["x-yt-parameters"], form), "X-YT-Parameters")
+    # The bytes of a file can have any content type.
+    sent = headers.get("content-type", "") if has_input or body else ""
+    wanted = headers.get("accept", "") if has_output else ""
+    body_format = _format("input_format", command.input, values, sent)
+    in_query = {name: with_json_attributes(value) for name, value in parse_query(query).items()}
+    values = _merged(values, in_query)
+    if (in_header := _gathered(headers, _PARAMETERS)) is not None:
+        values = _merged(values, _map(read_value(in_header, form), "X-YT-Parameters"))
     if body:
-        values |= _map(read_value(body, body_format), "the body")
+        values = _merged(values, _map(read_value(body, body_format), "the body"))
     parameters = Parameters(values, command.name)
-    formats = [_format(direction, command, parameters, headers) for direction in ("input", "output")]
-    return Call(command, parameters, *formats)
+    input_format = _format("input_format", command.input, parameters, sent)
+    if command.input == "tabular" and input_format.name == "json" and input_format.pretty:
+        raise refused("Pretty JSON is not supported for rows in a request", valid="format=text")
+    return Call(command, parameters, input_format, _format("output_format", command.output, parameters, wanted))
 
 
-def _gathered(headers: Mapping[str, str]) -> dict[str, bytes]:
-    """Join the headers that clients may split into numbered ones."""
-    pieces: dict[str, list[tuple[int, str]]] = {}
-    for name, value in headers.items():
-        if found := _PIECE.fullmatch(name):
-            pieces.setdefault(found[1], []).append((int(found[2] or -1), value))
-    return {name: "".join(value for _, value in sorted(found)).encode("latin-1") for name, found in pieces.items()}
+def _gathered(headers: Mapping[str, str], name: str) -> bytes | None:
+    """Return the value of a header, or of the numbered headers into which a client has split it in base64."""
+    if name in headers:
+        return headers[name].encode("latin-1")
+    numbered = (headers.get(f"{name}{number}", headers.get(f"{name}-{number}")) for number in range(_MAX_PIECES))
+    pieces = list(itertools.takewhile(lambda piece: piece is not None, numbered))
+    if not pieces:
+        return None
+    try:
+        return base64.b64decode("".join(piece for piece in pieces if piece), validate=True)
+    except ValueError:
+        valid = f"pieces of one text in base64, in {name}-0, {name}-1 and so on; or the text itself in {name}"
+        raise refused(f"the headers {name}-0 and following cannot be read", valid=valid) from None
+
+
+def _merged(base: Mapping[str, Any], patch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return two maps as one; the second has precedence, also in maps inside of them."""
+    both = {
+        name: _merged(base[name], value)
+        for name, value in patch.items()
+        if isinstance(value, Mapping) and isinstance(base.get(name), Mapping)
+    }
+    return {**base, **patch, **both}
 
 
 def header_format(headers: Mapping[str, str]) -> Format:
@@ -113,14 +129,11 @@ def _map(value: Any, where: str) -> Mapping[str, Any]:
     return value
 
 
-def _format(direction: str, command: Command, parameters: Mapping[str, Any], headers: Mapping[str, str]) -> Format:
-    name = f"{direction}_format"
+def _format(name: str, kind: DataKind | None, parameters: Mapping[str, Any], content_type: str) -> Format:
+    """Return the format in a parameter, else that of a content type, else the default for a kind of data."""
     if name in parameters:
         return parse_format(parameters[name], f"parameter /{name}")
-    found = format_of_header(headers.get("content-type" if direction == "input" else "accept", ""))
+    found = format_of_header(content_type)
     if found is not None:
         return found
-    kind = command.input if direction == "input" else command.output
-    if kind == "structured":
-        return JSON
-    return YSON_TEXT if kind == "tabular" else YSON
+    return JSON if kind == "structured" else YSON_TEXT if kind == "tabular" else YSON

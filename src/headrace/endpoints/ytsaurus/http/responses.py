@@ -41,6 +41,8 @@ def answer_response(command: Command, answer: Answer, form: Format, header_form:
     headers = {"content-type": _BINARY if command.output == "binary" else form.content_type}
     if command.output == "tabular" or answer.parameters:
         headers[RESPONSE_PARAMETERS] = write_value(dict(answer.parameters), header_form).decode("latin-1")
+    if (tag := _etag(answer)) is not None:
+        headers["etag"] = tag
     if answer.stream is not None:
         return Response(200, headers, stream=answer.stream, length=answer.length, on_disk=answer.on_disk)
     if answer.content is not None:
@@ -48,6 +50,19 @@ def answer_response(command: Command, answer: Answer, form: Format, header_form:
     if answer.batches is not None:
         return Response(200, headers, write_rows(answer.batches, answer.columns, form))
     return Response(200, headers, b"" if command.output is None else write_value(answer.value, form))
+
+
+def is_unchanged(answer: Answer, if_none_match: str | None) -> bool:
+    """Return whether a client already has the content of an answer, given the header of its request."""
+    tag = _etag(answer)
+    # A revision alone is an older form of the header.
+    return tag is not None and if_none_match in (tag, str(answer.parameters["revision"]))
+
+
+def _etag(answer: Answer) -> str | None:
+    """Return the tag of an answer with the content of a node, None for another answer."""
+    node, revision = answer.parameters.get("id"), answer.parameters.get("revision")
+    return None if node is None or revision is None else f"{node}:{revision}"
 
 
 def json_response(value: Any, status: int = 200) -> Response:

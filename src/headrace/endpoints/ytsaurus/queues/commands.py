@@ -8,7 +8,7 @@ from yt import yson
 
 from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.parameters import Parameters
+from headrace.endpoints.ytsaurus.parameters import Parameters, number_of
 from headrace.endpoints.ytsaurus.queues import consumer_rows, registration_rows
 from headrace.endpoints.ytsaurus.queues.consumer_rows import ConsumerRow
 from headrace.endpoints.ytsaurus.queues.pages import addressed, columns_of_queue, read_page
@@ -90,8 +90,8 @@ def register_queue_consumer(context: Context, parameters: Parameters, body: byte
     parameters.value("vital")
     vital = parameters.flag("vital")
     partitions = parameters.sequence("partitions", None)
-    if partitions is not None and not all(isinstance(each, int) and each >= 0 for each in partitions):
-        raise refused("partitions must be a list of numbers of partitions", received=repr(partitions)[:200])
+    if partitions is not None:
+        partitions = [number_of(each, "parameter /partitions", least=0) for each in partitions]
     with context.database.write() as connection:
         registration_rows.write(connection, RegistrationRow(key, vital, partitions), context.cluster.name)
         update_trimming(context, key.queue)

@@ -39,7 +39,7 @@ def select_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
         output_rows=parameters.number("output_row_limit", default.output_rows, least=0, most=MAX_ROWS),
         fail=parameters.flag("fail_on_incomplete_result", True),
         canonical_null=parameters.flag("use_canonical_null_relations"),
-        deadline=time.monotonic() + parameters.number("timeout", TIMEOUT_MS, least=0, most=MAX_TIMEOUT_MS) / 1000,
+        deadline=time.monotonic() + parameters.duration("timeout", TIMEOUT_MS, most=MAX_TIMEOUT_MS) / 1000,
     )
     with reading(context, parameters) as database:
         batches, columns = run(query, source_of(database, table, context.cluster.name), limits)

@@ -13,7 +13,7 @@ from headrace.endpoints.ytsaurus.clock import timestamp_of
 from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.parameters import Parameters
+from headrace.endpoints.ytsaurus.parameters import Parameters, number_of
 from headrace.endpoints.ytsaurus.queues import consumer_rows, queue_columns, queue_partitions
 from headrace.endpoints.ytsaurus.queues.trimming import update_trimming
 from headrace.endpoints.ytsaurus.tables import state as table_state
@@ -297,9 +297,7 @@ def get_tablet_infos(context: Context, parameters: Parameters, body: bytes) -> A
         if table.kind is TableKind.QUEUE:
             bounds = stored_queues.partitions(connection, stored_queues.load(connection, table.name))
     found = []
-    for index in indexes:
-        if isinstance(index, bool) or not isinstance(index, int):
-            raise refused("Tablet indexes are whole numbers", received=repr(index)[:100])
+    for index in (number_of(each, "parameter /tablet_indexes") for each in indexes):
         table.tablet(index)
         table.require_mounted(index, reading=True)
         partition = bounds[index] if bounds else None

@@ -12,6 +12,7 @@ from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING, NodeType, register
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.ids import ObjectType
+from headrace.endpoints.ytsaurus.parameters import flag_of, number_of
 from headrace.endpoints.ytsaurus.queues import agent as queue_agent
 from headrace.endpoints.ytsaurus.queues.trimming import update_trimming
 from headrace.endpoints.ytsaurus.storage import static_rows as static_tables
@@ -179,10 +180,10 @@ class TableNode(NodeType):
     def _new(self, node: Node, kept: dict[str, Any], alias: str) -> Table:
         """Return a new table; remove the attributes that the type handles from ``kept``."""
         given = kept.pop("schema", None)
-        dynamic = bool(kept.pop("dynamic", False))
+        dynamic = flag_of(kept.pop("dynamic", False), 'attribute "dynamic"')
         count, pivots = kept.pop("tablet_count", None), kept.pop("pivot_keys", None)
         for role in _ROLES:
-            if alias == role.alias or (dynamic and kept.get(role.attribute)):
+            if alias == role.alias or (dynamic and _has_role(role, kept.get(role.attribute, False))):
                 schema = role.schema if given is None else Schema.parse(given).with_unique_keys
                 role.check(schema)
                 kept[role.attribute] = True
@@ -206,9 +207,7 @@ class TableNode(NodeType):
         if pivots is not None:
             given_pivots = pivots_of(pivots, schema)
             return Table(node, kind, schema, new_tablets(len(given_pivots), pivots=given_pivots))
-        number = 1 if count is None else count
-        if not isinstance(number, int) or not 1 <= number <= _MAX_TABLETS:
-            raise refused("Tablet count is out of range", received=repr(number), valid=f"1 to {_MAX_TABLETS}")
+        number = 1 if count is None else number_of(count, 'attribute "tablet_count"', least=1, most=_MAX_TABLETS)
         if kind is TableKind.SORTED and number > 1:
             raise refused("A sorted table gets its tablets by pivot_keys", received=f"tablet_count={number}")
         return Table(node, kind, schema, new_tablets(number))
@@ -257,7 +256,8 @@ class TableNode(NodeType):
             if name in _OF_TABLES:
                 return _OF_TABLES[name](context, table)
             if name in queue_agent.ATTRIBUTES:
-                banned = attribute_of(context, node, "queue_agent_banned") not in (NOTHING, False)
+                given = attribute_of(context, node, "queue_agent_banned")
+                banned = given is not NOTHING and flag_of(given, 'attribute "queue_agent_banned"')
                 return queue_agent.attribute(context, table, name, banned=banned)
         return _FIXED.get(name, NOTHING)
 
@@ -270,7 +270,7 @@ class TableNode(NodeType):
                 _set_auto_trim(context, table, value)
                 return True
             for role in _ROLES:
-                if name == role.attribute and value and table.kind is not role.kind:
+                if name == role.attribute and _has_role(role, value) and table.kind is not role.kind:
                     role.check(table.schema)
         return False
 
@@ -328,6 +328,10 @@ def make_dynamic(context: Context, table: Table) -> None:
         for facet in (Facet.CONTENT, Facet.PARTS):
             tree.put(node.chain[0], node.id, facet, "", None)
         context.cypress.touch(context.now, node)
+
+
+def _has_role(role: _Role, value: Any) -> bool:
+    return flag_of(value, f'attribute "{role.attribute}"')
 
 
 def _set_auto_trim(context: Context, table: Table, config: Any) -> None:

@@ -9,7 +9,7 @@ import apsw
 import pyarrow as pa
 
 from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.parameters import is_boolean
+from headrace.endpoints.ytsaurus.parameters import duration_of, flag_of, number_of
 from headrace.endpoints.ytsaurus.queues import consumer_rows, queue_partitions, registration_rows
 from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
 from headrace.endpoints.ytsaurus.tables.state import Schema, Table, TableKind
@@ -26,6 +26,7 @@ from headrace.stores.embedded.tunnels import stored_tunnels
 from headrace.tables.conditions import KeyRange
 from headrace.tables.options import TableOptions
 from headrace.tables.schema import Column
+from headrace.wire.yson.scalars import is_entity
 from headrace.wire.ytsaurus.types import YtColumn
 
 SYSTEM_COLUMNS = (TIMESTAMP, CUMULATIVE_DATA_WEIGHT)
@@ -159,22 +160,22 @@ def set_auto_trim(connection: apsw.Connection, table: Table, config: Any) -> Non
     if not isinstance(config, Mapping | None):
         raise refused("auto_trim_config is not a map", received=repr(config)[:200])
     given = dict(config or {})
-    lifetime = given.get("retained_lifetime_duration")
-    whole = isinstance(lifetime, int) and not is_boolean(lifetime)
-    if lifetime is not None and (not whole or lifetime < 0 or lifetime % _SECOND):
-        raise refused(
-            "retained_lifetime_duration is not a whole number of seconds",
-            received=repr(lifetime),
-            valid="milliseconds, a multiple of 1000",
-        )
-    retained = given.get("retained_rows")
-    if retained is not None and (is_boolean(retained) or not isinstance(retained, int) or retained < 0):
-        raise refused("retained_rows is not a number of rows", received=repr(retained)[:100])
+    lifetime, retained = None, None
+    if not is_entity(duration := given.get("retained_lifetime_duration")):
+        lifetime, rest = divmod(duration_of(duration, "retained_lifetime_duration of auto_trim_config"), _SECOND)
+        if rest:
+            raise refused(
+                "retained_lifetime_duration is not a whole number of seconds",
+                received=repr(duration),
+                valid="milliseconds, a multiple of 1000",
+            )
+    if not is_entity(rows := given.get("retained_rows")):
+        retained = number_of(rows, "retained_rows of auto_trim_config", least=0)
     state = stored_queues.load(connection, table.name)
     changes = {
-        "auto_trim": bool(given.get("enable", False)),
-        "retained_rows": None if retained is None else int(retained),
-        "retained_seconds": None if lifetime is None else lifetime / _SECOND,
+        "auto_trim": flag_of(given.get("enable", False), "enable of auto_trim_config"),
+        "retained_rows": retained,
+        "retained_seconds": lifetime,
     }
     options = changed_options(state.options, changes)
     stored_queues.set_options(connection, state.id, options)

@@ -27,7 +27,7 @@ def read_body(context: Context, body: bytes, columns: Sequence[YtColumn], table:
         if form.name == "yson":
             decoded = rows_decoding.read_rows(body, columns)
         else:
-            decoded = json_rows.read_json_rows(body, columns, encode_utf8=form.encode_utf8)
+            decoded = json_rows.read_json_rows(body, columns, form.style)
     except SchemaError as error:
         raise YtError(Code.SCHEMA_VIOLATION, str(error)) from None
     if decoded.unknown:

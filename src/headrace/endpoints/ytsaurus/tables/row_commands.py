@@ -12,7 +12,7 @@ import pyarrow.compute as pc
 
 from headrace.endpoints.ytsaurus.context import Answer, Context
 from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.formats import write_rows
+from headrace.endpoints.ytsaurus.formats import write_items, write_rows
 from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.queues.consumer_rows import ConsumerRow
 from headrace.endpoints.ytsaurus.queues.producer_sessions import session_rows
@@ -263,14 +263,13 @@ def _with_gaps(
 ) -> bytes:
     """Return rows in the output format, with null for missing ones."""
     form = context.output_format
-    null = b"null\n" if form.name == "json" else b"#;\n" if form.text else b"#;"
     edges = [0, *(np.flatnonzero(np.diff(present.astype(np.int8))) + 1).tolist(), len(present)]
     pieces = []
     for start, end in pairwise(edges):
         if start < end and present[start]:
             pieces.append(write_rows([rows.slice(start, end - start)], columns, form))
         else:
-            pieces.append(null * (end - start))
+            pieces.append(write_items([None] * (end - start), form))
     return b"".join(pieces)
 
 

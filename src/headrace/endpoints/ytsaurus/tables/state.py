@@ -21,6 +21,7 @@ from headrace.cached import cached_property
 from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.ids import ObjectType, new_id
+from headrace.endpoints.ytsaurus.parameters import flag_of
 from headrace.endpoints.ytsaurus.storage.tree import Facet, seen
 from headrace.endpoints.ytsaurus.tables.layout import SortedLayout
 from headrace.endpoints.ytsaurus.values import attributes_of
@@ -115,11 +116,16 @@ class Schema:
 
         Raises:
             SchemaError: the schema is invalid.
+            YtError: an attribute is not a boolean.
         """
         attributes = attributes_of(value)
         columns = columns_of(value)
         keys = any(column.sort_order is not None for column in columns)
-        return cls(columns, bool(attributes.get("strict", True)), bool(attributes.get("unique_keys", False)) and keys)
+        strict, unique = (
+            flag_of(attributes.get(name, default), f'attribute "{name}" of a schema')
+            for name, default in (("strict", True), ("unique_keys", False))
+        )
+        return cls(columns, strict, unique and keys)
 
 
 @dataclass(frozen=True)

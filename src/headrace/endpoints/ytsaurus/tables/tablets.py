@@ -10,9 +10,10 @@ from typing import Any
 from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.ids import NULL_ID
-from headrace.endpoints.ytsaurus.parameters import is_boolean, is_entity
+from headrace.endpoints.ytsaurus.parameters import number_of
 from headrace.endpoints.ytsaurus.tables.state import UNMOUNTED, Schema, Table
 from headrace.queues.values import Bounds
+from headrace.wire.yson.scalars import is_boolean, is_entity
 
 CELLS = "//sys/tablet_cells"
 MOST_ROWS = 1 << 40
@@ -95,13 +96,13 @@ def starts_of(rows: Any, weights: Any, count: int, added: int) -> dict[int, tupl
     for values, place in ((rows, 0), (weights, 1)):
         if values is None:
             continue
-        whole = isinstance(values, list) and all(isinstance(each, int) and 0 <= each < MOST_ROWS for each in values)
-        if not whole or len(values) not in (added, count):
+        if not isinstance(values, list) or len(values) not in (added, count):
             problem = f"{STARTS[0]} and {STARTS[1]} have a number for every new tablet"
             raise refused(problem, received=repr(values)[:200], valid=f"{max(added, 0)} numbers")
         for number, value in enumerate(values, start=count - len(values)):
+            start = number_of(value, STARTS[place], least=0, most=MOST_ROWS - 1)
             row, weight = found.get(number, (0, 0))
-            found[number] = (int(value), weight) if place == 0 else (row, int(value))
+            found[number] = (start, weight) if place == 0 else (row, start)
     return found
 
 
