@@ -7,6 +7,8 @@ import os
 import re
 import shutil
 import subprocess
+import sys
+import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -17,10 +19,12 @@ import pytest
 ACCESS_KEY_ID = "LTAIinterop"
 ACCESS_KEY_SECRET = "only for tests"
 HERE = Path(__file__).parent
+BUILD = HERE.parents[1] / "build" / "interop"
 # Messages of the tools without a network or a permitted registry.
 _OFFLINE = re.compile(
     r"dial tcp|no such host|i/o timeout|proxyconnect|disabled by GOPROXY"
-    r"|Could not transfer artifact|Unknown host|Connection (refused|timed out)|offline mode",
+    r"|Could not transfer artifact|Unknown host|Connection (refused|timed out)|offline mode"
+    r"|ENOTFOUND|EAI_AGAIN|ECONNREFUSED|ETIMEDOUT|ENOTCACHED|No matching distribution|name resolution|read timeout",
     re.IGNORECASE,
 )
 
@@ -48,6 +52,18 @@ def built_with_maven(name: str, main: str, directory: Path) -> list[str]:
     _build(["mvn", "-q", "-B", "compile", "dependency:build-classpath", "-Dmdep.outputFile=classpath"], source)
     classpath = (source / "classpath").read_text().strip()
     return ["java", "-cp", f"{source / 'target' / 'classes'}:{classpath}", main]
+
+
+def installed_with_pip(requirement: str) -> Path:
+    """Install a Python program with its dependencies into a directory of its own, once, and return the directory."""
+    target = BUILD / requirement
+    if not target.exists():
+        BUILD.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=BUILD) as made:
+            options = ["--quiet", "--disable-pip-version-check", "--retries=0", f"--target={made}/packages"]
+            _build([sys.executable, "-m", "pip", "install", *options, requirement], BUILD)
+            Path(made, "packages").rename(target)
+    return target
 
 
 def _build(command: list[str], source: Path) -> None:

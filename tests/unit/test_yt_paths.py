@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 
 import pytest
 import yt.yson
@@ -93,10 +94,8 @@ def test_list_indexes_count_from_either_end() -> None:
             "//a/",
             "//a//b",
             "//a&b",
-            "//a&/b",
             "//a/&",
             "//a/@@",
-            "//a/@b/@c",
             "//a/*/b",
             "/@x",
         ),
@@ -145,7 +144,7 @@ def test_broken_paths_raise_one_type_of_error() -> None:
             found = parse_path("".join(text))
         except PathError:
             continue
-        assert parse_path(found.text) == YPath(found.root, found.nodes, found.attribute, found.link, found.children)
+        assert parse_path(found.text) == replace(found, attributes={})
 
 
 def test_names_can_contain_bytes_that_are_not_utf8() -> None:

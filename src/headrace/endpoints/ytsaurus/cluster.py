@@ -16,10 +16,19 @@ import pyarrow as pa
 from headrace.endpoints.ytsaurus.commands import COMMANDS
 from headrace.endpoints.ytsaurus.context import Cluster as ClusterProtocol
 from headrace.endpoints.ytsaurus.context import Command, Context
-from headrace.endpoints.ytsaurus.cypress.basic_types import MAP_NODE, TABLET_CELL, TRANSACTION_MAP
+from headrace.endpoints.ytsaurus.cypress.attributes import ACCOUNT as ACCOUNT_OF_ALL
+from headrace.endpoints.ytsaurus.cypress.basic_types import (
+    ACCOUNT,
+    GROUP,
+    MAP_NODE,
+    TABLET_CELL,
+    TRANSACTION_MAP,
+    USER,
+)
 from headrace.endpoints.ytsaurus.cypress.content_upgrade import upgrade
 from headrace.endpoints.ytsaurus.cypress.cypress import Cypress
 from headrace.endpoints.ytsaurus.cypress.expiration import note_uses, remove_expired
+from headrace.endpoints.ytsaurus.cypress.node_types import NodeType
 from headrace.endpoints.ytsaurus.cypress.objects import TRANSACTIONS
 from headrace.endpoints.ytsaurus.cypress.operations import make_node, release_node
 from headrace.endpoints.ytsaurus.dispatcher import Mutations
@@ -41,16 +50,19 @@ SYSTEM_USER = "root"
 _LOCK_FILE = "ytsaurus.lock"
 _TICK_SECONDS = 0.05
 _DIRECTORIES = (
-    "//home",
-    "//sys",
-    "//tmp",
-    "//sys/accounts",
-    "//sys/groups",
-    "//sys/queue_agents",
-    "//sys/tablet_cells",
-    "//sys/users",
-    TRANSACTIONS,
+    "home",
+    "sys",
+    "tmp",
+    *(f"sys/{name}" for name in ("accounts", "groups", "queue_agents", "tablet_cells", "users")),
 )
+# Nodes of every cluster, parents first.
+_NODES: Mapping[str, NodeType] = {
+    **{f"//{name}": MAP_NODE for name in _DIRECTORIES},
+    TRANSACTIONS: TRANSACTION_MAP,
+    **{f"//sys/accounts/{name}": ACCOUNT for name in (ACCOUNT_OF_ALL, "sys", "tmp")},
+    **{f"//sys/groups/{name}": GROUP for name in ("everyone", "superusers", "users")},
+    **{f"//sys/users/{name}": USER for name in ("guest", SYSTEM_USER)},
+}
 _log = logging.getLogger("headrace")
 Service = TypeVar("Service")
 
@@ -110,12 +122,10 @@ class Cluster:
         context = self.context()
         with self.database.write():
             self.cypress.make_root(context.now)
-            for path in _DIRECTORIES:
+            for path, kind in _NODES.items():
                 parsed = parse_path(path)
                 node = self.cypress.find(parsed.parent)
-                child = self.cypress.child(node, parsed.name)
-                kind = TRANSACTION_MAP if path == TRANSACTIONS else MAP_NODE
-                child = child or make_node(context, node, parsed.name, kind, {})
+                child = self.cypress.child(node, parsed.name) or make_node(context, node, parsed.name, kind, {})
                 self.cypress.protected.add(child.id)
             cells = self.cypress.find("//sys/tablet_cells")
             if not self.cypress.count(cells):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import enum
+import hashlib
 import re
 import secrets
 
@@ -30,17 +31,26 @@ class ObjectType(enum.IntEnum):
     TRANSACTION_MAP = 407
     LINK = 417
     DOCUMENT = 421
+    CHUNK = 100
     ACCOUNT = 500
     USER = 501
     GROUP = 502
     TABLET_CELL = 700
     TABLET = 702
     TABLET_CELL_BUNDLE = 706
+    TABLE_SCHEMA = 1300
 
 
 def new_id(kind: ObjectType) -> str:
     """Return a new random id."""
     return f"{secrets.randbits(32):x}-{secrets.randbits(32):x}-{_CELL_TAG | kind:x}-{secrets.randbits(31) + 1:x}"
+
+
+def derived_id(kind: ObjectType, content: str) -> str:
+    """Return the id of an object that is determined by a text, for example by its content."""
+    digest = hashlib.blake2s(content.encode(), digest_size=12).digest()
+    low, high, last = (int.from_bytes(digest[at : at + 4]) for at in (0, 4, 8))
+    return f"{low:x}-{high:x}-{_CELL_TAG | kind:x}-{last:x}"
 
 
 def is_id(text: str) -> bool:

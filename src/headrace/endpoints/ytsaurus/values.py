@@ -12,7 +12,7 @@ from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.names import name_of
 from headrace.endpoints.ytsaurus.names import value_of as name_value
 from headrace.wire.yson.scalars import as_text, is_boolean, is_entity
-from headrace.wire.ytsaurus.paths import index_in_list
+from headrace.wire.ytsaurus.paths import AttributeName, index_in_list
 
 MISSING: Any = type("Missing", (), {"__repr__": lambda _: "MISSING"})()
 """The result of `look_inside` for a missing value."""
@@ -107,9 +107,11 @@ def type_of(value: Any) -> str:
 
 
 def look_inside(value: Any, names: Sequence[str]) -> Any:
-    """Return the value at a path of map keys and list indexes; `MISSING` if there is none."""
+    """Return the value at a path of map keys, list indexes and names of attributes; `MISSING` if there is none."""
     for name in names:
-        if isinstance(value, Mapping):
+        if isinstance(name, AttributeName):
+            value = attributes_of(value).get(name, MISSING) if name else dict(attributes_of(value))
+        elif isinstance(value, Mapping):
             value = value.get(name_value(name), MISSING)
         elif isinstance(value, list):
             place = index_in_list(name, len(value))
@@ -132,6 +134,8 @@ def set_inside(value: Any, names: Sequence[str], new: Any, *, recursive: bool = 
     if not names:
         return new
     name, rest = names[0], names[1:]
+    if isinstance(name, AttributeName):
+        return MISSING
     if isinstance(value, Mapping):
         name = name_value(name)
         inner = value.get(name, MISSING)
@@ -165,7 +169,7 @@ def _set_in_list(value: list[Any], name: str, rest: Sequence[str], new: Any, rec
 def remove_inside(value: Any, names: Sequence[str]) -> Any:
     """Return a copy of a value without the value at a path; `MISSING` if there is none."""
     outer = look_inside(value, names[:-1])
-    if look_inside(outer, names[-1:]) is MISSING:
+    if isinstance(names[-1], AttributeName) or look_inside(outer, names[-1:]) is MISSING:
         return MISSING
     if isinstance(outer, Mapping):
         smaller: Any = {name: item for name, item in outer.items() if name != name_value(names[-1])}

@@ -2,8 +2,9 @@
 
 ``//home/users/@account`` is an attribute, ``//home/queue/@tablets/0/state`` a value inside of one, ``#1-2-3-4/@type``
 an attribute of the object with this id, ``primary://home/queue`` or ``<cluster=primary>//home/queue`` a path on another
-cluster, and ``//home/link&`` a link itself instead of its target. Paths can have attributes, which are options of a
-command.
+cluster, and ``//home/link&`` a link itself instead of its target; the ``&`` can follow each name. In
+``//home/queue/@schema/@strict``, the last part is an attribute of the value of another one. Paths can have attributes,
+which are options of a command.
 
 YTsaurus' client parses attributes before a path, and columns and rows after it. It does not split a path into nodes and
 attributes; this module does.
@@ -24,6 +25,7 @@ MAX_LENGTH: Final = 1 << 16
 
 _TOKEN: Final = re.compile(r"[/@&*]|(?:[^/@&*\\\[{]|\\[\\/@&*\[{]|\\x[0-9a-fA-F]{2})+")
 _ESCAPED: Final = re.compile(rb"\\(?:x([0-9a-fA-F]{2})|(.))", re.DOTALL)
+_SEPARATORS: Final = ("/", "@", "&", "*")
 _SPECIAL: Final = re.compile(r"[\\/@&*\[{]")
 _BYTE: Final = re.compile("[\udc80-\udcff]")
 _CLUSTER: Final = re.compile(r"([\w-]+):(?=//|#|/$)", re.ASCII)
@@ -33,6 +35,12 @@ PARTS = frozenset({"columns", "ranges"})
 """The attributes of a path that select a part of a table."""
 WHOLE = "the path of a whole table or queue; columns are chosen with select, rows with where"
 """The valid paths where parts of a table cannot be selected."""
+
+
+class AttributeName(str):
+    """A name in the path inside of an attribute that is itself the name of an attribute; empty for all attributes."""
+
+    __slots__ = ()
 
 
 class PathError(OptionError):
@@ -48,8 +56,9 @@ class YPath:
         nodes: names of the nodes from the root; in a list, a number is the index of an item (see `index_in_list`).
             Bytes of a name that are not UTF-8 are surrogates, as in Python's file names.
         attribute: None for the node itself; ``()`` for all attributes; otherwise the name and the path inside its
-            value, for example ``("tablets", "0", "state")``.
+            value, for example ``("tablets", "0", "state")``. Attributes inside of it are `AttributeName` values.
         link: the path is that of a link itself, not of its target.
+        unfollowed: for each name before the last one that has an ``&``, the number of names up to it.
         children: the path means all children of the node, or all items inside of the attribute (``/*``).
         attributes: attributes of the path; ``columns`` and ``ranges`` for parts of a table.
     """
@@ -60,6 +69,7 @@ class YPath:
     link: bool = False
     children: bool = False
     attributes: Mapping[str, Any] = field(default_factory=dict, hash=False)
+    unfollowed: frozenset[int] = frozenset()
 
     @property
     def cluster(self) -> str | None:
@@ -70,7 +80,7 @@ class YPath:
     @property
     def node(self) -> YPath:
         """The path of the node, without its attribute and without attributes of the path."""
-        return YPath(self.root, self.nodes, None, self.link)
+        return YPath(self.root, self.nodes, None, self.link, unfollowed=self.unfollowed)
 
     @property
     def parent(self) -> YPath:
@@ -91,9 +101,13 @@ class YPath:
     @property
     def text(self) -> str:
         """The path without its attributes, with escaped names."""
-        parts = [self.root, *(f"/{escape(name)}" for name in self.nodes), "&" if self.link else ""]
+        marks = self.unfollowed | ({len(self.nodes)} if self.link else set())
+        parts = [self.root, "&" if 0 in marks else ""]
+        for place, name in enumerate(self.nodes, start=1):
+            parts.append(f"/{escape(name)}" + ("&" if place in marks else ""))
         if self.attribute is not None:
-            parts.append("/@" + "/".join(map(escape, self.attribute)))
+            names = (f"@{escape(name)}" if isinstance(name, AttributeName) else escape(name) for name in self.attribute)
+            parts.append("/@" + "/".join(names))
         return "".join(parts) + ("/*" if self.children else "")
 
     def __str__(self) -> str:
@@ -180,6 +194,7 @@ def _parse_plain(text: str) -> YPath:
         raise PathError("a path that does not begin at a root", received=text, valid="//a/path, or #an-object-id")
     nodes: list[str] = []
     attribute: list[str] | None = None
+    unfollowed: set[int] = set()
     link = children = False
     place = 1
     while place < len(tokens):
@@ -199,11 +214,17 @@ def _parse_plain(text: str) -> YPath:
             named = bool(names) and names[0] not in ("/", "*")
             attribute = [_unescaped(names[0])] if named else []
             place += 3 if named or children else 2
+        elif what == ["@"] and attribute:
+            names = tokens[place + 2 : place + 3]
+            named = bool(names) and names[0] not in _SEPARATORS
+            attribute.append(AttributeName(_unescaped(names[0]) if named else ""))
+            place += 3 if named else 2
         elif not what or what[0] in ("/", "@", "&"):
             raise _malformed(text, *what)
         else:
             if attribute is None and link:
-                raise _malformed(text, "&")
+                unfollowed.add(len(nodes))
+                link = False
             (nodes if attribute is None else attribute).append(_unescaped(what[0]))
             place += 2
     return YPath(
@@ -212,6 +233,7 @@ def _parse_plain(text: str) -> YPath:
         link=link,
         attribute=None if attribute is None else tuple(attribute),
         children=children,
+        unfollowed=frozenset(unfollowed),
     )
 
 

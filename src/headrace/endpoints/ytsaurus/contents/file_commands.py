@@ -57,7 +57,7 @@ def read_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
         offset = min(parameters.number("offset", 0, least=0), size)
         length = min(parameters.number("length", size, least=0), size - offset)
         pieces = context.cluster.contents.read(parts, offset, length)
-        version: dict[str, Any] = {"id": node.id, "revision": context.cypress.changed(node)}
+        version: dict[str, Any] = {"id": node.id, "revision": context.cypress.content_changed(node)}
         if length <= PIECE_BYTES:
             return Answer.raw(b"".join(pieces), **version)
     return Answer.streamed(pieces, length, **version)

@@ -12,7 +12,7 @@ from headrace.endpoints.ytsaurus.errors import no_attribute, refused
 from headrace.endpoints.ytsaurus.names import restored, shown
 from headrace.endpoints.ytsaurus.names import value_of as name_value
 from headrace.endpoints.ytsaurus.parameters import duration_of
-from headrace.endpoints.ytsaurus.storage.tree import EXPIRING
+from headrace.endpoints.ytsaurus.storage.tree import ATTRIBUTES, EXPIRING
 from headrace.endpoints.ytsaurus.transactions.locks import ACQUIRED, Lock
 from headrace.endpoints.ytsaurus.values import MISSING, look_inside, moment_of, remove_inside, set_inside, time_text
 from headrace.wire.yson import documents
@@ -66,6 +66,12 @@ def _resource_usage(context: Context, node: Node) -> dict[str, Any]:
     return {"node_count": 1, "chunk_count": 0, "disk_space": size, "disk_space_per_medium": {"default": size}}
 
 
+def _recursive_resource_usage(context: Context, node: Node) -> dict[str, Any]:
+    usages = [_resource_usage(context, each) for each in (node, *context.cypress.below(node))]
+    total = {name: sum(usage[name] for usage in usages) for name in ("node_count", "chunk_count", "disk_space")}
+    return {**total, "disk_space_per_medium": {"default": total["disk_space"]}}
+
+
 _OF_ALL: Mapping[str, Callable[[Context, Node], Any]] = {
     "id": lambda context, node: node.id,
     "type": lambda context, node: node.type,
@@ -76,8 +82,8 @@ _OF_ALL: Mapping[str, Callable[[Context, Node], Any]] = {
     "modification_time": lambda context, node: time_text(context.cypress.changed(node)),
     "access_time": lambda context, node: time_text(context.cypress.changed(node)),
     "revision": lambda context, node: context.cypress.changed(node),
-    "content_revision": lambda context, node: context.cypress.changed(node),
-    "attribute_revision": lambda context, node: context.cypress.changed(node),
+    "content_revision": lambda context, node: context.cypress.content_changed(node),
+    "attribute_revision": lambda context, node: context.cypress.attributes_changed(node),
     "lock_count": lambda context, node: len(_locks(context, node)),
     "lock_mode": _lock_mode,
     "locks": lambda context, node: [lock_value(lock) for lock in _locks(context, node)],
@@ -92,6 +98,7 @@ _OF_ALL: Mapping[str, Callable[[Context, Node], Any]] = {
     "user_attribute_keys": lambda context, node: list(_user_attributes(context, node)),
     "user_attributes": _user_attributes,
 }
+_EXPENSIVE: Mapping[str, Callable[[Context, Node], Any]] = {"recursive_resource_usage": _recursive_resource_usage}
 _SETTABLE = {"account", "acl", "inherit_acl", "owner", *EXPIRING}
 
 
@@ -116,7 +123,7 @@ def valid_attribute(name: str, value: Any) -> Any:
 
 def is_builtin(kind: NodeType, name: str) -> bool:
     """Return whether an attribute is computed, and can only be set by the node's type."""
-    return (name in _OF_ALL and name not in _SETTABLE) or name in kind.virtual
+    return ((name in _OF_ALL or name in _EXPENSIVE) and name not in _SETTABLE) or name in kind.virtual
 
 
 def attribute(context: Context, node: Node, name: str) -> Any:
@@ -125,9 +132,8 @@ def attribute(context: Context, node: Node, name: str) -> Any:
     if kept is not None:
         return documents.loads(kept)
     found = node_type(node).attribute(context, node, name)
-    if found is NOTHING and name in _OF_ALL:
-        found = _OF_ALL[name](context, node)
-    return found
+    read = _OF_ALL.get(name) or _EXPENSIVE.get(name)
+    return read(context, node) if found is NOTHING and read else found
 
 
 def attribute_names(context: Context, node: Node) -> list[str]:
@@ -135,7 +141,8 @@ def attribute_names(context: Context, node: Node) -> list[str]:
     kind = node_type(node)
     own = {name for name in _OF_ALL if _OF_ALL[name](context, node) is not NOTHING}
     own |= {name for name in kind.cheap if kind.attribute(context, node, name) is not NOTHING}
-    return sorted({*own, *(set(kind.virtual) - set(kind.cheap)), *context.cypress.kept_attributes(node)})
+    own |= {*_EXPENSIVE, *(set(kind.virtual) - set(kind.cheap))}
+    return sorted({*own, *context.cypress.kept_attributes(node)})
 
 
 def all_attributes(context: Context, node: Node, wanted: Sequence[str] | None = None) -> dict[str, Any]:
@@ -149,7 +156,7 @@ def all_attributes(context: Context, node: Node, wanted: Sequence[str] | None = 
     kept, kind = context.cypress.kept_attributes(node), node_type(node)
     values = {name: read(context, node) for name, read in _OF_ALL.items()}
     values |= {name: kind.attribute(context, node, name) for name in kind.cheap}
-    values |= {name: None for name in kind.virtual if name not in kind.cheap} | kept
+    values |= {name: None for name in (*_EXPENSIVE, *kind.virtual) if name not in kind.cheap} | kept
     return {name: values[name] for name in sorted(values) if values[name] is not NOTHING}
 
 
@@ -201,7 +208,7 @@ def write_attribute(
             raise no_attribute(path, "/".join(names))
     check_name(name)
     if node_type(node).set_attribute(context, node, name, value):
-        context.cypress.touch(context.now, node)
+        context.cypress.touch(context.now, node, ATTRIBUTES)
         return
     if is_builtin(node_type(node), name):
         raise refused(f'Builtin attribute "{name}" cannot be set')

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, ClassVar
 
 from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.cypress.node import Node
@@ -113,13 +113,14 @@ class File(NodeType):
 
     name = "file"
     object_type = ObjectType.FILE
-    virtual = cheap = (
+    cheap = (
         "chunk_count",
         "compressed_data_size",
         "compression_codec",
         "replication_factor",
         "uncompressed_data_size",
     )
+    virtual = (*cheap, "chunk_ids")
 
     def create(self, context: Context, node: Node, attributes: Mapping[str, Any], alias: str) -> Mapping[str, Any]:
         context.cluster.contents.replace(node.chain, node.id, ())
@@ -132,6 +133,8 @@ class File(NodeType):
             return "none"
         if name not in self.virtual:
             return NOTHING
+        if name == "chunk_ids":
+            return [part.chunk_id for part in context.cluster.contents.parts(node.chain, node.id)]
         parts, _, size = context.cluster.contents.totals(node.chain, node.id)
         return parts if name == "chunk_count" else size
 
@@ -156,7 +159,8 @@ class TabletCell(NodeType):
 class NamedObject(NodeType):
     """An account, a user or a group. The endpoint only saves its name and attributes."""
 
-    virtual = cheap = ("name",)
+    virtual: ClassVar[Sequence[str]] = ("name",)
+    cheap = virtual
 
     def __init__(self, name: str, object_type: ObjectType) -> None:
         # One class serves all three, which differ only in these attributes.
@@ -168,6 +172,15 @@ class NamedObject(NodeType):
 
     def attribute(self, context: Context, node: Node, name: str) -> Any:
         return context.cypress.name(node) if name == "name" else NOTHING
+
+
+class Group(NamedObject):
+    """A group. Users have all permissions, so no group has members."""
+
+    virtual = cheap = ("members", "name")
+
+    def attribute(self, context: Context, node: Node, name: str) -> Any:
+        return [] if name == "members" else super().attribute(context, node, name)
 
 
 class TransactionMap(NodeType):
@@ -202,5 +215,5 @@ FILE = register(File())
 TABLET_CELL = register(TabletCell())
 ACCOUNT = register(NamedObject("account", ObjectType.ACCOUNT))
 USER = register(NamedObject("user", ObjectType.USER))
-GROUP = register(NamedObject("group", ObjectType.GROUP))
+GROUP = register(Group("group", ObjectType.GROUP))
 TRANSACTION_MAP = register(TransactionMap())

@@ -9,7 +9,7 @@ from headrace.endpoints.ytsaurus.cypress.node import MAP_NODE_TYPE, Node, Resolv
 from headrace.endpoints.ytsaurus.errors import already_exists, no_child, refused, unresolved
 from headrace.endpoints.ytsaurus.ids import ObjectType, new_id
 from headrace.endpoints.ytsaurus.names import kept, restored
-from headrace.endpoints.ytsaurus.storage.tree import TRUNK, Facet, Tree
+from headrace.endpoints.ytsaurus.storage.tree import ATTRIBUTES, TRUNK, Facet, Tree
 from headrace.endpoints.ytsaurus.transactions.locks import EXCLUSIVE, SHARED, Locks
 from headrace.endpoints.ytsaurus.transactions.transactions import Transactions
 from headrace.wire.yson import documents
@@ -81,7 +81,8 @@ class Cypress:
     def _walk(self, chain: tuple[str, ...], path: YPath, follow: bool, links: int) -> ResolvedPath:
         current = self._root(chain, path)
         for number, name in enumerate(path.nodes):
-            current = self._link_target(chain, current, path, links)
+            if number not in path.unfollowed:
+                current = self._link_target(chain, current, path, links)
             child = self.child(current, name) if current.has_children else None
             if child is None:
                 return ResolvedPath(current, path.nodes[number:])
@@ -168,7 +169,16 @@ class Cypress:
 
     def changed(self, node: Node) -> int:
         """Return the time of a node's last change, µs since 1970; no two changes of a node have the same time."""
+        found = self.tree.items(node.chain, node.id, Facet.CHANGED)
+        return int(max(found.values())) if found else self.created(node)
+
+    def content_changed(self, node: Node) -> int:
+        """Return the time of the last change of a node's content or children."""
         return int(self.tree.get(node.chain, node.id, Facet.CHANGED) or self.created(node))
+
+    def attributes_changed(self, node: Node) -> int:
+        """Return the time of the last change of a node's attributes."""
+        return int(self.tree.get(node.chain, node.id, Facet.CHANGED, ATTRIBUTES) or self.created(node))
 
     def content(self, node: Node) -> bytes | None:
         """Return the bytes that the node's type has saved as its content."""
@@ -194,7 +204,7 @@ class Cypress:
         """Save an attribute of a node, with a lock on this attribute."""
         self.locks.need(node.chain, node.id, node.path, SHARED, f"attribute:{name}")
         self.put_attribute(node, name, value)
-        self.touch(now, node)
+        self.touch(now, node, ATTRIBUTES)
 
     def put_attribute(self, node: Node, name: str, value: Any) -> None:
         """Save an attribute of a node that is already locked."""
@@ -204,11 +214,11 @@ class Cypress:
         """Remove a saved attribute of a node, with a lock on this attribute."""
         self.locks.need(node.chain, node.id, node.path, SHARED, f"attribute:{name}")
         self.tree.put(node.chain[0], node.id, Facet.ATTRIBUTE, name, None)
-        self.touch(now, node)
+        self.touch(now, node, ATTRIBUTES)
 
-    def touch(self, now: int, node: Node) -> None:
-        """Set the time of a node's last change."""
-        self.tree.put(node.chain[0], node.id, Facet.CHANGED, "", max(now, self.changed(node) + 1))
+    def touch(self, now: int, node: Node, what: str = "") -> None:
+        """Set the time of a node's last change: of its content or children, or of its `ATTRIBUTES`."""
+        self.tree.put(node.chain[0], node.id, Facet.CHANGED, what, max(now, self.changed(node) + 1))
 
     # -- the place of a node --------------------------------------------------------------------------
 

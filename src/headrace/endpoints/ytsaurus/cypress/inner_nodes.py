@@ -122,7 +122,7 @@ def inner_node(context: Context, chain: tuple[str, ...], path: YPath) -> InnerNo
     """Return the value inside of a node whose attribute a path names; None if it is an attribute of a node."""
     if path.attribute is None or path.root != "/":
         return None
-    found = context.cypress.look(chain, path.node)
+    found = context.cypress.look(chain, path)
     inside = found.rest and isinstance(node_type(found.node), ValueNode)
     return InnerNode(context, path, found) if inside else None
 

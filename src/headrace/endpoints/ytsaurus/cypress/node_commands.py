@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace.endpoints.ytsaurus.context import Answer, Context
@@ -26,7 +26,7 @@ from headrace.endpoints.ytsaurus.names import value_of as name_value
 from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.endpoints.ytsaurus.storage.tree import TRUNK
 from headrace.endpoints.ytsaurus.transactions.locks import EXCLUSIVE, MODES, PENDING, SHARED, SNAPSHOT
-from headrace.endpoints.ytsaurus.values import MISSING, look_inside, names_of, with_attributes
+from headrace.endpoints.ytsaurus.values import MISSING, attributes_of, look_inside, names_of, with_attributes
 from headrace.wire.ytsaurus.errors import Code, YtError
 from headrace.wire.ytsaurus.paths import YPath
 
@@ -46,6 +46,8 @@ def _wanted(parameters: Parameters) -> list[str] | None:
     given = parameters.value("attributes", [])
     if isinstance(given, Mapping):
         # Newer clients send a filter.
+        if given.get("paths"):
+            raise refused("Error reading parameter /attributes", received="paths", valid="keys: a list of names")
         given = given.get("keys", [])
     if not isinstance(given, list):
         raise refused("Error reading parameter /attributes", received=repr(given)[:200], valid="a list of names")
@@ -77,7 +79,7 @@ def get(context: Context, parameters: Parameters, body: bytes) -> Answer:
     inner = inner_node(context, chain, path)
     if inner is not None:
         return _value(parameters, inner.read(path.attribute))
-    node = context.cypress.need(chain, path.node)
+    node = context.cypress.need(chain, path)
     if not path.attribute and wanted:
         return _value(parameters, all_attributes(context, node, wanted))
     return _value(parameters, read_attribute(context, node, path.attribute, path.text))
@@ -93,18 +95,25 @@ def list_(context: Context, parameters: Parameters, body: bytes) -> Answer:
     if inner is not None:
         return _listed(parameters, _keys(inner.read(path.attribute or ()), path), most)
     if path.attribute is not None:
-        node = context.cypress.need(chain, path.node)
+        node = context.cypress.need(chain, path)
         names = _keys(read_attribute(context, node, path.attribute, path.text), path) if path.attribute else None
         return _listed(parameters, attribute_names(context, node) if names is None else names, most)
     found = context.cypress.look(chain, path)
     if found.rest or not found.node.has_children:
-        return _listed(parameters, _keys(value_at(context, path, found), path), most)
+        value = value_at(context, path, found, wanted)
+        return _listed(parameters, [_with_own(name, value[name], wanted) for name in _keys(value, path)], most)
     if not wanted:
         return _listed(parameters, list(map(name_value, context.cypress.child_names(found.node))), most)
     children = context.cypress.children(found.node)
     shown = list(children.items())[:most]
     named = [with_attributes(name_value(name), all_attributes(context, child, wanted)) for name, child in shown]
     return _listed(parameters, named, most, len(children))
+
+
+def _with_own(name: str, value: Any, wanted: Sequence[str]) -> Any:
+    """Return a key with the requested attributes of its value."""
+    own = attributes_of(value)
+    return with_attributes(name, {each: own[each] for each in wanted if each in own})
 
 
 def _keys(value: Any, path: YPath) -> list[str]:
@@ -126,7 +135,7 @@ def exists(context: Context, parameters: Parameters, body: bytes) -> Answer:
         is_present = not path.nodes and look_inside(known, path.attribute or ()) is not MISSING
         return Answer.structured({"value": is_present})
     try:
-        found = context.cypress.look(chain, path.node)
+        found = context.cypress.look(chain, path)
     except YtError as error:
         if error.code != Code.RESOLVE:
             raise
@@ -150,7 +159,7 @@ def set_(context: Context, parameters: Parameters, body: bytes) -> Answer:
     elif (inner := inner_node(context, chain, path)) is not None:
         inner.write(path.attribute, value, recursive=recursive)
     else:
-        node = context.cypress.need(chain, path.node)
+        node = context.cypress.need(chain, path)
         write_attribute(context, node, path.attribute, value, path.text, recursive=recursive)
     return Answer.structured({})
 
@@ -169,7 +178,7 @@ def multiset_attributes(context: Context, parameters: Parameters, body: bytes) -
         if inner is not None:
             inner.write([*path.attribute, name], value, recursive=True)
             continue
-        node = context.cypress.need(chain, path.node)
+        node = context.cypress.need(chain, path)
         write_attribute(context, node, [*path.attribute, name], value, path.text, recursive=True)
     return Answer.structured({})
 
@@ -182,7 +191,7 @@ def remove(context: Context, parameters: Parameters, body: bytes) -> Answer:
     if path.attribute is not None:
         _remove_attribute(context, chain, path, force=force)
     elif path.children:
-        node = context.cypress.need(chain, path.node)
+        node = context.cypress.need(chain, path)
         if node_type(node) is LIST_NODE:
             LIST_NODE.set_value(context, node, [])
         for child in context.cypress.children(node).values():
@@ -200,7 +209,7 @@ def _remove_attribute(context: Context, chain: tuple[str, ...], path: YPath, *, 
     if inner is not None:
         inner.remove(names or (), force=force)
     else:
-        remove_attribute(context, context.cypress.need(chain, path.node), names or (), path.text, force=force)
+        remove_attribute(context, context.cypress.need(chain, path), names or (), path.text, force=force)
 
 
 def _remove(context: Context, chain: tuple[str, ...], path: YPath, *, force: bool, recursive: bool) -> None:
@@ -268,7 +277,7 @@ def unlock(context: Context, parameters: Parameters, body: bytes) -> Answer:
 
 def check_permission(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Allow everything: users with a token have all permissions."""
-    context.cypress.need(chain_of(context, parameters), parameters.path().node)
+    context.cypress.need(chain_of(context, parameters), parameters.path())
     return Answer.structured({"action": "allow"})
 
 

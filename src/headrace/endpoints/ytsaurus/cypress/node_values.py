@@ -7,9 +7,10 @@ from typing import Any
 
 from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.cypress.attributes import all_attributes, attribute, write_attribute
-from headrace.endpoints.ytsaurus.cypress.basic_types import LIST_NODE, MAP_NODE, ValueNode
+from headrace.endpoints.ytsaurus.cypress.basic_types import LIST_NODE, MAP_NODE, TRANSACTION_MAP, ValueNode
 from headrace.endpoints.ytsaurus.cypress.node import Node, ResolvedPath
 from headrace.endpoints.ytsaurus.cypress.node_types import NODE_TYPES, node_type
+from headrace.endpoints.ytsaurus.cypress.objects import transactions_with
 from headrace.endpoints.ytsaurus.cypress.operations import make_node, remove_node
 from headrace.endpoints.ytsaurus.errors import refused
 from headrace.endpoints.ytsaurus.names import name_of
@@ -23,6 +24,7 @@ from headrace.endpoints.ytsaurus.values import (
     type_of,
     with_attributes,
 )
+from headrace.wire.yson.scalars import as_flag
 from headrace.wire.ytsaurus.paths import YPath
 
 
@@ -30,11 +32,13 @@ def node_value(context: Context, node: Node, wanted: Sequence[str] = (), *, top:
     """Return a node as a value, with the requested attributes of it and its descendants."""
     cypress = context.cypress
     value: Any
-    if not top and node.has_children and attribute(context, node, "opaque") is True:
+    if not top and node.has_children and as_flag(attribute(context, node, "opaque")):
         value = None
     elif node.has_children:
         children = cypress.children(node).items()
         value = {name_value(name): node_value(context, child, wanted, top=False) for name, child in children}
+    elif node_type(node) is TRANSACTION_MAP:
+        value = transactions_with(context, wanted)
     elif node_type(node) is LIST_NODE and "type" in wanted:
         value = [_with_types(item) for item in node_type(node).value(context, node)]
     else:

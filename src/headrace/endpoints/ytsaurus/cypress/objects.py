@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +10,7 @@ from headrace.endpoints.ytsaurus.context import Context
 from headrace.endpoints.ytsaurus.cypress.attributes import lock_value
 from headrace.endpoints.ytsaurus.ids import NULL_ID, ObjectType, is_id, kind_of
 from headrace.endpoints.ytsaurus.tables.tablet_transactions import TabletTransactions
-from headrace.endpoints.ytsaurus.values import time_text
+from headrace.endpoints.ytsaurus.values import time_text, with_attributes
 from headrace.wire.ytsaurus.paths import YPath
 
 TRANSACTIONS = "//sys/transactions"
@@ -22,6 +22,16 @@ def by_id(path: YPath) -> YPath:
         return path
     known = len(path.nodes) == 3 and is_id(path.nodes[2])
     return replace(path, root=f"#{path.nodes[2]}", nodes=()) if known else path
+
+
+def transactions_with(context: Context, wanted: Sequence[str]) -> dict[str, Any]:
+    """Return the value of `TRANSACTIONS`: an entity for each transaction, with the requested attributes."""
+    found = {each.id: _transaction(context, each.id) for each in context.transactions.all()}
+    return {
+        transaction: with_attributes(None, {name: known[name] for name in wanted if name in known})
+        for transaction, known in found.items()
+        if known is not None
+    }
 
 
 def find_object(context: Context, object_id: str) -> Mapping[str, Any] | None:

@@ -15,6 +15,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from headrace.endpoints.ytsaurus.ids import ObjectType, derived_id
 from headrace.stores.embedded.connection import Database
 
 DDL = """
@@ -38,6 +39,11 @@ class ContentPart:
     name: int | str
     count: int
     size: int
+
+    @property
+    def chunk_id(self) -> str:
+        """The id of the part for clients, to whom it is a chunk."""
+        return derived_id(ObjectType.CHUNK, str(self.name))
 
 
 @dataclass(frozen=True)

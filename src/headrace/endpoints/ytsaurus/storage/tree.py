@@ -18,6 +18,7 @@ from headrace.stores.embedded.connection import Database
 
 TRUNK = ""
 """The id in place of a transaction for committed entries."""
+ATTRIBUTES = "attributes"
 EXPIRING = ("expiration_time", "expiration_timeout")
 """Attributes after whose time a node is removed."""
 _DDL = """
@@ -49,7 +50,7 @@ class Facet(enum.IntEnum):
     ATTRIBUTE = 4
     """Key: a name; value: binary YSON."""
     CHANGED = 5
-    """The time of the last change, µs since 1970."""
+    """The time of the last change, µs since 1970; with the key `ATTRIBUTES`, of the last change of an attribute."""
     PART = 6
     """A part of a file, in stores of an earlier version; see `headrace.endpoints.ytsaurus.cypress.content_upgrade`."""
     CONTENT = 7
@@ -195,8 +196,8 @@ class Tree:
             if facet == Facet.PARTS and value is not None:
                 self._merge_version(parents, node, Version.parse(value))
             elif facet == Facet.CHANGED:
-                before = self.get(parents, node, Facet.CHANGED) or 0
-                self.put(parents[0], node, Facet.CHANGED, "", max(now, value, before + 1))
+                before = max(self.items(parents, node, Facet.CHANGED).values(), default=0)
+                self.put(parents[0], node, Facet.CHANGED, key, max(now, value, before + 1))
             else:
                 self.put(parents[0], node, Facet(facet), key, value)
         self.discard(tx)

@@ -11,7 +11,7 @@ from headrace.endpoints.ytsaurus.cypress.attributes import attribute as attribut
 from headrace.endpoints.ytsaurus.cypress.node import Node
 from headrace.endpoints.ytsaurus.cypress.node_types import NOTHING, NodeType, register
 from headrace.endpoints.ytsaurus.errors import refused
-from headrace.endpoints.ytsaurus.ids import ObjectType
+from headrace.endpoints.ytsaurus.ids import ObjectType, derived_id
 from headrace.endpoints.ytsaurus.parameters import flag_of, number_of
 from headrace.endpoints.ytsaurus.queues import agent as queue_agent
 from headrace.endpoints.ytsaurus.queues.trimming import update_trimming
@@ -385,6 +385,12 @@ def _chunk_count(context: Context, table: Table) -> int:
     return 1
 
 
+def _chunk_ids(context: Context, table: Table) -> Any:
+    if table.kind is not TableKind.STATIC:
+        return NOTHING
+    return [part.chunk_id for part in context.cluster.contents.parts(table.node.chain, table.node.id)]
+
+
 def _schema_value(context: Context, table: Table) -> Any:
     attributes = {"strict": table.schema.strict, "unique_keys": table.schema.unique_keys}
     by = [{"name": name, "type": "any", "sort_order": "ascending"} for name in table.schema.sorted_by]
@@ -409,6 +415,7 @@ def _tablets(context: Context, table: Table) -> Any:
 
 _OF_TABLES: Mapping[str, Callable[[Context, Table], Any]] = {
     "schema": _schema_value,
+    "schema_id": lambda context, table: derived_id(ObjectType.TABLE_SCHEMA, table.schema.to_json()),
     "schema_mode": lambda context, table: "strong" if table.schema.columns else "weak",
     "dynamic": lambda context, table: table.dynamic,
     "sorted": lambda context, table: bool(table.schema.key_names),
@@ -418,6 +425,7 @@ _OF_TABLES: Mapping[str, Callable[[Context, Table], Any]] = {
     "row_count": lambda context, table: NOTHING if table.dynamic else _row_count(context, table),
     "chunk_row_count": _row_count,
     "chunk_count": _chunk_count,
+    "chunk_ids": _chunk_ids,
     "uncompressed_data_size": _size,
     "compressed_data_size": _size,
     "data_weight": _size,
@@ -431,7 +439,7 @@ _OF_TABLES: Mapping[str, Callable[[Context, Table], Any]] = {
     ),
     "auto_trim_config": lambda context, table: table.options.get("auto_trim_config", NOTHING),
 }
-_EXPENSIVE = {"tablets", "pivot_keys", *queue_agent.ATTRIBUTES}
+_EXPENSIVE = {"chunk_ids", "tablets", "pivot_keys", *queue_agent.ATTRIBUTES}
 TableNode.virtual = tuple(sorted({*_OF_TABLES, *queue_agent.ATTRIBUTES}))
 TableNode.cheap = tuple(sorted({*_OF_TABLES, *_FIXED} - _EXPENSIVE))
 TableNode.settable = (*_FIXED, *_SETTABLE)

@@ -179,7 +179,7 @@ class Table:
                     Code.TABLET_NOT_MOUNTED,
                     f"Cannot {'read from' if reading else 'write into'} tablet {tablet.id} of table {self.name}:"
                     f" it is {tablet.state}",
-                    remedy="mount the table",
+                    remedy="unfreeze the table" if tablet.state == FROZEN else "mount the table",
                     attributes={"tablet_id": tablet.id, "path": self.name, "tablet_index": number},
                 )
 
