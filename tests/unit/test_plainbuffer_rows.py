@@ -111,7 +111,16 @@ def test_decode_row_refuses_other_numbers_of_rows() -> None:
     with pytest.raises(PlainBufferError, match="2 rows"):
         decode_row(encode_rows([row, row]))
     with pytest.raises(PlainBufferError):
-        decode_row(data + b"\0")
+        decode_row(data + b"\0\1")
+
+
+@pytest.mark.parametrize("name", SAMPLES)
+def test_zero_bytes_may_follow_one_row(name: str) -> None:
+    """The JavaScript client reserves too many bytes for infinities, numbered keys and timestamps."""
+    row, data = SAMPLES[name]
+    assert decode_row(data + b"\0" * 3) == row
+    with pytest.raises(PlainBufferError):
+        decode_rows(data + b"\0")
 
 
 def test_a_key_cell_has_only_a_value() -> None:

@@ -151,12 +151,12 @@ def decode_value(data: bytes) -> Value:
 
 
 def decode_row(data: bytes) -> Row:
-    """Return the one row of a message with a header.
+    """Return the one row of a message with a header. Zero bytes may follow it, as in messages of the JavaScript client.
 
     Raises:
         PlainBufferError: a malformed row, a wrong checksum, no row, or several rows.
     """
-    rows = decode_rows(data)
+    rows = [row for _, row in _rows_with_offsets(data, padded=True)]
     if len(rows) != 1:
         raise PlainBufferError("a PlainBuffer message does not hold one row", received=f"{len(rows)} rows")
     return rows[0]
@@ -180,13 +180,14 @@ def row_offsets(data: bytes) -> list[int]:
     return [offset for offset, _ in _rows_with_offsets(data)]
 
 
-def _rows_with_offsets(data: bytes) -> list[tuple[int, Row]]:
+def _rows_with_offsets(data: bytes, *, padded: bool = False) -> list[tuple[int, Row]]:
     found: list[tuple[int, Row]] = []
     if not data:
         return found
     reader = _Reader(data)
     reader.header()
-    while reader.at < len(data):
+    # No row begins with a zero byte.
+    while reader.at < len(data) and not (padded and found and not any(data[reader.at :])):
         offset = reader.at
         found.append((offset, reader.row()))
     return found
