@@ -54,6 +54,17 @@ def built_with_maven(name: str, main: str, directory: Path) -> list[str]:
     return ["java", "-cp", f"{source / 'target' / 'classes'}:{classpath}", main]
 
 
+def installed_with_npm(name: str, directory: Path) -> Path:
+    """Copy a directory of JavaScript programs, install its packages, and return the copy. npm caches downloads."""
+    if shutil.which("npm") is None or shutil.which("node") is None:
+        pytest.skip("Node.js is not installed")
+    source = directory / name
+    shutil.copytree(HERE / name, source)
+    options = ["--ignore-scripts", "--no-audit", "--no-fund", "--prefer-offline", "--fetch-retries=0"]
+    _build(["npm", "ci", *options], source)
+    return source
+
+
 def installed_with_pip(requirement: str) -> Path:
     """Install a Python program with its dependencies into a directory of its own, once, and return the directory."""
     target = BUILD / requirement
