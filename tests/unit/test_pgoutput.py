@@ -127,12 +127,14 @@ def test_an_unchanged_value_is_that_of_the_old_row_or_marked() -> None:
         pg.update(7, [b"b", Unchanged]),
         pg.update(7, [b"d", Unchanged], key=[b"c", None]),
         pg.update(7, [b"e", b"new"]),
+        pg.update(7, [Unchanged, b"new"], key=[b"long", None]),
         pg.commit(9),
     )
-    assert images.column(1, pa.string()).to_pylist() == ["kept", "kept", None, None, None, "new"]
+    assert images.column(0, pa.string()).to_pylist() == ["a", "a", "b", "c", "d", "e", "long", "long"]
+    assert images.column(1, pa.string()).to_pylist() == ["kept", "kept", None, None, None, "new", None, "new"]
     unchanged = images.unchanged(1)
     assert unchanged is not None
-    assert unchanged.tolist() == [False, False, True, False, True, False]
+    assert unchanged.tolist() == [False, False, True, False, True, False, False, False]
     assert images.unchanged(0) is None
 
 

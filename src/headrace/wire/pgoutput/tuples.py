@@ -107,10 +107,14 @@ def merged(first: Column, second: Column, one: Integers, other: Integers) -> Col
 
 
 def with_old_values(column: Column, kinds: npt.NDArray[np.uint8]) -> Column:
-    """Return a column whose unchanged values are those of the old row, if the message contains it."""
+    """Return a column whose unchanged values are those of the old row or key, if the message contains them.
+
+    An update has its old key also if the key is stored out of line, and so is no part of the new row.
+    """
     unchanged = np.flatnonzero(column.kinds == UNCHANGED)
     unchanged = unchanged[(unchanged > 0) & (kinds[unchanged] == ImageKind.UPDATE)]
-    unchanged = unchanged[kinds[unchanged - 1] == ImageKind.OLD_ROW]
+    in_key = (kinds[unchanged - 1] == ImageKind.OLD_KEY) & (column.kinds[unchanged - 1] != NULL)
+    unchanged = unchanged[(kinds[unchanged - 1] == ImageKind.OLD_ROW) | in_key]
     column.kinds[unchanged] = column.kinds[unchanged - 1]
     column.starts[unchanged] = column.starts[unchanged - 1]
     column.lengths[unchanged] = column.lengths[unchanged - 1]
