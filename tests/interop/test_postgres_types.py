@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 import headrace
@@ -200,6 +201,33 @@ def test_a_time_is_not_rounded(store: Store, session: psycopg.Connection) -> Non
     session.execute("CREATE TABLE t (id int PRIMARY KEY, at timestamptz(3))")
     with pytest.raises(SchemaError, match=r"column 'at'.*row 0.*3 digits"):
         store.table("t").put({"id": 1, "at": datetime.datetime(2026, 1, 1, 0, 0, 0, 1, UTC)})
+
+
+@pytest.mark.parametrize(
+    ("kind", "first", "data_type"),
+    [
+        ("date", -2_440_588, pa.date32()),
+        ("timestamp", -210_866_803_200_000_000, pa.timestamp("us")),
+        ("timestamptz", -210_866_803_200_000_000, pa.timestamp("us", tz="UTC")),
+        ("date[]", -2_440_588, pa.list_(pa.date32())),
+    ],
+)
+def test_a_year_that_postgresql_does_not_have_is_refused(
+    store: Store, session: psycopg.Connection, kind: str, first: int, data_type: pa.DataType
+) -> None:
+    session.execute(f"CREATE TABLE t (id int PRIMARY KEY, at {kind})")
+    for value, valid in ((first, True), (first - 1, False)):
+        numbers = pa.array([[value]] if pa.types.is_list(data_type) else [value])
+        plain = pa.int32() if pa.types.is_date(getattr(data_type, "value_type", data_type)) else pa.int64()
+        values = numbers.cast(pa.list_(plain) if pa.types.is_list(data_type) else plain).cast(data_type)
+        rows = pa.table({"id": pa.array([1], pa.int32()), "at": values})
+        if valid:
+            store.table("t").put(rows)
+            ((text,),) = session.execute("SELECT at::text FROM t").fetchall()
+            assert text.strip('{"}').startswith("4714-11-24")
+        else:
+            with pytest.raises(SchemaError, match=r"column 'at'.*row 0.*4714-11-24 BC"):
+                store.table("t").put(rows)
 
 
 def test_a_violated_constraint_is_named(store: Store, session: psycopg.Connection) -> None:

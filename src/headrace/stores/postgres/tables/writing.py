@@ -22,6 +22,9 @@ from headrace.stores.postgres.session import CATALOG_PATH, path_statement
 from headrace.tables.changes import RowChange
 
 STAGE = "headrace_rows"
+# The dates of PostgreSQL, in days since 1970, and its timestamps in µs. Arrow's last timestamp is before PostgreSQL's.
+_DATES = (-2_440_588, 2_145_042_905)
+_TIMES = (_DATES[0] * 86_400_000_000, 2**63 - 1)
 _VERSION = "SELECT (pg_current_wal_insert_lsn() - '0/0')::bigint"
 
 
@@ -29,12 +32,18 @@ def check_values(rows: pa.Table, table: TableLayout) -> None:
     """Check that PostgreSQL keeps the values of converted rows as they are.
 
     Raises:
-        SchemaError: a string has the character NUL, or a time has more digits than its column.
+        SchemaError: a string has the character NUL, a time has more digits than its column, or PostgreSQL does not have
+            the year.
     """
     for name in rows.column_names:
         column, values = table.column(name), rows.column(name)
         if pa.types.is_list(values.type):
             values = pc.list_flatten(values)
+        if pa.types.is_date(values.type) or pa.types.is_timestamp(values.type):
+            first, last = _DATES if pa.types.is_date(values.type) else _TIMES
+            numbers = values.cast(pa.int32() if pa.types.is_date(values.type) else pa.int64())
+            outside = pc.or_(pc.less(numbers, first), pc.greater(numbers, last))
+            _refuse(outside, column, "dates and times of PostgreSQL are from 4714-11-24 BC on")
         if values.type == pa.string():
             _refuse(pc.match_substring(values, "\0"), column, "PostgreSQL has no strings with the character NUL")
         elif column.time_digits is not None:
