@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import psycopg
 from pyspark.sql import SparkSession
 
@@ -28,3 +30,33 @@ def test_a_table_is_read_in_parallel_by_key_ranges(spark: SparkSession) -> None:
         assert rows.where(rows.id == key).count() == 1
         # Without a number of splits, a small table is one range.
         assert spark.read.format("headrace").options(store=url, table="orders").load().rdd.getNumPartitions() == 1
+
+
+def test_values_that_spark_does_not_have_are_nulls_or_texts(spark: SparkSession, tmp_path: Path) -> None:
+    url = serving.postgres_database("spark_unrepresentable")
+    options = {"store": url, "table": "prices", "unrepresentable": "until=null, grid=text"}
+    with psycopg.connect(url, autocommit=True) as server, headrace.open(url) as store:
+        server.execute("CREATE TABLE prices (id int PRIMARY KEY, until timestamptz NOT NULL, grid int[])")
+        store.create_tunnel("prices", "prices", "Stream")
+        server.execute("INSERT INTO prices VALUES (1, 'infinity', '{{1,2}}'), (2, '2024-01-01', '{3}')")
+        rows = spark.read.format("headrace").options(**options).load()
+        assert [(row.id, row.until, row.grid) for row in rows.where("until IS NULL").collect()] == [
+            (1, None, "{{1,2}}")
+        ]
+        quoted = ", ".join(f"{name} '{value}'" for name, value in options.items())
+        spark.sql(f"CREATE OR REPLACE TEMPORARY VIEW all_prices USING headrace OPTIONS ({quoted})")
+        assert spark.sql("SELECT id, grid FROM all_prices WHERE until IS NOT NULL").collect() == [(2, "{3}")]
+        stream = spark.readStream.format("headrace").options(**options, tunnel="prices").load()
+        target = store.create_table("copy", {"id": "long", "until": "timestamp", "grid": "string"}, "id")
+        headrace.write_stream(
+            stream.select("id", "until", "grid"),
+            store=url,
+            table="copy",
+            checkpoint=str(tmp_path / "checkpoint"),
+            mode="append",
+            trigger={"availableNow": True},
+        ).start().awaitTermination()
+        copied = target.scan(["id", "grid"], [("until", "is null", None)]).read_all().to_pylist()
+        assert copied == [{"id": 1, "grid": "{{1,2}}"}]
+        assert target.scan([]).read_all().num_rows == 2
+        store.drop_tunnel("prices")

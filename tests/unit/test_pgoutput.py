@@ -20,6 +20,7 @@ from headrace.errors import HeadraceError, SchemaError, UnsupportedError
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.errors import PgOutputError
 from headrace.wire.pgoutput.messages import EPOCH, Decoder, Images, commit_lsn
+from headrace.wire.pgoutput.text_values import LAST_TIME
 from headrace.wire.pgoutput.tuples import ImageKind
 from tests.effort import thorough
 from tests.unit import pgoutput_samples as pg
@@ -303,6 +304,7 @@ def test_a_numeric_of_many_digits_is_the_text_that_the_server_shows() -> None:
     [
         (types.TIMESTAMPTZ, UTC, struct.pack(">q", (1 << 63) - 1), "infinity"),
         (types.TIMESTAMP, pa.timestamp("us"), struct.pack(">q", -(1 << 63)), "-infinity"),
+        (types.TIMESTAMP, pa.timestamp("us"), struct.pack(">q", LAST_TIME - EPOCH), str(LAST_TIME - EPOCH)),
         (types.DATE, pa.date32(), struct.pack(">i", (1 << 31) - 1), "infinity"),
         (types.NUMERIC, pa.decimal128(10, 2), pg.numeric(Decimal("NaN")), "NaN"),
         (types.NUMERIC, pa.decimal128(10, 2), pg.numeric(Decimal("1.234")), "1.234"),

@@ -73,6 +73,7 @@ def database_options(settings: Settings) -> dict[str, Any]:
             "sslmode": settings.get("sslMode"),
             "sslrootcert": settings.get("sslRootCert"),
             "schema": settings.get("headraceSchema"),
+            "unrepresentable": settings.get("unrepresentable"),
         }
     )
 

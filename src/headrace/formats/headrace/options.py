@@ -28,6 +28,9 @@ OPTIONS = (
     Option("sslMode", "PostgreSQL: libpq's `sslmode`, such as `verify-full`"),
     Option("sslRootCert", "PostgreSQL: the file with the certificates of trusted authorities, libpq's `sslrootcert`"),
     Option("headraceSchema", "PostgreSQL: the schema of headrace's own tables; `headrace` by default", name),
+    Option("unrepresentable", "PostgreSQL: what columns show for values that their types do not have here, such as "
+           "`infinity`, `NaN` in `numeric(p,s)` and arrays of arrays: `until=null,shop.orders.tags=text`. `text` makes "
+           "the column a string of PostgreSQL's text; without the option such a value fails the task"),
     Option("table", "the table", name),
     Option("queue", "the queue", name),
     Option("queues", "queues with the same columns to read as one, separated by commas or as a JSON list", names, None,

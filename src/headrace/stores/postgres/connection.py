@@ -23,6 +23,7 @@ from headrace.errors import HeadraceError, OptionError, StoreError
 from headrace.retries import Retries
 from headrace.stores.postgres.failures import failure_of, headrace_error
 from headrace.stores.postgres.session import CATALOG_PATH, FACTS, Server
+from headrace.stores.postgres.unrepresentable import NO_CHOICES, Choices
 
 Result = TypeVar("Result")
 Kind = TypeVar("Kind")
@@ -47,10 +48,12 @@ class Address:
     Attributes:
         parameters: parameters of libpq.
         retry_seconds: how long a call that fails with a temporary error is repeated.
+        unrepresentable: what columns show for values that their types do not have in headrace.
     """
 
     parameters: Mapping[str, str] = field(repr=False)
     retry_seconds: float = 30.0
+    unrepresentable: Choices = NO_CHOICES
 
     @property
     def url(self) -> str:
@@ -303,9 +306,9 @@ class Connection:
         server = self.server
         if server.pooled:
             return adbc.connect(self.address.conninfo())
-        # The driver itself asks the catalog when it connects.
-        path = f"-c search_path={CATALOG_PATH.replace(' ', '')}"
-        connection = adbc.connect(self.address.conninfo(options=f"{server.options} {path}".strip()))
+        # The driver itself asks the catalog for the functions of types when it connects.
+        early = f"-c search_path={CATALOG_PATH.replace(' ', '')} -c quote_all_identifiers=off"
+        connection = adbc.connect(self.address.conninfo(options=f"{server.options} {early}".strip()))
         try:
             _execute(connection, server.settings)
             connection.commit()

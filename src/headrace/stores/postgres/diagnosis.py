@@ -266,7 +266,11 @@ def _publications(facts: _Facts) -> Finding:
 def _table(database: Database, facts: _Facts, table: str) -> Iterator[Finding]:
     name = f"PostgreSQL: table {table}"
     try:
-        layout = database.run(lambda statements: stored_tables.layout(statements.connection, table, database.schema))
+        layout = database.run(
+            lambda statements: stored_tables.layout(
+                statements.connection, table, database.schema, database.connection.address.unrepresentable
+            )
+        )
         generated = slots.has_generated(database, layout)
     except HeadraceError as error:
         yield Finding(name, Status.FAIL, error.problem, error.remedy or str(error))

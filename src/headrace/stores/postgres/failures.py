@@ -147,8 +147,9 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
         return SchemaError(
             f"column {unreadable[1]!r} has a value that Arrow cannot represent",
             received=unreadable[2][:200],
-            valid="finite dates and times, arrays of one dimension",
-            remedy="leave the column out, or read it as text through a view",
+            valid="finite dates, times and decimals; arrays of one dimension",
+            remedy=f"leave the column out, or open the store with option unrepresentable='{unreadable[1]}=null' (or "
+            f"{unreadable[1]}=text, for a column of PostgreSQL's texts)",
         )
     if rounded := _ROUNDED.search(message):
         return SchemaError(

@@ -48,11 +48,14 @@ def open_store(url: str | os.PathLike[str], options: Mapping[str, Any], create: 
             ``schema``: the schema of headrace's own tables, ``headrace`` by default. The first write that needs
             one creates it.
             ``retry_seconds``: how long a call that fails with a temporary error is repeated; 30 by default.
+            ``unrepresentable``: what columns show for values that Arrow does not have, such as ``infinity``; see
+            `headrace.stores.postgres.unrepresentable`.
         create: ignored; a database is not created by its clients.
 
     Raises:
         OptionError: the URL has another form, or an option has an invalid value.
     """
+    from headrace.stores.postgres import unrepresentable
     from headrace.stores.postgres.connection import Address
     from headrace.stores.postgres.store import PostgresStore
 
@@ -76,14 +79,15 @@ def open_store(url: str | os.PathLike[str], options: Mapping[str, Any], create: 
         raise OptionError(
             "option retry_seconds cannot be read", received=repr(seconds)[:200], valid="a number of seconds from 0 on"
         )
-    return PostgresStore(Address(parameters, float(seconds)), schema)
+    choices = unrepresentable.parse(options.get("unrepresentable") or {})
+    return PostgresStore(Address(parameters, float(seconds), choices), schema)
 
 
 OPENING = Opening(
     what="a PostgreSQL database",
     form="postgresql://user@host/database",
     schemes=("postgresql", "postgres"),
-    options=(*_LIBPQ_OPTIONS, "schema", "retry_seconds"),
+    options=(*_LIBPQ_OPTIONS, "schema", "retry_seconds", "unrepresentable"),
     open=open_store,
     extra="postgres",
     packages=("psycopg", "adbc_driver_manager", "adbc_driver_postgresql"),

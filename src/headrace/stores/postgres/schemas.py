@@ -17,6 +17,7 @@ from headrace.cached import cached_property
 from headrace.errors import SchemaError, UnsupportedError
 from headrace.stores.postgres.failures import ROUNDED, UNREADABLE
 from headrace.stores.postgres.names import TableName
+from headrace.stores.postgres.unrepresentable import Choice, Choices, ShownAsNull
 from headrace.tables.schema import Column, TableSchema
 from headrace.types import KEY_TYPES, type_name
 
@@ -65,8 +66,8 @@ _NAMES: dict[pa.DataType, str] = {
     _TIMESTAMP: "timestamp with time zone",
     _TIMESTAMP_NTZ: "timestamp without time zone",
 }
-# Arrow's 64 bits of microseconds end before PostgreSQL's years.
-_AFTER_LAST_TIME = "294241-01-01"
+# Arrow's 64 bits of microseconds end before PostgreSQL's years; see `headrace.wire.pgoutput.text_values.LAST_TIME`.
+_AFTER_LAST_TIME = "294247-01-01"
 _TIMES = {"date": "infinity", "timestamp": _AFTER_LAST_TIME, "timestamptz": _AFTER_LAST_TIME}
 COLUMN_TYPES = (
     *("boolean", "byte", "short", "int", "long", "float", "double", "string", "binary"),
@@ -97,6 +98,7 @@ class PgColumn:
         always_identity: whether it is ``GENERATED ALWAYS AS IDENTITY``.
         time_digits: the digits of fractional seconds that it keeps; None if the type has none, or 6.
         in_key: whether it belongs to the primary key.
+        shown_as_null: makes a value null that its type does not have in headrace; None if such a value is an error.
         equality: the schema and the name of the operator that finds equal values in the index of the primary key.
     """
 
@@ -113,6 +115,7 @@ class PgColumn:
     always_identity: bool
     time_digits: int | None
     in_key: bool
+    shown_as_null: ShownAsNull | None = None
     equality: tuple[str, str] = (CATALOG, "=")
 
     @property
@@ -133,64 +136,76 @@ class PgColumn:
         column = sql.Identifier(table, self.name)
         if self.type == pa.string():
             return column if self.base in _TEXTS and not self.is_array else self.as_text(table)
+        fits = self._fits(column)
+        if fits is None:
+            whole = self.base in _INTEGERS and self.type == pa.int64()
+            return sql.SQL("{}::bigint").format(column) if whole else column
+        value: sql.Composable = column
+        kind: sql.Composable = sql.SQL(self.base)
         if self.is_array:
-            return self._checked_array(column)
+            value, kind = self._array(column)
+        elif pa.types.is_decimal(self.type):
+            value, kind = self.as_text(table), sql.SQL("int::text")
+        if self.shown_as_null is not None:
+            return sql.SQL("CASE WHEN {} THEN {} END").format(fits, value)
+        # ADBC would return infinity as another time. The invalid text depends on the row: a constant would fail when
+        # the statement is planned.
+        return sql.SQL(
+            "CASE WHEN {column} IS NULL THEN NULL WHEN {fits} THEN {value} "
+            "ELSE ({problem}::text || format('%s', {column}))::{kind} END"
+        ).format(column=column, fits=fits, value=value, problem=sql.Literal(f"{UNREADABLE}{self.name}: "), kind=kind)
+
+    def shown(self, table: str = "t") -> sql.Composable:
+        """Return the column with null for values that are shown as null."""
+        column = sql.Identifier(table, self.name)
+        fits = None if self.shown_as_null is None else self._fits(column)
+        return column if fits is None else sql.SQL("CASE WHEN {} THEN {} END").format(fits, column)
+
+    def _fits(self, column: sql.Composable) -> sql.Composable | None:
+        """Return the condition that the column's type in headrace has a value; None if it has all of them.
+
+        Arrow has neither infinite times nor NaN as a decimal, nor arrays of arrays of one type.
+        """
+        if not self.is_array:
+            return self._finite(column)
+        fits = sql.SQL("coalesce(array_ndims({}), 1) = 1").format(column)
+        finite = self._finite(sql.Identifier("e"))
+        if finite is None:
+            return fits
+        return sql.SQL("{} AND NOT EXISTS (SELECT FROM unnest({}) e WHERE NOT ({}))").format(fits, column, finite)
+
+    def _finite(self, value: sql.Composable) -> sql.Composable | None:
         if self.base in _TIMES:
-            return self._checked_time(column)
-        if self.base in _INTEGERS and self.type == pa.int64():
-            return sql.SQL("{}::bigint").format(column)
-        if self.base in _ARROW:
-            return column
-        return self.as_text(table)
+            last = sql.Literal(_TIMES[self.base])
+            return sql.SQL("{value} > '-infinity' AND {value} < {last}").format(value=value, last=last)
+        is_decimal = pa.types.is_decimal(self.type.value_type if self.is_array else self.type)
+        return sql.SQL("{} <> 'NaN'").format(value) if is_decimal else None
 
     def as_text(self, table: str) -> sql.Composable:
         """Return the expression for the text of a value.
 
         The owner of a type can define its cast to ``text``, which would run with the rights of headrace's user. So the
         text of a type outside of the catalog comes from its output function. ``IS NULL`` is also true for a composite
-        value of nulls.
+        value of nulls. The cast of xml gives the text as it was written, which the log does not have.
         """
         column = sql.Identifier(table, self.name)
-        return sql.SQL("{}::text").format(column) if _is_builtin(self.cast) else _output(column)
+        return sql.SQL("{}::text").format(column) if _has_cast(self.cast) else _output(column)
 
-    def _checked_time(self, column: sql.Composable) -> sql.Composable:
-        """Return a time, or fail with the name of the column: ADBC would return infinity as another time.
+    def _array(self, column: sql.Composable) -> tuple[sql.Composable, sql.Composable]:
+        """Return an array as ADBC reads it, and its type.
 
-        The invalid text depends on the row. A constant would fail when the statement is planned.
+        Arrow's lists have no bounds, and ADBC fails at an array whose first index is not 0 or 1. It has no texts for
+        elements of other types, its numbers are texts, and its oids have a sign. It does not know arrays of domains.
         """
-        problem = sql.Literal(f"{UNREADABLE}{self.name}: ")
-        return sql.SQL(
-            "CASE WHEN {column} > '-infinity' AND {column} < {last} THEN {column} "
-            "WHEN {column} IS NOT NULL THEN ({problem}::text || {column}::text)::{base} END"
-        ).format(column=column, last=sql.Literal(_TIMES[self.base]), problem=problem, base=sql.SQL(self.base))
-
-    def _checked_array(self, column: sql.Composable) -> sql.Composable:
-        """Return an array, or fail with the name of the column: Arrow has no arrays of arrays of one type.
-
-        Arrow's lists have no bounds, and ADBC fails at an array whose first index is not 0 or 1.
-        """
-        # ADBC has no texts for elements of other types, and its numbers are texts. It does not know arrays of domains.
-        kind = sql.SQL(self.base if self.base in _ARROW else "text")
-        wrong = sql.SQL("array_ndims({}) > 1").format(column)
-        if self.base in _TIMES:
-            wrong = sql.SQL(
-                "{wrong} OR (SELECT bool_or(e <= '-infinity' OR e >= {last}) FROM unnest({column}) e)"
-            ).format(wrong=wrong, column=column, last=sql.Literal(_TIMES[self.base]))
-        elements = sql.SQL("{}::{}[]").format(column, kind)
-        if not _is_builtin(self.base):
-            output = _output(sql.Identifier("e"))
-            elements = sql.SQL("ARRAY(SELECT {} FROM unnest({}) e)").format(output, column)
-        return sql.SQL(
-            "CASE WHEN {wrong} THEN ({problem}::text || format('%s', {column}))::{kind}[] "
-            "WHEN array_lower({column}, 1) <> 1 THEN ARRAY(SELECT e FROM unnest({elements}) e) "
+        kind = sql.SQL("int8[]" if self.base == "oid" else f"{self.base if self.base in _ARROW else 'text'}[]")
+        elements = sql.SQL("{}::{}").format(column, kind)
+        if not _has_cast(self.base):
+            elements = sql.SQL("ARRAY(SELECT {} FROM unnest({}) e)").format(_output(sql.Identifier("e")), column)
+        array = sql.SQL(
+            "CASE WHEN array_lower({column}, 1) <> 1 THEN ARRAY(SELECT e FROM unnest({elements}) e) "
             "WHEN {column} IS NOT NULL THEN {elements} END"
-        ).format(
-            wrong=wrong,
-            problem=sql.Literal(f"{UNREADABLE}{self.name}: "),
-            column=column,
-            kind=kind,
-            elements=elements,
-        )
+        ).format(column=column, elements=elements)
+        return array, kind
 
     def written(self, value: sql.Composable) -> sql.Composable:
         """Return a staged value in the type of the column, or fail with its name: nothing is rounded."""
@@ -232,12 +247,12 @@ class PgColumn:
                 return sql.SQL('({}) COLLATE "C"').format(self.as_text(table))
             # A needless COLLATE would be one more column of the rows that are sorted.
             return column if self.sorted_by_bytes else sql.SQL('{} COLLATE "C"').format(column)
-        return column
+        return self.shown(table)
 
 
-def _is_builtin(name: str) -> bool:
-    """Whether a type is in the catalog, which gives the names of other types a schema."""
-    return "." not in name
+def _has_cast(name: str) -> bool:
+    """Whether a cast to text gives the text of a type; the catalog names the schemas of users' types."""
+    return "." not in name and name != "xml"
 
 
 def _output(value: sql.Composable) -> sql.Composable:
@@ -269,7 +284,15 @@ class TableLayout:
     def schema(self) -> TableSchema:
         """The columns in headrace's types."""
         return TableSchema(
-            tuple(Column(column.name, column.type, not column.not_null, column.filled) for column in self.columns),
+            tuple(
+                Column(
+                    column.name,
+                    column.type,
+                    not column.not_null or column.shown_as_null is not None,
+                    column.filled,
+                )
+                for column in self.columns
+            ),
             self.primary_key,
         )
 
@@ -370,8 +393,16 @@ def from_text(values: pa.ChunkedArray, column: PgColumn) -> pa.ChunkedArray:
         ) from None
 
 
-def column_of(row: tuple[Any, ...], primary_key: tuple[str, ...], schema: str) -> PgColumn:
-    """Return a column from a row of the catalog, see `headrace.stores.postgres.tables.stored_tables`."""
+def column_of(
+    row: tuple[Any, ...], primary_key: tuple[str, ...], schema: str, table: TableName, choices: Choices
+) -> PgColumn:
+    """Return a column from a row of the catalog, see `headrace.stores.postgres.tables.stored_tables`.
+
+    Args:
+        schema: the schema of headrace's own objects.
+        table: the name of the table.
+        choices: the option ``unrepresentable``.
+    """
     (
         name,
         not_null,
@@ -391,6 +422,9 @@ def column_of(row: tuple[Any, ...], primary_key: tuple[str, ...], schema: str) -
     kind = arrow_type(base, modifier, is_array=is_array, in_key=in_key)
     if list(named) == [schema, BYTE_DOMAIN] and not in_key:
         kind = pa.list_(pa.field("element", pa.int8())) if is_array else pa.int8()
+    choice = Choice.ERROR if in_key else choices.of(table, name)
+    if choice is Choice.TEXT:
+        kind = pa.string()
     is_text = (kind.value_type if pa.types.is_list(kind) else kind) == pa.string()
     return PgColumn(
         name=name,
@@ -406,5 +440,6 @@ def column_of(row: tuple[Any, ...], primary_key: tuple[str, ...], schema: str) -
         always_identity=identity == "a",
         time_digits=time_digits(base, modifier),
         in_key=in_key,
+        shown_as_null=ShownAsNull(table.text, name) if choice is Choice.NULL else None,
         equality=(CATALOG, "=") if equality is None else (equality[0], equality[1]),
     )

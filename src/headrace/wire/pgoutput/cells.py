@@ -44,6 +44,13 @@ class Cells:
         """Return the cells where the mask is true."""
         return Cells(self.data, self.starts[mask], self.lengths[mask], self.valid[mask], self.column)
 
+    def without(self, mask: Mask) -> Cells:
+        """Return the cells with nulls where the mask is true."""
+        if not mask.any():
+            return self
+        kept = self.valid & ~mask
+        return Cells(self.data, np.where(kept, self.starts, 0), np.where(kept, self.lengths, 0), kept, self.column)
+
     def numbers(self, dtype: str, offset: int = 0) -> npt.NDArray[Any]:
         """Return the big-endian number at an offset in each cell; 0 for nulls.
 

@@ -2,6 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
 from headrace.errors import HeadraceError, SchemaError
 
 
@@ -9,8 +16,60 @@ class PgOutputError(HeadraceError):
     """Bytes are not valid messages of pgoutput."""
 
 
-def value_error(column: str, received: object, valid: str, remedy: str | None = None) -> SchemaError:
+class UnfitValueError(SchemaError):
+    """A value does not fit the type of its column in headrace.
+
+    Attributes:
+        unfit: true for each such value of the column; None if it is not known which they are.
+    """
+
+    unfit: npt.NDArray[np.bool_] | None = None
+
+
+def value_error(
+    column: str,
+    received: object,
+    valid: str,
+    unfit: npt.NDArray[np.bool_] | None = None,
+    remedy: str | None = None,
+) -> UnfitValueError:
     """Return the error for a value that does not fit the type of its column in headrace."""
-    return SchemaError(
-        f"column {column!r} has a value that does not fit its type", received=received, valid=valid, remedy=remedy
+    error = UnfitValueError(
+        f"column {column!r} has a value that does not fit its type",
+        received=received,
+        valid=valid,
+        remedy=remedy
+        or f"replace the value in the table; if changes in the log have it, open the store with option "
+        f"unrepresentable='{column}=null' (or {column}=text, for a column of PostgreSQL's texts)",
     )
+    error.unfit = unfit
+    return error
+
+
+def fitting(
+    decode: Callable[[npt.NDArray[np.bool_]], pa.Array], count: int, report: Callable[[int], Any] | None
+) -> pa.Array:
+    """Return decoded values, with nulls for the values that do not fit their type.
+
+    Args:
+        decode: returns the values; those where its argument is true are null.
+        count: the number of the values.
+        report: receives the number of the values that do not fit; None for an error instead.
+
+    Raises:
+        UnfitValueError: a value does not fit, and there is no ``report``.
+    """
+    unfit = np.zeros(count, np.bool_)
+    while True:
+        try:
+            found = decode(unfit)
+        except UnfitValueError as error:
+            if report is None or error.unfit is None:
+                # The error may travel between processes.
+                error.unfit = None
+                raise
+            unfit |= error.unfit
+        else:
+            if report is not None and unfit.any():
+                report(int(unfit.sum()))
+            return found

@@ -6,16 +6,16 @@ column. No step works row by row: the rows are walked column by column.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.wire.pgoutput.cells import Bytes, Cells, Integers, Mask, big_endian, readable
-from headrace.wire.pgoutput.errors import PgOutputError
+from headrace.wire.pgoutput.errors import PgOutputError, fitting
 from headrace.wire.pgoutput.relations import Content, Relation, parse_relation
 from headrace.wire.pgoutput.tuples import (
     BINARY,
@@ -107,7 +107,9 @@ class Images:
             _columns=tuple(column.filter(mask) for column in self._columns),
         )
 
-    def column(self, index: int, data_type: pa.DataType, oid: int | None = None) -> pa.Array:
+    def column(
+        self, index: int, data_type: pa.DataType, oid: int | None = None, report: Callable[[int], Any] | None = None
+    ) -> pa.Array:
         """Return the values of a column. Unchanged values that the messages do not contain are null.
 
         Args:
@@ -115,6 +117,7 @@ class Images:
             data_type: the type of the result.
             oid: the type of the column in PostgreSQL, if it is not the one of the relation: the base type of a domain,
                 or text for an enum.
+            report: receives the number of values that do not fit, which are null; None if that is an error.
 
         Raises:
             PgOutputError: the bytes are not values of this type.
@@ -127,7 +130,8 @@ class Images:
         if text.any() and binary.any():
             raise PgOutputError(f"column {described.name!r} has values in text format and in binary format")
         cells = Cells(self._data, column.starts, column.lengths, valid, described.name)
-        return decode(cells, described.type if oid is None else oid, data_type, text=bool(text.any()))
+        kind, in_text = described.type if oid is None else oid, bool(text.any())
+        return fitting(lambda unfit: decode(cells.without(unfit), kind, data_type, text=in_text), len(cells), report)
 
     def unchanged(self, index: int) -> Mask | None:
         """Return where a column has an unchanged TOASTed value that the messages do not contain; None if nowhere."""

@@ -13,18 +13,18 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.wire.pgoutput.cells import Cells, big_endian, validity
+from headrace.wire.pgoutput.cells import Cells, Mask, big_endian, validity
 from headrace.wire.pgoutput.errors import PgOutputError, value_error
 
 Words: TypeAlias = npt.NDArray[np.uint64]
 
 _POSITIVE, _NEGATIVE = 0x0000, 0x4000
-_SPECIAL: Final = {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
+SPECIAL: Final = {0xC000: "NaN", 0xD000: "Infinity", 0xF000: "-Infinity"}
+FINITE_DECIMALS: Final = "finite decimals"
 _TENS: Final = 10 ** np.arange(5, dtype=np.int64)
 # Arrow writes smaller numbers with an exponent.
 _PLAIN_SCALE: Final = 6
 _MAX_DIGITS: Final = 38
-_REMEDY: Final = "declare the column as numeric(p,s) with p up to 38, or replace the value in the table"
 
 
 def decode_numerics(cells: Cells, data_type: pa.Decimal128Type) -> pa.Array:
@@ -41,7 +41,7 @@ def decode_numerics(cells: Cells, data_type: pa.Decimal128Type) -> pa.Array:
     exponent = np.where(count > 0, 4 * (weight - count + 1) + scale, 0)
     fits = (count == 0) | ((4 * weight + 1 + scale <= precision) & (exponent > -4))
     if not fits.all():
-        raise _too_long(cells, data_type, np.flatnonzero(~fits)[0])
+        raise _too_long(cells, data_type, ~fits)
     # Four words of 32 bits, the lowest first.
     words: list[Words] = [np.zeros(len(cells), np.uint64) for _ in range(4)]
     for number in range(int(count.max(initial=0))):
@@ -53,7 +53,7 @@ def decode_numerics(cells: Cells, data_type: pa.Decimal128Type) -> pa.Array:
         behind = np.where(number == count - 1, np.maximum(-exponent, 0), 0)
         wrong = active & (digit % _TENS[behind] != 0)
         if wrong.any():
-            raise _too_long(cells, data_type, np.flatnonzero(wrong)[0])
+            raise _too_long(cells, data_type, wrong)
         _multiply(words, np.where(active, _TENS[4 - behind], 1), np.where(active, digit // _TENS[behind], 0))
     left = np.maximum(exponent, 0)
     while left.any():
@@ -64,7 +64,7 @@ def decode_numerics(cells: Cells, data_type: pa.Decimal128Type) -> pa.Array:
     try:
         found.validate(full=True)
     except pa.ArrowInvalid as error:
-        raise value_error(cells.column, str(error)[:200], str(data_type), _REMEDY) from None
+        raise value_error(cells.column, str(error)[:200], str(data_type)) from None
     return found
 
 
@@ -94,15 +94,15 @@ def _headers(cells: Cells) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]
     if (cells.valid & (cells.lengths != 8 + 2 * count)).any():
         raise PgOutputError(f"a value of column {cells.column!r} has an invalid number of digits")
     sign = cells.numbers("u2", 4)
-    if not np.isin(sign, (_POSITIVE, _NEGATIVE, *_SPECIAL)).all():
+    if not np.isin(sign, (_POSITIVE, _NEGATIVE, *SPECIAL)).all():
         raise PgOutputError(f"a value of column {cells.column!r} has an invalid sign")
     return count, cells.numbers("i2", 2).astype(np.int64), sign
 
 
 def _check_special(cells: Cells, sign: npt.NDArray[np.uint16]) -> None:
-    special = np.flatnonzero(~np.isin(sign, (_POSITIVE, _NEGATIVE)))
-    if len(special):
-        raise value_error(cells.column, _SPECIAL[int(sign[special[0]])], "finite decimals", _REMEDY)
+    special = ~np.isin(sign, (_POSITIVE, _NEGATIVE))
+    if special.any():
+        raise value_error(cells.column, SPECIAL[int(sign[np.argmax(special)])], FINITE_DECIMALS, special)
 
 
 def _multiply(words: list[Words], factor: npt.NDArray[np.int64], addend: npt.NDArray[np.int64]) -> None:
@@ -133,8 +133,8 @@ def _text(cells: Cells, row: int) -> str | None:
     start = int(cells.starts[row])
     data = cells.data[start : start + int(cells.lengths[row])].tobytes()
     count, weight, sign, shown = (int.from_bytes(data[at : at + 2], "big") for at in (0, 2, 4, 6))
-    if sign in _SPECIAL:
-        return _SPECIAL[sign]
+    if sign in SPECIAL:
+        return SPECIAL[sign]
     weight -= (weight & 0x8000) << 1
     number = 0
     for at in range(8, 8 + 2 * count, 2):
@@ -153,5 +153,5 @@ def _scaled(number: int, exponent: int, shown: int, *, negative: bool) -> Decima
     return Decimal((int(negative), Decimal(scaled).as_tuple().digits, -shown))
 
 
-def _too_long(cells: Cells, data_type: pa.DataType, row: np.intp) -> Exception:
-    return value_error(cells.column, _text(cells, int(row)), str(data_type), _REMEDY)
+def _too_long(cells: Cells, data_type: pa.DataType, wrong: Mask) -> Exception:
+    return value_error(cells.column, _text(cells, int(np.argmax(wrong))), str(data_type), wrong)

@@ -10,7 +10,7 @@ FLOAT4, FLOAT8, UNKNOWN, BPCHAR, VARCHAR = 700, 701, 705, 1042, 1043
 DATE, TIME, TIMESTAMP, TIMESTAMPTZ, NUMERIC, UUID, JSONB, XML = 1082, 1083, 1114, 1184, 1700, 2950, 3802, 142
 INET, BOXES = 869, 1020
 
-TEXTS: Final = frozenset({CHAR, NAME, TEXT, JSON, UNKNOWN, BPCHAR, VARCHAR, XML})
+TEXTS: Final = frozenset({NAME, TEXT, JSON, UNKNOWN, BPCHAR, VARCHAR, XML})
 """The types whose binary format is their text."""
 
 ARRAYS: Final[Mapping[int, int]] = {
@@ -18,7 +18,6 @@ ARRAYS: Final[Mapping[int, int]] = {
     199: JSON,
     1000: BOOL,
     1001: BYTEA,
-    1002: CHAR,
     1003: NAME,
     1005: INT2,
     1007: INT4,
@@ -40,27 +39,19 @@ ARRAYS: Final[Mapping[int, int]] = {
 }
 """The type of an array → the type of its elements."""
 
-BINARY: Final = TEXTS | {
-    BOOL,
-    BYTEA,
-    INT8,
-    INT2,
-    INT4,
-    OID,
-    FLOAT4,
-    FLOAT8,
-    DATE,
-    TIME,
-    TIMESTAMP,
-    TIMESTAMPTZ,
-    NUMERIC,
-    UUID,
-    JSONB,
-}
-"""The types that the decoder reads in binary format, and arrays of them. A slot sends one format for all columns, so a
-table with a column of another type must be read in text format."""
+_EXACT_TEXTS: Final = TEXTS | {NUMERIC, TIME, UUID, JSONB}
+"""The types whose values the decoder writes as PostgreSQL does."""
+_KEYS: Final = _EXACT_TEXTS | {BYTEA, INT8, INT2, INT4, OID}
+_BINARY: Final = _KEYS | {BOOL, FLOAT4, FLOAT8, DATE, TIMESTAMP, TIMESTAMPTZ}
 
 
-def in_binary(oid: int) -> bool:
-    """Return whether the decoder reads a type in binary format."""
-    return oid in BINARY or oid in ARRAYS
+def in_binary(oid: int, *, in_key: bool = False) -> bool:
+    """Return whether the decoder reads a type in binary format.
+
+    A slot sends one format for all columns. So a table with a column of another type must be read in text format, where
+    each text is PostgreSQL's own.
+
+    Args:
+        in_key: whether a column of this type is in the key, whose values are texts, numbers and binaries.
+    """
+    return oid in _KEYS if in_key else oid in _BINARY or ARRAYS.get(oid) in _BINARY

@@ -18,7 +18,15 @@ from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.cells import Cells, validity
 from headrace.wire.pgoutput.errors import PgOutputError, value_error
 from headrace.wire.pgoutput.numerics import decode_numerics, numeric_texts
-from headrace.wire.pgoutput.text_values import as_cast, from_texts, without_zeros
+from headrace.wire.pgoutput.text_values import (
+    FINITE_DATES,
+    FINITE_TIMES,
+    LAST_TIME,
+    as_cast,
+    from_texts,
+    of_arrays,
+    without_zeros,
+)
 
 _EPOCH_DAYS: Final = 10_957
 _EPOCH: Final = 946_684_800_000_000
@@ -35,7 +43,6 @@ _HEX: Final = np.frombuffer(b"".join(b"%02x" % byte for byte in range(256)), np.
 _UUID_DIGITS: Final = np.array([place for place in range(36) if place not in (8, 13, 18, 23)])
 # The bytes before the first element: dimensions, nulls, type of the elements, number of elements, lower bound.
 _ARRAY_HEADER: Final = 20
-FINITE: Final = "replace the value in the table, or exclude the column from the publication"
 
 
 def decode(cells: Cells, oid: int, data_type: pa.DataType, *, text: bool) -> pa.Array:
@@ -106,7 +113,7 @@ def _uuids(cells: Cells, oid: int, data_type: pa.DataType) -> pa.Array:
 
 def _dates(cells: Cells, oid: int, data_type: pa.DataType) -> pa.Array:
     days = cells.fixed("i4")
-    _check_finite(days, cells, np.iinfo(np.int32).max - _EPOCH_DAYS, "dates")
+    _check_finite(days, cells, np.iinfo(np.int32).max - _EPOCH_DAYS, FINITE_DATES)
     return converted(_array(days + np.int32(_EPOCH_DAYS), cells).view(pa.date32()), oid, data_type, cells.column)
 
 
@@ -124,7 +131,7 @@ def _times(cells: Cells, oid: int, data_type: pa.DataType) -> pa.Array:
 
 def _timestamps(cells: Cells, oid: int, data_type: pa.DataType) -> pa.Array:
     found = cells.fixed("i8")
-    _check_finite(found, cells, np.iinfo(np.int64).max - _EPOCH, "timestamps up to the year 294246")
+    _check_finite(found, cells, LAST_TIME - _EPOCH - 1, FINITE_TIMES)
     zone = "UTC" if oid == types.TIMESTAMPTZ else None
     instants = _array(found + _EPOCH, cells).view(pa.timestamp("us", tz=zone))
     return converted(instants, oid, data_type, cells.column)
@@ -159,9 +166,13 @@ def _arrays(cells: Cells, element: int, data_type: pa.DataType) -> pa.Array:
     if (cells.valid & (cells.lengths < 12)).any():
         raise PgOutputError(f"an array of column {cells.column!r} ends early")
     dimensions = cells.numbers("i4")
-    if not np.isin(dimensions, (0, 1)).all():
+    unfit = ~np.isin(dimensions, (0, 1))
+    if unfit.any():
         raise value_error(
-            cells.column, f"an array with {int(dimensions.max())} dimensions", "arrays with one dimension", FINITE
+            cells.column,
+            f"an array with {int(dimensions.max())} dimensions",
+            "arrays with one dimension",
+            unfit,
         )
     filled = cells.valid & (dimensions == 1)
     if (filled & (cells.lengths < _ARRAY_HEADER)).any():
@@ -176,7 +187,8 @@ def _arrays(cells: Cells, element: int, data_type: pa.DataType) -> pa.Array:
     offsets = np.concatenate([[0], np.cumsum(lengths)])
     if offsets[-1] > np.iinfo(np.int32).max:
         raise PgOutputError("a batch of messages is too large", received=f"{offsets[-1]} elements of arrays")
-    values = decode(_elements(present, counts), element, data_type.value_type, text=False)
+    elements = _elements(present, counts)
+    values = of_arrays(lambda: decode(elements, element, data_type.value_type, text=False), offsets)
     buffers = [validity(cells.valid), pa.py_buffer(offsets.astype(np.int32))]
     return pa.Array.from_buffers(data_type, len(cells), buffers, children=[values])
 
@@ -239,7 +251,7 @@ def _check_finite(values: npt.NDArray[Any], cells: Cells, most: int, valid: str)
     if outside.any():
         value = int(values[np.flatnonzero(outside)[0]])
         received = {limits.max: "infinity", limits.min: "-infinity"}.get(value, str(value))
-        raise value_error(cells.column, received, valid, FINITE)
+        raise value_error(cells.column, received, valid, outside)
 
 
 def _unsupported(column: str, oid: int, data_type: pa.DataType) -> UnsupportedError:

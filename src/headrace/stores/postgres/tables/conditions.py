@@ -86,7 +86,7 @@ def _predicate(table: TableLayout, predicate: Predicate) -> sql.Composable:
     column, operator = table.schema.column(predicate.column), predicate.operator
     stored = table.column(predicate.column)
     if operator in ("is null", "is not null"):
-        return sql.SQL("{} {}").format(sql.Identifier("t", column.name), sql.SQL(operator.upper()))
+        return sql.SQL("{} {}").format(stored.shown(), sql.SQL(operator.upper()))
     if pa.types.is_nested(column.type):
         raise OptionError(
             f"the operator {operator!r} cannot be used with a composite column",

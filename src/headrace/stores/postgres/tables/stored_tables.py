@@ -16,6 +16,7 @@ from headrace.stores.postgres.connection import Connection
 from headrace.stores.postgres.names import TableName, check_name
 from headrace.stores.postgres.own_tables import create_byte_domain
 from headrace.stores.postgres.schemas import TableLayout, column_of, sql_type
+from headrace.stores.postgres.unrepresentable import Choices
 from headrace.tables.options import TableOptions
 from headrace.tables.schema import MAX_KEY_COLUMNS, Column, TableSchema
 
@@ -64,7 +65,8 @@ WITH RECURSIVE based AS (
         CASE y.typtype WHEN 'd' THEN b.named ELSE y.typelem END,
         b.is_array OR y.typtype <> 'd', b.depth + 1
     FROM based b JOIN pg_type y ON y.oid = b.type
-    WHERE y.typtype = 'd' OR y.typcategory = 'A' AND y.typlen = -1 AND y.typelem <> 0 AND NOT b.is_array
+    WHERE y.typtype = 'd' OR y.typcategory = 'A' AND y.oid = (SELECT e.typarray FROM pg_type e WHERE e.oid = y.typelem)
+        AND NOT b.is_array
 )
 SELECT a.attname, a.attnotnull, a.attgenerated, a.attidentity, a.atthasdef AND a.attgenerated = '',
     ARRAY[dn.nspname::text, d.typname::text],
@@ -115,8 +117,12 @@ def state(connection: Connection, name: TableName) -> tuple[Any, ...] | None:
     return connection.ask(lambda session: session.execute(_STATE, [name.schema, name.table]).fetchone())
 
 
-def layout(connection: psycopg.Connection, name: str, schema: str) -> TableLayout:
+def layout(connection: psycopg.Connection, name: str, schema: str, choices: Choices) -> TableLayout:
     """Return a table as the catalog has it.
+
+    Args:
+        schema: the schema of headrace's own objects.
+        choices: the option ``unrepresentable``.
 
     Raises:
         NotFoundError: there is no such table.
@@ -135,7 +141,9 @@ def layout(connection: psycopg.Connection, name: str, schema: str) -> TableLayou
             remedy=f"ALTER TABLE {name} ADD PRIMARY KEY (…)",
         )
     primary_key = tuple(key)
-    columns = tuple(column_of(row, primary_key, schema) for row in connection.execute(_COLUMNS, {"oid": oid}))
+    columns = tuple(
+        column_of(row, primary_key, schema, parsed, choices) for row in connection.execute(_COLUMNS, {"oid": oid})
+    )
     return TableLayout(parsed, oid, columns, primary_key, pre_images, partitioned)
 
 

@@ -71,7 +71,10 @@ class PostgresTable(Table):
             return known[1]
         # The state is older than the layout: a change between the two is noticed at the next call.
         found = self._connection.run(
-            lambda session: stored_tables.layout(session, self.name, self._own), repeatable=True
+            lambda session: stored_tables.layout(
+                session, self.name, self._own, self._connection.address.unrepresentable
+            ),
+            repeatable=True,
         )
         self._known = state, found
         return found

@@ -7,7 +7,7 @@ PREIMAGE. A change of the key is the delete of one row and the insert of another
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 
 from headrace.errors import UnsupportedError
 from headrace.stores.postgres.tunnels.positions import lsn_position
+from headrace.stores.postgres.unrepresentable import ShownAsNull
 from headrace.tables.changes import ChangeOp, Changes, old_rows_remedy
 from headrace.tables.schema import TableSchema
 from headrace.tunnels.values import Position
@@ -41,11 +42,13 @@ class TableColumns:
         name: the name of the table.
         schema: its columns in headrace.
         base_types: the oids of types that are domains or enums → the oid of the type with the same format.
+        shown_as_null: the columns whose unrepresentable values are null → what receives their number.
     """
 
     name: str
     schema: TableSchema
     base_types: Mapping[int, int]
+    shown_as_null: Mapping[str, ShownAsNull] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -181,7 +184,8 @@ def columns_of(images: Images, table: TableColumns, names: Sequence[str]) -> lis
         data_type = table.schema.changes.field(name).type
         if name in places:
             oid = images.relation.columns[places[name]].type
-            columns.append(images.column(places[name], data_type, table.base_types.get(oid, oid)))
+            base = table.base_types.get(oid, oid)
+            columns.append(images.column(places[name], data_type, base, table.shown_as_null.get(name)))
         else:
             columns.append(pa.nulls(len(images), data_type))
     return columns

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 from psycopg import sql
 
+from headrace.errors import UnsupportedError
 from headrace.stores.postgres.connection import Bulk
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables.conditions import where
@@ -16,8 +18,10 @@ from headrace.stores.postgres.tunnels.meta_tables import Database
 from headrace.stores.postgres.tunnels.pages import TableColumns, Visibility, Window, window
 from headrace.stores.postgres.tunnels.positions import parse_lsn
 from headrace.stores.postgres.tunnels.publications import PublishedTable
+from headrace.stores.postgres.unrepresentable import Choices
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import TableSchema
+from headrace.types import type_name
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Images
 
@@ -29,11 +33,14 @@ WITH RECURSIVE based AS (
     SELECT b.declared, y.typbasetype FROM based b JOIN pg_type y ON y.oid = b.type WHERE y.typtype = 'd'
 ), elements AS (
     SELECT b.declared, y.typelem AS type FROM based b JOIN pg_type y ON y.oid = b.type
-    WHERE y.typelem <> 0 AND y.typlen = -1 AND y.typtype <> 'd'
+    WHERE y.oid = (SELECT e.typarray FROM pg_type e WHERE e.oid = y.typelem)
     UNION
     SELECT e.declared, y.typbasetype FROM elements e JOIN pg_type y ON y.oid = e.type WHERE y.typtype = 'd'
 )
-SELECT b.declared, CASE
+SELECT b.declared, EXISTS (
+    SELECT FROM pg_attribute a JOIN pg_index i ON i.indrelid = a.attrelid AND i.indisprimary
+    WHERE a.attrelid = ANY(%s) AND a.atttypid = b.declared AND a.attnum = ANY(i.indkey)
+), CASE
     WHEN y.typtype = 'e' THEN 'text'::regtype::oid
     WHEN e.typtype = 'e' THEN 'text[]'::regtype::oid
     WHEN e.typarray <> 0 THEN e.typarray
@@ -44,13 +51,30 @@ WHERE y.typtype <> 'd'
 """
 
 
-def base_types(database: Database, relations: Sequence[int]) -> Mapping[int, int]:
+class BaseType(NamedTuple):
+    """A type with the same format as a declared type, and whether a column of the declared type is in a primary key."""
+
+    oid: int
+    in_key: bool
+
+
+def base_types(database: Database, relations: Sequence[int]) -> Mapping[int, BaseType]:
     """Return the declared types of the columns of tables → types with the same format.
 
     It is another type only for domains and enums.
     """
-    found = database.query(_TYPES, (list(relations),))
-    return {int(declared): int(base) for declared, base in found}
+    found = database.query(_TYPES, (list(relations), list(relations)))
+    return {int(declared): BaseType(int(base), in_key) for declared, in_key, base in found}
+
+
+def in_binary(declared: Mapping[int, BaseType], choices: Choices) -> bool:
+    """Return whether the slot of tables is read in binary format.
+
+    Args:
+        declared: the types of their columns.
+        choices: the option ``unrepresentable``.
+    """
+    return not choices.has_texts and all(types.in_binary(base.oid, in_key=base.in_key) for base in declared.values())
 
 
 class TableSource:
@@ -63,7 +87,7 @@ class TableSource:
     def __init__(self, database: Database, current: Callable[[], TableLayout]) -> None:
         self._database = database
         self._current = current
-        self._types: Mapping[int, int] | None = None
+        self._types: Mapping[int, BaseType] | None = None
         self.layout = current()
         """The table at the time of the last `refresh`."""
 
@@ -84,7 +108,7 @@ class TableSource:
 
     @property
     def binary(self) -> bool:
-        return all(map(types.in_binary, self._base_types().values()))
+        return in_binary(self._base_types(), self._database.connection.address.unrepresentable)
 
     @property
     def published(self) -> Sequence[PublishedTable]:
@@ -98,13 +122,26 @@ class TableSource:
 
     def columns(self) -> TableColumns:
         """Return the columns as images of the table are decoded."""
-        return TableColumns(self.layout.name.text, self.layout.schema, self._base_types())
+        return TableColumns(
+            self.layout.name.text,
+            self.layout.schema,
+            {declared: base.oid for declared, base in self._base_types().items()},
+            {each.name: each.shown_as_null for each in self.layout.columns if each.shown_as_null is not None},
+        )
 
     def window(self, images: Sequence[Images], start: int, end: int, in_base: Visibility | None) -> Window:
         return window(images, self.columns(), start, end, in_base)
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         schema = self.layout.schema.changes
+        for field in schema:
+            if field.name in rows.schema.names and rows.schema.field(field.name).type != field.type:
+                raise UnsupportedError(
+                    f"base data of table {self.layout.name.text!r} was read with another type of column {field.name!r}",
+                    received=type_name(rows.schema.field(field.name).type),
+                    valid=type_name(field.type),
+                    remedy="create a new tunnel after a change of the type, or with the same option unrepresentable",
+                )
         columns = [
             # A column that is newer than the rows is null.
             rows.column(field.name) if field.name in rows.schema.names else pa.nulls(rows.num_rows, field.type)
@@ -112,7 +149,7 @@ class TableSource:
         ]
         return pa.RecordBatch.from_arrays(columns, schema=schema)
 
-    def _base_types(self) -> Mapping[int, int]:
+    def _base_types(self) -> Mapping[int, BaseType]:
         if self._types is None:
             self._types = base_types(self._database, [self.layout.oid])
         return self._types

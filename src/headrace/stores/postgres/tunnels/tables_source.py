@@ -19,11 +19,10 @@ from headrace.stores.postgres.tunnels.json_rows import JsonTable
 from headrace.stores.postgres.tunnels.meta_tables import Database
 from headrace.stores.postgres.tunnels.pages import Visibility, Window
 from headrace.stores.postgres.tunnels.publications import PublishedTable
-from headrace.stores.postgres.tunnels.table_source import TableSource, base_types
+from headrace.stores.postgres.tunnels.table_source import TableSource, base_types, in_binary
 from headrace.tables.conditions import KeyRange
 from headrace.tables.json_forms import PLAIN, JsonForm
 from headrace.tables.schema import TableSchema
-from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Images
 
 _log = logging.getLogger("headrace")
@@ -70,6 +69,7 @@ class TablesSource:
         self._current: dict[int, TableName] = {}
         self._sources: dict[int, TableSource] = {}
         self._binary: bool | None = None
+        self._choices = database.connection.address.unrepresentable
         self.refresh()
 
     def layouts(self) -> list[TableLayout]:
@@ -98,7 +98,7 @@ class TablesSource:
     @property
     def binary(self) -> bool:
         if self._binary is None:
-            self._binary = all(map(types.in_binary, base_types(self._database, list(self._current)).values()))
+            self._binary = in_binary(base_types(self._database, list(self._current)), self._choices)
         return self._binary
 
     @property
@@ -171,7 +171,9 @@ class TablesSource:
     def _layout(self, name: TableName) -> TableLayout | None:
         try:
             return self._database.run(
-                lambda statements: stored_tables.layout(statements.connection, name.text, self._database.schema)
+                lambda statements: stored_tables.layout(
+                    statements.connection, name.text, self._database.schema, self._choices
+                )
             )
         except NotFoundError:
             return None

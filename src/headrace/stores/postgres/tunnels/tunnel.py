@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
+from headrace.errors import DataLossError, NotFoundError, OptionError, SchemaError, UnsupportedError
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
 from headrace.stores.postgres.tunnels import base_data, clients, retention
 from headrace.stores.postgres.tunnels.batches import BatchRecords, lock_tunnel
@@ -104,7 +104,7 @@ class PostgresTunnel(Tunnel):
         for row, channel in zip(rows, channels, strict=True):
             try:
                 backlog = self._backlog(row, channel.committed, None, WINDOW_BYTES, spooled.get(row.id))
-            except DataLossError as error:
+            except (DataLossError, SchemaError) as error:
                 backlog = Backlog(rows=None)
                 warnings.append(error.problem)
             holder = holders.get(row.id)

@@ -1,0 +1,194 @@
+"""Values that headrace's types do not have: errors, nulls or PostgreSQL's texts, by option ``unrepresentable``."""
+
+from __future__ import annotations
+
+import datetime
+import json
+import logging
+from collections.abc import Iterator, Mapping
+from decimal import Decimal
+from typing import Any
+
+import psycopg
+import pytest
+
+import headrace
+from headrace.errors import OptionError, SchemaError, UnsupportedError
+from headrace.formats.headrace.source import HeadraceSource
+from headrace.ports import Store, Tunnel
+from tests.conformance import serving
+
+Server = psycopg.Connection[tuple[Any, ...]]
+# The type of a column, a text of a value that headrace's type does not have, and one that it has.
+VALUES = {
+    "day": ("date", "infinity", "2024-01-01"),
+    "until": ("timestamptz", "-infinity", "2024-01-01 10:00:00+00"),
+    "late": ("timestamp", "294270-01-01 00:00:00", "2024-01-01 10:00:00"),
+    "price": ("numeric(10,2)", "NaN", "1.50"),
+    "grid": ("int[]", "{{1,2},{3,4}}", "{1,2}"),
+    "days": ("date[]", "{2024-01-01,infinity}", "{2024-01-01,NULL}"),
+    "prices": ("numeric(5,1)[]", "{1.5,NaN}", "{1.5}"),
+}
+NULLS, TEXTS = (dict.fromkeys(VALUES, choice) for choice in ("null", "text"))
+
+
+@pytest.fixture
+def url(request: pytest.FixtureRequest) -> str:
+    return serving.postgres_database(f"unrepresentable{abs(hash(request.node.nodeid)):x}")
+
+
+@pytest.fixture
+def server(url: str) -> Iterator[Server]:
+    with psycopg.connect(url, user="postgres", autocommit=True) as connection:
+        connection.execute("SET TimeZone = 'UTC'")
+        yield connection
+    with headrace.open(url) as store:
+        for tunnel in store.tunnels():
+            store.drop_tunnel(tunnel.id)
+
+
+def create(server: Server, *, binary: bool = True) -> None:
+    """Create a table; a column without a binary format lets its slot send texts."""
+    columns = ", ".join(f"{name} {kind} NOT NULL" for name, (kind, *_) in VALUES.items())
+    server.execute(f"CREATE TABLE t (id int PRIMARY KEY, {columns}{'' if binary else ', pause interval'})")
+
+
+def insert(server: Server, row: int, *, good: bool) -> None:
+    texts = [texts[good] for _, *texts in VALUES.values()]
+    values = ", ".join(f"%s::text::{kind}" for kind, *_ in VALUES.values())
+    server.execute(f"INSERT INTO t VALUES ({row}, {values})", texts)
+
+
+def read(tunnel: Tunnel) -> dict[int, dict[str, Any]]:
+    rows = (row for batch in tunnel.consume(client="test", idle="stop") for row in batch.to_arrow().to_pylist())
+    return {row["id"]: {name: row[name] for name in VALUES} for row in rows}
+
+
+@pytest.mark.parametrize("binary", [True, False])
+@pytest.mark.parametrize("base", [True, False])
+def test_nulls_and_texts_instead_of_values_that_stop_a_tunnel(
+    url: str, server: Server, caplog: pytest.LogCaptureFixture, *, binary: bool, base: bool
+) -> None:
+    create(server, binary=binary)
+    with (
+        headrace.open(url) as plain,
+        headrace.open(url, unrepresentable=NULLS) as nulls,
+        headrace.open(url, unrepresentable=TEXTS) as texts,
+    ):
+        if not base:
+            for name in ("plain", "nulls", "texts"):
+                plain.create_tunnel("t", name)
+        insert(server, 1, good=False)
+        insert(server, 2, good=True)
+        if base:
+            for store, name in ((nulls, "nulls"), (texts, "texts")):
+                store.create_tunnel("t", name)
+        if not base:
+            warnings = plain.tunnel("plain").describe().warnings
+            assert [each for each in warnings if "has a value that does not fit its type" in each]
+        for attempt in (lambda: plain.table("t").scan().read_all(), lambda: read(plain.tunnel("plain"))):
+            if not base:
+                with pytest.raises(SchemaError, match=r"option unrepresentable='\w+=null' \(or \w+=text"):
+                    attempt()
+        own = dict(zip(VALUES, server.execute(f"SELECT {_texts()} FROM t WHERE id = 1").fetchone() or (), strict=True))
+        with caplog.at_level(logging.WARNING, "headrace"):
+            found = read(nulls.tunnel("nulls"))
+        assert found[1] == dict.fromkeys(VALUES)
+        assert None not in found[2].values()
+        warned = "column until of table t: headrace's type does not have 1 values, which are null" in caplog.text
+        assert warned != base
+        assert _scan(nulls) == found
+        with_texts = read(texts.tunnel("texts"))
+        assert with_texts[1] == own == {name: bad for name, (_, bad, _) in VALUES.items()}
+        assert with_texts == _scan(texts)
+        assert texts.table("t").get({"id": 2}, ["grid"]) == {"grid": "{1,2}"}
+        texts.table("t").put(texts.table("t").scan().read_all())
+        assert server.execute(f"SELECT {_texts()} FROM t WHERE id = 1").fetchone() == tuple(own.values())
+
+
+def test_a_condition_sees_the_nulls_that_are_shown(url: str, server: Server) -> None:
+    create(server)
+    insert(server, 1, good=False)
+    insert(server, 2, good=True)
+    with headrace.open(url, unrepresentable=NULLS) as store:
+        table = store.table("t")
+        for name in VALUES:
+            for operator, row in (("is null", 1), ("is not null", 2)):
+                rows = table.scan(["id"], [(name, operator, None)]).read_all()
+                assert rows.to_pylist() == [{"id": row}]
+        assert table.scan(["id"], [("price", ">", Decimal(0))]).read_all().to_pylist() == [{"id": 2}]
+        assert table.scan(["id"], [("day", "!=", datetime.date.min)]).read_all().to_pylist() == [{"id": 2}]
+
+
+def _texts() -> str:
+    return ", ".join(f"{name}::text" for name in VALUES)
+
+
+def _scan(store: Store) -> dict[int, dict[str, Any]]:
+    rows = store.table("t").scan(batch_rows=1).read_all().to_pylist()
+    return {row["id"]: {name: row[name] for name in VALUES} for row in rows}
+
+
+def test_the_option_of_format_headrace(url: str, server: Server) -> None:
+    create(server)
+    with headrace.open(url) as store:
+        store.create_tunnel("t", "changes")
+    insert(server, 1, good=False)
+    named = {"store": url, "table": "t", "tunnel": "changes"}
+    source = HeadraceSource({**named, "unrepresentable": "t.day=text, public.t.until=text, grid=null"})
+    kinds = {field.name: str(field.type) for field in source.schema()}
+    assert [kinds[name] for name in ("day", "until", "grid")] == [
+        "string",
+        "string",
+        "list<element: int32>",
+    ]
+    assert HeadraceSource(named).schema().field("day").type == "date32[day]"
+
+
+@pytest.mark.parametrize("option", ["until", "until=maybe", "{", '["until"]', 7, {"until": 1}, {"": "null"}])
+def test_another_form_of_the_option_is_refused(option: str | int | Mapping[str, Any]) -> None:
+    with pytest.raises(OptionError, match="option unrepresentable"):
+        headrace.open("postgresql://nowhere/none", unrepresentable=option)
+
+
+def test_any_column_can_be_a_text(url: str, server: Server) -> None:
+    server.execute('CREATE TABLE t (id int PRIMARY KEY, "a=b,c" date, big bigint, flag bool, bytes bytea, x float8)')
+    with headrace.open(
+        url, unrepresentable=dict.fromkeys(("id", "a=b,c", "big", "flag", "bytes", "x"), "text")
+    ) as store:
+        tunnel = store.create_tunnel("t", "changes")
+        server.execute("INSERT INTO t VALUES (1, 'infinity', 5, true, '\\x00ff', 1e-5)")
+        row = {"id": 1, "a=b,c": "infinity", "big": "5", "flag": "true", "bytes": "\\x00ff", "x": "1e-05"}
+        assert store.table("t").get({"id": 1}) == row
+        (change,) = (
+            row for batch in tunnel.consume(client="test", idle="stop") for row in batch.to_arrow().to_pylist()
+        )
+        assert row.items() <= change.items()
+    with headrace.open(url, unrepresentable='{"a=b,c": "text"}') as store:
+        assert store.table("t").get({"id": 1}, ["a=b,c"]) == {"a=b,c": "infinity"}
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_one_of_several_tables(url: str, server: Server, *, binary: bool) -> None:
+    create(server, binary=binary)
+    choices = {f"public.t.{name}": "null" for name in VALUES} | {"t.grid": "text"}
+    with headrace.open(url, unrepresentable=choices) as store:
+        insert(server, 1, good=False)
+        tunnel = store.create_tunnel_of_tables("public.*", "changes")
+        insert(server, 2, good=False)
+        rows = [row for batch in tunnel.consume(client="test", idle="stop") for row in batch.to_arrow().to_pylist()]
+        for document in (json.loads(row["row"]) for row in rows):
+            assert {name: document[name] for name in VALUES} == {**dict.fromkeys(VALUES), "grid": VALUES["grid"][1]}
+        assert len(rows) == 2
+
+
+def test_base_data_that_was_read_with_another_choice_is_refused(url: str, server: Server) -> None:
+    create(server)
+    insert(server, 1, good=True)
+    with headrace.open(url) as store:
+        store.create_tunnel("t", "changes")
+    with (
+        headrace.open(url, unrepresentable={"day": "text"}) as store,
+        pytest.raises(UnsupportedError, match=r"another type of column 'day'.*date.*string.*unrepresentable"),
+    ):
+        read(store.tunnel("changes"))
