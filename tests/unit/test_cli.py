@@ -33,7 +33,7 @@ def orders(run: Run, tmp_path: Path) -> str:
         "-k", "UserId", "-k", "OrderId")  # fmt: skip
     file = tmp_path / "orders.csv"
     file.write_text("UserId,OrderId,price\nu1,1,1.5\nu1,2,\nu2,1,9\n")
-    assert run("table", "put", "orders", str(file)) == {"table": "orders", "rows": 3}
+    assert run("table", "put", "orders", str(file)) == {"table": "orders", "rows": 3, "replaced": 0}
     return "orders"
 
 

@@ -29,7 +29,7 @@ from headrace.cli.file_formats import format_of, open_input, open_output, paths_
 from headrace.cli.loading import Loading
 from headrace.cli.main import main
 from headrace.cli.output import ConsoleOutput
-from headrace.cli.row_files import read_rows
+from headrace.cli.row_files import TextRules, read_rows
 from headrace.cli.row_writing import write_rows
 from headrace.errors import OptionError, SchemaError
 from headrace.tables.schema import RowSchema, TableSchema, columns_of
@@ -60,7 +60,7 @@ def columns(run: Run, kind: str, name: str) -> dict[str, str]:
 
 def test_a_table_is_created_with_the_columns_of_a_file(run: Run, flights: str) -> None:
     loaded = run("load", flights, "--table", "flights", "--key", "id")
-    assert loaded == {"table": "flights", "rows": 2, "files": 1, "created": True}
+    assert loaded == {"table": "flights", "rows": 2, "files": 1, "created": True, "replaced": 0}
     assert columns(run, "table", "flights") == {
         "id": "long", "carrier": "string", "delay": "double", "at": "timestamp_ntz", "note": "string",
     }  # fmt: skip
@@ -68,7 +68,7 @@ def test_a_table_is_created_with_the_columns_of_a_file(run: Run, flights: str) -
     assert first["note"] == "two\nlines"
     assert (second["carrier"], second["note"], second["delay"]) == (None, "", None)
     assert run("load", flights, "--table", "flights") == {
-        "table": "flights", "rows": 2, "files": 1, "created": False,
+        "table": "flights", "rows": 2, "files": 1, "created": False, "replaced": 0,
     }  # fmt: skip
 
 
@@ -182,9 +182,9 @@ def test_times_that_the_clock_skips_or_repeats_are_refused(tmp_path: Path) -> No
     for text in ("2026-03-29 02:30:00", "2026-10-25 02:30:00"):
         file.write_text(f"id,at\n1,{text}\n")
         with pytest.raises(SchemaError, match="in timezone 'Europe/Berlin'"):
-            list(read_rows(str(file), None, schema, timezone="Europe/Berlin"))
+            list(read_rows(str(file), None, schema, TextRules("Europe/Berlin")))
     file.write_text("id,at\n1,2026-10-25 02:30:00+01:00\n2,2026-10-25T00:30:00Z\n3,2026-10-25 00:30:00\n4,\n")
-    (batch,) = read_rows(str(file), None, schema, timezone="Europe/Berlin")
+    (batch,) = read_rows(str(file), None, schema, TextRules("Europe/Berlin"))
     found = [value and value.isoformat() for value in batch.column("at").to_pylist()]
     assert found == ["2026-10-25T01:30:00+00:00", "2026-10-25T00:30:00+00:00", "2026-10-24T22:30:00+00:00", None]
 

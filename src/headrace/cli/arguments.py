@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
 import click
@@ -26,6 +26,26 @@ def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
         type=click.Choice(FORMAT_NAMES),
         help="The file's format; by default from its suffix.",
     )(command)
+
+
+null_option = click.option(
+    "--null",
+    "nulls",
+    multiple=True,
+    metavar="TEXT",
+    help="In CSV, this text without quotes is null, such as NA; can be repeated. An empty field is always null.",
+)
+
+
+def names_option(*names: str, help: str, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Return an option that takes names: separated by commas, or each with an option of its own."""
+    return click.option(*names, multiple=True, required=required, metavar="NAME,…", help=help)
+
+
+def listed(texts: Sequence[str], known: Collection[str] = ()) -> list[str]:
+    """Return the names that texts such as ``a,b`` list. A text that is a known name is one name, with its commas."""
+    parts = [part for text in texts for part in ([text] if text in known else map(str.strip, text.split(",")))]
+    return [part for part in parts if part]
 
 
 def column_types(columns: tuple[str, ...]) -> dict[str, str]:

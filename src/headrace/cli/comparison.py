@@ -10,6 +10,7 @@ import click
 
 import headrace
 from headrace.cli.app import App, common_options, pass_app, store_option
+from headrace.cli.arguments import listed, names_option
 from headrace.comparing.defaults import (
     DEFAULT_LIMIT,
     DEFAULT_PARALLEL,
@@ -32,7 +33,7 @@ def _command(name: str) -> Callable[[Callable[..., int | None]], click.Command]:
     return decorate
 
 
-_columns_option = click.option("-c", "--columns", metavar="NAME,…", help="Only the key and these columns.")
+_columns_option = names_option("-c", "--columns", help="Only the key and these columns.")
 _ranges_option = click.option(
     "--ranges",
     type=click.IntRange(1, MAX_RANGES),
@@ -73,7 +74,7 @@ _parallel_option = click.option(
     metavar="SECONDS",
     help="Read differing rows again after this time, and report those that still differ.",
 )
-def diff(app: App, a: str, b: str, other_store: str | None, columns: str | None, **options: Any) -> int:
+def diff(app: App, a: str, b: str, other_store: str | None, columns: tuple[str, ...], **options: Any) -> int:
     """Find the rows that differ in two tables, which may be in two stores.
 
     The exit code is 0 if the tables are equal, 1 if they differ, and 2 after an error.
@@ -87,7 +88,7 @@ def diff(app: App, a: str, b: str, other_store: str | None, columns: str | None,
         other = store if other_store is None else stack.enter_context(headrace.open(other_store))
         tables = store.table(a), other.table(b)
         with app.output.status(f"Comparing {a} with {b}"):
-            found = headrace.diff_tables(*tables, columns=_names(columns), **options)
+            found = headrace.diff_tables(*tables, columns=listed(columns, tables[0].schema.names) or None, **options)
         schemas = tables[0].schema, tables[1].schema
     if app.json:
         app.output.record(diff_document(found, (a, b), schemas))
@@ -104,7 +105,7 @@ def diff(app: App, a: str, b: str, other_store: str | None, columns: str | None,
 @_columns_option
 @_ranges_option
 @_parallel_option
-def checksum(app: App, name: str, columns: str | None, **options: Any) -> None:
+def checksum(app: App, name: str, columns: tuple[str, ...], **options: Any) -> None:
     """Count the rows of a table and compute their checksum, also by key range.
 
     Tables with the same rows have the same checksum in all stores. So you can also compare two tables if no machine
@@ -115,9 +116,6 @@ def checksum(app: App, name: str, columns: str | None, **options: Any) -> None:
     from headrace.cli.comparison_documents import checksum_document
 
     with app.store() as store, app.output.status(f"Reading {name}"):
-        found = headrace.checksum_table(store.table(name), columns=_names(columns), **options)
+        table = store.table(name)
+        found = headrace.checksum_table(table, columns=listed(columns, table.schema.names) or None, **options)
     app.output.record(checksum_document(found, name))
-
-
-def _names(text: str | None) -> list[str] | None:
-    return text.split(",") if text else None

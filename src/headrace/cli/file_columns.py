@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
 from headrace.cli.file_formats import InputFile
-from headrace.cli.row_files import arrow_reader, check_lines_are_not_null, csv_options, file_errors, parquet_file
+from headrace.cli.row_files import (
+    NULL_MARKERS,
+    PLAIN,
+    TextRules,
+    arrow_reader,
+    check_lines_are_not_null,
+    csv_options,
+    file_errors,
+    parquet_file,
+)
 from headrace.errors import SchemaError
 from headrace.tables.schema import Column, RowSchema
 from headrace.types import parse_type, type_name
@@ -23,27 +34,44 @@ _TIMES = {
 }
 
 
-def infer_columns(source: InputFile, file_format: str, *, timezone: str | None = None) -> RowSchema:
+def infer_columns(source: InputFile, file_format: str, rules: TextRules = PLAIN) -> RowSchema:
     """Return the columns of a file: those of a Parquet or Arrow file, or those that fit the beginning of a text file.
 
     Types that no column can have become the nearest one: a column without values and a time of the day are strings.
 
-    Args:
-        timezone: the time zone of timestamps without one, which makes them timestamps; None keeps them as they are.
+    With a time zone for timestamps without one, they are timestamps.
 
     Raises:
         OptionError: the file cannot be read.
         SchemaError: the file is not of the format, has no columns, or has one with a type that no column can have.
     """
     with file_errors(source, file_format):
-        schema = _file_schema(source, file_format)
-        columns = [Column(field.name, _column_type(field, timezone), field.nullable) for field in schema]
+        schema = _file_schema(source, file_format, rules.nulls)
+        columns = [Column(field.name, _column_type(field, rules.timezone), field.nullable) for field in schema]
     if not columns:
         raise SchemaError("the file has no columns", received=source.path)
     return RowSchema(tuple(columns))
 
 
-def _file_schema(source: InputFile, file_format: str) -> pa.Schema:
+def spoiled_by_markers(source: InputFile, found: RowSchema, rules: TextRules) -> list[tuple[str, str, str]]:
+    """Return the string columns of a CSV file that have another type without one of the `NULL_MARKERS`.
+
+    Returns:
+        The name, the marker and the type for each column.
+    """
+    spoiled = {}
+    for marker in (marker for marker in NULL_MARKERS if marker not in rules.nulls):
+        # Searching is faster than parsing, and most files have no marker.
+        if marker.encode() not in source.beginning(SAMPLE_BYTES):
+            continue
+        without = infer_columns(source, "csv", TextRules(rules.timezone, (*rules.nulls, marker)))
+        for before, after in zip(found.columns, without.columns, strict=True):
+            if pa.types.is_string(before.type) and not pa.types.is_string(after.type):
+                spoiled[before.name] = (before.name, marker, type_name(after.type))
+    return list(spoiled.values())
+
+
+def _file_schema(source: InputFile, file_format: str, nulls: Sequence[str]) -> pa.Schema:
     match file_format:
         case "parquet":
             schema = parquet_file(source).schema_arrow
@@ -52,17 +80,17 @@ def _file_schema(source: InputFile, file_format: str) -> pa.Schema:
             schema = arrow_reader(source).schema
             source.seekable().seek(0)
         case "csv":
-            schema = _csv_schema(source.beginning(SAMPLE_BYTES))
+            schema = _csv_schema(source.beginning(SAMPLE_BYTES), nulls)
         case _:
             schema = _json_schema(source.beginning(SAMPLE_BYTES))
     return schema
 
 
-def _csv_schema(sample: bytes) -> pa.Schema:
+def _csv_schema(sample: bytes, nulls: Sequence[str]) -> pa.Schema:
     sample = _whole_rows(sample)
     if not sample.strip():
         return pa.schema([])
-    parse, convert = csv_options()
+    parse, convert = csv_options(nulls=nulls)
     options = pyarrow.csv.ReadOptions(block_size=len(sample) + 1)
     reader = pyarrow.csv.open_csv(pa.BufferReader(sample), options, parse, convert)
     return reader.schema

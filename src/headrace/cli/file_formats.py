@@ -7,6 +7,7 @@ import glob
 import io
 import os
 import secrets
+import shlex
 import shutil
 import sys
 import tempfile
@@ -37,6 +38,12 @@ COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 """The suffixes of compressed files, with pyarrow's names of the compressions."""
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}
 _BINARY_FORMATS = {b"PAR1": "parquet", b"ARROW1": "arrow", b"\xff\xff\xff\xff": "arrow"}
+_UNREADABLE = {
+    b"PK\x03\x04": ("a ZIP archive", "unpack it: unzip -p {} | headrace load - --format csv …"),
+    b"\xfd7zXZ": ("compressed with xz", "unpack it: xz -dc {} | headrace load - --format csv …"),
+    b"\xff\xfe": ("a text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 {} | headrace load - --format csv …"),
+    b"\xfe\xff": ("a text in UTF-16", "convert it: iconv -f UTF-16 -t UTF-8 {} | headrace load - --format csv …"),
+}
 _BUFFER_BYTES = 1 << 20
 
 
@@ -178,6 +185,9 @@ def open_input(path: str) -> Iterator[InputFile]:
         if compression is not None:
             stream = pa.CompressedInputStream(pa.PythonFile(raw, mode="r"), compression)
             contents = cast(BinaryIO, io.BufferedReader(stream, _BUFFER_BYTES))
+        for magic, (problem, remedy) in _UNREADABLE.items():
+            if start.startswith(magic):
+                raise OptionError(f"the file is {problem}", received=path, remedy=remedy.format(shlex.quote(path)))
         yield InputFile(path, contents, None if path == STANDARD else os.fstat(raw.fileno()).st_size, raw)
 
 

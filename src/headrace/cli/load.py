@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING
 
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
-from headrace.cli.arguments import TYPES_HELP, column_types, format_option
-from headrace.errors import NotFoundError, OptionError, SchemaError
+from headrace.cli.arguments import TYPES_HELP, column_types, format_option, listed, names_option, null_option
+from headrace.errors import HeadraceError, NotFoundError, OptionError, SchemaError
 from headrace.option_names import nearest
 
 if TYPE_CHECKING:
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
 
     from headrace.cli.file_formats import InputFile
     from headrace.cli.output import ShowProgress
+    from headrace.cli.row_files import TextRules
     from headrace.ports import Queue, Store, Table
 
 _FILES_HELP = (
@@ -31,13 +32,7 @@ _FILES_HELP = (
 @click.argument("files", nargs=-1, required=True, metavar="FILE…")
 @click.option("-t", "--table", metavar="NAME", help="The table; it is created if --key is given.")
 @click.option("-q", "--queue", metavar="NAME", help="The queue; it is created if it does not exist.")
-@click.option(
-    "-k",
-    "--key",
-    "keys",
-    metavar="NAME,…",
-    help="The primary key of the table, or the columns that choose a partition.",
-)
+@names_option("-k", "--key", "keys", help="The primary key of the table, or the columns that choose a partition.")
 @click.option(
     "-c",
     "--column",
@@ -48,6 +43,7 @@ _FILES_HELP = (
 )
 @click.option("-p", "--partitions", type=click.IntRange(min=1), default=1, help="The partitions of a new queue.")
 @click.option("--timezone", metavar="ZONE", help="The time zone of timestamps without one, such as Europe/Berlin.")
+@null_option
 @click.option("--skip", type=click.IntRange(min=0), default=0, metavar="ROWS", help="Leave out these first rows.")
 @format_option
 @store_option
@@ -58,10 +54,11 @@ def load(
     files: tuple[str, ...],
     table: str | None,
     queue: str | None,
-    keys: str | None,
+    keys: tuple[str, ...],
     columns: tuple[str, ...],
     partitions: int,
     timezone: str | None,
+    nulls: tuple[str, ...],
     skip: int,
     file_format: str | None,
 ) -> None:
@@ -77,20 +74,20 @@ def load(
     """
     from headrace.cli.file_formats import format_of, open_input, paths_of
     from headrace.cli.loading import Loading
-    from headrace.cli.row_files import check_timezone
+    from headrace.cli.row_files import TextRules, check_timezone
     from headrace.queues.columns import QueueSchema
 
     if (table is None) == (queue is None):
         raise OptionError("a load has one target", received="both" if table else "neither", valid="--table or --queue")
     check_timezone(timezone)
     name, kind = str(table or queue), "table" if table else "queue"
-    key = [each for each in (keys or "").split(",") if each]
+    rules = TextRules(timezone, nulls)
     paths = paths_of(files)
     with app.store(create=True) as store, contextlib.ExitStack() as stack:
         target = _existing(store, table, queue)
         opened = None
         if target is None:
-            if table and not key:
+            if table and not keys:
                 raise NotFoundError(
                     f"no such table {table!r}",
                     valid=store.tables(),
@@ -98,7 +95,8 @@ def load(
                 )
             opened = stack.enter_context(open_input(paths[0]))
             chosen = format_of(paths[0], file_format, beginning=opened.beginning(8))
-            found = _columns(opened, chosen, column_types(columns), timezone, key)
+            found = _columns(app, opened, chosen, column_types(columns), rules)
+            key = _known(listed(keys, found.names), found.names)
             made = (
                 store.create_table(name, found, key)
                 if table
@@ -106,12 +104,21 @@ def load(
             )
         else:
             made = target
+            key = listed(keys, made.schema.names)
             _check_existing(made, key, columns)
         schema = made.schema.written if isinstance(made.schema, QueueSchema) else made.schema
-        loading = Loading(app.output, f"Loading {name}", paths, schema, file_format, timezone, skip, opened)
-        rows = loading.write(_writer(made, key))
+        replaced = made.schema.primary_key if table else ()
+        loading = Loading(app.output, f"Loading {name}", paths, schema, file_format, rules, skip, opened, replaced)
+        try:
+            rows = loading.write(_writer(made, key))
+        except BaseException:
+            if target is None and not loading.written:
+                _drop_empty(store, made)
+            raise
     text = f"Loaded {rows} rows into {name}." if target else f"Created {kind} {name}, and loaded {rows} rows."
-    app.output.done(text, **{kind: name}, rows=rows, files=len(paths), created=target is None)
+    facts = {"replaced": loading.keys.repeated} if table else {}
+    text += loading.replaced_note()
+    app.output.done(text, **{kind: name}, rows=rows, files=len(paths), created=target is None, **facts)
 
 
 def _existing(store: Store, table: str | None, queue: str | None) -> Table | Queue | None:
@@ -120,25 +127,49 @@ def _existing(store: Store, table: str | None, queue: str | None) -> Table | Que
     return None
 
 
-def _columns(
-    source: InputFile, file_format: str, given: dict[str, str], timezone: str | None, key: list[str]
-) -> pa.Schema:
+def _drop_empty(store: Store, made: Table | Queue) -> None:
+    """Remove a table or queue that this load has created, unless others have begun to use it."""
+    from headrace.ports import Table
+    from headrace.uses import uses_of_queue, uses_of_table
+
+    # The error of the load must not be hidden by that of a store that has failed.
+    with contextlib.suppress(HeadraceError):
+        if isinstance(made, Table):
+            if not uses_of_table(store, made.name) and not any(batch.num_rows for batch in made.scan([], limit=1)):
+                store.drop_table(made.name)
+        elif not uses_of_queue(store, made.name) and not any(bounds.upper for bounds in made.bounds().values()):
+            store.drop_queue(made.name)
+
+
+def _columns(app: App, source: InputFile, file_format: str, given: dict[str, str], rules: TextRules) -> pa.Schema:
     """Return the columns of a new table or queue: the inferred ones, with the given types."""
-    from headrace.cli.file_columns import infer_columns
+    from headrace.cli.file_columns import infer_columns, spoiled_by_markers
     from headrace.tables.schema import RowSchema, parse_columns
 
-    found = infer_columns(source, file_format, timezone=timezone)
+    found = infer_columns(source, file_format, rules)
     wanted = {column.name: column for column in parse_columns(given)}
-    for name in (*wanted, *key):
-        if name not in found:
-            near = nearest(name, found.names)
+    _known(wanted, found.names)
+    if file_format == "csv":
+        for name, marker, kind in spoiled_by_markers(source, found, rules):
+            if name not in wanted:
+                app.output.warning(
+                    f"column {name} becomes a string because of {marker!r}; with --null {marker} it is a {kind}"
+                )
+    return RowSchema(tuple(wanted.get(column.name, column) for column in found.columns)).arrow
+
+
+def _known(names: Iterable[str], columns: Sequence[str]) -> list[str]:
+    """Return names of columns; raises `SchemaError` for one that the file does not have."""
+    for name in names:
+        if name not in columns:
+            near = nearest(name, columns)
             raise SchemaError(
                 "the file has no such column",
                 received=repr(name),
-                valid=found.names,
+                valid=columns,
                 remedy=None if near is None else f"did you mean {near}?",
             )
-    return RowSchema(tuple(wanted.get(column.name, column) for column in found.columns)).arrow
+    return list(names)
 
 
 def _check_existing(target: Table | Queue, key: list[str], columns: tuple[str, ...]) -> None:
@@ -169,7 +200,7 @@ def _writer(target: Table | Queue, key: list[str]) -> Callable[[pa.Table], objec
 @click.option(
     "-w", "--where", "conditions", multiple=True, metavar="CONDITION", help="Only rows of a table such as 'price > 10'."
 )
-@click.option("-c", "--columns", metavar="NAME,…", help="Only these columns.")
+@names_option("-c", "--columns", help="Only these columns.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="The maximum number of rows.")
 @format_option
 @store_option
@@ -180,7 +211,7 @@ def export(
     name: str,
     file: str,
     conditions: tuple[str, ...],
-    columns: str | None,
+    columns: tuple[str, ...],
     limit: int | None,
     file_format: str | None,
 ) -> None:
@@ -195,10 +226,10 @@ def export(
     from headrace.querying.names import Name, find
 
     chosen = format_of(file, file_format)
-    selected = columns.split(",") if columns else None
     with app.store() as store:
         source = find(store, Name(None, name))
-        reader = _reader(source, selected, conditions, limit)
+        selected = listed(columns, source.schema.names)
+        reader = _reader(source, selected or None, conditions, limit)
         with open_output(file) as output, app.output.progress(f"Exporting {name}", None) as show:
             rows = write_rows(output, file, chosen, reader.schema, _counted(reader, show))
     if file != STANDARD:

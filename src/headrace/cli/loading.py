@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING
 
 from headrace.cli.file_formats import STANDARD, InputFile, format_of, open_input, reason
 from headrace.cli.output import Output
-from headrace.cli.row_files import rows_of
+from headrace.cli.repeated_keys import KeysOfLoad
+from headrace.cli.row_files import PLAIN, TextRules, rows_of
 from headrace.errors import OptionError
 from headrace.rows.rebatching import rebatched
 from headrace.tables.schema import RowSchema
@@ -32,10 +33,12 @@ class Loading:
         paths: the files, in order.
         schema: the columns of the table or queue.
         file_format: the format of all files; None chooses it for each file.
-        timezone: the time zone of timestamps without one.
+        rules: how the values of text files are read.
         skip: the number of rows to leave out at the beginning, of all files together.
         opened: the first file, if it is open already.
+        key: the primary key of a table whose rows are replaced; empty otherwise.
         rows: the number of rows that are written or skipped.
+        keys: the keys of the written rows.
     """
 
     output: Output
@@ -43,10 +46,12 @@ class Loading:
     paths: Sequence[str]
     schema: RowSchema
     file_format: str | None = None
-    timezone: str | None = None
+    rules: TextRules = PLAIN
     skip: int = 0
     opened: InputFile | None = None
+    key: Sequence[str] = ()
     rows: int = field(default=0, init=False)
+    keys: KeysOfLoad = field(default_factory=KeysOfLoad, init=False)
 
     def write(self, write: Callable[[pa.Table], object]) -> int:
         """Write all rows in portions of bounded size; return the number of written rows.
@@ -59,7 +64,9 @@ class Loading:
                 for portion in rebatched(self._batches(show), _WRITE_BYTES, by_bytes=True):
                     left_out = min(portion.num_rows, max(0, self.skip - self.rows))
                     if left_out < portion.num_rows:
-                        write(portion.slice(left_out))
+                        written = portion.slice(left_out)
+                        write(written)
+                        self.keys.add(written, self.key)
                     self.rows += portion.num_rows
         except KeyboardInterrupt:
             self.output.warning(self._state())
@@ -67,7 +74,20 @@ class Loading:
         except Exception as error:
             error.add_note(self._state())
             raise
+        return self.written
+
+    @property
+    def written(self) -> int:
+        """The number of rows that are written."""
         return max(0, self.rows - self.skip)
+
+    def replaced_note(self) -> str:
+        """Return the end of a message about rows that replaced rows of the same load; nothing without any."""
+        if not self.keys.repeated:
+            return ""
+        least = "" if self.keys.exact else "At least "
+        key = ", ".join(self.key)
+        return f" {least}{self.keys.repeated} of them replaced rows of the same load, with the same {key}."
 
     def _state(self) -> str:
         if self.rows <= self.skip:
@@ -80,7 +100,7 @@ class Loading:
             opened = self.opened if index == 0 else None
             with open_input(path) if opened is None else contextlib.nullcontext(opened) as source:
                 file_format = format_of(path, self.file_format, beginning=source.beginning(8))
-                for batch in rows_of(source, file_format, self.schema, self.timezone):
+                for batch in rows_of(source, file_format, self.schema, self.rules):
                     rows += batch.num_rows
                     yield batch
                     show(rows, done + source.position())

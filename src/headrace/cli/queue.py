@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
-from headrace.cli.arguments import TYPES_HELP, column_types, format_option, row_numbers
+from headrace.cli.arguments import (
+    TYPES_HELP,
+    column_types,
+    format_option,
+    listed,
+    names_option,
+    null_option,
+    row_numbers,
+)
 from headrace.cli.drop import drop_options, streams_of_stored
 from headrace.errors import OptionError
 from headrace.uses import check_unused, uses_of_queue
@@ -107,16 +115,16 @@ def show_queue(app: App, name: str) -> None:
 @click.argument("file", default="-")
 @format_option
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="The partition; by default the store chooses.")
-@click.option(
-    "-k",
-    "--key",
-    "keys",
-    multiple=True,
-    metavar="NAME",
-    help="Rows with the same value in this column go to the same partition.",
-)
+@null_option
+@names_option("-k", "--key", "keys", help="Rows with the same values in these columns go to the same partition.")
 def append(
-    app: App, name: str, file: str, file_format: str | None, partition: int | None, keys: tuple[str, ...]
+    app: App,
+    name: str,
+    file: str,
+    file_format: str | None,
+    partition: int | None,
+    nulls: tuple[str, ...],
+    keys: tuple[str, ...],
 ) -> None:
     """Append rows from a file, or JSON lines from standard input.
 
@@ -125,16 +133,19 @@ def append(
     Example: headrace queue append clicks clicks.csv --key user -s shop
     """
     from headrace.cli.loading import Loading
+    from headrace.cli.row_files import TextRules
 
     ends: dict[int, int] = {}
     with app.store() as store:
         target = store.queue(name)
+        key = listed(keys, target.schema.names)
 
         def write(portion: pa.Table) -> None:
-            for appended in target.append(portion, partition=partition, key=list(keys) or None):
+            for appended in target.append(portion, partition=partition, key=key or None):
                 ends[appended.partition] = appended.next
 
-        loading = Loading(app.output, f"Appending to {name}", [file], target.schema.written, file_format)
+        rules, columns = TextRules(nulls=nulls), target.schema.written
+        loading = Loading(app.output, f"Appending to {name}", [file], columns, file_format, rules)
         rows = loading.write(write)
     app.output.done(f"Appended {rows} rows to {name}.", queue=name, rows=rows, ends=ends)
 

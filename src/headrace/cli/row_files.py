@@ -13,7 +13,8 @@ import contextlib
 import io
 import re
 import zoneinfo
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,6 +25,7 @@ import pyarrow.parquet
 
 from headrace.cli.file_formats import InputFile, format_of, open_input
 from headrace.cli.json_rows import JsonRowError, needs_this_reader, read_nested_json_lines
+from headrace.cli.row_places import RowError, csv_error, csv_header, place_of_row
 from headrace.errors import OptionError, SchemaError
 from headrace.option_names import nearest
 from headrace.tables.schema import Column, RowSchema
@@ -31,38 +33,65 @@ from headrace.types import type_name
 
 _BLOCK_BYTES = 8 << 20
 _ARROW_FILE_MAGIC = b"ARROW1"
+_SHOWN = 100
 # The first one can have a byte order mark.
 _NULL_LINE = re.compile(rb"(?:\A|[\r\n])(?:\xef\xbb\xbf)?[ \t\r\n]*null")
 _ZONE = r"(Z|[+-]\d\d(:?\d\d)?)$"
+NULL_MARKERS = ("NA", "N/A", "NULL", "null", "None", "nan", "NaN", "-", "\\N")
+"""Texts that programs write for a missing value. None of them is null unless ``--null`` names it."""
+_NO_VALUE = re.compile(f"invalid value '({'|'.join(map(re.escape, NULL_MARKERS))})'")
+
+
+@dataclass(frozen=True)
+class TextRules:
+    """How the values of text files are read.
+
+    Attributes:
+        timezone: the time zone of timestamps without one, a name such as ``Europe/Berlin``.
+        nulls: the texts of CSV fields without quotes that are null, besides the empty field.
+    """
+
+    timezone: str | None = None
+    nulls: tuple[str, ...] = ()
+
+
+PLAIN = TextRules()
 
 
 def read_rows(
-    path: str, file_format: str | None, schema: RowSchema, *, timezone: str | None = None
+    path: str, file_format: str | None, schema: RowSchema, rules: TextRules = PLAIN
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a file with the column types of a table or queue. The batches have the columns of the file.
 
     Args:
         path: the file; ``-`` is standard input. Compressed files are decompressed.
         file_format: one of `FORMATS`. None selects it by the file's suffix, and JSON lines on standard input.
-        timezone: the time zone of timestamps without one, a name such as ``Europe/Berlin``.
 
     Raises:
         OptionError: the file cannot be read, or its format is unknown.
         SchemaError: the file has columns that the table does not have, or values that do not fit.
     """
     with open_input(path) as source:
-        yield from rows_of(source, format_of(path, file_format, beginning=source.beginning(8)), schema, timezone)
+        yield from rows_of(source, format_of(path, file_format, beginning=source.beginning(8)), schema, rules)
 
 
 def rows_of(
-    source: InputFile, file_format: str, schema: RowSchema, timezone: str | None = None
+    source: InputFile, file_format: str, schema: RowSchema, rules: TextRules = PLAIN
 ) -> Iterator[pa.RecordBatch]:
     """Yield the rows of an open file; see `read_rows`."""
+    if rules.nulls and file_format != "csv":
+        raise OptionError("--null is for CSV; other formats have nulls", received=f"{source.path} as {file_format}")
+    rows = 0
     with file_errors(source, file_format, schema):
-        texts = _text_schema(schema, timezone)
-        for batch in FORMATS[file_format](source, texts):
+        texts = _text_schema(schema, rules.timezone)
+        for batch in FORMATS[file_format](source, texts, rules.nulls):
             if batch.num_rows:
-                yield _typed(batch, schema, timezone)
+                try:
+                    yield _typed(batch, schema, rules.timezone)
+                except RowError as error:
+                    place = place_of_row(source.path, file_format, rows + error.row)
+                    raise RowError(f"{place}, {error}") from None
+                rows += batch.num_rows
 
 
 @contextlib.contextmanager
@@ -76,7 +105,7 @@ def file_errors(source: InputFile, file_format: str, schema: RowSchema | None = 
         yield
     except OSError as error:
         raise OptionError(f"cannot read the file: {error.strerror or error}", received=source.path) from error
-    except (pa.ArrowException, MemoryError, binascii.Error, UnicodeDecodeError, JsonRowError) as error:
+    except (pa.ArrowException, MemoryError, UnicodeDecodeError, JsonRowError, RowError) as error:
         raise SchemaError(
             # Arrow asks for the sizes in a file.
             f"cannot read the rows of the file: {str(error) or 'they need more memory than there is'}",
@@ -89,31 +118,32 @@ def file_errors(source: InputFile, file_format: str, schema: RowSchema | None = 
 def _remedy(error: str) -> str | None:
     if "expected a zone offset" in error or "zone offset" in error:
         return "give --timezone for timestamps without a time zone"
-    return None
+    marker = _NO_VALUE.search(error)
+    return None if marker is None else f"if {marker[1]} means that there is no value, give --null {marker[1]}"
 
 
 def csv_options(
-    types: pa.Schema | None = None,
+    types: pa.Schema | None = None, nulls: Sequence[str] = ()
 ) -> tuple[pyarrow.csv.ParseOptions, pyarrow.csv.ConvertOptions]:
     """Return how CSV is read; without ``types``, Arrow infers them."""
     convert = pyarrow.csv.ConvertOptions(
-        column_types=types, null_values=[""], strings_can_be_null=True, quoted_strings_can_be_null=False
+        column_types=types, null_values=["", *nulls], strings_can_be_null=True, quoted_strings_can_be_null=False
     )
     return pyarrow.csv.ParseOptions(newlines_in_values=True), convert
 
 
-def _read_csv(source: InputFile, texts: RowSchema) -> Iterator[pa.RecordBatch]:
-    parse, convert = csv_options(texts.arrow)
+def _read_csv(source: InputFile, texts: RowSchema, nulls: Sequence[str]) -> Iterator[pa.RecordBatch]:
+    parse, convert = csv_options(texts.arrow, nulls)
+    header = csv_header(source)
     try:
-        reader = pyarrow.csv.open_csv(source.file, None, parse, convert)
+        # With threads, Arrow's errors have no row numbers, and it is not faster.
+        yield from pyarrow.csv.open_csv(source.file, pyarrow.csv.ReadOptions(use_threads=False), parse, convert)
     except pa.ArrowInvalid as error:
-        if "Empty CSV file" in str(error):
-            return
-        raise
-    yield from reader
+        if "Empty CSV file" not in str(error):
+            raise csv_error(error, source.path, header, texts) from None
 
 
-def _read_json_lines(source: InputFile, texts: RowSchema) -> Iterator[pa.RecordBatch]:
+def _read_json_lines(source: InputFile, texts: RowSchema, nulls: Sequence[str]) -> Iterator[pa.RecordBatch]:
     file = source.file
     if needs_this_reader(texts):
         yield from read_nested_json_lines(file, texts)
@@ -152,7 +182,7 @@ def parquet_file(source: InputFile) -> pyarrow.parquet.ParquetFile:
     return pyarrow.parquet.ParquetFile(source.seekable())
 
 
-def _read_parquet(source: InputFile, texts: RowSchema) -> Iterator[pa.RecordBatch]:
+def _read_parquet(source: InputFile, texts: RowSchema, nulls: Sequence[str]) -> Iterator[pa.RecordBatch]:
     return parquet_file(source).iter_batches()  # type: ignore[no-any-return]
 
 
@@ -163,7 +193,7 @@ def arrow_reader(source: InputFile) -> pyarrow.ipc.RecordBatchFileReader | pyarr
     return pyarrow.ipc.open_stream(source.file)
 
 
-def _read_arrow(source: InputFile, texts: RowSchema) -> Iterator[pa.RecordBatch]:
+def _read_arrow(source: InputFile, texts: RowSchema, nulls: Sequence[str]) -> Iterator[pa.RecordBatch]:
     reader = arrow_reader(source)
     if isinstance(reader, pyarrow.ipc.RecordBatchStreamReader):
         batches: Iterable[pa.RecordBatch] = reader
@@ -175,7 +205,7 @@ def _read_arrow(source: InputFile, texts: RowSchema) -> Iterator[pa.RecordBatch]
         yield batch
 
 
-FORMATS: dict[str, Callable[[InputFile, RowSchema], Iterator[pa.RecordBatch]]] = {
+FORMATS: dict[str, Callable[[InputFile, RowSchema, Sequence[str]], Iterator[pa.RecordBatch]]] = {
     "csv": _read_csv,
     "jsonl": _read_json_lines,
     "parquet": _read_parquet,
@@ -198,12 +228,37 @@ def _has_zone(data_type: pa.DataType) -> bool:
 
 
 def _typed(batch: pa.RecordBatch, schema: RowSchema, timezone: str | None) -> pa.RecordBatch:
-    """Return the rows with the column types of the schema."""
+    """Return the rows with the column types of the schema.
+
+    Raises:
+        RowError: a value does not fit, or is null in a column that has no nulls.
+    """
     columns = []
     for name, values in zip(batch.schema.names, batch.columns, strict=True):
-        target = schema.column(name).type
-        columns.append(in_zone(values, timezone) if timezone and _has_zone(target) else converted(values, target))
+        column = schema.column(name)
+
+        def convert(values: pa.Array, target: pa.DataType = column.type) -> pa.Array:
+            return in_zone(values, timezone) if timezone and _has_zone(target) else converted(values, target)
+
+        try:
+            columns.append(convert(values))
+        except (pa.ArrowException, binascii.Error) as error:
+            row, reason = _first_error(values, convert) or (0, error)
+            text = f"column {name!r}, value {str(values[row])[:_SHOWN]!r} for {type_name(column.type)}: {reason}"
+            raise RowError(text, row) from None
+        if values.null_count and not column.nullable and not column.filled:
+            row = pc.index(values.is_null(), True).as_py()
+            raise RowError(f"column {name!r}: it has no value, and the column cannot be null", row)
     return pa.RecordBatch.from_arrays(columns, names=batch.schema.names)
+
+
+def _first_error(values: pa.Array, convert: Callable[[pa.Array], pa.Array]) -> tuple[int, Exception] | None:
+    for row in range(len(values)):
+        try:
+            convert(values.slice(row, 1))
+        except (pa.ArrowException, binascii.Error) as error:
+            return row, error
+    return None
 
 
 def check_timezone(timezone: str | None) -> None:

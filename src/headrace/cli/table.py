@@ -9,7 +9,15 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.app import App, common_options, parse_pairs, pass_app, store_option
-from headrace.cli.arguments import TYPES_HELP, column_types, format_option, row_numbers
+from headrace.cli.arguments import (
+    TYPES_HELP,
+    column_types,
+    format_option,
+    listed,
+    names_option,
+    null_option,
+    row_numbers,
+)
 from headrace.cli.drop import drop_options, streams_of_stored
 from headrace.errors import OptionError
 from headrace.uses import check_unused, uses_of_table
@@ -59,15 +67,7 @@ def list_tables(app: App, internal: bool) -> None:
 @_command("create", epilog=TYPES_HELP)
 @click.argument("name")
 @click.option("-c", "--column", "columns", multiple=True, required=True, metavar="NAME=TYPE", help="A column.")
-@click.option(
-    "-k",
-    "--key",
-    "keys",
-    multiple=True,
-    required=True,
-    metavar="NAME",
-    help="A column of the primary key; repeat it in key order.",
-)
+@names_option("-k", "--key", "keys", required=True, help="The columns of the primary key, in key order.")
 @click.option("--pre-images", is_flag=True, help="Keep the row before each change in the change log.")
 @click.option("--retention", "retention_seconds", type=float, metavar="SECONDS", help="Keep changes for this time.")
 @click.option("--retention-bytes", type=int, metavar="BYTES", help="Keep this much of each partition's change log.")
@@ -81,7 +81,8 @@ def create_table(
     """
     given = {option: value for option, value in options.items() if value is not None}
     with app.store(create=True) as store:
-        store.create_table(name, column_types(columns), list(keys), exist_ok=if_not_exists, **given)
+        types = column_types(columns)
+        store.create_table(name, types, listed(keys, types), exist_ok=if_not_exists, **given)
     app.output.done(f"Created table {name}.", table=name)
 
 
@@ -118,50 +119,56 @@ def head(app: App, name: str, limit: int) -> None:
     metavar="CONDITION",
     help="Such as 'price > 10'; rows must meet all conditions.",
 )
-@click.option("-c", "--columns", metavar="NAME,…", help="Only these columns.")
+@names_option("-c", "--columns", help="Only these columns.")
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="The maximum number of rows.")
-def scan(app: App, name: str, conditions: tuple[str, ...], columns: str | None, limit: int | None) -> None:
+def scan(app: App, name: str, conditions: tuple[str, ...], columns: tuple[str, ...], limit: int | None) -> None:
     """Show the rows of a table, in key order; with --json, one line for each row.
 
     Example: headrace table scan orders --where 'price > 10' --columns id,price -s shop
     """
-    _show_rows(app, name, conditions, tuple(columns.split(",")) if columns else (), limit)
+    _show_rows(app, name, conditions, columns, limit)
 
 
 @_command("put")
 @click.argument("name")
 @click.argument("file", default="-")
 @format_option
-def put(app: App, name: str, file: str, file_format: str | None) -> None:
+@null_option
+def put(app: App, name: str, file: str, file_format: str | None, nulls: tuple[str, ...]) -> None:
     """Write rows from a file, or JSON lines from standard input. They replace rows with the same keys.
 
     Example: headrace table put orders orders.csv -s shop
     """
     from headrace.cli.loading import Loading
+    from headrace.cli.row_files import TextRules
 
     with app.store() as store:
         target = store.table(name)
-        loading = Loading(app.output, f"Writing to {name}", [file], target.schema, file_format)
+        rules, key = TextRules(nulls=nulls), target.schema.primary_key
+        loading = Loading(app.output, f"Writing to {name}", [file], target.schema, file_format, rules, key=key)
         rows = loading.write(target.put)
-    app.output.done(f"Wrote {rows} rows to {name}.", table=name, rows=rows)
+    text = f"Wrote {rows} rows to {name}.{loading.replaced_note()}"
+    app.output.done(text, table=name, rows=rows, replaced=loading.keys.repeated)
 
 
 @_command("update")
 @click.argument("name")
 @click.argument("file", required=False)
 @format_option
+@null_option
 @click.option("-k", "--key", "keys", multiple=True, metavar="NAME=VALUE", help="A key column of the row to update.")
 @click.option("--set", "values", multiple=True, metavar="NAME=VALUE", help="The new value of a column of this row.")
-@click.option("--set-null", "nulls", multiple=True, metavar="NAME", help="A column of this row that becomes null.")
+@names_option("--set-null", "set_null", help="Columns of this row that become null.")
 @click.option("--ignore-nulls", is_flag=True, help="A null in the file, or a missing value, changes nothing.")
 def update(
     app: App,
     name: str,
     file: str | None,
     file_format: str | None,
+    nulls: tuple[str, ...],
     keys: tuple[str, ...],
     values: tuple[str, ...],
-    nulls: tuple[str, ...],
+    set_null: tuple[str, ...],
     ignore_nulls: bool,
 ) -> None:
     """Set columns of one row (--key, --set), or of the rows in a file (- is standard input).
@@ -173,9 +180,10 @@ def update(
     """
     from headrace.cli.conditions import parse_key, parse_values
     from headrace.cli.loading import Loading
+    from headrace.cli.row_files import TextRules
 
-    of_row = bool(keys or values or nulls)
-    if of_row == bool(file) or (of_row and not (keys and (values or nulls))):
+    of_row = bool(keys or values or set_null)
+    if of_row == bool(file) or (of_row and not (keys and (values or set_null))):
         raise OptionError(
             "update takes either a file, or the key and the columns of one row",
             remedy="give a file, or --key NAME=VALUE and --set NAME=VALUE",
@@ -185,10 +193,11 @@ def update(
     with app.store() as store:
         target = store.table(name)
         if file:
-            loading = Loading(app.output, f"Updating {name}", [file], target.schema, file_format)
+            rules = TextRules(nulls=nulls)
+            loading = Loading(app.output, f"Updating {name}", [file], target.schema, file_format, rules)
             rows = loading.write(lambda portion: target.update(portion, keep_nulls=not ignore_nulls))
         else:
-            changed = parse_values(parse_pairs(values, "--set"), nulls, target.schema)
+            changed = parse_values(parse_pairs(values, "--set"), listed(set_null, target.schema.names), target.schema)
             target.update([parse_key(parse_pairs(keys, "--key"), target.schema) | changed])
             rows = 1
     app.output.done(f"Updated {rows} rows of {name}.", table=name, rows=rows)
@@ -329,7 +338,7 @@ def _show_rows(app: App, name: str, conditions: tuple[str, ...], columns: tuple[
     with app.store() as store:
         source = store.table(name)
         where = [parse_condition(text, source.schema) for text in conditions]
-        if not app.output.rows(source.scan(list(columns) or None, where, limit=limit)):
+        if not app.output.rows(source.scan(listed(columns, source.schema.names) or None, where, limit=limit)):
             app.output.note("No rows.")
 
 

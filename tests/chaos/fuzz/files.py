@@ -13,7 +13,7 @@ import pyarrow.parquet
 
 from headrace.cli.file_columns import infer_columns
 from headrace.cli.file_formats import format_of, open_input
-from headrace.cli.row_files import rows_of
+from headrace.cli.row_files import TextRules, rows_of
 from headrace.errors import HeadraceError
 from headrace.rows.from_user import to_arrow
 from headrace.tables.schema import TableSchema
@@ -88,7 +88,7 @@ def _reads(file_format: str) -> Callable[[], Iterator[Callable[[bytes], bool]]]:
             def _read(columns: pa.Schema) -> None:
                 schema = TableSchema.of(columns, columns.names[:1])
                 with open_input(str(path)) as source:
-                    for batch in rows_of(source, file_format, schema, "Europe/Berlin"):
+                    for batch in rows_of(source, file_format, schema, TextRules("Europe/Berlin")):
                         to_arrow(pa.Table.from_batches([batch]), schema, columns="all")
 
             def call(data: bytes) -> bool:
