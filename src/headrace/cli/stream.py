@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -45,7 +45,7 @@ def list_streams(app: App, workspace: Path, watch: bool) -> None:
     if watch:
         watch_streams(app.output, _registry(workspace).all)
     app.output.records(
-        [status_facts(status) for status in _registry(workspace).all()],
+        [_facts(app, status) for status in _registry(workspace).all()],
         columns=LIST_COLUMNS,
         nothing=NOTHING,
     )
@@ -59,7 +59,7 @@ def describe_stream(app: App, workspace: Path, name: str) -> None:
     Example: headrace stream describe totals_per_user -w jobs
     """
     status = _registry(workspace).get(name)
-    app.output.record({**status_facts(status), "script": status.script})
+    app.output.record({**_facts(app, status), "script": status.script})
 
 
 @_command("stop")
@@ -137,6 +137,12 @@ def _stop(app: App, registry: StreamRegistry, name: str) -> StreamStatus:
         registry.ask_to_stop(name)
         registry.wait_until_ended(name)
     return registry.get(name)
+
+
+def _facts(app: App, status: StreamStatus) -> dict[str, Any]:
+    """Return a stream as a record. People see the lag with its age."""
+    facts = status_facts(status)
+    return facts if app.json else facts | {"lag": status.lag_text}
 
 
 def _registry(workspace: Path) -> StreamRegistry:

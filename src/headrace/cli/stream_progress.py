@@ -6,6 +6,8 @@ import datetime
 import time
 from typing import TYPE_CHECKING, Any
 
+from headrace.tunnels.lag import duration_text
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -18,6 +20,7 @@ LIST_COLUMNS = (
     "name", "state", "target", "batch", "rows_per_second", "lag", "eta_seconds", "pid", "error",
 )  # fmt: skip
 NOTHING = "The workspace has no streams."
+_REDRAWN_SECONDS = 30
 _HEADINGS = ("stream", "state", "batch", "rows/s", "lag", "ETA")
 
 
@@ -34,6 +37,7 @@ def status_facts(status: StreamStatus) -> dict[str, Any]:
         "rows_per_second": status.rows_per_second,
         "lag": status.lag,
         "lag_is_exact": None if status.unread is None else status.unread.exact,
+        "lag_age_seconds": None if status.lag_age_seconds is None else round(status.lag_age_seconds, 1),
         "base_ranges": status.ranges,
         "base_ranges_read": status.ranges_done,
         "eta_seconds": None if status.eta_seconds is None else round(status.eta_seconds, 1),
@@ -48,7 +52,7 @@ def progress_facts(status: StreamStatus) -> dict[str, Any]:
     """Return the figures of a running stream as one record."""
     facts = status_facts(status)
     rate = facts["rows_per_second"]
-    names = ("name", "state", "batch", "rows_per_second", "lag", "lag_is_exact", "eta_seconds")
+    names = ("name", "state", "batch", "rows_per_second", "lag", "lag_is_exact", "lag_age_seconds", "eta_seconds")
     return {name: facts[name] for name in names} | {"rows_per_second": None if rate is None else round(rate, 1)}
 
 
@@ -81,24 +85,18 @@ def watch_streams(output: Output, read: Callable[[], Sequence[StreamStatus]]) ->
 
 
 def progress_state(streams: Sequence[StreamStatus]) -> list[tuple[object, ...]]:
-    """Return the values that change when a picture of the streams has to be drawn again."""
-    return [(each.name, each.state, each.batch, each.lag, each.lag_unknown) for each in streams]
-
-
-def duration_text(seconds: float) -> str:
-    """Return a duration for people, in two units: ``45 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
-    whole = round(seconds)
-    for size, unit, smaller, smaller_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
-        if whole >= size:
-            return f"{whole // size} {unit} {whole % size // smaller} {smaller_unit}"
-    return f"{whole} s"
+    """Return the values that change when a picture of the streams has to be drawn again; also the age of an old lag."""
+    ages = [each.lag_age_seconds if each.is_live else None for each in streams]
+    return [
+        (each.name, each.state, each.batch, each.lag, each.lag_unknown, (age or 0.0) // _REDRAWN_SECONDS)
+        for each, age in zip(streams, ages, strict=True)
+    ]
 
 
 def _figures(status: StreamStatus) -> tuple[str, str, int | None, float | None, str | None, str | None]:
     rate = None if status.rows_per_second is None else round(status.rows_per_second, 1)
-    lag = None if status.unread is None else str(status.unread)
     eta = duration_text(status.eta_seconds) if status.eta_seconds else None
-    return status.name, status.state, status.batch, rate, lag, eta
+    return status.name, status.state, status.batch, rate, status.lag_text, eta
 
 
 def _instant(seconds: float) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace.cli.output import console_table
-from headrace.cli.stream_progress import duration_text
+from headrace.tunnels.lag import duration_text
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output

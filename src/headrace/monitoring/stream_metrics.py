@@ -130,6 +130,11 @@ class StreamCollector(Collector):
             "headrace_stream_lag_rows", "Known unread rows in the sources of a stream.", lambda status: status.lag
         )
         yield gauge(
+            "headrace_stream_lag_timestamp_seconds",
+            "The time at which the lag was measured, in seconds since 1970.",
+            lambda status: None if status.lag is None else status.lag_time,
+        )
+        yield gauge(
             "headrace_stream_lag_unknown_channels",
             "Channels with more unread rows than the lag counts.",
             lambda status: None if status.lag is None else status.lag_unknown,

@@ -13,17 +13,19 @@ from headrace.errors import AlreadyExistsError, NotFoundError, StoreBusyError
 from headrace.streaming_sql import stream_history
 from headrace.streaming_sql.stream_history import BatchRecord, Ending, StreamHistory
 from headrace.streaming_sql.workspace import Workspace
-from headrace.tunnels.lag import Lag
+from headrace.tunnels.lag import Lag, duration_text
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 STATES = ("starting", "running", "stopped", "finished", "failed", "lost")
 LIVE_STATES = ("starting", "running")
+# An idle stream measures its lag every 10 seconds, a busy one after each batch.
+_OLD_SECONDS = 5.0
 _STOP_TIMEOUT_SECONDS = 120.0
 _COLUMNS = (
     "shown_name, state, target, checkpoint, owner, pid, query_id, batch, rows_per_second, lag, error, started, "
-    "updated, script, fingerprint, lag_unknown, ranges, ranges_done, remedy"
+    "updated, script, fingerprint, lag_unknown, ranges, ranges_done, remedy, lag_time"
 )
 
 
@@ -36,7 +38,7 @@ class StreamStatus:
         query_id: Spark's id of the query, which is in its checkpoint.
         batch: the last completed batch.
         rows_per_second: the speed of that batch.
-        lag: the known number of unread rows in its sources after that batch; None if they do not report it.
+        lag: the known number of unread rows in its sources at ``lag_time``; None if they do not report it.
         error: the error of its last run, if that failed.
         started, updated: seconds since 1970.
         script: the statements that start the stream again, without secrets.
@@ -44,6 +46,7 @@ class StreamStatus:
         lag_unknown: the number of channels with more unread rows than ``lag`` counts.
         ranges, ranges_done: the key ranges of base data in its sources, and how many of them are read.
         remedy: what solves the problem of ``error``; None if it does not say.
+        lag_time: the time at which the lag was measured, in seconds since 1970; None if it is unknown.
         history: the workspace's history of streams, which `plot` reads.
     """
 
@@ -65,12 +68,28 @@ class StreamStatus:
     ranges: int = 0
     ranges_done: int = 0
     remedy: str | None = None
+    lag_time: float | None = None
     history: StreamHistory | None = field(default=None, repr=False, compare=False)
 
     @property
     def unread(self) -> Lag | None:
         """The lag with what is unknown of it; None if the sources do not report it."""
         return None if self.lag is None else Lag(self.lag, self.lag_unknown, self.ranges, self.ranges_done)
+
+    @property
+    def lag_age_seconds(self) -> float | None:
+        """The age of the lag: rows that came later are not in it. None without a lag, or if its age is unknown."""
+        return None if self.lag is None or self.lag_time is None else max(0.0, time.time() - self.lag_time)
+
+    @property
+    def lag_text(self) -> str | None:
+        """The lag for people, with its age if it is old: ``1200 (3 min 20 s ago)``; None if it is unknown."""
+        if self.unread is None:
+            return None
+        age = self.lag_age_seconds
+        if age is None:
+            return f"{self.unread} (at an unknown time)"
+        return f"{self.unread} ({duration_text(age)} ago)" if age >= _OLD_SECONDS else str(self.unread)
 
     @property
     def eta_seconds(self) -> float | None:
@@ -83,8 +102,8 @@ class StreamStatus:
 
     def _repr_html_(self) -> str:
         rate = None if self.rows_per_second is None else round(self.rows_per_second, 1)
-        lag = None if self.unread is None else str(self.unread)
-        values = {"state": self.state, "target": self.target, "batch": self.batch, "rows per second": rate, "lag": lag}
+        values = {"state": self.state, "target": self.target, "batch": self.batch, "rows per second": rate}
+        values["lag"] = self.lag_text
         failure = {"error": self.error, "remedy": self.remedy} if self.error else {}
         return notebooks.facts(f"Stream {self.name}", {**values, **failure})
 
@@ -116,6 +135,8 @@ class StreamRegistry:
 
     def __init__(self, workspace: Workspace) -> None:
         self._workspace = workspace
+        # The streams of this process whose queries end when they have read all rows.
+        self._bounded: set[str] = set()
 
     def all(self) -> list[StreamStatus]:
         """Return the streams, by name."""
@@ -139,23 +160,32 @@ class StreamRegistry:
             state = "lost"
         return replace(StreamStatus(name, state, target, checkpoint, *rest), history=StreamHistory(self._workspace))
 
-    def record_start(self, name: str, *, script: str, fingerprint: str, target: str, checkpoint: str) -> None:
+    def record_start(
+        self, name: str, *, script: str, fingerprint: str, target: str, checkpoint: str, bounded: bool = False
+    ) -> None:
         """Record that this process starts a stream, before it starts the query.
 
-        A stream whose query never started has only its name, so it may get another text.
+        A stream whose query never started has only its name, so it may get another text. A stream that starts again
+        keeps its last batch and lag, until its query reports new ones.
+
+        Args:
+            bounded: the query ends when it has read all rows that its sources have at its start.
 
         Raises:
             AlreadyExistsError: the stream runs in any process, or was created with another text.
         """
         owner = self._workspace.owner()
         now = time.time()
+        (self._bounded.add if bounded else self._bounded.discard)(name.lower())
         with self._workspace.write() as connection:
             rows = list(connection.execute(f"SELECT {_COLUMNS} FROM stream WHERE name = ?", (name.lower(),)))
-            query_id = None
+            query_id = batch = None
+            lag: tuple[Any, ...] = (None, 0, 0, 0, None)
             if rows:
                 known = self._status(rows[0])
                 known.check_ended()
-                query_id = known.query_id
+                query_id, batch = known.query_id, known.batch
+                lag = (known.lag, known.lag_unknown, known.ranges, known.ranges_done, known.lag_time)
                 if query_id is not None and known.fingerprint != fingerprint:
                     raise AlreadyExistsError(
                         "a stream of this name was created with another text",
@@ -165,13 +195,20 @@ class StreamRegistry:
                     )
             connection.execute(
                 "INSERT OR REPLACE INTO stream (name, shown_name, script, fingerprint, target, checkpoint, wanted, "
-                "state, owner, pid, query_id, started, updated) "
-                "VALUES (?, ?, ?, ?, ?, ?, 'running', 'starting', ?, ?, ?, ?, ?)",
-                (name.lower(), name, script, fingerprint, target, checkpoint, owner, os.getpid(), query_id, now, now),
+                "state, owner, pid, query_id, started, updated, "
+                "batch, lag, lag_unknown, ranges, ranges_done, lag_time) "
+                "VALUES (?, ?, ?, ?, ?, ?, 'running', 'starting', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                (
+                    *(name.lower(), name, script, fingerprint, target, checkpoint, owner, os.getpid(), query_id),
+                    *(now, now, batch, *lag),
+                ),
             )
 
     def set_running(self, name: str, query_id: str) -> None:
-        self._update(name, "state = 'running', query_id = ?", query_id)
+        """Record that a query runs. A query with another id, of a new checkpoint, has no batch yet."""
+        kept = ("batch", "lag", "lag_time")
+        of_query = ", ".join(f"{column} = CASE WHEN query_id = ?1 THEN {column} END" for column in kept)
+        self._update(name, f"state = 'running', query_id = ?1, {of_query}", query_id)
 
     def set_progress(
         self,
@@ -185,8 +222,8 @@ class StreamRegistry:
         unread = Lag(0) if lag is None else lag
         with self._workspace.write() as connection:
             connection.execute(
-                "UPDATE stream SET batch = ?, rows_per_second = ?, lag = ?, lag_unknown = ?, ranges = ?, "
-                "ranges_done = ?, updated = ? WHERE name = ?",
+                "UPDATE stream SET batch = ?1, rows_per_second = ?2, lag = ?3, lag_unknown = ?4, ranges = ?5, "
+                "ranges_done = ?6, updated = ?7, lag_time = ?7 WHERE name = ?8",
                 (
                     *(batch, rows_per_second, None if lag is None else lag.rows, unread.unknown, unread.ranges),
                     *(unread.ranges_done, time.time(), name.lower()),
@@ -195,9 +232,18 @@ class StreamRegistry:
             stream_history.add_batches(connection, name, completed)
 
     def set_ended(self, name: str, state: str, error: str | None = None, remedy: str | None = None) -> None:
-        """Record the end of a run, also in the history."""
+        """Record the end of a run, also in the history.
+
+        A bounded query that has finished has read all rows: its last report is from before its last batch.
+        """
         now = time.time()
         with self._workspace.write() as connection:
+            if state == "finished" and name.lower() in self._bounded:
+                connection.execute(
+                    "UPDATE stream SET lag = 0, lag_unknown = 0, ranges_done = ranges, lag_time = ? "
+                    "WHERE name = ? AND lag IS NOT NULL",
+                    (now, name.lower()),
+                )
             connection.execute(
                 "UPDATE stream SET state = ?, error = ?, remedy = ?, updated = ? WHERE name = ?",
                 (state, error, remedy, now, name.lower()),

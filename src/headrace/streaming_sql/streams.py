@@ -82,6 +82,7 @@ class Streams:
             fingerprint=fingerprint(text),
             target=str(statement.body.target),
             checkpoint=stream.checkpoint,
+            bounded="availableNow" in stream.options.trigger,
         )
         secrets = self._tables.secrets() | ready.secrets
         self._running.start(stream.name, ready.start, timeout_ms=stream.options.timeout_ms, secrets=secrets)
@@ -173,7 +174,18 @@ class Streams:
     # -- showing ------------------------------------------------------------------------------------------
 
     def show(self, statement: st.ShowStreams) -> Result:
-        columns = ("name", "state", "target", "batch", "rows_per_second", "lag", "eta_seconds", "pid", "error")
+        columns = (
+            "name",
+            "state",
+            "target",
+            "batch",
+            "rows_per_second",
+            "lag",
+            "lag_age_seconds",
+            "eta_seconds",
+            "pid",
+            "error",
+        )
         rows = tuple(tuple(getattr(status, column) for column in columns) for status in self._registry.all())
         return Result(statement.part.text, columns, rows)
 
@@ -181,7 +193,7 @@ class Streams:
         status = self._registry.get(str(statement.name))
         names = ("name", "state", "target", "checkpoint", "pid", "query_id", "batch", "rows_per_second")
         rows = [(name, getattr(status, name)) for name in names]
-        rows += [("lag", None if status.unread is None else str(status.unread)), ("eta_seconds", status.eta_seconds)]
+        rows += [("lag", status.lag_text), ("eta_seconds", status.eta_seconds)]
         rows += [("error", status.error), ("remedy", status.remedy)]
         rows += [("started", _time_text(status.started)), ("updated", _time_text(status.updated))]
         return Result(statement.part.text, ("property", "value"), (*rows, ("script", status.script)))

@@ -1,6 +1,7 @@
 """The database of a workspace directory, ``.headrace/workspace.db``, which several processes can share.
 
-Formats: 1 has definitions and streams; 2 also has their history (`headrace.streaming_sql.stream_history`). The first
+Formats: 1 has definitions and streams; 2 also has their history (`headrace.streaming_sql.stream_history`); 3 also has
+the time at which the lag of a stream was measured. The first
 use of a workspace upgrades it. A process of an earlier release that has it open goes on and writes no history; a new
 one fails, because it could not keep the history complete.
 
@@ -26,7 +27,7 @@ from headrace.sqlite.connections import Connections, roll_back
 from headrace.sqlite.forks import no_fork
 from headrace.sqlite.opening import open_wal
 
-_FORMAT_VERSION = 2
+_FORMAT_VERSION = 3
 _BUSY_TIMEOUT_MS = 30_000
 _DDL = """
 CREATE TABLE definition (name TEXT PRIMARY KEY, definition TEXT NOT NULL) WITHOUT ROWID;
@@ -50,6 +51,7 @@ CREATE TABLE batch (stream TEXT NOT NULL, time REAL NOT NULL, batch INTEGER NOT 
 CREATE TABLE ending (stream TEXT NOT NULL, time REAL NOT NULL, state TEXT NOT NULL, error TEXT, remedy TEXT,
     PRIMARY KEY (stream, time)) WITHOUT ROWID;
 """,
+    2: "ALTER TABLE stream ADD COLUMN lag_time REAL",
 }
 
 

@@ -11,6 +11,15 @@ if TYPE_CHECKING:
     from headrace.tunnels.values import Backlog
 
 
+def duration_text(seconds: float) -> str:
+    """Return a duration for people, in two units: ``45 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
+    whole = round(seconds)
+    for size, unit, smaller, smaller_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // smaller} {smaller_unit}"
+    return f"{whole} s"
+
+
 @dataclass(frozen=True)
 class Lag:
     """The unread rows of one or several sources.
