@@ -99,6 +99,6 @@ def test_statements_of_spark_print_rows_and_errors_without_traces(tmp_path: Path
         "truncated": False,
         "rows": [{"id": 0, "half": 0.0}, {"id": 1, "half": 0.5}],
     }
-    assert "UNRESOLVED_COLUMN" in ended.stderr
+    assert "no such column" in ended.stderr
     assert "at org.apache.spark" not in ended.stderr
     assert "Traceback" not in ended.stderr

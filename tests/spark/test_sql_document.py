@@ -125,7 +125,8 @@ def test_the_statements_run_as_written(streams: StreamingSql, tmp_path: Path) ->
             name: store.table(name).scan().read_all().num_rows
             for name in ("PerMinute", "totals_per_user", "orders_copy", "mirrored", "orders_past")
         }
-        assert rows == {"PerMinute": 2, "totals_per_user": 1, "orders_copy": 1, "mirrored": 1, "orders_past": 1}
+        # The page truncates the table.
+        assert rows == {"PerMinute": 0, "totals_per_user": 1, "orders_copy": 1, "mirrored": 1, "orders_past": 1}
         assert store.queue("page_views").bounds()[0].rows == 3
 
 

@@ -8,6 +8,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import pyspark
 import pytest
 from pyspark.sql import SparkSession
 
@@ -112,12 +113,13 @@ CREATE TABLE events USING kafka OPTIONS (
 """
 
 
-def test_kafka_without_its_jar_is_refused_with_sparks_advice_and_without_secrets(
+def test_kafka_without_its_jar_is_refused_with_its_package_and_without_secrets(
     session: StreamingSql, tmp_path: Path
 ) -> None:
     with pytest.raises(OptionError, match="received: USING kafka; valid: headrace") as caught:
         session.run(KAFKA)
-    assert "Structured Streaming + Kafka Integration Guide" in str(caught.value)
+    package = f"spark.jars.packages=org.apache.spark:spark-sql-kafka-0-10_2.13:{pyspark.__version__}"
+    assert package in str(caught.value.remedy)
     assert SECRET not in str(caught.value) + str(caught.value.__notes__)
     assert not any(SECRET.encode() in path.read_bytes() for path in (tmp_path / ".headrace").glob("*"))
 

@@ -66,7 +66,9 @@ def test_the_key_of_a_table_of_spark_is_passed_to_spark() -> None:
         ("id strin PRIMARY KEY", "unknown column type"),
         ("id string, PRIMARY KEY ()", "a column of the key"),
         ("id string, PRIMARY KEY id", r"\("),
-        ("id string DEFAULT 'x', PRIMARY KEY (id)", "a comma"),
+        ("id string DEFAULT 'x', PRIMARY KEY (id)", "cannot be DEFAULT.*coalesce"),
+        ("id string, n int DEFAULT 1", "cannot be DEFAULT"),
+        ("id string, n int GENERATED ALWAYS AS (1)", "cannot be GENERATED"),
     ],
 )
 def test_an_invalid_definition_is_an_error_with_its_position(columns: str, message: str) -> None:

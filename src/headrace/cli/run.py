@@ -152,11 +152,19 @@ def _serving_metrics(app: App, workspace: Path, port: int | None, host: str) -> 
 
 def execute(app: App, text: str, name: str, options: SparkOptions, *, available_now: bool = False) -> None:
     """Run a script, print the results of its statements, and show the progress of its streams until they end."""
+    from headrace.streaming_sql.catalog import Catalog
     from headrace.streaming_sql.language.grammar import parse
+    from headrace.streaming_sql.script_checks import check_script
+    from headrace.streaming_sql.stream_registry import StreamRegistry
+    from headrace.streaming_sql.workspace import Workspace
 
-    # Syntax errors are reported before Spark starts, which takes seconds.
-    if not parse(text):
+    # These errors are reported before Spark starts, which takes seconds.
+    statements = parse(text)
+    if not statements:
         return
+    workspace = Workspace(options.workspace)
+    check_script(statements, Catalog(workspace), StreamRegistry(workspace))
+    workspace.close()
     with contextlib.suppress(EndRequested), streaming_session(app, name, options) as streaming:
         show_results(app, streaming.run_each(text, available_now=available_now))
         follow_streams(app, streaming)

@@ -101,6 +101,16 @@ class ScanDefinition:
         return "STREAM" if self.streaming else "BATCH"
 
 
+def check_same(known: TableDefinition, given: TableDefinition) -> None:
+    """Raise `AlreadyExistsError` if the name of a definition has another one."""
+    if known.without_secrets() != replace(given.without_secrets(), name=known.name):
+        raise AlreadyExistsError(
+            "a table of this name has another definition",
+            received=given.name,
+            remedy=f"DROP TABLE {given.name} first (this forgets the definition, not the rows)",
+        )
+
+
 class Catalog:
     """The tables of a workspace, which are stored, and the scans of one session, which are in memory.
 
@@ -155,12 +165,8 @@ class Catalog:
                 connection.execute("SELECT definition FROM definition WHERE name = ?", (definition.name.lower(),))
             )
             known = TableDefinition.from_json(rows[0][0]) if rows else None
-            if known is not None and known != replace(stored, name=known.name) and not if_not_exists:
-                raise AlreadyExistsError(
-                    "a table of this name has another definition",
-                    received=definition.name,
-                    remedy=f"DROP TABLE {definition.name} first (this forgets the definition, not the rows)",
-                )
+            if known is not None and not if_not_exists:
+                check_same(known, definition)
             if known is None:
                 connection.execute("INSERT INTO definition VALUES (?, ?)", (definition.name.lower(), stored.to_json()))
         kept = known or stored

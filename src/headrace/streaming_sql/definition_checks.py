@@ -3,28 +3,29 @@
 from __future__ import annotations
 
 import re
+from importlib import metadata
+from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError, NotFoundError, OptionError
 from headrace.option_names import nearest
 from headrace.streaming_sql.catalog import TableDefinition
 from headrace.streaming_sql.locations import location_of
-from headrace.streaming_sql.providers import FILE_PROVIDERS, HEADRACE_PROVIDERS, is_headrace, is_of_files
+from headrace.streaming_sql.providers import FILE_PROVIDERS, HEADRACE_PROVIDERS, PACKAGES, is_headrace, is_of_files
 from headrace.time_limits import within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _SECONDS_TO_ANSWER = 2.0
+_SHORT = 4
 # Such as KAFKA_DATA_SOURCE_NOT_ENABLED.
-_ADVICE = re.compile(r"Please deploy [^\n]*? Guide")
-_UNKNOWN = re.compile(r"\[(DATA_SOURCE_NOT_FOUND|\w+_DATA_SOURCE_NOT_ENABLED)\]")
+_UNKNOWN = re.compile(r"\[(DATA_SOURCE_NOT_FOUND|\w+_DATA_SOURCE_NOT_ENABLED)\]|Failed to find data source: avro")
 
 
-def check_provider(spark: SparkSession, definition: TableDefinition) -> None:
-    """Raise `OptionError` if neither headrace nor this Spark session knows the provider of a definition."""
-    provider = definition.provider
-    if is_headrace(provider) or is_of_files(provider):
+def check_provider(spark: SparkSession, name: str, provider: str) -> None:
+    """Raise `OptionError` if neither headrace nor this Spark session knows the provider of a table."""
+    if is_headrace(provider) or (is_of_files(provider) and provider.lower() not in PACKAGES):
         return
     try:
         # Without the options of the definition, so that a known source reads and connects to nothing.
@@ -32,19 +33,36 @@ def check_provider(spark: SparkSession, definition: TableDefinition) -> None:
     except Exception as error:
         # Other errors are those of a source that exists. Spark raises this one as different classes.
         if _UNKNOWN.search(str(error)) is not None:
-            raise _unknown(definition, error) from None
+            raise _unknown(name, provider) from None
 
 
-def _unknown(definition: TableDefinition, error: Exception) -> OptionError:
-    known = [*HEADRACE_PROVIDERS, *FILE_PROVIDERS]
-    meant = nearest(definition.provider, known)
-    # Of a source in a package of its own, Spark says where to get it.
-    advice = _ADVICE.search(str(error))
+def check_near_miss(name: str, provider: str) -> None:
+    """Raise `OptionError` for a misspelt name of a format of headrace, which needs no Spark."""
+    if is_headrace(provider) or is_of_files(provider) or provider.lower() in PACKAGES or not provider.isidentifier():
+        return
+    near = nearest(provider, [each for each in HEADRACE_PROVIDERS if len(each) > _SHORT])
+    # A format of the user's can have a similar name: Spark finds it by this module.
+    if near is not None and find_spec(f"pyspark_{provider}") is None:
+        raise _unknown(name, provider)
+
+
+def _unknown(name: str, provider: str) -> OptionError:
+    known = [*HEADRACE_PROVIDERS, *(each for each in FILE_PROVIDERS if each not in PACKAGES)]
+    meant = nearest(provider, known)
+    package = PACKAGES.get(provider.lower())
+    remedy = None if meant is None else f"did you mean {meant}?"
+    if package is not None:
+        # Delta has versions of its own.
+        version = "VERSION" if provider.lower() == "delta" else metadata.version("pyspark")
+        remedy = (
+            f"start Spark with its package: headrace run -c spark.jars.packages={package}:{version} …, in Python "
+            f'headrace.session(conf={{"spark.jars.packages": "{package}:{version}"}})'
+        )
     return OptionError(
-        f"table {definition.name} has an unknown provider",
-        received=f"USING {definition.provider}",
+        f"table {name} has an unknown provider",
+        received=f"USING {provider}",
         valid=[*known, "a source of Spark whose package is in the session"],
-        remedy=advice[0] if advice else None if meant is None else f"did you mean {meant}?",
+        remedy=remedy,
     )
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from headrace.errors import AlreadyExistsError, NotFoundError, OptionError
+from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError
 from headrace.formats.option_kinds import boolean, duration, natural
 from headrace.option_names import check_names
 from headrace.streaming_sql.catalog import TableDefinition
@@ -13,6 +13,8 @@ from headrace.streaming_sql.format_options import options_of
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.secrets import resolved
+from headrace.tables.schema import TableSchema
+from headrace.types import type_name
 
 # The fields of `headrace.tables.options.TableOptions`, by the names of options.
 _FIELDS = {
@@ -24,6 +26,11 @@ _FIELDS = {
 }
 _SHOWN = ("preImages", "retentionSeconds", "retentionBytes", "retentionIgnoresTunnels", "changeLog")
 _NAMES = ("table", "queue")
+
+
+def option_names() -> dict[str, str]:
+    """Return the names of options by the fields of `TableOptions`."""
+    return {_FIELDS[name.lower()][0]: name for name in _SHOWN}
 
 
 def split_options(statement: st.CreateTable) -> tuple[st.CreateTable, dict[str, Any]]:
@@ -72,11 +79,48 @@ def create_in_store(
             exists = False
         else:
             exists = True
+        if exists and may_exist and _has_more_columns(store.table(name).schema, statement):
+            return False
         if exists and not may_exist:
             raise AlreadyExistsError(
                 "a table of this name exists in the store",
                 received=name,
                 remedy="use CREATE TABLE IF NOT EXISTS, or leave out the columns to define a name for it",
             )
-        store.create_table(name, statement.new_columns, statement.primary_key, exist_ok=exists, **settings)
+        try:
+            store.create_table(name, statement.new_columns, statement.primary_key, exist_ok=exists, **settings)
+        except (AlreadyExistsError, SchemaError) as error:
+            if not exists:
+                raise
+            known = store.table(name).schema
+            raise AlreadyExistsError(
+                f"table {name} exists in the store with other columns, another key or other options",
+                received=", ".join(f"{column} {kind}" for column, kind in statement.new_columns.items()),
+                valid=", ".join(f"{column.name} {type_name(column.type)}" for column in known.columns)
+                + f", PRIMARY KEY ({', '.join(known.primary_key)})",
+                remedy=f"ALTER TABLE {statement.name} ADD COLUMNS adds columns; `headrace table drop {name}` removes "
+                "the table with its rows; option table = '…' names another one",
+            ) from error
     return not exists
+
+
+def _has_more_columns(known: TableSchema, statement: st.CreateTable) -> bool:
+    """Return whether a table has the key and the columns of a statement, and others that ALTER TABLE has added."""
+    assert statement.new_columns is not None
+    wanted = TableSchema.of(statement.new_columns, statement.primary_key)
+    same = {column.name: column for column in known.columns}
+    all_same = all(column == same.get(column.name) for column in wanted.columns)
+    return all_same and known.primary_key == wanted.primary_key and len(known.columns) > len(wanted.columns)
+
+
+def drop_if_unused(definition: TableDefinition) -> bool:
+    """Remove the table of a definition from its store if it has no rows and no tunnels; return whether it was."""
+    location = location_of(definition)
+    with location.open_store() as store:
+        table = store.table(str(location.table))
+        if store.capabilities.tunnels and store.tunnels(table.name):
+            return False
+        if any(batch.num_rows for batch in table.scan([], limit=1)):
+            return False
+        store.drop_table(table.name)
+    return True

@@ -31,6 +31,12 @@ def scan_text(scan: ScanDefinition) -> str:
     return f"CREATE SCAN {quote_name(scan.name)} ON {table} USING {scan.kind}{_options_clause(scan.options)}"
 
 
+def table_text(name: str, columns: str | None, provider: str, options: Mapping[str, str]) -> str:
+    """Return the ``CREATE TABLE`` statement of a table."""
+    listed = "" if columns is None else f" ({columns})"
+    return f"CREATE TABLE {quote_name(name)}{listed} USING {provider}{_options_clause(options)}"
+
+
 def stream_text(name: str, options: Mapping[str, str], body: str) -> str:
     """Return the ``CREATE STREAM`` statement of a stream."""
     return f"CREATE STREAM {quote_name(name)}{_options_clause(options)}\n{body}"

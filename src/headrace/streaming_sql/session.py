@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError, shown
+from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, OptionError, SqlError, shown
 from headrace.ports.arguments import flag
-from headrace.streaming_sql.catalog import Catalog, ScanDefinition
+from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
 from headrace.streaming_sql.consumers import Consumers
-from headrace.streaming_sql.definition_checks import missing_note
+from headrace.streaming_sql.definition_checks import check_provider, missing_note
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
-from headrace.streaming_sql.language.lexer import hide_secrets
 from headrace.streaming_sql.names import Names
-from headrace.streaming_sql.new_tables import create_in_store, split_options
+from headrace.streaming_sql.new_tables import create_in_store, drop_if_unused, split_options
 from headrace.streaming_sql.queues import Queues
 from headrace.streaming_sql.results import Result
+from headrace.streaming_sql.script_checks import check_script, placed
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
 from headrace.streaming_sql.streams import Streams
+from headrace.streaming_sql.table_statements import TableStatements
 from headrace.streaming_sql.tables import Tables, show_scans
 from headrace.streaming_sql.tunnels import Tunnels
 from headrace.streaming_sql.workspace import Workspace
@@ -45,13 +47,15 @@ class StreamingSql:
         self._workspace = Workspace(workspace)
         self._catalog = Catalog(self._workspace)
         self._tables = Tables(spark, self._catalog)
-        registry = StreamRegistry(self._workspace)
+        self._registry = registry = StreamRegistry(self._workspace)
         self._streams = Streams(spark, self._catalog, self._tables, registry)
         self._names = Names(self._catalog, registry)
         self._tunnels = Tunnels(self._catalog, self._streams.uses)
         self._queues = Queues(self._catalog, self._tables)
         self._consumers = Consumers(self._catalog)
+        self._table_statements = statements = TableStatements(self._catalog, self._tables)
         self._available_now = False
+        self._created: list[TableDefinition] = []
         self._next_query: str | None = None
         self._query_options: dict[str, dict[str, str]] = {}
         self._options_of_all: dict[str, str] = {}
@@ -85,6 +89,12 @@ class StreamingSql:
             st.RegisterConsumer: self._consumers.register,
             st.UnregisterConsumer: self._consumers.unregister,
             st.ShowProducers: self._consumers.show_producers,
+            st.Update: self._of_table(statements.update),
+            st.Delete: self._of_table(statements.delete),
+            st.Truncate: self._of_table(statements.truncate),
+            st.BatchMerge: self._of_table(statements.merge),
+            st.AlterTable: self._of_table(statements.alter),
+            st.ShowCreateTable: self._of_table(statements.show_create),
             st.SetQueryName: self._set_query_name,
             st.SetQueryOption: self._set_query_option,
         }
@@ -102,8 +112,10 @@ class StreamingSql:
     def run(self, text: str, *, available_now: bool = False) -> list[Result]:
         """Run the statements of a script in order; return the result of each.
 
-        The whole script is parsed before the first statement runs. A statement that fails ends the script, and its
-        error has a note with the number and the line of the statement. Streams that were started before continue.
+        The whole script is parsed, and what needs no Spark is checked, before the first statement runs. A statement
+        that fails ends the script, and its error has a note with the number and the line of the statement. Tables that
+        the script has created, and that are still empty and unused, are removed. Streams that were started before
+        continue.
 
         Args:
             available_now: streams of the script process the existing data and stop.
@@ -123,17 +135,27 @@ class StreamingSql:
             raise OptionError("a script must be a text", received=shown(text), valid="a str")
         statements = parse(text)
         self._available_now = flag(available_now, "available_now")
+        check_script(statements, self._catalog, self._registry)
         return self._run_each(statements)
 
     def _run_each(self, statements: Sequence[st.Statement]) -> Iterator[Result]:
+        self._created = []
         for number, statement in enumerate(statements, start=1):
             try:
-                result = self._handlers[type(statement)](statement)
-            except Exception as error:
-                first_line = hide_secrets(statement.part.text).split("\n", 1)[0][:80]
-                error.add_note(f"in statement {number} of {len(statements)}, line {statement.part.line}: {first_line}")
+                with placed(statement, number, len(statements)):
+                    result = self._handlers[type(statement)](statement)
+            except Exception:
+                self._remove_unused()
                 raise
             yield result
+
+    def _remove_unused(self) -> None:
+        """Remove the tables that a failed script has created and nothing uses, so that the corrected one can run."""
+        for definition in self._created:
+            with contextlib.suppress(HeadraceError):
+                used = self._streams.uses.of_definition(definition.name, only_running=True)
+                if not used and drop_if_unused(definition):
+                    self._tables.drop(definition.name)
 
     def streams(self) -> list[StreamStatus]:
         """Return all streams of the workspace, including those of other processes."""
@@ -157,12 +179,30 @@ class StreamingSql:
     def _spark_statement(self, statement: st.Statement) -> Result:
         frame = self._tables.spark_sql(statement.part)
         if frame.isStreaming:
-            # Raises Spark's own error for a streaming query outside of a stream.
-            frame.collect()
+            scans, _ = self._tables.definitions_in(statement.part)
+            streaming = [scan for scan in scans if scan.streaming]
+            names = ", ".join(scan.name for scan in streaming)
+            tables = ", ".join(dict.fromkeys(scan.table for scan in streaming))
+            raise SqlError(
+                "this query reads a stream, and would never end",
+                received=f"scan {names}" if names else None,
+                remedy=f"name the table to see its current rows: SELECT … FROM {tables or '…'}; or run the query as a "
+                "stream: CREATE STREAM name INSERT INTO table SELECT …",
+            )
         return Result(statement.part.text, tuple(frame.columns), dataframe=frame)
+
+    def _of_table(self, run: Callable[[Any, TableDefinition], Result]) -> Callable[[Any], Result]:
+        """Return the handler of a statement about a table, which Spark runs for its own tables."""
+
+        def handle(statement: st.TableStatement) -> Result:
+            definition = self._table_statements.own(statement)
+            return self._spark_statement(statement) if definition is None else run(statement, definition)
+
+        return handle
 
     def _create_table(self, statement: st.CreateTable) -> Result:
         if self._tables.belongs_to_spark(statement):
+            check_provider(self._spark, str(statement.name), statement.provider)
             return self._spark_statement(statement)
         settings: dict[str, Any] = {}
         if statement.primary_key:
@@ -172,6 +212,8 @@ class StreamingSql:
             # A script that runs again has the same definitions.
             may_exist = statement.if_not_exists or not is_new
             created = statement.primary_key and create_in_store(statement, definition, settings, may_exist=may_exist)
+            if created and is_new:
+                self._created.append(definition)
             if statement.query is None:
                 done = "defined" if is_new else "is already defined"
                 done = "created" if created else f"{done}{missing_note(definition)}"

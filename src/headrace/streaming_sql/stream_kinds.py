@@ -5,7 +5,6 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from functools import partial
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import OptionError, SqlError
@@ -13,6 +12,7 @@ from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.scripts import fingerprint
 from headrace.streaming_sql.secrets import secret_values
+from headrace.streaming_sql.spark_errors import order_errors
 from headrace.streaming_sql.stream_options import StreamOptions
 from headrace.streaming_sql.stream_sinks import check_sink_options, sink_options, start_query
 from headrace.streaming_sql.tables import Tables
@@ -99,17 +99,13 @@ class InsertStreams(StreamKind):
                 remedy="leave it out; with outputMode 'complete' each batch replaces the rows of the target",
             )
         target_options = sink_options(target, options)
-        start = partial(
-            start_query,
-            self._spark,
-            stream.name,
-            frame,
-            str(insert.target),
-            target,
-            options,
-            target_options,
-            fingerprint(insert.text),
-        )
+        text = fingerprint(insert.text)
+
+        def start() -> StreamingQuery:
+            table = str(insert.target)
+            with order_errors(table):
+                return start_query(self._spark, stream.name, frame, table, target, options, target_options, text)
+
         return ReadyStream(start, frozenset(secret_values(given) | secret_values(target_options)))
 
     def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:

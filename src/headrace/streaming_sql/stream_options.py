@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from headrace.errors import OptionError
+from headrace.errors import NotFoundError, OptionError
 from headrace.formats.checkpoint_locations import checkpoint_text
 from headrace.option_names import check_names, nearest
 
@@ -87,6 +87,17 @@ def no_checkpoint(stream: str) -> OptionError:
         valid="a lasting directory that no other stream uses; headrace:///path is a directory in the store; a stream "
         "into a store with files may leave out the option",
         remedy=f"CREATE STREAM {stream} OPTIONS (checkpointLocation='…') …",
+    )
+
+
+def no_target(table: str, known: Sequence[str]) -> NotFoundError:
+    """Return the error for a stream into a table that does not exist."""
+    meant = nearest(table, known)
+    return NotFoundError(
+        "no such table in this workspace",
+        received=f"INSERT INTO {table}",
+        valid=known,
+        remedy="CREATE TABLE … USING defines one" if meant is None else f"did you mean {meant}?",
     )
 
 

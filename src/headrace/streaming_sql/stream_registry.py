@@ -129,6 +129,16 @@ class StreamStatus:
                 remedy=f"STOP STREAM {self.name} stops it",
             )
 
+    def check_text(self, fingerprint: str) -> None:
+        """Raise `AlreadyExistsError` if a query of the stream has run, and had another text."""
+        if self.query_id is not None and self.fingerprint != fingerprint:
+            raise AlreadyExistsError(
+                "a stream of this name was created with another text",
+                received=self.name,
+                remedy=f"DROP STREAM {self.name} first; if the new query does not fit the state of the old one, use "
+                "another checkpointLocation",
+            )
+
 
 class StreamRegistry:
     """The table of streams in a workspace. Names are case-insensitive."""
@@ -186,13 +196,7 @@ class StreamRegistry:
                 known.check_ended()
                 query_id, batch = known.query_id, known.batch
                 lag = (known.lag, known.lag_unknown, known.ranges, known.ranges_done, known.lag_time)
-                if query_id is not None and known.fingerprint != fingerprint:
-                    raise AlreadyExistsError(
-                        "a stream of this name was created with another text",
-                        received=known.name,
-                        remedy=f"DROP STREAM {known.name} first; if the new query does not fit the state of the old "
-                        "one, use another checkpointLocation",
-                    )
+                known.check_text(fingerprint)
             connection.execute(
                 "INSERT OR REPLACE INTO stream (name, shown_name, script, fingerprint, target, checkpoint, wanted, "
                 "state, owner, pid, query_id, started, updated, "

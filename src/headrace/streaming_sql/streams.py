@@ -24,7 +24,7 @@ from headrace.streaming_sql.scripts import fingerprint, script_of, stream_text
 from headrace.streaming_sql.secrets import resolved
 from headrace.streaming_sql.stream_explanation import explanation
 from headrace.streaming_sql.stream_kinds import DefinedStream, InsertStreams, StreamKind
-from headrace.streaming_sql.stream_options import StreamOptions, no_checkpoint, read_stream_options
+from headrace.streaming_sql.stream_options import StreamOptions, no_checkpoint, no_target, read_stream_options
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
 from headrace.streaming_sql.stream_uses import StreamUses
 from headrace.streaming_sql.tables import Tables
@@ -111,7 +111,19 @@ class Streams:
         if self._catalog.find_scan(table) is not None:
             raise SqlError(f"{table} is a scan, which can only be read", remedy="name its table as the target")
         target = self._catalog.find_table(table)
+        if target is None:
+            self._check_of_spark(table)
         return DefinedStream(statement, options, target, _checkpoint(name, options, target))
+
+    def _check_of_spark(self, table: str) -> None:
+        """Raise `NotFoundError` if Spark has no table of this name: its streams would create one, with any name."""
+        try:
+            exists = self._spark.catalog.tableExists(table)
+        except Exception:
+            # The name is not one of Spark's.
+            exists = False
+        if not exists:
+            raise no_target(table, [each.name for each in self._catalog.tables()])
 
     # -- starting, stopping, dropping -----------------------------------------------------------------------
 

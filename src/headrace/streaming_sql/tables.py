@@ -17,6 +17,7 @@ from headrace.streaming_sql.language.rewriting import rewrite
 from headrace.streaming_sql.providers import is_headrace, is_of_files
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.secrets import secret_values
+from headrace.streaming_sql.spark_errors import translated
 from headrace.tables.change_columns import CHANGE_COLUMNS
 
 if TYPE_CHECKING:
@@ -39,31 +40,31 @@ class Tables:
         """Run a query in Spark SQL with the dialect's functions and the names of the catalog.
 
         Raises:
-            SqlError: a watermark is on a column without a time zone.
+            SqlError, NotFoundError: a column or table does not exist, or a watermark is on another type.
             AnalysisException: Spark refuses the query.
         """
         from pyspark.errors import AnalysisException
 
         self.create_views_for(part)
+        sent = rewrite(part, self._types_of)
         try:
-            return self._spark.sql(rewrite(part, self._types_of))
+            return self._spark.sql(sent)
         except AnalysisException as error:
-            if error.getCondition() != "EVENT_TIME_IS_NOT_ON_TIMESTAMP_TYPE":
+            names = [table.name for table in self._catalog.tables()] + [scan.name for scan in self._catalog.scans()]
+            own = translated(error, part, sent, names)
+            if own is None:
                 raise
-            found = error.getMessageParameters() or {}
-            column, kind = found.get("eventName", "the column"), found.get("eventType", "another type").strip('"')
-            plain = column.strip("`")
-            raise SqlError(
-                "a watermark needs a point in time, a column of type timestamp",
-                received=f"{plain} of type {kind.lower()}",
-                remedy=f"cast it, which takes it in the time zone of the session (spark.sql.session.timeZone): "
-                f"FROM … WATERMARK CAST({plain} AS TIMESTAMP) AS event_time DELAY OF INTERVAL …, and use event_time",
-            ) from None
+            raise own from None
 
     def rewritten(self, part: st.ScriptPart) -> str:
         """Return a query as Spark SQL, without the dialect's functions."""
         self.create_views_for(part)
         return rewrite(part, self._types_of)
+
+    def types_of(self, relation: str) -> dict[str, str]:
+        """Return the types of the columns of a table or scan in Spark SQL, by name."""
+        self.create_views_for(st.ScriptPart(f"SELECT * FROM {relation}", 0, len(relation) + 14))
+        return self._types_of(relation)
 
     def _types_of(self, relation: str) -> dict[str, str]:
         from pyspark.errors import AnalysisException
@@ -97,10 +98,8 @@ class Tables:
     def check_scan(self, scan: ScanDefinition) -> None:
         """Raise `OptionError` for an invalid option of a scan. Spark's sources check their own options."""
         table = self._catalog.find_table(scan.table)
-        if table is not None and is_headrace(table.provider):
-            use = SOURCE if scan.streaming else BATCH_READ
-            place = f"scan {scan.name}, a {use} with format {table.provider}"
-            check_given(table.provider, scan.options, use=use, place=place)
+        if table is not None:
+            check_scan_options(scan, table)
 
     def register_scan(self, scan: ScanDefinition) -> None:
         """Create the view of a scan.
@@ -157,7 +156,7 @@ class Tables:
         )
         if is_headrace(definition.provider):
             check_definition(definition.provider, definition.options, place=f"table {definition.name}")
-        check_provider(self._spark, definition)
+        check_provider(self._spark, definition.name, definition.provider)
         if self._catalog.find_scan(definition.name) is not None:
             raise SqlError(f"{definition.name} is the name of a scan", remedy=f"DROP SCAN {definition.name} first")
         is_new = self._catalog.add_table(definition, if_not_exists=statement.if_not_exists)
@@ -204,6 +203,14 @@ class Tables:
         for scan in self._catalog.scans():
             found |= secret_values(scan.options)
         return frozenset(found)
+
+
+def check_scan_options(scan: ScanDefinition, table: TableDefinition) -> None:
+    """Raise `OptionError` for an invalid option of a scan. Spark's sources check their own options."""
+    if is_headrace(table.provider):
+        use = SOURCE if scan.streaming else BATCH_READ
+        place = f"scan {scan.name}, a {use} with format {table.provider}"
+        check_given(table.provider, scan.options, use=use, place=place)
 
 
 def _with_columns(changes: DataFrame, columns: str | None) -> DataFrame:

@@ -35,7 +35,7 @@ def columns_and_key(cursor: Cursor) -> tuple[dict[str, str], tuple[str, ...]]:
             name = str(cursor.need_simple_name("a column"))
             if name in columns and token is not None:
                 raise cursor.error("the column occurs twice", token, received=name)
-            columns[name] = _column_type(cursor)
+            columns[name] = column_type(cursor)
             if cursor.take_words("PRIMARY", "KEY"):
                 found = (name,)
         if found and primary_key and token is not None:
@@ -56,7 +56,7 @@ def _names(cursor: Cursor) -> tuple[str, ...]:
     return tuple(names)
 
 
-def _column_type(cursor: Cursor) -> str:
+def column_type(cursor: Cursor) -> str:
     """Read and check a type, which can be nested."""
     from headrace.types import parse_type
 

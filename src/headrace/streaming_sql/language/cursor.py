@@ -161,6 +161,10 @@ class Cursor:
         self._index = len(self._tokens)
         return part
 
+    def rest_or_end(self) -> None:
+        """Move to the end of the statement."""
+        self._index = len(self._tokens)
+
     def at_query(self, ahead: int = 0) -> bool:
         while (token := self.peek(ahead)) is not None and token.is_symbol("("):
             ahead += 1

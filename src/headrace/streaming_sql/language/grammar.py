@@ -5,10 +5,11 @@ The first words of a statement decide whether it belongs to the dialect. After t
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from headrace.errors import SqlError
-from headrace.streaming_sql.language import queue_grammar
+from headrace.streaming_sql.language import queue_grammar, table_grammar
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.column_grammar import columns_and_key, has_key
 from headrace.streaming_sql.language.cursor import Cursor
@@ -88,6 +89,7 @@ def _create_table(cursor: Cursor) -> st.Statement:
     primary_key: tuple[str, ...] = ()
     if is_headrace(provider):
         _check_nesting(cursor, definitions)
+        _refuse_defaults(cursor, definitions)
         if has_key(definitions):
             new_columns, primary_key = columns_and_key(cursor.over(definitions))
             columns = None
@@ -142,6 +144,20 @@ def _check_nesting(cursor: Cursor, definitions: tuple[Token, ...]) -> None:
         if depth > MAX_NESTING:
             valid = f"at most {MAX_NESTING} arrays, maps and structs inside each other"
             raise cursor.error("the type of a column is nested too deep", token, valid=valid)
+
+
+def _refuse_defaults(cursor: Cursor, definitions: tuple[Token, ...]) -> None:
+    """Raise `SqlError` if a column has a default value, which no store of headrace keeps."""
+    depth = 0
+    for before, token in itertools.pairwise(definitions):
+        depth += before.is_symbol("(") - before.is_symbol(")")
+        named = before.is_symbol("(") or before.is_symbol(",")
+        if depth == 1 and token.is_word("DEFAULT", "GENERATED") and not named:
+            raise cursor.refused(
+                f"a column cannot be {token.text.upper()}: a column without a value is null",
+                token.start,
+                remedy="leave it out, and write the value in INSERT or SELECT: coalesce(column, value)",
+            )
 
 
 def _drop_table(cursor: Cursor) -> st.Statement:
@@ -325,6 +341,7 @@ _READERS: dict[str, Callable[[Cursor], st.Statement]] = {
     "DESC TUNNEL": _describe_tunnel,
     "DROP TUNNEL": _drop_tunnel,
     **queue_grammar.READERS,
+    **table_grammar.READERS,
     "INSERT": _insert_or_spark,
     "SET": set_statement,
 }

@@ -6,6 +6,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from headrace.errors import SqlError
 from headrace.streaming_sql.language.lexer import quote_name
 
 
@@ -73,6 +74,55 @@ class DropTable(Statement):
     name: Name
     if_exists: bool
     cascade: bool
+
+
+@dataclass(frozen=True, kw_only=True)
+class TableStatement(Statement):
+    """A statement about one table, which is Spark's if the table is."""
+
+    target: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class Update(TableStatement):
+    """``UPDATE … SET``: the new values of columns, as expressions over the old row."""
+
+    alias: str | None
+    values: tuple[tuple[Name, ScriptPart], ...]
+    where: ScriptPart | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Delete(TableStatement):
+    alias: str | None
+    where: ScriptPart | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class Truncate(TableStatement):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class BatchMerge(TableStatement):
+    """``MERGE INTO`` outside of a stream."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class AlterTable(TableStatement):
+    """``ALTER TABLE``. ``columns`` are those of ``ADD COLUMNS``, as types by name; None for other forms.
+
+    ``problem`` is the error of columns that cannot be parsed, if the table is not Spark's.
+    """
+
+    columns: Mapping[str, str] | None
+    if_not_exists: bool
+    problem: SqlError | None
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowCreateTable(TableStatement):
+    pass
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,0 +1,185 @@
+"""The parser of statements that change tables and their rows, and of statements that headrace refuses by name.
+
+They belong to headrace if their table does, which only the catalog knows: other tables get them from Spark.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from headrace.errors import SqlError
+from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.language.column_grammar import column_type, columns_and_key
+from headrace.streaming_sql.language.cursor import Cursor
+from headrace.streaming_sql.language.lexer import Token
+
+_OPENING, _CLOSING = ("(", "["), (")", "]")
+
+
+def _spark(cursor: Cursor) -> st.Statement:
+    return st.SparkStatement(part=cursor.whole)
+
+
+def _target(cursor: Cursor) -> st.Name | None:
+    """Return the name of the table; None for other forms of Spark, such as ``IDENTIFIER(…)``."""
+    following = cursor.peek(1)
+    if not cursor.at_name() or (following is not None and following.is_symbol("(")):
+        return None
+    return cursor.need_name("the table")
+
+
+# -- rows ---------------------------------------------------------------------------------------------
+
+
+def _update(cursor: Cursor) -> st.Statement:
+    target = _target(cursor)
+    if target is None:
+        return _spark(cursor)
+    alias = _alias(cursor, "SET")
+    cursor.need_words("SET")
+    values: list[tuple[st.Name, st.ScriptPart]] = []
+    while True:
+        column = cursor.need_name("a column")
+        cursor.need_symbol("=")
+        if cursor.at_words("DEFAULT"):
+            raise cursor.expected("a value: columns have no DEFAULT, a column without a value is null")
+        values.append((column, _until(cursor, "a value", lambda token: token.is_symbol(",") or token.is_word("WHERE"))))
+        if not cursor.take_symbol(","):
+            break
+    return st.Update(part=cursor.whole, target=target, alias=alias, values=tuple(values), where=_where(cursor))
+
+
+def _delete(cursor: Cursor) -> st.Statement:
+    target = _target(cursor)
+    if target is None:
+        return _spark(cursor)
+    alias = _alias(cursor, "WHERE")
+    return st.Delete(part=cursor.whole, target=target, alias=alias, where=_where(cursor))
+
+
+def _where(cursor: Cursor) -> st.ScriptPart | None:
+    if not cursor.take_words("WHERE"):
+        return None
+    return _until(cursor, "a condition", lambda token: False)
+
+
+def _alias(cursor: Cursor, before: str) -> str | None:
+    if cursor.take_words("AS") or (cursor.at_name() and not cursor.at_words(before)):
+        return cursor.need_simple_name("the alias").parts[0]
+    return None
+
+
+def _until(cursor: Cursor, what: str, ends: Callable[[Token], bool]) -> st.ScriptPart:
+    """Read an expression up to a token outside of parentheses, or to the end of the statement."""
+    start, last, depth = cursor.start, None, 0
+    while (token := cursor.peek()) is not None:
+        if depth == 0 and ends(token):
+            break
+        if depth == 0 and token.is_word("FROM"):
+            raise cursor.refused(
+                "UPDATE has no FROM", token.start, remedy="write a subquery: SET a = (SELECT … FROM … WHERE …)"
+            )
+        depth += (token.text in _OPENING) - (token.text in _CLOSING)
+        last = cursor.take()
+    if last is None:
+        raise cursor.expected(what)
+    return cursor.part(start, last.end)
+
+
+def _truncate(cursor: Cursor) -> st.Statement:
+    target = _target(cursor)
+    if target is None:
+        return _spark(cursor)
+    return _spark(cursor) if cursor.peek() is not None else st.Truncate(part=cursor.whole, target=target)
+
+
+def _merge(cursor: Cursor) -> st.Statement:
+    target = _target(cursor)
+    if target is None:
+        return _spark(cursor)
+    cursor.rest_or_end()
+    return st.BatchMerge(part=cursor.whole, target=target)
+
+
+# -- tables -------------------------------------------------------------------------------------------
+
+
+def _alter(cursor: Cursor) -> st.Statement:
+    target = _target(cursor)
+    if target is None:
+        return _spark(cursor)
+    columns, if_not_exists, problem = None, False, None
+    if cursor.take_words("ADD"):
+        named = cursor.take_words("COLUMN") or cursor.take_words("COLUMNS")
+        if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
+        if named or cursor.at_symbol("("):
+            try:
+                columns = _new_columns(cursor)
+                cursor.need_end()
+            except SqlError as error:
+                columns, problem = None, error
+    cursor.rest_or_end()
+    return st.AlterTable(
+        part=cursor.whole, target=target, columns=columns, if_not_exists=if_not_exists, problem=problem
+    )
+
+
+def _new_columns(cursor: Cursor) -> dict[str, str]:
+    columns: dict[str, str] = {}
+    if cursor.at_symbol("("):
+        start = cursor.start
+        columns, key = columns_and_key(cursor)
+        if key:
+            raise cursor.refused("a column of the key cannot be added", start, valid="columns outside of the key")
+        return columns
+    while True:
+        name = str(cursor.need_simple_name("a column"))
+        columns[name] = column_type(cursor)
+        if not cursor.take_symbol(","):
+            return columns
+        if cursor.take_words("ADD") and not cursor.take_words("COLUMN"):
+            raise cursor.expected("COLUMN")
+
+
+def _show_create(cursor: Cursor) -> st.Statement:
+    target = _target(cursor)
+    if target is None:
+        return _spark(cursor)
+    return _spark(cursor) if cursor.peek() is not None else st.ShowCreateTable(part=cursor.whole, target=target)
+
+
+# -- refused ------------------------------------------------------------------------------------------
+
+
+def _materialized_view(cursor: Cursor) -> st.Statement:
+    raise cursor.refused(
+        "a materialized view is written as a table and a stream that keeps it",
+        cursor.whole.start,
+        remedy="CREATE TABLE t (…, PRIMARY KEY (…)) USING headrace OPTIONS (…); CREATE SCAN s ON orders USING STREAM "
+        "OPTIONS (tunnel = '…', readAs = 'table'); CREATE STREAM v INSERT INTO t SELECT … FROM s",
+    )
+
+
+def _streaming_table(cursor: Cursor) -> st.Statement:
+    raise cursor.refused(
+        "a streaming table is written as a table and a stream into it",
+        cursor.whole.start,
+        remedy="CREATE TABLE t (…, PRIMARY KEY (…)) USING headrace OPTIONS (…); "
+        "CREATE STREAM name INSERT INTO t SELECT …",
+    )
+
+
+READERS: dict[str, Callable[[Cursor], st.Statement]] = {
+    "UPDATE": _update,
+    "DELETE FROM": _delete,
+    "TRUNCATE TABLE": _truncate,
+    "TRUNCATE": _truncate,
+    "MERGE INTO": _merge,
+    "ALTER TABLE": _alter,
+    "SHOW CREATE TABLE": _show_create,
+    "CREATE MATERIALIZED VIEW": _materialized_view,
+    "CREATE OR REPLACE MATERIALIZED VIEW": _materialized_view,
+    "CREATE OR REFRESH MATERIALIZED VIEW": _materialized_view,
+    "CREATE STREAMING TABLE": _streaming_table,
+    "CREATE OR REFRESH STREAMING TABLE": _streaming_table,
+}

@@ -1,0 +1,202 @@
+"""Statements that change tables of headrace and their rows, and Spark's errors in the dialect's words."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.sql import SparkSession
+
+import headrace
+from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, OptionError, SqlError
+from headrace.ports import Store, Table
+from headrace.streaming_sql.session import StreamingSql
+from tests.spark.sql_scripts import sql_session
+
+DAY = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
+COLUMNS = {"id": "long", "user": "string", "price": "double", "tags": "array<string>", "at": "timestamp"}
+ROWS = [{"id": n, "user": f"u{n % 3}", "price": n / 2, "tags": ["a"], "at": DAY} for n in range(6)]
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return headrace.open(tmp_path / "shop", create=True, synchronous="off")
+
+
+@pytest.fixture
+def orders(store: Store) -> Table:
+    table = store.create_table("Orders", COLUMNS, "id", pre_images=True)
+    table.put(ROWS)
+    return table
+
+
+@pytest.fixture
+def session(spark: SparkSession, tmp_path: Path, orders: Table) -> Iterator[StreamingSql]:
+    with sql_session(spark, tmp_path) as session:
+        session.run(f"CREATE TABLE orders USING headrace OPTIONS (store = '{tmp_path / 'shop'}', table = 'Orders')")
+        yield session
+
+
+def rows_of(table: Table) -> list[dict[str, Any]]:
+    return table.scan().read_all().to_pylist()
+
+
+def test_rows_are_updated_with_expressions_over_the_old_row(session: StreamingSql, orders: Table) -> None:
+    (result,) = session.run("UPDATE orders AS o SET price = o.price + id, o.user = NULL WHERE id < 2")
+    assert result.message == "2 rows of orders updated"
+    session.run("UPDATE orders SET tags = array('x', 'y'), at = timestamp'2026-02-01 00:00:00' WHERE id = 5")
+    session.run("UPDATE orders SET price = 9 WHERE id = (SELECT max(id) FROM orders WHERE user = 'u1')")
+    expected = [dict(row) for row in ROWS]
+    expected[0] |= {"user": None}
+    expected[1] |= {"user": None, "price": 1.5}
+    expected[5] |= {"tags": ["x", "y"], "at": datetime.datetime(2026, 2, 1, tzinfo=datetime.UTC)}
+    expected[4] |= {"price": 9.0}
+    assert rows_of(orders) == expected
+    (result,) = session.run("UPDATE orders SET user = 'all' WHERE false")
+    assert result.message == "0 rows of orders updated"
+    session.run("UPDATE orders SET user = 'all'")
+    assert {row["user"] for row in rows_of(orders)} == {"all"}
+
+
+def test_a_change_of_several_rows_is_one_commit(session: StreamingSql, store: Store, orders: Table) -> None:
+    tunnel = store.create_tunnel("Orders", "changes", "Stream")
+    session.run("UPDATE orders SET price = 1 WHERE id < 3; DELETE FROM orders WHERE id < 3")
+    (channel,) = tunnel.channels()
+    changes = tunnel.read(channel.id, channel.committed, 100).changes
+    assert len(set(changes.versions.to_pylist())) == 2
+    # Each update has its old row.
+    assert changes.num_rows == 9
+
+
+def test_rows_are_deleted(session: StreamingSql, orders: Table) -> None:
+    (result,) = session.run("DELETE FROM orders WHERE user = 'u2' OR price < 0.5")
+    assert result.message == "3 rows of orders deleted"
+    assert [row["id"] for row in rows_of(orders)] == [1, 3, 4]
+    session.run("DELETE FROM orders")
+    assert rows_of(orders) == []
+    orders.put(ROWS)
+    session.run("TRUNCATE TABLE orders")
+    assert rows_of(orders) == []
+
+
+def test_columns_are_added_and_shown(session: StreamingSql, orders: Table, tmp_path: Path) -> None:
+    session.run("ALTER TABLE orders ADD COLUMNS (city STRING, n INT); ALTER TABLE orders ADD COLUMN z DATE")
+    session.run("UPDATE orders SET city = 'Bern' WHERE id = 1")
+    assert session.run("SELECT city, n, z FROM orders WHERE id = 1")[0].fetch() == [("Bern", None, None)]
+    session.run("ALTER TABLE orders ADD COLUMN IF NOT EXISTS city STRING")
+    with pytest.raises(AlreadyExistsError, match="IF NOT EXISTS"):
+        session.run("ALTER TABLE orders ADD COLUMN City STRING")
+    ((text,),) = session.run("SHOW CREATE TABLE orders")[0].fetch()
+    # The statement creates the same table elsewhere.
+    session.run(f"DROP TABLE orders; {text.replace(str(tmp_path / 'shop'), str(tmp_path / 'other'))}")
+    with headrace.open(tmp_path / "other") as other:
+        assert other.table("Orders").schema == orders.schema
+        assert other.table("Orders").describe().options == orders.describe().options
+
+
+def test_a_script_with_added_columns_runs_again(session: StreamingSql, tmp_path: Path) -> None:
+    script = (
+        f"CREATE TABLE more (id BIGINT, PRIMARY KEY (id)) USING headrace OPTIONS (store = '{tmp_path / 'shop'}');"
+        "ALTER TABLE more ADD COLUMN IF NOT EXISTS n INT"
+    )
+    session.run(script)
+    session.run(script)
+    with pytest.raises(AlreadyExistsError, match="headrace table drop more"):
+        session.run(script.replace("(id BIGINT", "(id STRING"))
+
+
+@pytest.mark.parametrize(
+    ("statement", "says"),
+    [
+        ("UPDATE orders SET prise = 1", "did you mean price"),
+        ("UPDATE orders SET id = 1", "INSERT the row with its new key"),
+        ("UPDATE orders SET price = 1, price = 2", "set twice"),
+        ("UPDATE orders SET price = 1 FROM other WHERE true", "UPDATE has no FROM"),
+        ("UPDATE orders SET price = DEFAULT", "columns have no DEFAULT"),
+        ("UPDATE changes SET price = 1", "changes is a scan.*name its table, orders"),
+        ("DELETE FROM views", "a queue, whose rows never change"),
+        ("DELETE FROM files WHERE id = 1", "INSERT OVERWRITE files"),
+        ("ALTER TABLE orders DROP COLUMN price", "can only add columns"),
+        ("ALTER TABLE orders ADD COLUMN z strin", "unknown column type"),
+        ("ALTER TABLE orders ADD COLUMN z INT DEFAULT 1", "the end of the statement"),
+        ("ALTER TABLE orders ADD COLUMNS (z INT PRIMARY KEY)", "a column of the key cannot be added"),
+        (
+            "MERGE INTO orders USING changes ON orders.id = changes.id WHEN MATCHED THEN DELETE",
+            "CREATE STREAM name MERGE",
+        ),
+        ("CREATE MATERIALIZED VIEW v AS SELECT 1", "readAs = 'table'"),
+        ("CREATE OR REFRESH STREAMING TABLE v AS SELECT 1", "CREATE STREAM"),
+        ("SELECT * FROM changes", "SELECT … FROM orders"),
+        ("SELECT usr FROM orders", r"line 1, column 8: no such column; received: usr; .*did you mean user"),
+        ("SELECT user FROM ordes", "no such table or scan; received: ordes; .*did you mean orders"),
+        ("CREATE STREAM s INSERT INTO ordes SELECT id FROM changes", "INSERT INTO ordes; .*did you mean orders"),
+        (
+            "CREATE STREAM s OPTIONS (checkpointLocation = 'cp') INSERT INTO ordes SELECT id FROM changes",
+            "did you mean orders",
+        ),
+        ("CREATE STREAM s INSERT INTO orders SELECT id FROM changes ORDER BY id LIMIT 3", "a top n of groups"),
+        ("CREATE TABLE d USING delta LOCATION '/nowhere'", "spark.jars.packages=io.delta"),
+        ("CREATE TABLE d (id INT) USING delta", "spark.jars.packages=io.delta"),
+        ("CREATE TABLE d USING avro LOCATION '/nowhere'", "spark.jars.packages=org.apache.spark:spark-avro"),
+    ],
+)
+def test_a_refused_statement_says_what_to_write(
+    session: StreamingSql, orders: Table, store: Store, tmp_path: Path, statement: str, says: str
+) -> None:
+    store.create_tunnel("Orders", "changes")
+    session.run(
+        "CREATE SCAN changes ON orders USING STREAM OPTIONS (tunnel = 'changes');"
+        f"CREATE QUEUE views (id INT) OPTIONS (store = '{tmp_path / 'shop'}');"
+        f"CREATE TABLE files (id INT) USING parquet LOCATION '{tmp_path / 'files'}'"
+    )
+    with pytest.raises(HeadraceError, match=f"(?s){says}"):
+        session.run(statement)
+    assert rows_of(orders) == ROWS
+
+
+def test_a_top_n_of_groups_is_kept_in_complete_mode(session: StreamingSql, store: Store, tmp_path: Path) -> None:
+    store.create_tunnel("Orders", "changes")
+    session.run(
+        "CREATE SCAN changes ON orders USING STREAM OPTIONS (tunnel = 'changes');"
+        "CREATE TABLE top (user STRING, spent DOUBLE, PRIMARY KEY (user)) "
+        f"USING headrace OPTIONS (store = '{tmp_path / 'shop'}');"
+        "CREATE STREAM keep OPTIONS (outputMode = 'complete') INSERT INTO top "
+        "SELECT user, sum(price) AS spent FROM changes GROUP BY user ORDER BY spent DESC LIMIT 2",
+        available_now=True,
+    )
+    assert session.wait(120)
+    assert rows_of(store.table("top")) == [{"user": "u1", "spent": 2.5}, {"user": "u2", "spent": 3.5}]
+
+
+def test_a_failed_script_leaves_no_table_that_stops_the_corrected_one(
+    session: StreamingSql, store: Store, tmp_path: Path
+) -> None:
+    script = (
+        f"CREATE TABLE totals (user STRING, n BIGINT, PRIMARY KEY (user)) USING headrace "
+        f"OPTIONS (store = '{tmp_path / 'shop'}'); INSERT INTO totals SELECT usr, 1 AS n FROM orders"
+    )
+    with pytest.raises(SqlError, match="did you mean user") as caught:
+        session.run(script)
+    assert caught.value.__notes__[0].startswith("in statement 2 of 2")
+    assert store.tables() == ["Orders"]
+    session.run(script.replace("usr", "user").replace("BIGINT", "INT"))
+    assert len(rows_of(store.table("totals"))) == 3
+    # A table with rows stays.
+    with pytest.raises(NotFoundError):
+        session.run("INSERT INTO totals SELECT 'x' AS user, 1 AS n; SELECT * FROM nothing")
+    assert len(rows_of(store.table("totals"))) == 4
+
+
+def test_a_script_is_checked_before_its_first_statement_runs(
+    session: StreamingSql, store: Store, tmp_path: Path
+) -> None:
+    with pytest.raises(OptionError, match="did you mean tunnel") as caught:
+        session.run(
+            f"CREATE TABLE t (id BIGINT, PRIMARY KEY (id)) USING headrace OPTIONS (store = '{tmp_path / 'shop'}');"
+            "CREATE SCAN s ON t USING STREAM OPTIONS (tunel = 'x')"
+        )
+    assert caught.value.__notes__[0].startswith("in statement 2 of 2")
+    assert store.tables() == ["Orders"]
