@@ -14,7 +14,8 @@ class Retries:
     """The retries of one call.
 
     The limit of a pause doubles with each retry. A pause is random between half of the limit and the limit: clients
-    that failed together must not return together.
+    that failed together must not return together. The log has one line about the first long pause, with the time that
+    is left, and one when the time has run out.
 
     Args:
         seconds: no retry begins later than this after the creation of the object.
@@ -29,6 +30,8 @@ class Retries:
         self._longest_pause = longest_pause
         self._count = count
         self._retry = 0
+        self._began = monotonic()
+        self._shown = False
 
     def wait(self, reason: object, *, first_pause: float | None = None) -> bool:
         """Wait until the next retry and return True; return False immediately if time or retries have run out.
@@ -43,9 +46,16 @@ class Retries:
         # A larger power of two would not fit into a float.
         limit = min(self._longest_pause, first * 2 ** min(self._retry, 100))
         pause = random.uniform(limit / 2, limit)
-        if monotonic() + pause >= self._ends:
+        now = monotonic()
+        if now + pause >= self._ends:
+            if self._shown:
+                _log.warning("gave up after %d retries in %.0f s", self._retry, now - self._began)
             return False
-        _log.log(logging.WARNING if pause > _SHOWN_SECONDS else logging.INFO, "%s; retry in %.2f s", reason, pause)
+        if pause > _SHOWN_SECONDS and not self._shown:
+            self._shown = True
+            _log.warning("%s; trying again for up to %.0f s", reason, self._ends - now)
+        else:
+            _log.info("%s; retry in %.2f s", reason, pause)
         sleep(pause)
         self._retry += 1
         return True

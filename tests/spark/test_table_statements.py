@@ -41,7 +41,8 @@ def session(spark: SparkSession, tmp_path: Path, orders: Table) -> Iterator[Stre
 
 
 def rows_of(table: Table) -> list[dict[str, Any]]:
-    return table.scan().read_all().to_pylist()
+    rows: list[dict[str, Any]] = table.scan().read_all().to_pylist()
+    return rows
 
 
 def test_rows_are_updated_with_expressions_over_the_old_row(session: StreamingSql, orders: Table) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from headrace.retries import Retries
@@ -28,6 +30,20 @@ def test_a_longer_first_pause_lengthens_one_pause(pauses: list[float]) -> None:
     assert retries.wait("slow")
     assert retries.wait("busy", first_pause=8)
     assert 8 <= pauses[1] <= 16
+
+
+def test_a_server_that_is_down_is_one_line_and_one_at_the_end(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    clock = [100.0]
+    monkeypatch.setattr("headrace.retries.monotonic", lambda: clock[0])
+    monkeypatch.setattr("headrace.retries.sleep", lambda pause: clock.__setitem__(0, clock[0] + pause))
+    retries = Retries(30, first_pause=4, longest_pause=4)
+    while retries.wait("PostgreSQL: connection refused"):
+        pass
+    first, last = [record.getMessage() for record in caplog.records if record.levelname == "WARNING"]
+    assert first == "PostgreSQL: connection refused; trying again for up to 30 s"
+    assert re.fullmatch(r"gave up after \d+ retries in (2[5-9]|30) s", last)
 
 
 def test_retries_end_with_their_time_or_their_number(pauses: list[float]) -> None:

@@ -174,6 +174,7 @@ def execute(app: App, text: str, name: str, options: SparkOptions, *, available_
 def streaming_session(app: App, name: str, options: SparkOptions) -> Iterator[StreamingSql]:
     """Start Spark. At the end of the block, stop all streams and Spark."""
     import headrace
+    from headrace.cli.spark_errors import filtered
 
     # Spark creates the directory even if no table is in it.
     warehouse = options.workspace.absolute() / ".headrace" / "spark-warehouse"
@@ -182,7 +183,8 @@ def streaming_session(app: App, name: str, options: SparkOptions) -> Iterator[St
         _silence_pyspark()
         if "SPARK_CONF_DIR" not in os.environ:
             conf = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"} | conf
-    with app.output.status("Starting Spark"):
+    quiet = contextlib.nullcontext() if app.debug or "SPARK_REMOTE" in os.environ else filtered()
+    with app.output.status("Starting Spark"), quiet:
         spark = headrace.session(name, master=options.master, conf=conf)
         if not app.debug and "SPARK_REMOTE" not in os.environ:
             spark.sparkContext.setLogLevel("ERROR")

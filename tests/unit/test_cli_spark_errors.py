@@ -1,0 +1,76 @@
+"""Which lines of Spark's processes reach the terminal."""
+
+from __future__ import annotations
+
+import io
+import sys
+import threading
+from importlib import import_module
+from typing import Any
+
+import pytest
+
+from headrace.cli.spark_errors import SparkErrors, filtered
+
+DAEMON = """Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/pyspark/daemon.py", line 215, in manager
+    code = worker(sock, authenticated)
+           ^^^^^^^^^^^^^^^^^^^^^^^^^^^
+  File "/usr/lib/python3.11/runpy.py", line 88, in _run_code
+    exec(code, run_globals)
+BrokenPipeError: [Errno 32] Broken pipe
+
+During handling of the above exception, another exception occurred:
+
+Traceback (most recent call last):
+  File "/venv/lib/python3.11/site-packages/pyspark/daemon.py", line 89, in worker
+    outfile.flush()
+BrokenPipeError: [Errno 32] Broken pipe
+"""
+JAVA = """WARNING: Using incubator modules: jdk.incubator.vector
+WARNING: A restricted method in java.lang.System has been called
+WARNING: sun.misc.Unsafe::arrayBaseOffset will be removed in a future release
+"""
+USER = """Traceback (most recent call last):
+  File "/home/me/job.py", line 3, in price
+    write(b"x")
+  File "/venv/lib/python3.11/site-packages/pyspark/worker.py", line 9, in main
+    process()
+BrokenPipeError: [Errno 32] Broken pipe
+"""
+OTHER = USER.replace("/home/me/job.py", "/venv/lib/python3.11/site-packages/pyspark/daemon.py").replace(
+    "BrokenPipeError: [Errno 32] Broken pipe", "ValueError: no"
+)
+PRINTED = "26/11/25 10:00:00 ERROR Something: a message\nprinted by a function\n\n  indented\n"
+
+
+def shown(text: str) -> str:
+    errors = SparkErrors()
+    lines = [line for each in text.splitlines() for line in errors.shown(each)]
+    return "".join(f"{line}\n" for line in lines + errors.rest())
+
+
+@pytest.mark.parametrize("text", [DAEMON, JAVA, JAVA + DAEMON, DAEMON + DAEMON])
+def test_lines_of_sparks_own_are_dropped(text: str) -> None:
+    assert shown(text) == ""
+    assert shown(f"before\n{text}after\n") == "before\nafter\n"
+
+
+@pytest.mark.parametrize("text", [USER, OTHER, PRINTED, USER + PRINTED])
+def test_lines_for_the_user_stay(text: str) -> None:
+    assert shown(text) == text
+    assert shown(JAVA + text + DAEMON) == text
+
+
+def test_the_standard_error_of_a_process_is_filtered_until_it_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    output = io.StringIO()
+    monkeypatch.setattr(sys, "stderr", output)
+    script = f"import sys; sys.stderr.write({JAVA + PRINTED + DAEMON!r})"
+    gateway: Any = import_module("pyspark.java_gateway")
+    with filtered():
+        process = gateway.Popen([sys.executable, "-c", script])
+    assert process.wait(60) == 0
+    for thread in threading.enumerate():
+        if thread.name == "spark-stderr":
+            thread.join(60)
+    assert output.getvalue() == PRINTED
