@@ -231,7 +231,7 @@ def test_columns_and_options_change_and_logs_are_trimmed(run: Run, orders: str) 
     assert run("table", "trim", "orders", "--before", "1=two", code=1)["error"]["received"] == "'two'"
 
 
-def test_tunnels_are_created_listed_described_and_dropped(run: Run, orders: str) -> None:
+def test_tunnels_are_created_listed_described_and_dropped(run: Run, orders: str, store: str, capsys: Any) -> None:
     created = run("tunnel", "create", "orders", "stats", "--kind", "stream", "--start", "earliest")
     (listed,) = run("tunnel", "list", "--table", "orders")
     assert (listed["id"], listed["kind"], listed["lag_rows"]) == (created["id"], "Stream", 3)
@@ -240,6 +240,16 @@ def test_tunnels_are_created_listed_described_and_dropped(run: Run, orders: str)
     assert [channel["client"] for channel in described["channels"]] == [None]
     (channel,) = described["channels"]
     assert channel["checkpoint"] == channel["committed_position"]
+    assert main(["tunnel", "describe", "stats", "-s", store]) == 0
+    assert " row 0 " in capsys.readouterr().out
+    run("tunnel", "create", "orders", "both")
+    with open_store(store) as opened:
+        both = opened.tunnel("both")
+        base, _ = both.channels()
+        both.commit({base.id: both.read(base.id, base.committed, 2).next})
+    assert main(["tunnel", "describe", "both", "-s", store]) == 0
+    assert " after key u1, 2 " in capsys.readouterr().out
+    run("tunnel", "drop", "both")
     run("tunnel", "drop", "stats")
     assert run("tunnel", "list") == []
 

@@ -16,6 +16,7 @@ from headrace.start_up import keep_pandas_out
 if TYPE_CHECKING:
     from headrace.ports import Store
 
+_NO_LIMIT = 10_000
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
@@ -62,6 +63,15 @@ class App:
 
         self.output.start_waiting("Waiting for the store")
         return headrace.open(self.store_url, create=create)
+
+
+class CommandGroup(click.Group):
+    """A group whose help has the first sentence of each command in full."""
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        commands = [(name, command) for name, command in sorted(self.commands.items()) if not command.hidden]
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, command.get_short_help_str(_NO_LIMIT)) for name, command in commands])
 
 
 pass_app = click.make_pass_decorator(App, ensure=True)

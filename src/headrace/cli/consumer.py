@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.app import App, common_options, pass_app, store_option
+from headrace.cli.app import App, CommandGroup, common_options, pass_app, store_option
 from headrace.cli.arguments import row_numbers
 from headrace.cli.drop import force_option
 from headrace.cli.watching import watch_lag
@@ -25,7 +25,7 @@ _COLUMNS = (
 )  # fmt: skip
 
 
-@click.group(short_help="Create, show and change read offsets over queues.", no_args_is_help=False)
+@click.group(cls=CommandGroup, short_help="Create, show and change read offsets over queues.", no_args_is_help=False)
 def consumer() -> None:
     """Create, show and change consumers: named read offsets over the partitions of queues.
 

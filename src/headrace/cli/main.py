@@ -10,11 +10,12 @@ from collections.abc import Sequence
 
 import click
 
-from headrace.cli.app import App, common_options, store_option
+from headrace.cli.app import App, CommandGroup, common_options, store_option
 from headrace.cli.backup import backup, restore
 from headrace.cli.bench import bench
 from headrace.cli.capacity import capacity
 from headrace.cli.comparison import checksum, diff
+from headrace.cli.completion import add_completion
 from headrace.cli.consumer import consumer
 from headrace.cli.demo import demo
 from headrace.cli.doctor import doctor
@@ -38,7 +39,7 @@ EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 
-@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="headrace")
 @store_option
 @common_options
@@ -60,6 +61,7 @@ for _command in (
     headrace.add_command(_command)
 for _command in (diff, checksum):
     table.add_command(_command)
+add_completion(headrace)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.app import App, common_options, pass_app, store_option
+from headrace.cli.app import App, CommandGroup, common_options, pass_app, store_option
 from headrace.cli.arguments import (
     TYPES_HELP,
     column_types,
@@ -31,7 +31,7 @@ _PAGE_ROWS = 4096
 _WAIT_SECONDS = 1.0
 
 
-@click.group(short_help="Create, show, fill and trim queues.", no_args_is_help=False)
+@click.group(cls=CommandGroup, short_help="Create, show, fill and trim queues.", no_args_is_help=False)
 def queue() -> None:
     """Create, show, fill and trim queues: append-only tables whose rows have addresses.
 

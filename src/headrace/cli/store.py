@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import click
 
-from headrace.cli.app import App, common_options, pass_app, store_option
+from headrace.cli.app import App, CommandGroup, common_options, pass_app, store_option
 from headrace.cli.doctor import show
 from headrace.diagnosis import Status
 
 
-@click.group()
+@click.group(cls=CommandGroup)
 def store() -> None:
     """Check a store.
 

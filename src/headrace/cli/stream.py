@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.app import App, common_options, pass_app
+from headrace.cli.app import App, CommandGroup, common_options, pass_app
 from headrace.cli.run import SparkOptions, execute, spark_options, workspace_option
 from headrace.cli.stream_progress import LIST_COLUMNS, NOTHING, status_facts, watch_streams
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
 
 
-@click.group(no_args_is_help=False)
+@click.group(cls=CommandGroup, no_args_is_help=False)
 def stream() -> None:
     """Show, stop and start the streams of a workspace.
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.app import App, common_options, parse_pairs, pass_app, store_option
+from headrace.cli.app import App, CommandGroup, common_options, parse_pairs, pass_app, store_option
 from headrace.cli.arguments import (
     TYPES_HELP,
     column_types,
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
     from headrace.ports import TableDescription, TrimReport
 
 
-@click.group(no_args_is_help=False)
+@click.group(cls=CommandGroup, no_args_is_help=False)
 def table() -> None:
     """Create, show and change tables and their rows.
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.app import App, common_options, pass_app, store_option
+from headrace.cli.app import App, CommandGroup, common_options, pass_app, store_option
 from headrace.cli.drop import drop_options, streams_of_tunnel
 from headrace.cli.watching import watch_lag
 from headrace.errors import DataLossError, NotFoundError
@@ -27,7 +27,7 @@ _PAGE_ROWS = 4096
 _WATCHED = ("channel", "kind", "state", "client", "lag_rows", "lag_seconds")
 
 
-@click.group(short_help="Create and show subscriptions to changes.", no_args_is_help=False)
+@click.group(cls=CommandGroup, short_help="Create and show subscriptions to changes.", no_args_is_help=False)
 def tunnel() -> None:
     """Create and show tunnels: durable subscriptions to the changes of a table.
 
@@ -130,6 +130,9 @@ def describe_tunnel(app: App, id_or_name: str, table: str | None, watch: bool) -
             watch_lag(app.output, lambda: _lag(found.describe()), "channels", _WATCHED)
         description = found.describe()
     details = _details(description)
+    if not app.json:
+        for channel, described in zip(details["channels"], description.channels, strict=True):
+            channel["committed_position"] = found.shown_position(described.channel.committed)
     for warning in () if app.json else description.warnings:
         app.output.warning(warning)
     if app.json:

@@ -164,6 +164,10 @@ class Tunnel(Port):
     @abstractmethod
     def describe(self) -> TunnelDescription: ...
 
+    def shown_position(self, position: Position) -> str:
+        """Return a position for people: the token, unless the store has a more readable form."""
+        return f"{position.token}, {position.skip} rows later" if position.skip else position.token
+
     def with_json(self, form: JsonForm) -> Tunnel:
         """Return this tunnel with another form of its rows, which are JSON.
 

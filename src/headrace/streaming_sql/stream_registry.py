@@ -152,6 +152,10 @@ class StreamRegistry:
         """Return the streams, by name."""
         return [self._status(row) for row in self._workspace.query(f"SELECT {_COLUMNS} FROM stream ORDER BY name")]
 
+    def names(self) -> list[str]:
+        """Return the names of the streams, without their states."""
+        return [name for (name,) in self._workspace.query("SELECT shown_name FROM stream ORDER BY name")]
+
     def find(self, name: str) -> StreamStatus | None:
         rows = self._workspace.query(f"SELECT {_COLUMNS} FROM stream WHERE name = ?", (name.lower(),))
         return self._status(rows[0]) if rows else None

@@ -33,6 +33,17 @@ def key_position(key: Key | None, rows: int | None = None) -> Position:
     return _position(content if rows is None else content | {"n": rows})
 
 
+def position_text(position: Position) -> str:
+    """Return a position for people: ``row 20000``, ``after key u1, 5``, ``start``, ``finished``."""
+    if position == FINISHED:
+        return position.token
+    if "r" in _decoded(position):
+        return f"row {row_of(position)}"
+    key = key_of(position)
+    place = "start" if key is None else f"after key {', '.join(map(str, key))}"
+    return f"{place}, {position.skip} rows later" if position.skip else place
+
+
 def rows_after(position: Position, skip: int = 0) -> int | None:
     """Return the number of rows of base data after a position and ``skip`` more rows; None if it is unknown."""
     rows = _decoded(position).get("n")

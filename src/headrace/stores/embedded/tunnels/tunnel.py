@@ -28,6 +28,7 @@ from headrace.stores.embedded.tunnels.positions import (
     check_key_position,
     is_after,
     key_of,
+    position_text,
     row_of,
     row_position,
     rows_after,
@@ -201,6 +202,9 @@ class EmbeddedTunnel(Tunnel):
                 row = rows.get(channel) or self._row(connection, channel)
                 found[channel] = self._backlog(connection, row, logs.get(row.partition), at, bounds.get(channel))
             return found
+
+    def shown_position(self, position: Position) -> str:
+        return position_text(position)
 
     def waiting_backlogs(
         self, positions: Mapping[str, Position], until: Mapping[str, Position] | None = None
