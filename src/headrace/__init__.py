@@ -1,4 +1,21 @@
-"""headrace streams changes of tables and rows of queues through Spark, and into tables and queues, exactly once."""
+"""headrace streams changes of tables and rows of queues through Spark, and into tables and queues, exactly once.
+
+Tables and their changes need no Spark:
+
+    import headrace
+
+    store = headrace.open("shop", create=True)
+    orders = store.create_table("orders", {"id": "string", "price": "double"}, "id")
+    orders.put([{"id": "o1", "price": 10.0}, {"id": "o2", "price": 2.5}])
+    print(orders.get({"id": "o1"}), orders.to_pandas())
+
+    tunnel = store.create_tunnel("orders", "stats")
+    for batch in tunnel.consume(idle="stop"):
+        print(batch.to_arrow().to_pylist())
+
+Spark streams a tunnel into a table with ``headrace.session``, ``headrace.write_stream`` and ``headrace.sql``; the
+command ``headrace demo`` shows it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +25,34 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from headrace.comparing.results import TableChecksum, TableDiff
     from headrace.comparing.tables import checksum_table, diff_tables
-    from headrace.errors import HeadraceError
+    from headrace.errors import (
+        AlreadyExistsError,
+        ClaimLostError,
+        ClientGoneError,
+        DataLossError,
+        ExpressionError,
+        HeadraceError,
+        InUseError,
+        LostRaceError,
+        MissingDependencyError,
+        NotFoundError,
+        NumericOverflowError,
+        OffsetConflictError,
+        OptionError,
+        PublicationError,
+        QueryLimitError,
+        RowsNotWrittenError,
+        SchemaError,
+        SequenceNumberError,
+        SessionEpochError,
+        SqlError,
+        StateMismatchError,
+        StoreBusyError,
+        StoreDamagedError,
+        StoreError,
+        TunnelTakenError,
+        UnsupportedError,
+    )
     from headrace.ports import Consumer, Producer, Queue, Store, Table, Tunnel
     from headrace.spark.checkpoint_location import checkpoint
     from headrace.spark.listener import LagListener, lag_of
@@ -30,22 +74,47 @@ __version__ = "0.1.0"
 # Spark imports this package in every worker, so a name imports its module when it is first used.
 # The module of each name, and its name there if that is another.
 _HOMES = {
+    "AlreadyExistsError": "headrace.errors",
     "ChangeBatch": "headrace.workers",
+    "ClaimLostError": "headrace.errors",
+    "ClientGoneError": "headrace.errors",
     "Consumer": "headrace.ports",
+    "DataLossError": "headrace.errors",
+    "ExpressionError": "headrace.errors",
     "HeadraceDataSource": "pyspark_headrace:DefaultSource",
     "HeadraceError": "headrace.errors",
+    "InUseError": "headrace.errors",
     "LagListener": "headrace.spark.listener",
+    "LostRaceError": "headrace.errors",
+    "MissingDependencyError": "headrace.errors",
+    "NotFoundError": "headrace.errors",
+    "NumericOverflowError": "headrace.errors",
+    "OffsetConflictError": "headrace.errors",
+    "OptionError": "headrace.errors",
     "Output": "headrace.spark.outputs",
     "Producer": "headrace.ports",
+    "PublicationError": "headrace.errors",
+    "QueryLimitError": "headrace.errors",
     "Queue": "headrace.ports",
+    "RowsNotWrittenError": "headrace.errors",
+    "SchemaError": "headrace.errors",
+    "SequenceNumberError": "headrace.errors",
+    "SessionEpochError": "headrace.errors",
+    "SqlError": "headrace.errors",
+    "StateMismatchError": "headrace.errors",
     "Store": "headrace.ports",
+    "StoreBusyError": "headrace.errors",
+    "StoreDamagedError": "headrace.errors",
+    "StoreError": "headrace.errors",
     "StreamingSql": "headrace.streaming_sql.session",
     "Table": "headrace.ports",
     "TableChecksum": "headrace.comparing.results",
     "TableDiff": "headrace.comparing.results",
     "TablestoreDataSource": "pyspark_tablestore:DefaultSource",
     "Tunnel": "headrace.ports",
+    "TunnelTakenError": "headrace.errors",
     "TunnelWorker": "headrace.workers",
+    "UnsupportedError": "headrace.errors",
     "YtDataSource": "pyspark_yt:DefaultSource",
     "checkpoint": "headrace.spark.checkpoint_location",
     "checksum_table": "headrace.comparing.tables",
@@ -62,22 +131,47 @@ _HOMES = {
 }
 
 __all__ = [
+    "AlreadyExistsError",
     "ChangeBatch",
+    "ClaimLostError",
+    "ClientGoneError",
     "Consumer",
+    "DataLossError",
+    "ExpressionError",
     "HeadraceDataSource",
     "HeadraceError",
+    "InUseError",
     "LagListener",
+    "LostRaceError",
+    "MissingDependencyError",
+    "NotFoundError",
+    "NumericOverflowError",
+    "OffsetConflictError",
+    "OptionError",
     "Output",
     "Producer",
+    "PublicationError",
+    "QueryLimitError",
     "Queue",
+    "RowsNotWrittenError",
+    "SchemaError",
+    "SequenceNumberError",
+    "SessionEpochError",
+    "SqlError",
+    "StateMismatchError",
     "Store",
+    "StoreBusyError",
+    "StoreDamagedError",
+    "StoreError",
     "StreamingSql",
     "Table",
     "TableChecksum",
     "TableDiff",
     "TablestoreDataSource",
     "Tunnel",
+    "TunnelTakenError",
     "TunnelWorker",
+    "UnsupportedError",
     "YtDataSource",
     "checkpoint",
     "checksum_table",

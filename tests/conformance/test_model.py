@@ -19,7 +19,7 @@ from hypothesis.stateful import (
 
 from headrace.ports import Partition, Store, Table, Tunnel
 from headrace.tables.conditions import KeyRange
-from headrace.tunnels.values import FINISHED, ChannelState
+from headrace.tunnels.values import FINISHED, ChannelState, KindName
 from tests.conformance.reading import Row, State, drain, filled, replay, rows_of, state_of, unpack
 from tests.conformance.stores import storable
 from tests.effort import thorough
@@ -53,7 +53,7 @@ class TableMachine(RuleBasedStateMachine):
         pre_images=st.booleans(),
         keys=st.sets(_keys, max_size=12),
     )
-    def make(self, kind: str, pieces: int, pre_images: bool, keys: set[tuple[str, int]]) -> None:
+    def make(self, kind: KindName, pieces: int, pre_images: bool, keys: set[tuple[str, int]]) -> None:
         name = f"table_{next(_numbers)}"
         columns = {"price": "long", "k1": "string", "k2": "long", "note": "string"}
         options = {"pre_images": pre_images} if self.store.capabilities.pre_images else {}

@@ -25,7 +25,7 @@ from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.ports import Store, Table, Tunnel
 from headrace.tables.changes import ChangeOp, Changes
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelPlan
-from headrace.tunnels.values import ChannelKind
+from headrace.tunnels.values import ChannelKind, KindName
 from tests.conformance.reading import Change, State, replay, run_to_the_end, state_of, unpack
 from tests.conformance.stores import Place
 from tests.effort import thorough
@@ -78,7 +78,7 @@ class FeedMachine(RuleBasedStateMachine):
         pre_images=st.booleans(),
         limits=_limits,
     )
-    def make(self, kind: str, keys: set[str], pieces: int, pre_images: bool, limits: Limits) -> None:
+    def make(self, kind: KindName, keys: set[str], pieces: int, pre_images: bool, limits: Limits) -> None:
         name = f"table_{next(_numbers)}"
         options = {"pre_images": pre_images} if self.store.capabilities.pre_images else {}
         self.table = self.store.create_table(name, {"id": "string", "price": "long"}, "id", **options)

@@ -24,7 +24,7 @@ from headrace.ports import Store, Table, Tunnel, Write
 from headrace.tables.change_columns import ChangeShape, SignedShape
 from headrace.tables.changes import Changes, RowChange
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan
-from headrace.tunnels.values import ChannelKind
+from headrace.tunnels.values import ChannelKind, KindName
 from tests.conformance.reading import Row, State, state_of
 from tests.effort import thorough
 
@@ -72,7 +72,7 @@ class ContractMachine(RuleBasedStateMachine):
         pre_images=st.booleans(),
         limits=_limits,
     )
-    def make(self, kind: str, keys: set[str], pieces: int, pre_images: bool, limits: Limits) -> None:
+    def make(self, kind: KindName, keys: set[str], pieces: int, pre_images: bool, limits: Limits) -> None:
         self.pre_images = pre_images and self.store.capabilities.pre_images
         options = {"pre_images": True} if self.pre_images else {}
         columns = {"id": "string", "price": "long", "note": "string"}

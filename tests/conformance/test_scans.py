@@ -339,3 +339,16 @@ def test_rows_are_the_same_without_reading_ahead(mixed: Table) -> None:
 def test_a_limit_below_zero_is_refused(mixed: Table) -> None:
     with pytest.raises(OptionError, match="limit must be at least 0"):
         mixed.scan(limit=-1)
+
+
+def test_rows_are_read_as_dicts_and_as_pandas(orders: Table) -> None:
+    orders.put([{"id": "a", "price": 1}, {"id": "b", "price": 2}])
+    assert [(row["id"], row["price"]) for row in orders] == [("a", 1), ("b", 2)]
+    frame = orders.to_pandas(["id"], [("price", ">", 1)])
+    assert frame.to_dict("records") == [{"id": "b"}]
+    assert len(orders.to_pandas(limit=1)) == 1
+
+
+def test_a_condition_that_is_a_text_names_the_forms(orders: Table) -> None:
+    with pytest.raises(OptionError, match=r"\[\(.price., .>., 10\), …\]; Store.query takes SQL"):
+        orders.scan(where="price > 10")  # type: ignore[arg-type]

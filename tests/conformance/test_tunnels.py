@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Callable
+from typing import cast
 
 import pytest
 
@@ -11,7 +12,17 @@ from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, Unsu
 from headrace.ports import Store, Table, Tunnel
 from headrace.tables.changes import ChangeOp
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
-from headrace.tunnels.values import FINISHED, Backlog, ChannelKind, ChannelState, Position, Start, StartKind, TunnelKind
+from headrace.tunnels.values import (
+    FINISHED,
+    Backlog,
+    ChannelKind,
+    ChannelState,
+    KindName,
+    Position,
+    Start,
+    StartKind,
+    TunnelKind,
+)
 from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
 from tests.conformance.stores import Place
 
@@ -55,10 +66,10 @@ def test_each_kind_of_tunnel_returns_its_changes(store: Store, orders: Table) ->
 
 
 def test_the_kind_may_be_a_text_in_any_case_and_is_both_by_default(store: Store, orders: Table) -> None:
-    assert store.create_tunnel("orders", "a", "basedata").kind is TunnelKind.BASE_DATA
+    assert store.create_tunnel("orders", "a", cast(KindName, "basedata")).kind is TunnelKind.BASE_DATA
     assert store.create_tunnel("orders", "b").kind is TunnelKind.BASE_AND_STREAM
     with pytest.raises(OptionError, match="BaseAndStream"):
-        store.create_tunnel("orders", "c", "everything")
+        store.create_tunnel("orders", "c", cast(KindName, "everything"))
 
 
 def test_the_stage_is_base_data_until_all_of_it_is_read(store: Store, orders: Table) -> None:
@@ -393,7 +404,12 @@ def test_the_past_of_a_split_table_can_be_read_in_order(store: Store, split_tabl
 
 
 def test_an_invalid_start_is_refused(store: Store, orders: Table) -> None:
-    for kind, start in (("Stream", "committed"), ("Stream", "yesterday"), ("BaseAndStream", "earliest")):
+    starts: list[tuple[KindName, str]] = [
+        ("Stream", "committed"),
+        ("Stream", "yesterday"),
+        ("BaseAndStream", "earliest"),
+    ]
+    for kind, start in starts:
         with pytest.raises(OptionError):
             store.create_tunnel("orders", "t", kind, start=start)
     with pytest.raises(OptionError):

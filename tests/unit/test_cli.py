@@ -213,6 +213,16 @@ def test_rows_are_deleted_by_key_and_by_file(run: Run, orders: str, tmp_path: Pa
     assert "either a key or a file" in run("table", "delete", "orders", code=1)["error"]["message"]
 
 
+def test_a_row_that_does_not_exist_is_reported(run: Run, store: str, orders: str, capsys: Any) -> None:
+    key = ["--key", "UserId=u9", "--key", "OrderId=1"]
+    assert run("table", "delete", "orders", *key) == {"table": "orders", "keys": 1, "missing": 1}
+    assert run("table", "update", "orders", *key, "--set", "price=1") == {"table": "orders", "rows": 1, "inserted": 1}
+    assert run("table", "update", "orders", *key, "--set", "price=2") == {"table": "orders", "rows": 1}
+    assert run("table", "delete", "orders", *key) == {"table": "orders", "keys": 1}
+    assert main(["table", "delete", "orders", *key, "-s", store]) == 0
+    assert "Nothing was deleted" in capsys.readouterr().out
+
+
 def test_partitions_split_and_merge(run: Run, orders: str) -> None:
     left, right = run("table", "split", "orders", "--at", "UserId=u2")["partitions"]
     partitions = [part for part in run("table", "describe", "orders")["partitions"] if part["open"]]

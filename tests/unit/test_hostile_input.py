@@ -23,7 +23,7 @@ from headrace.tables.changes import RowChange
 from headrace.tables.conditions import KeyRange
 from headrace.tables.json_forms import PLAIN
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
-from headrace.tunnels.values import FINISHED, Start, StartKind
+from headrace.tunnels.values import FINISHED, KindName, Start, StartKind
 from tests.unit.hostile_values import VALUES
 
 COLUMNS = {"id": "string", "n": "long", "f": "float", "d": "decimal(5,2)", "t": "timestamp", "l": "array<long>"}
@@ -72,7 +72,8 @@ def receivers(store: Store) -> dict[str, Any]:
     consumer = store.create_consumer("c", exist_ok=True)
     store.register_consumer("q", "c", vital=True)
     there = {tunnel.name for tunnel in store.tunnels("t")}
-    for name, kind in {"base": "BaseAndStream", "stream": "Stream"}.items():
+    kinds: dict[str, KindName] = {"base": "BaseAndStream", "stream": "Stream"}
+    for name, kind in kinds.items():
         if name not in there:
             store.create_tunnel("t", name, kind)
     if not queue.bounds()[0].rows:
@@ -108,6 +109,7 @@ def valid_arguments(found: dict[str, Any], receiver: str, method: str) -> dict[s
             "tables": "*",
             "directory": f"backup-{uuid.uuid4()}",
             "form": PLAIN,
+            "sql": "SELECT 1",
         },
     }
     if receiver in ("base", "stream"):

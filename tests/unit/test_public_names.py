@@ -4,28 +4,58 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
 
 import headrace
+import headrace.errors
 
 
 def test_the_public_names_are_these() -> None:
     assert headrace.__all__ == [
+        "AlreadyExistsError",
         "ChangeBatch",
+        "ClaimLostError",
+        "ClientGoneError",
         "Consumer",
+        "DataLossError",
+        "ExpressionError",
         "HeadraceDataSource",
         "HeadraceError",
+        "InUseError",
         "LagListener",
+        "LostRaceError",
+        "MissingDependencyError",
+        "NotFoundError",
+        "NumericOverflowError",
+        "OffsetConflictError",
+        "OptionError",
         "Output",
         "Producer",
+        "PublicationError",
+        "QueryLimitError",
         "Queue",
+        "RowsNotWrittenError",
+        "SchemaError",
+        "SequenceNumberError",
+        "SessionEpochError",
+        "SqlError",
+        "StateMismatchError",
         "Store",
+        "StoreBusyError",
+        "StoreDamagedError",
+        "StoreError",
         "StreamingSql",
         "Table",
         "TableChecksum",
         "TableDiff",
         "TablestoreDataSource",
         "Tunnel",
+        "TunnelTakenError",
         "TunnelWorker",
+        "UnsupportedError",
         "YtDataSource",
         "checkpoint",
         "checksum_table",
@@ -60,3 +90,17 @@ def test_the_modules_that_spark_discovers_load_no_store() -> None:
     )
     done = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.strip() == "False"
+
+
+def test_the_example_of_the_package_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Any) -> None:
+    monkeypatch.chdir(tmp_path)
+    lines = str(headrace.__doc__).split("\n")
+    exec("\n".join(line.removeprefix("    ") for line in lines if line.startswith("    ")), {})
+    printed = capsys.readouterr().out
+    assert "{'id': 'o1', 'price': 10.0}" in printed
+    assert "'_change_type': 'insert'" in printed
+
+
+def test_all_errors_are_exported() -> None:
+    errors = {name for name, value in vars(headrace.errors).items() if isinstance(value, type) and name[0] != "_"}
+    assert {name for name in errors if issubclass(getattr(headrace.errors, name), Exception)} <= set(headrace.__all__)

@@ -22,7 +22,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
-from headrace.errors import NotFoundError, QueryLimitError, SqlError
+from headrace.errors import NotFoundError, OptionError, QueryLimitError, SqlError
 from headrace.ports import Store, Table
 from headrace.querying.datasets import Scans, StoreDataset
 from headrace.querying.engine import QueryResult, open_query
@@ -449,3 +449,16 @@ def test_a_dataset_is_one_that_pyarrow_knows() -> None:
     assert found.to_pylist() == [{"city": "c3"}]
     # The store's rows are filtered again: it may return more.
     assert asked[0] == Scan(7, ["city", "id"], (Predicate("id", "=", 3),), None)
+
+
+def test_a_store_answers_a_query_with_all_rows(tmp_path: Path) -> None:
+    with headrace.open(tmp_path / "shop", create=True) as store:
+        store.create_table("t", {"id": "long", "price": "double"}, "id").put(
+            [{"id": n, "price": n / 2} for n in range(3000)]
+        )
+        rows = store.query("SELECT id, price FROM t WHERE price >= 1 ORDER BY id")
+        assert (rows.num_rows, rows.slice(0, 1).to_pylist()) == (2998, [{"id": 2, "price": 1.0}])
+        with pytest.raises(SqlError):
+            store.query("DELETE FROM t")
+        with pytest.raises(OptionError):
+            store.query("SELECT 1", timeout_seconds=-1)

@@ -19,7 +19,7 @@ from headrace.stores.embedded.tunnels.stored_tunnels import cut
 from headrace.tables.changes import DELETES, ChangeOp
 from headrace.tables.conditions import KeyRange
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd
-from headrace.tunnels.values import FINISHED, Channel, ChannelKind, ChannelState, Position, Start, StartKind
+from headrace.tunnels.values import FINISHED, Channel, ChannelKind, ChannelState, KindName, Position, Start, StartKind
 from tests.effort import thorough
 
 EARLIEST, LATEST = Start(StartKind.EARLIEST), Start(StartKind.LATEST)
@@ -198,11 +198,17 @@ def test_a_split_key_range_has_no_gap_and_no_overlap(boundaries: set[int], low: 
     assert len(pieces) == 1 + len([key for key in boundaries if low < key < low + width])
 
 
+def test_a_tunnel_and_its_table_in_the_wrong_order_are_named(store: Store, table: Table) -> None:
+    store.create_tunnel("orders", "stats")
+    with pytest.raises(NotFoundError, match=r"write tunnel\('stats', table='orders'\)"):
+        store.tunnel("orders", "stats")
+
+
 # -- positions ------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("kind", ["BaseData", "Stream"])
-def test_reading_can_continue_after_any_row_of_a_page(store: Store, table: Table, kind: str) -> None:
+def test_reading_can_continue_after_any_row_of_a_page(store: Store, table: Table, kind: KindName) -> None:
     if kind == "BaseData":
         table.put(rows(*range(50)))
     tunnel = store.create_tunnel("orders", "t", kind)
@@ -410,7 +416,7 @@ def test_a_stream_tunnel_can_begin_at_a_time(store: Store, table: Table) -> None
 @pytest.mark.parametrize(
     ("kind", "start"), [("BaseAndStream", "earliest"), ("BaseData", "earliest"), ("Stream", "committed")]
 )
-def test_an_invalid_start_is_refused(store: Store, table: Table, kind: str, start: str) -> None:
+def test_an_invalid_start_is_refused(store: Store, table: Table, kind: KindName, start: str) -> None:
     with pytest.raises(OptionError):
         store.create_tunnel("orders", "t", kind, start=start)
     assert store.tunnels() == []

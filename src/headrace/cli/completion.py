@@ -38,7 +38,7 @@ _KINDS = {
     ("consumer", "*", "name"): "consumers",
     ("tunnel", "*", "id_or_name"): "tunnels",
     ("stream", "*", "name"): "streams",
-    ("headrace", "export", "name"): "tables and queues",
+    ("*", "export", "name"): "tables and queues",
     ("*", "*", "table"): "tables",
     ("*", "*", "queue"): "queues",
 }

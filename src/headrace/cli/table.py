@@ -23,7 +23,7 @@ from headrace.errors import OptionError
 from headrace.uses import check_unused, uses_of_table
 
 if TYPE_CHECKING:
-    from headrace.ports import TableDescription, TrimReport
+    from headrace.ports import Table, TableDescription, TrimReport
 
 
 @click.group(cls=CommandGroup, no_args_is_help=False)
@@ -197,8 +197,13 @@ def update(
             loading = Loading(app.output, f"Updating {name}", [file], target.schema, file_format, rules)
             rows = loading.write(lambda portion: target.update(portion, keep_nulls=not ignore_nulls))
         else:
+            key = parse_key(parse_pairs(keys, "--key"), target.schema)
             changed = parse_values(parse_pairs(values, "--set"), listed(set_null, target.schema.names), target.schema)
-            target.update([parse_key(parse_pairs(keys, "--key"), target.schema) | changed])
+            existed = _exists(target, key)
+            target.update([key | changed])
+            if not existed:
+                app.output.done(f"Inserted a row into {name}: no row had this key.", table=name, rows=1, inserted=1)
+                return
             rows = 1
     app.output.done(f"Updated {rows} rows of {name}.", table=name, rows=rows)
 
@@ -226,9 +231,19 @@ def delete(app: App, name: str, file: str | None, file_format: str | None, keys:
                 target.delete(batch.select(list(target.schema.primary_key)))
                 given += batch.num_rows
         else:
-            target.delete([parse_key(parse_pairs(keys, "--key"), target.schema)])
+            key = parse_key(parse_pairs(keys, "--key"), target.schema)
+            existed = _exists(target, key)
+            target.delete([key])
+            if not existed:
+                app.output.done(f"Nothing was deleted: no row of {name} has this key.", table=name, keys=1, missing=1)
+                return
             given = 1
     app.output.done(f"Deleted the rows of {given} keys from {name}.", table=name, keys=given)
+
+
+def _exists(table: Table, key: dict[str, Any]) -> bool:
+    """Return whether a row has a key. A key that is not complete is an error of the write that follows."""
+    return len(key) < len(table.schema.primary_key) or table.get(key) is not None
 
 
 @_command("split")

@@ -98,17 +98,20 @@ def create_tunnel(
 
     Example: headrace tunnel create orders stats --kind BaseAndStream -s shop
     """
+    from headrace.tunnels.values import TunnelKind
+
+    wanted = TunnelKind.parse(kind)
     *of_table, name = names
     if len(of_table) != (tables is None):
         raise click.UsageError("Give TABLE and NAME, or --tables and NAME.")
     with app.store() as store:
         given = {option: value for option, value in options.items() if value is not None}
         if tables is None:
-            created = store.create_tunnel(of_table[0], name, kind, start=start, base_channels=base_channels, **given)
+            created = store.create_tunnel(of_table[0], name, wanted, start=start, base_channels=base_channels, **given)
         else:
             if start != "latest":
                 raise click.UsageError("A tunnel of several tables starts at the latest changes: leave out --start.")
-            created = store.create_tunnel_of_tables(tables, name, kind, base_channels=base_channels, **given)
+            created = store.create_tunnel_of_tables(tables, name, wanted, base_channels=base_channels, **given)
     table = created.table.name if tables is not None else of_table[0]
     app.output.done(f"Created tunnel {name} of {table}: {created.id}", tunnel=name, table=table, id=created.id)
 

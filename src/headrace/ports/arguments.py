@@ -22,7 +22,7 @@ import types
 import typing
 from abc import ABC
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, TypeAlias
+from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
@@ -243,7 +243,8 @@ def either(name: str, kinds: Sequence[Any]) -> Check:
 
 
 def _classes_of(kind: Any) -> type:
-    found: type = typing.get_origin(kind) or kind
+    origin = typing.get_origin(kind)
+    found: type = str if origin is Literal else origin or kind
     return found
 
 
@@ -267,6 +268,9 @@ def check_of(name: str, kind: Any) -> Check:
         return (
             check if len(found) == len(inner) else (lambda value, name: None if value is None else check(value, name))
         )
+    if origin is Literal:
+        # The store checks the value, and ignores case.
+        return text
     if origin in (collections.abc.Sequence, tuple):
         return each(check_of(name, inner[0]))
     if origin is collections.abc.Mapping:

@@ -6,6 +6,7 @@ import os
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from importlib import import_module
 from types import TracebackType
 from typing import Any, Self
 
@@ -21,7 +22,7 @@ from headrace.ports.queues import Consumer, Producer, Queue, Registration
 from headrace.ports.tables import Table
 from headrace.ports.tunnels import Tunnel
 from headrace.tables.column_limits import MAX_COLUMNS
-from headrace.tunnels.values import Start, TunnelKind
+from headrace.tunnels.values import KindName, Start, TunnelKind
 
 
 @dataclass(frozen=True)
@@ -195,13 +196,30 @@ class Store(Port):
             remedy="headrace doctor --store … checks the settings and rights that headrace needs",
         )
 
+    def query(self, sql: str, *, timeout_seconds: float | None = None) -> pa.Table:
+        """Return the rows of a SELECT over the tables and queues of the store, in DuckDB's dialect.
+
+        It reads and changes nothing else, see docs/load-and-query.md.
+
+        Args:
+            timeout_seconds: the maximum duration; None is no limit.
+
+        Raises:
+            SqlError: the statement is not one SELECT, or cannot be parsed or run.
+            MissingDependencyError: DuckDB (``headrace[query]``) is not installed.
+        """
+        # The engine reads stores through this interface, so it cannot be imported above.
+        engine: Any = import_module("headrace.querying.engine")
+        with engine.open_query(self, sql, timeout_seconds=timeout_seconds) as reader:
+            return reader.read_all()
+
     # -- tunnels -----------------------------------------------------------------------------------------
 
     def create_tunnel(
         self,
         table: str,
         name: str,
-        kind: str | TunnelKind = TunnelKind.BASE_AND_STREAM,
+        kind: KindName | TunnelKind = TunnelKind.BASE_AND_STREAM,
         *,
         start: str | Start = "latest",
         base_channels: int | None = None,
@@ -220,7 +238,7 @@ class Store(Port):
         self,
         tables: str | Sequence[str],
         name: str,
-        kind: str | TunnelKind = TunnelKind.BASE_AND_STREAM,
+        kind: KindName | TunnelKind = TunnelKind.BASE_AND_STREAM,
         *,
         base_channels: int | None = None,
         **options: Any,
@@ -252,6 +270,8 @@ class Store(Port):
         columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None,
     ) -> Tunnel:
         """Return a tunnel by id, or by name. A name that several tables use requires ``table``.
+
+        The name comes first here, because the table can be left out: ``store.tunnel("stats", table="orders")``.
 
         Args:
             columns: columns of the table that the caller declares, see `table`.

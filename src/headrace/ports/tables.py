@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeAlias
 
@@ -110,6 +110,8 @@ class Table(Port):
     def update(self, rows: Rows, *, keep_nulls: bool = True) -> int:
         """Set some columns of rows; other columns keep their values. Rows that do not exist are inserted.
 
+        To change existing rows only, select them first: ``SELECT`` their keys, or ``UPDATE`` in streaming SQL.
+
         Args:
             rows: the key columns and at least one other column.
             keep_nulls: whether a null sets the cell to null; otherwise the cell keeps its value.
@@ -117,7 +119,7 @@ class Table(Port):
 
     @abstractmethod
     def delete(self, keys: Rows) -> int:
-        """Remove the rows with these keys. Keys that do not exist and other columns are ignored."""
+        """Remove the rows with these keys. Keys without a row are ignored silently, and other columns, too."""
 
     @abstractmethod
     def get(self, key: Mapping[str, KeyValue], columns: Sequence[str] | None = None) -> dict[str, Any] | None:
@@ -174,6 +176,17 @@ class Table(Port):
             read_ahead: whether the store may read rows before they are requested. Without it, a reader that stops early
                 has read little more than it returned, and a slow reader may hold a snapshot of the store.
         """
+
+    def to_pandas(
+        self, columns: Sequence[str] | None = None, where: Where | None = None, *, limit: int | None = None
+    ) -> pandas.DataFrame:
+        """Return rows as a DataFrame of pandas, see `scan`."""
+        return self.scan(columns, where, limit=limit).read_all().to_pandas()
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        """Yield the rows in key order as ``{column: value}``. `scan` reads large tables faster."""
+        for batch in self.scan():
+            yield from batch.to_pylist()
 
     @abstractmethod
     def splits(self, count: int, *, size: int | None = None) -> list[KeyRange]:

@@ -13,6 +13,7 @@ from headrace.streaming_sql.locations import location_of, locations
 from headrace.streaming_sql.providers import HEADRACE_PROVIDERS, is_headrace
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.stream_uses import StreamUses
+from headrace.tunnels.values import TunnelKind
 from headrace.uses import check_unused, uses_of_tunnel
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ class Tunnels:
                 tunnel = store.create_tunnel(
                     str(location.table),
                     name,
-                    statement.kind or "BaseAndStream",
+                    TunnelKind.parse(statement.kind or "BaseAndStream"),
                     start=start,
                     base_channels=base_channels,
                     **others,

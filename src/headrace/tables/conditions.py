@@ -52,7 +52,12 @@ def parse_where(where: Where | None) -> tuple[Predicate, ...]:
     if isinstance(where, Mapping):
         return tuple(_equality(column, value) for column, value in where.items())
     if isinstance(where, str | bytes) or not isinstance(where, Iterable):
-        raise OptionError("where must be a mapping or a list of conditions", received=shown(where))
+        raise OptionError(
+            "where must be a mapping or a list of conditions",
+            received=shown(where),
+            valid='{"user": "u1"} or [("price", ">", 10), …]',
+            remedy="Store.query takes SQL" if isinstance(where, str) else None,
+        )
     conditions: list[Predicate] = []
     for item in where:
         if isinstance(item, Predicate):

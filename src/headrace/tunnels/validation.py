@@ -69,7 +69,10 @@ def find(known: Sequence[_T], named: Callable[[_T], Named], id_or_name: str, tab
             f"no such tunnel{where}",
             received=repr(id_or_name),
             valid=sorted({named(tunnel).name for tunnel in known}),
-            remedy="use the id or the name of an existing tunnel",
+            # Store.create_tunnel has the table first.
+            remedy="use the id or the name of an existing tunnel"
+            if table is None
+            else f"the name comes first: if {table!r} is the tunnel, write tunnel({table!r}, table={id_or_name!r})",
         )
     if len(found) > 1:
         raise OptionError(

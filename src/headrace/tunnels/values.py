@@ -6,6 +6,7 @@ import datetime
 import enum
 import warnings
 from dataclasses import dataclass
+from typing import Literal
 
 from headrace.errors import OptionError
 from headrace.tables.changes import Changes
@@ -23,6 +24,10 @@ class TunnelKind(enum.StrEnum):
             if kind.lower() == str(text).lower():
                 return kind
         raise OptionError("unknown kind of tunnel", received=repr(text)[:200], valid=list(cls))
+
+
+KindName = Literal["BaseData", "Stream", "BaseAndStream"]
+"""The names of the kinds of tunnels."""
 
 
 class ChannelKind(enum.StrEnum):

@@ -19,6 +19,7 @@ from pyspark.sql.streaming.query import StreamingQuery
 import headrace
 from headrace.ports import Store
 from headrace.tables.changes import DELETES, ChangeOp
+from headrace.tunnels.values import KindName
 from tests.chaos import actors, followed_actors
 from tests.chaos.matrix.places import Place
 from tests.chaos.oracle import queue_rows, read_changes, total_by_user
@@ -82,7 +83,7 @@ def _create_sources(place: Place, sources: Iterable[str]) -> None:
                 store.register_consumer(name, _consumer(place), vital=True)
             return
         # In PostgreSQL, base data has another version in each tunnel, and the tunnel of the check must not differ.
-        kind = "Stream" if place.kind == "postgres" else "BaseAndStream"
+        kind: KindName = "Stream" if place.kind == "postgres" else "BaseAndStream"
         for name in sources:
             store.create_table(name, actors.COLUMNS, ["UserId", "OrderId"])
             for tunnel in (_RESULT, _ORACLE):
