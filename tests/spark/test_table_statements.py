@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, Op
 from headrace.ports import Store, Table
 from headrace.streaming_sql.session import StreamingSql
 from tests.spark.sql_scripts import sql_session
+from tests.spark.test_following_stores import sink
 
 DAY = datetime.datetime(2026, 1, 1, tzinfo=datetime.UTC)
 COLUMNS = {"id": "long", "user": "string", "price": "double", "tags": "array<string>", "at": "timestamp"}
@@ -201,3 +203,18 @@ def test_a_script_is_checked_before_its_first_statement_runs(
         )
     assert caught.value.__notes__[0].startswith("in statement 2 of 2")
     assert store.tables() == ["Orders"]
+
+
+@pytest.mark.parametrize("kind", ["postgres", "tablestore", "ytsaurus"])
+def test_rows_change_in_every_store(spark: SparkSession, tmp_path: Path, kind: str) -> None:
+    with sink(kind, tmp_path) as place, sql_session(spark, tmp_path) as session:
+        name = f"{'//home/' if kind == 'ytsaurus' else ''}rows_{uuid.uuid4().hex[:8]}"
+        table = place.store.create_table(name, {"id": "long", "user": "string", "price": "double"}, "id")
+        table.put([{"id": n, "user": "u", "price": n / 2} for n in range(4)])
+        options = {"store": place.store.url, "table": name, **place.options}
+        given = ", ".join(f"{option} = '{value}'" for option, value in options.items())
+        session.run(f"CREATE TABLE t USING headrace OPTIONS ({given})")
+        session.run("UPDATE t SET user = NULL, price = price + 1 WHERE id > 2; DELETE FROM t WHERE id IN (0, 1)")
+        assert rows_of(table) == [{"id": 2, "user": "u", "price": 1.0}, {"id": 3, "user": None, "price": 2.5}]
+        session.run("TRUNCATE TABLE t")
+        assert rows_of(table) == []

@@ -93,6 +93,7 @@ def test_streams_have_rows_lag_and_durations(workspace: Workspace) -> None:
     found = samples(registry)
     assert found["headrace_stream_rows_total"] == {("in", "S"): 200, ("out", "S"): 10}
     assert found["headrace_stream_lag_rows"] == {("S",): 200}
+    assert abs(found["headrace_stream_lag_timestamp_seconds"]["S",] - time.time()) < 60
     assert found["headrace_stream_lag_unknown_channels"] == {("S",): 1}
     assert found["headrace_stream_eta_seconds"] == {("S",): 4}
     assert found["headrace_stream_running"] == {("S",): 1}

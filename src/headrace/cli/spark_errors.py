@@ -1,4 +1,4 @@
-"""What Spark's processes write to standard error, without what is not for the user.
+"""The standard error of Spark's processes, without the lines that a user does not need.
 
 The Java process and the Python workers share one standard error. Java warns there about its own modules, and Python
 workers print tracebacks when Spark closes their pipes at the end of a query. Everything else is shown: users print from

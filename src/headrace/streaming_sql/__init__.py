@@ -2,8 +2,8 @@
 
 From CREATE STREAM to a running query:
 
-1. `session.StreamingSql.run` parses the script (`language.grammar`) into values (`language.statements`) and calls the
-   handler of each statement.
+1. `session.StreamingSql.run` parses the script (`language.grammar`) into values (`language.statements`), checks what
+   needs no Spark (`script_checks`), and calls the handler of each statement.
 2. `streams.Streams.create` reads the options of the stream (`stream_options`), and gets its DataFrame from
    `tables.Tables.query`, which creates a temporary view for each table and scan in the query, and translates the time
    functions (`language.rewriting`).
