@@ -474,8 +474,8 @@ def test_commands_without_spark_import_neither_pandas_nor_pyspark(small_store: s
         "for arguments in json.loads(sys.argv[1]):\n"
         f"    sys.argv = ['headrace', *arguments, '-s', {small_store!r}]\n"
         "    assert program.main() == 0, arguments\n"
-        "    heavy = {'pyspark', 'pandas', 'py4j', 'psycopg', 'yt', 'google.protobuf', 'uvicorn'} & set(sys.modules)\n"
-        "    assert not heavy, (arguments, heavy)\n"
-        "    assert ('duckdb' in sys.modules) == ('query' in arguments), arguments\n"
+        # A query runs in a process of its own.
+        "    heavy = {'pyspark', 'pandas', 'py4j', 'psycopg', 'yt', 'google.protobuf', 'uvicorn', 'duckdb'}\n"
+        "    assert not heavy & set(sys.modules), (arguments, heavy & set(sys.modules))\n"
     )
     subprocess.run([sys.executable, "-c", code, json.dumps(commands)], check=True, stdout=subprocess.DEVNULL)
