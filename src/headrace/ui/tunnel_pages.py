@@ -24,7 +24,8 @@ def tunnel_list(site: Site, request: Request) -> Page:
 
 def tunnel_page(site: Site, request: Request) -> Page:
     """One tunnel, with a page of its channels, parents before their children."""
-    described = find_tunnel(site, request.query.get("id", "")).describe()
+    tunnel = find_tunnel(site, request.query.get("id", ""))
+    described = tunnel.describe()
     ordered = in_tree_order(described.channels)
     last = max(1, -(-len(ordered) // CHANNELS_LENGTH))
     number = whole_number(request.query.get("page", ""), 1, low=1, high=last)
@@ -45,7 +46,7 @@ def tunnel_page(site: Site, request: Request) -> Page:
                     "state": str(each.channel.state),
                     "parents": each.channel.parents,
                     "depth": depth,
-                    "position": _short(each.channel.committed.token),
+                    "position": _short(tunnel.shown_position(each.channel.committed)),
                     "client": each.client_tag or each.client,
                     "backlog": each.backlog,
                 }
