@@ -461,3 +461,16 @@ def test_a_commit_through_another_handle_ends_a_wait(place: Place, store: Store,
     with place.open() as other:
         other.table("orders").put({"id": "a"})
     assert store.wait_for_change(30)
+
+
+def test_a_table_that_is_created_again_has_another_identity(store: Store, orders: Table) -> None:
+    identity = orders.identity()
+    assert identity
+    orders.put({"id": "a", "price": 1, "note": "x"})
+    if store.capabilities.add_columns:
+        orders.add_columns({"more": "long"})
+    assert store.table("orders").identity() == identity
+    columns = {"id": "string", "price": "long", "note": "string"}
+    assert store.create_table("other", columns, "id").identity() != identity
+    store.drop_table("orders")
+    assert store.create_table("orders", columns, "id").identity() not in ("", identity)

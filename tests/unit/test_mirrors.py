@@ -195,6 +195,12 @@ def test_a_new_column_of_the_source_is_an_error_with_its_name() -> None:
         LatestRows(SCHEMA, "copy").check_unchanged(SCHEMA.with_columns({"note": "string"}))
 
 
+def test_a_renamed_column_of_the_source_is_not_a_new_one() -> None:
+    renamed = TableSchema.of({"user": "string", "id": "long", "cost": "double"}, ["user", "id"])
+    with pytest.raises(SchemaError, match="cost instead of price"):
+        LatestRows(SCHEMA, "copy").check_unchanged(renamed)
+
+
 # -- the start of a mirror ----------------------------------------------------------------------------------
 
 
@@ -213,7 +219,10 @@ def copy(tmp_path: Path) -> Store:
 def prepare(shop: Store, copy: Store, *, table: str = "orders", history: bool = False, tunnel: str = "") -> Tunnel:
     source = shop.table(table)
     form = (RowVersions if history else LatestRows)(source.schema, "orders")
-    return MirrorSetup(shop, source, copy, form, tunnel or "mirror-orders", create_tunnel=not tunnel).prepare()
+    setup = MirrorSetup(shop, source, copy, form, tunnel or "mirror-orders", create_tunnel=not tunnel)
+    prepared = setup.prepare()
+    setup.register(prepared)
+    return prepared
 
 
 def put_into_copy(copy: Store) -> None:
@@ -309,3 +318,47 @@ def test_a_target_with_another_key_or_type_is_refused(shop: Store, copy: Store) 
 def test_a_table_is_not_its_own_mirror(shop: Store) -> None:
     with pytest.raises(OptionError, match="same table"):
         prepare(shop, shop)
+
+
+def test_a_target_that_was_dropped_and_created_again_is_built_again_while_it_is_empty(shop: Store, copy: Store) -> None:
+    first = prepare(shop, copy)
+    put_into_copy(copy)
+    copy.drop_table("orders")
+    copy.create_table("orders", SCHEMA.arrow, SCHEMA.primary_key)
+    second = prepare(shop, copy)
+    assert second.id != first.id
+    copy.drop_table("orders")
+    copy.create_table("orders", SCHEMA.arrow, SCHEMA.primary_key)
+    put_into_copy(copy)
+    with pytest.raises(DataLossError, match="dropped and created again"):
+        prepare(shop, copy)
+
+
+def test_a_history_without_its_current_versions_is_refused_until_its_target_is_dropped(
+    shop: Store, copy: Store
+) -> None:
+    prepare(shop, copy, history=True)
+    columns = copy.table("orders__current").schema
+    copy.drop_table("orders__current")
+    with pytest.raises(DataLossError, match="orders__current was dropped"):
+        prepare(shop, copy, history=True)
+    copy.create_table("orders__current", columns.arrow, columns.primary_key)
+    with pytest.raises(DataLossError, match="orders__current was dropped"):
+        prepare(shop, copy, history=True)
+    copy.drop_table("orders")
+    prepare(shop, copy, history=True)
+
+
+def test_a_start_after_a_column_was_renamed_is_refused(shop: Store, copy: Store) -> None:
+    prepare(shop, copy)
+    put_into_copy(copy)
+    columns = {"user": "string", "id": "long", "cost": "double"}
+    renamed = LatestRows(TableSchema.of(columns, SCHEMA.primary_key), "orders")
+    with pytest.raises(SchemaError, match="cost instead of price"):
+        MirrorSetup(shop, shop.table("orders"), copy, renamed, "mirror-orders", create_tunnel=True).prepare()
+
+
+def test_a_mirror_is_not_its_source_under_another_name_or_path(shop: Store, tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "shop")
+    with headrace.open(tmp_path / "link") as link, pytest.raises(OptionError, match="same table"):
+        prepare(shop, link)

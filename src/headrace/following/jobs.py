@@ -1,7 +1,8 @@
-"""The jobs that follow tables into targets: a table beside the targets has a row for each of them.
+"""The jobs that fill tables: a table beside the targets, the registry, has a row for each followed query and mirror.
 
 The state of a job is right only together with the rows that the job has written. So a target has one job, which begins
-with an empty target. No other job writes the target until it has replaced this one.
+with an empty target. No other job writes the target until it has replaced this one. The row has the identities of the
+job's tables: a target that was dropped and created again lacks the rows that the state counts.
 
 The publication of each batch checks in its transaction that the row has not changed since the batch began, and puts the
 row again. So of two jobs that begin at the same time only one publishes its first batch, and a job whose target was
@@ -14,11 +15,19 @@ from __future__ import annotations
 import hashlib
 import json
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from headrace.errors import ClaimLostError, NotFoundError, OptionError, StoreDamagedError
+from headrace.errors import (
+    AlreadyExistsError,
+    ClaimLostError,
+    DataLossError,
+    HeadraceError,
+    NotFoundError,
+    OptionError,
+    StoreDamagedError,
+)
 from headrace.ports import Claim, Store
 
 _JOBS = "__headrace_followed__"
@@ -28,6 +37,11 @@ _COLUMNS = {"target": "string", "job": "string", "content": "string"}
 _HASH_LENGTH = 12
 # PostgreSQL's limit for names is 63 bytes; a name can have a suffix of 8.
 _LONGEST_TARGET = 24
+QUERY, MIRROR = "followed query", "mirror"
+# The part of a definition with the text of the query.
+QUERY_PART = "query"
+TIME_ZONE, _OLDER_TIME_ZONE = "spark.sql.session.timeZone", "session time zone"
+_ANEW = "use a new checkpoint location and a new tunnel, and set overwrite to true"
 
 
 def is_internal(table: str) -> bool:
@@ -47,15 +61,19 @@ def state_name(store: Store, target: str, job: str) -> str:
 
 @dataclass(frozen=True)
 class FollowedJob:
-    """A job that follows tables into a target.
+    """A job that fills a table.
 
     Attributes:
         target: the table that the job writes.
-        job: Spark's id of the query.
+        job: Spark's id of the query; of a mirror the id of its tunnel.
         definition: the meaning of the state, by the names of its parts: the query, and the content of static tables.
         state_tables: the names of the tables with the job's state.
         overwrite: the first batch replaces the rows of the target.
         obsolete: tables with the state of earlier jobs, which are to be dropped.
+        settings: the settings of Spark, and the variables in the text of the query, by name.
+        tables: the identities of the target, of the registry, and of a mirror's further tables, by name.
+        kind: `QUERY` or `MIRROR`.
+        older: the record is of an earlier release, which recorded only the time zone, and no identities.
     """
 
     target: str
@@ -64,6 +82,10 @@ class FollowedJob:
     state_tables: tuple[str, ...] = ()
     overwrite: bool = False
     obsolete: tuple[str, ...] = ()
+    settings: Mapping[str, str] = field(default_factory=dict)
+    tables: Mapping[str, str] = field(default_factory=dict)
+    kind: str = QUERY
+    older: bool = False
 
 
 class FollowedJobs:
@@ -78,17 +100,25 @@ class FollowedJobs:
         return None if row is None else _job_of(row)
 
     def check(self, wanted: FollowedJob) -> None:
-        """Check whether a job can start or continue, without changing the store.
+        """Check whether a followed query can start or continue, without changing the store.
 
         Args:
             wanted: the job; its ``job`` is empty if it has no checkpoint yet.
 
         Raises:
-            OptionError: see `begin`.
+            OptionError, DataLossError: see `begin`.
         """
         known = self.find(wanted.target)
         if known is not None and known.job == wanted.job:
-            _check_same(known, wanted)
+            self._check_same(known, wanted)
+            lost = [name for name in known.state_tables if self._identity(name) is None]
+            # Without transactions, the record precedes the state of the first batch.
+            if lost and self._store.capabilities.transactions:
+                raise DataLossError(
+                    f"the state of this query was dropped: {', '.join(lost)}",
+                    received=f"the checkpoint of query {wanted.job}, which follows a table into {wanted.target!r}",
+                    remedy=f"to compute the target again, {_ANEW}",
+                )
         elif not wanted.job:
             self._check_free(known, wanted)
 
@@ -99,28 +129,87 @@ class FollowedJobs:
 
         Raises:
             OptionError: the target has rows, and the job does not overwrite them; another job has taken the target; or
-                the definition of the job has changed.
+                the definition or a setting of the job has changed.
+            DataLossError: the target was dropped and created again.
+            AlreadyExistsError: a mirror fills the target, or a job under another of its names.
         """
         row = self._row(wanted.target)
         known = None if row is None else _job_of(row)
         if known is not None and known.job == wanted.job:
-            _check_same(known, wanted)
+            tables = self._check_same(known, wanted)
             self.drop_obsolete(known)
-            return known, self._claim(row, replace(known, obsolete=()) if known.obsolete else None)
+            # The record of an earlier release, or one that was restored with its tables, becomes complete.
+            now = replace(known, obsolete=(), settings=wanted.settings, tables=tables, older=False)
+            return known, self._claim(row, now)
         if batch:
             raise target_taken(wanted.target, wanted.job, batch)
         self._check_free(known, wanted)
         obsolete = () if known is None else (*known.obsolete, *known.state_tables)
-        begun = replace(wanted, obsolete=tuple(name for name in obsolete if name not in wanted.state_tables))
-        self._store.create_table(self._table_of(wanted.target), _COLUMNS, "target", exist_ok=True)
+        begun = replace(
+            wanted,
+            obsolete=tuple(name for name in obsolete if name not in wanted.state_tables),
+            tables=self._registered(wanted.target),
+        )
         claim = self._claim(row, begun)
         if self._store.capabilities.transactions:
             return begun, claim
-        try:
-            self._store.publisher(wanted.job).take(claim)
-        except ClaimLostError:
-            raise target_taken(wanted.target, wanted.job, batch) from None
+        self._take(claim)
         return begun, self._claim(claim.after)
+
+    def register(self, job: FollowedJob, tables: Iterable[str] = ()) -> Claim:
+        """Record a mirror as the job of its target, and return the claim of its publications.
+
+        Args:
+            tables: its tables besides the target.
+
+        Raises:
+            OptionError: another job has taken the target at the same time.
+            AlreadyExistsError: another job fills the target, under another of its names.
+        """
+        alias = self._under_other_name(job.target)
+        if alias is not None:
+            raise target_filled(alias)
+        row = self._row(job.target)
+        wanted = replace(job, tables=self._registered(job.target, tables))
+        claim = self._claim(row, wanted)
+        if claim.before != claim.after:
+            self._take(claim)
+            for name in () if row is None else _job_of(row).state_tables:
+                self._store.drop_table(name, missing_ok=True)
+        return self._claim(claim.after)
+
+    def replaced(self, job: FollowedJob) -> list[str]:
+        """Return the tables of a job that were dropped, or dropped and created again, since the job recorded them."""
+        return self._replaced(job, self._identities(job.target, job.tables))
+
+    def _replaced(self, job: FollowedJob, now: Mapping[str, str]) -> list[str]:
+        registry = self._registry_of(job.target)
+        # In a copy of the store, and after a table was restored from a dump, all identities are new.
+        if job.older or job.tables.get(registry) != now.get(registry):
+            return []
+        return [name for name, identity in job.tables.items() if now.get(name) != identity]
+
+    def check_other(self, target: str, writer: str) -> None:
+        """Check that a target has no job, before another writer of rows by key writes it.
+
+        Raises:
+            OptionError: it has one.
+        """
+        known = self.find(target) or self._under_other_name(target)
+        if known is not None and known.target not in self.replaced(known):
+            raise OptionError(
+                f"a {known.kind} fills table {target!r}, and {writer} would change rows that it relies on",
+                received=f"the target of {writer}",
+                remedy=f"choose another target; if you no longer need the {known.kind}, drop the table and create it "
+                "again",
+            )
+
+    def check_whole(self, target: str) -> None:
+        """Raise `DataLossError` if a table of the target's job was dropped, or dropped and created again."""
+        job = self.find(target)
+        lost = [] if job is None else self.replaced(job)
+        if job is not None and lost:
+            raise target_replaced(", ".join(lost), f"the {job.kind} into {target!r}", "start it again, which says how")
 
     def is_lost(self, claim: Claim) -> bool:
         """Return whether another job has taken the target since a job received its claim."""
@@ -136,28 +225,84 @@ class FollowedJobs:
         for name in job.state_tables:
             self._store.drop_table(name, missing_ok=True)
 
-    def _table_of(self, target: str) -> str:
+    def _under_other_name(self, target: str) -> FollowedJob | None:
+        """Return the job of the same table whose row has another name of it, such as one with its schema."""
+        identity = self._identity(target)
+        try:
+            registry = self._store.table(self._registry_of(target), _COLUMNS)
+        except NotFoundError:
+            return None
+        jobs = map(_job_of, registry.scan().read_all().to_pylist())
+        same = (job for job in jobs if job.target != target and identity and job.tables.get(job.target) == identity)
+        return next((job for job in same if job.target not in self.replaced(job)), None)
+
+    def _registry_of(self, target: str) -> str:
         """Return the name of the table with the jobs of targets in the directory or schema of this one."""
         return self._store.beside(target, _JOBS)
 
     def _row(self, target: str) -> dict[str, Any] | None:
         try:
-            return self._store.table(self._table_of(target), _COLUMNS).get({"target": target})
+            return self._store.table(self._registry_of(target), _COLUMNS).get({"target": target})
         except NotFoundError:
             return None
 
     def _claim(self, row: Mapping[str, str] | None, job: FollowedJob | None = None) -> Claim:
         """Return the claim that replaces a row with that of a job; without a job, with the same row."""
-        after = row if job is None else _row_of(job)
+        after = row if job is None or (row is not None and job == _job_of(row)) else _row_of(job)
         assert after is not None
-        return Claim(self._table_of(after["target"]), row, after)
+        return Claim(self._registry_of(after["target"]), row, after)
+
+    def _take(self, claim: Claim) -> None:
+        """Put the row of a claim."""
+        job = claim.after["job"]
+        publisher = self._store.publisher(job)
+        try:
+            if self._store.capabilities.transactions:
+                publisher.publish(0, [], claim=claim, last=True)
+            else:
+                publisher.take(claim)
+        except ClaimLostError:
+            raise target_taken(claim.after["target"], job, 0) from None
+
+    # -- the identities of tables ---------------------------------------------------------------------------
+
+    def _registered(self, target: str, further: Iterable[str] = ()) -> dict[str, str]:
+        """Create the registry if it does not exist, and return the identities of a job's tables."""
+        self._store.create_table(self._registry_of(target), _COLUMNS, "target", exist_ok=True)
+        return self._identities(target, further)
+
+    def _identities(self, target: str, further: Iterable[str] = ()) -> dict[str, str]:
+        names = dict.fromkeys((target, self._registry_of(target), *further))
+        return {name: identity for name in names if (identity := self._identity(name))}
+
+    def _identity(self, table: str) -> str | None:
+        try:
+            return self._store.table(table).identity()
+        except NotFoundError:
+            return None
+
+    # -- checks ---------------------------------------------------------------------------------------------
+
+    def _check_same(self, known: FollowedJob, wanted: FollowedJob) -> dict[str, str]:
+        """Check that a job is the same as before, and return the identities of its tables."""
+        _check_definition(known, wanted)
+        now = self._identities(wanted.target, known.tables)
+        if self._replaced(known, now):
+            raise target_replaced(wanted.target, f"the checkpoint of query {wanted.job}", _ANEW)
+        return now
 
     def _check_free(self, known: FollowedJob | None, wanted: FollowedJob) -> None:
+        alias = self._under_other_name(wanted.target)
+        if alias is not None:
+            raise target_filled(alias)
         if wanted.overwrite:
             return
-        if known is not None and not self._store.capabilities.transactions:
-            # Its first batch can be running, and its tasks write into the target.
-            raise target_taken(wanted.target, wanted.job, 0)
+        if known is not None:
+            if not self._store.capabilities.transactions:
+                # Its first batch can be running, and its tasks write into the target.
+                raise target_taken(wanted.target, wanted.job, 0)
+            if known.kind == MIRROR and wanted.target not in self.replaced(known):
+                raise target_filled(known)
         table = self._store.table(wanted.target)
         if not any(part.num_rows for part in table.scan([table.schema.primary_key[0]], batch_rows=1)):
             return
@@ -172,13 +317,19 @@ def _job_of(row: Mapping[str, Any]) -> FollowedJob:
     target = row["target"]
     try:
         content = json.loads(row["content"])
+        older = "settings" not in content
+        definition = dict(content["definition"])
         return FollowedJob(
             target,
             row["job"],
-            dict(content["definition"]),
+            definition,
             tuple(content["state_tables"]),
             bool(content["overwrite"]),
             tuple(content["obsolete"]),
+            {TIME_ZONE: definition.pop(_OLDER_TIME_ZONE)} if older else dict(content["settings"]),
+            {} if older else dict(content["tables"]),
+            QUERY if older else content["kind"],
+            older,
         )
     except (ValueError, KeyError, TypeError) as error:
         raise StoreDamagedError(f"the row of {target!r} in table {_JOBS!r} is invalid", received=str(error)) from None
@@ -190,6 +341,9 @@ def _row_of(job: FollowedJob) -> dict[str, str]:
         "state_tables": job.state_tables,
         "overwrite": job.overwrite,
         "obsolete": job.obsolete,
+        "settings": dict(job.settings),
+        "tables": dict(job.tables),
+        "kind": job.kind,
     }
     return {"target": job.target, "job": job.job, "content": json.dumps(content)}
 
@@ -209,13 +363,60 @@ def target_taken(target: str, job: str, batch: int) -> OptionError:
     )
 
 
-def _check_same(known: FollowedJob, wanted: FollowedJob) -> None:
-    before, now = known.definition, wanted.definition
-    changed = sorted(name for name in before.keys() | now.keys() if before.get(name) != now.get(name))
+def target_filled(known: FollowedJob) -> HeadraceError:
+    """Return the error for a new job whose target has a job."""
+    return AlreadyExistsError(
+        f"a {known.kind} fills table {known.target!r}, and a table can have one such job",
+        received=f"the target {known.target!r}",
+        remedy=f"choose another target; if you no longer need the {known.kind}, drop the table and create it again",
+    )
+
+
+def target_replaced(target: str, received: str, remedy: str) -> DataLossError:
+    """Return the error for a job whose target was dropped and created again."""
+    return DataLossError(
+        f"table {target!r} was dropped and created again, so it lacks the rows that were written before",
+        received=received,
+        remedy=f"to compute the target again, {remedy}",
+    )
+
+
+def _check_definition(known: FollowedJob, wanted: FollowedJob) -> None:
+    received = f"the checkpoint of query {wanted.job}, which follows a table into {wanted.target!r}"
+    before, now = known.settings, wanted.settings
+    names = before.keys() if known.older else before.keys() | now.keys()
+    changed = sorted(name for name in names if before.get(name) != now.get(name))
     if changed:
         raise OptionError(
-            f"the state of this query was computed with another {', '.join(changed)}",
-            received=f"the checkpoint of query {wanted.job}, which follows a table into {wanted.target!r}",
-            remedy="restore what has changed; or compute the target again: use a new checkpoint location and a new "
-            "tunnel, and set overwrite to true",
+            "the state of this query was computed with other settings: "
+            + "; ".join(f"{name} {_value(before, name)} before, {_value(now, name)} now" for name in changed),
+            received=received,
+            remedy=f"set them as before: {'; '.join(_statement(name, before) for name in changed)}; or compute the "
+            f"target again: {_ANEW}",
         )
+    parts = known.definition.keys() | wanted.definition.keys()
+    if known.older and any(name.startswith("${") for name in now):
+        # Earlier releases recorded the text with the names of its variables.
+        parts -= {QUERY_PART}
+    other = sorted(name for name in parts if known.definition.get(name) != wanted.definition.get(name))
+    if other:
+        raise OptionError(
+            f"the state of this query was computed with another {', '.join(other)}",
+            received=received,
+            remedy=f"restore what has changed; or compute the target again: {_ANEW}",
+        )
+
+
+def _value(settings: Mapping[str, str], name: str) -> str:
+    return f"= {settings[name]}" if name in settings else "not set"
+
+
+def _statement(name: str, before: Mapping[str, str]) -> str:
+    """Return the statement that sets a setting, or a variable of the form ``${name}``, to its value before.
+
+    The setting at the creation of a function begins with ``function name:``.
+    """
+    if name.startswith("function "):
+        return f"create the {name.partition(':')[0]} with this setting"
+    plain = name.removeprefix("${").removesuffix("}").rpartition(":")[2]
+    return f"SET {plain} = {before[name]}" if name in before else f"RESET {plain}"

@@ -1,12 +1,14 @@
 """The start of a mirror: its tunnel, its tables, and the record that says which tunnel fills a table.
 
-The record is a row of table `RECORDS` in the target's store. A mirror continues from its tunnel's committed positions,
-even with a new checkpoint: a change that is read twice gives the same rows. Without that tunnel, rows that were deleted
-in the meantime would stay in the target, so the mirror is refused.
+The record is a row of table `RECORDS` in the target's store. Its row among the jobs that fill tables keeps other jobs
+from the target, and has the identities of the mirror's tables, see `headrace.following.jobs`. A mirror continues from
+its tunnel's committed positions, even with a new checkpoint: a change that is read twice gives the same rows. Without
+that tunnel, rows that were deleted in the meantime would stay in the target, so the mirror is refused.
 """
 
 from __future__ import annotations
 
+import json
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -19,13 +21,16 @@ from headrace.errors import (
     SchemaError,
     UnsupportedError,
 )
-from headrace.following.mirrors import MirrorForm, MirrorTable
-from headrace.ports import Store, Table, Tunnel
+from headrace.following.jobs import MIRROR, FollowedJob, FollowedJobs, target_filled, target_replaced
+from headrace.following.mirrors import MirrorForm, MirrorTable, check_not_renamed
+from headrace.ports import Claim, Store, Table, Tunnel
 from headrace.tables.schema import Column, TableSchema
 from headrace.tunnels.values import ChannelKind, TunnelKind
 from headrace.types import can_hold, type_name
 
 RECORDS = "__headrace_mirrors__"
+_SOURCE_COLUMNS = "columns of the source"
+_WITH_NEW_CHECKPOINT = "and start the mirror with a new checkpoint location"
 _COLUMNS = TableSchema.of(
     {
         "target": "string",
@@ -89,27 +94,35 @@ class MirrorSetup:
         self, source: Store, table: Table, target: Store, form: MirrorForm, tunnel: str, *, create_tunnel: bool
     ) -> None:
         check_source(source)
-        if source.id == target.id and table.name == form.target:
-            raise OptionError("the source and the target of a mirror are the same table", received=repr(table.name))
+        self._jobs = FollowedJobs(target)
         self._source = source
         self._table = table
         self._target = target
         self._form = form
+        if source.id == target.id and any(map(self._is_source, form.tables)):
+            raise OptionError("the source and the target of a mirror are the same table", received=repr(table.name))
         self._wanted = MirrorRecord(form.target, source.id, table.name, form.kind, None, tunnel, create_tunnel)
 
     def prepare(self) -> Tunnel:
         """Create what is missing, and return the tunnel to read.
 
         Raises:
-            AlreadyExistsError: the target has rows that are not from this source, or the tunnel's name is in use.
-            DataLossError: the target is a mirror of this source whose tunnel no longer exists.
+            AlreadyExistsError: the target has rows that are not from this source, or another job fills it; or the
+                tunnel's name is in use.
+            DataLossError: the target is a mirror of this source whose tunnel no longer exists, or whose tables were
+                dropped.
             SchemaError, UnsupportedError: the target's columns do not fit, and cannot be added.
         """
         record = self._record()
         found = self._target_table()
+        if found is not None and self._is_new(found):
+            # An empty table is built as if it did not exist.
+            found = None
         if found is None or record is None or record.tunnel is None or not record.has_source_of(self._wanted):
             self._check_replaceable(found, record)
             return self._begin(record)
+        self._check_further_tables()
+        self._check_renamed()
         tunnel = self._tunnel(record.tunnel)
         if tunnel is None:
             if _has_rows(found):
@@ -117,8 +130,7 @@ class MirrorSetup:
                     f"the tunnel that fills mirror {self._form.target!r} does not exist any more: rows that were "
                     "deleted since then would stay in the mirror",
                     received=f"tunnel {record.tunnel_name!r} ({record.tunnel}) of table {self._table.name!r}",
-                    remedy="drop the target table and start the mirror with a new checkpoint location: it copies all "
-                    "rows again",
+                    remedy=f"drop the target table, {_WITH_NEW_CHECKPOINT}: it copies all rows again",
                 )
             return self._begin(record)
         if not self._wanted.owns_tunnel and self._wanted.tunnel_name not in (tunnel.id, tunnel.name):
@@ -131,7 +143,67 @@ class MirrorSetup:
         self._fit_tables()
         return tunnel
 
+    def register(self, tunnel: Tunnel) -> Claim:
+        """Record the mirror as the job of its target, and return the claim of its publications.
+
+        Raises:
+            OptionError: another job has taken the target since `prepare`.
+        """
+        columns = json.dumps(self._form.source.names)
+        job = FollowedJob(self._form.target, tunnel.id, {_SOURCE_COLUMNS: columns}, kind=MIRROR)
+        return self._jobs.register(job, [table.name for table in self._form.tables[1:]])
+
     # -- the parts of a start -------------------------------------------------------------------------------
+
+    def _is_source(self, table: MirrorTable) -> bool:
+        """Return whether a table in the store of the source is the source. A table can have several names."""
+        return self._exists(table) and self._target.table(table.name).identity() == self._table.identity()
+
+    def _is_new(self, found: Table) -> bool:
+        """Return whether the target was dropped and created again since its job has begun.
+
+        Raises:
+            AlreadyExistsError: a followed query fills the target.
+            DataLossError: it was created again, and has rows.
+        """
+        job = self._jobs.find(self._form.target)
+        if job is None:
+            return False
+        if job.target not in self._jobs.replaced(job):
+            if job.kind != MIRROR:
+                raise target_filled(job)
+            return False
+        if _has_rows(found):
+            received = f"the {self._form.kind} of {self._table.name!r}"
+            raise target_replaced(job.target, received, f"drop the table, {_WITH_NEW_CHECKPOINT}")
+        return True
+
+    def _check_further_tables(self) -> None:
+        """Raise `DataLossError` if a table was dropped without which the target cannot be continued."""
+        job = self._jobs.find(self._form.target)
+        lost = set() if job is None else set(self._jobs.replaced(job))
+        lost |= {table.name for table in self._form.tables[1:] if not self._exists(table)}
+        if lost:
+            raise DataLossError(
+                f"table {', '.join(sorted(lost))} was dropped, which has the current version of each row of history "
+                f"{self._form.target!r}: versions could not be closed",
+                received=f"the {self._form.kind} of {self._table.name!r}",
+                remedy=f"restore both tables from a backup; or drop table {self._form.target!r}, too, "
+                f"{_WITH_NEW_CHECKPOINT}, and the history begins again",
+            )
+
+    def _check_renamed(self) -> None:
+        """Raise `SchemaError` if the source has other columns in place of some that it had at the last start."""
+        job = self._jobs.find(self._form.target)
+        if job is not None and _SOURCE_COLUMNS in job.definition:
+            check_not_renamed(json.loads(job.definition[_SOURCE_COLUMNS]), self._form.source.names)
+
+    def _exists(self, table: MirrorTable) -> bool:
+        try:
+            self._target.table(table.name, table.schema.arrow)
+        except NotFoundError:
+            return False
+        return True
 
     def _begin(self, record: MirrorRecord | None) -> Tunnel:
         """Start from the base data of a tunnel.

@@ -8,7 +8,7 @@ shuffle.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -73,19 +73,34 @@ class MirrorForm(ABC):
         """
 
     def check_unchanged(self, current: TableSchema) -> None:
-        """Raise `SchemaError` if the source has columns that the query does not read.
+        """Raise `SchemaError` if the source has columns that the query does not read, or a renamed one.
 
         The driver calls it after the tasks have read a batch, and before the batch is published. A column whose values
         are in the batch was added before, so no value is lost.
         """
         added = [column for column in current.columns if column.name not in self.source]
         if added:
+            check_not_renamed(self.source.names, current.names)
             raise SchemaError(
                 "the source of the mirror has a new column",
                 received=", ".join(f"{column.name} {type_name(column.type)}" for column in added),
                 valid=self.source.names,
                 remedy="start the mirror again: it adds the column to its target, and reads this batch again",
             )
+
+
+def check_not_renamed(before: Sequence[str], now: Sequence[str]) -> None:
+    """Raise `SchemaError` if a source has lost columns and got others: rows of the target would keep the old ones."""
+    lost = [name for name in before if name not in now]
+    added = [name for name in now if name not in before]
+    if lost and added:
+        raise SchemaError(
+            "columns of the source were renamed: the values in the target would stay under the old names",
+            received=f"{', '.join(added)} instead of {', '.join(lost)}",
+            valid=before,
+            remedy="drop the target and start the mirror with a new checkpoint location, which copies all rows again; "
+            "or, if no row was written since, give the columns their names again",
+        )
 
 
 @dataclass(frozen=True)

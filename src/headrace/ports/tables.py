@@ -99,6 +99,13 @@ class Table(Port):
         """The current columns; other processes may add columns."""
 
     @abstractmethod
+    def identity(self) -> str:
+        """Return the identity of this very table: one that is created again under the name has another.
+
+        In a copy of the store the identities can differ. It is an empty text if the store knows none.
+        """
+
+    @abstractmethod
     def put(self, rows: Rows) -> int:
         """Insert rows, or replace the rows with the same keys, atomically. Missing columns become null.
 

@@ -7,8 +7,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.errors import OptionError
+from headrace.errors import ClaimLostError, OptionError
 from headrace.following.history import RowVersions, time_type_of
+from headrace.following.jobs import FollowedJobs, target_taken
 from headrace.following.mirror_setup import MirrorSetup, check_source
 from headrace.following.mirrors import LatestRows, MirrorForm
 from headrace.formats.location import Location
@@ -16,10 +17,10 @@ from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import SINK, SOURCE
 from headrace.formats.registry import DEFAULT_FORMAT, format_named, source_of
 from headrace.formats.source import Source
-from headrace.ports import Store
+from headrace.ports import Claim, Store
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
 from headrace.spark.default_checkpoint import given_checkpoint
-from headrace.spark.query_start import BatchedStream
+from headrace.spark.query_start import BatchedStream, BatchFunction
 from headrace.spark.stream_arguments import checked_trigger, format_name
 from headrace.stores.registry import open as open_store
 from headrace.tables.change_columns import ChangeShape
@@ -79,7 +80,8 @@ class Mirror(BatchedStream):
             table = self.source.open_table(source)
             form = self._form(table.schema, target)
             setup = MirrorSetup(source, table, target, form, self.tunnel_name, create_tunnel=self.tunnel is None)
-            tunnel = setup.prepare().id
+            prepared = setup.prepare()
+            tunnel, claim = prepared.id, setup.register(prepared)
             # The absolute URL: tasks may have another working directory.
             url, identity = target.url, target.identity()
             kept = "history" if self.history else "rows"
@@ -95,9 +97,10 @@ class Mirror(BatchedStream):
             _staging(form, self.source),
             stateful=False,
             rows_per_write=self.rows_per_write,
+            claim=claim,
             results=2,
         )
-        return self._start(changes, "append", location, publish)
+        return self._start(changes, "append", location, _of_mirror(publish, claim))
 
     def _form(self, schema: TableSchema, target: Store) -> MirrorForm:
         if self.history:
@@ -120,10 +123,24 @@ class Mirror(BatchedStream):
         return reader.schema(from_arrow_schema(columns)).load()
 
 
+def _of_mirror(publish: BatchFunction, claim: Claim) -> BatchFunction:
+    """Return the function of a mirror's batches: when another job has taken the target, its error says so."""
+
+    def publish_batch(batch_df: DataFrame, batch: int) -> None:
+        try:
+            publish(batch_df, batch)
+        except ClaimLostError as error:
+            raise target_taken(claim.after["target"], claim.after["job"], batch) from error
+
+    return publish_batch
+
+
 def _staging(form: MirrorForm, source: Location) -> Callable[[DataFrame, BatchTasks], Receipts]:
     """Return a function that stages the rows of a batch. Spark Connect pickles it."""
 
     def stage(batch: DataFrame, tasks: BatchTasks) -> Receipts:
+        with tasks.open_store() as target:
+            FollowedJobs(target).check_whole(form.target)
         receipts = tasks.stage_routed(batch, form.route)
         with source.open_store() as store:
             form.check_unchanged(source.open_table(store).schema)

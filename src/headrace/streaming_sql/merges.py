@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.errors import OptionError, SchemaError, SqlError, UnsupportedError, shown
+from headrace.following.jobs import FollowedJobs
 from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import SINK
 from headrace.formats.registry import format_named, source_of
@@ -188,6 +189,7 @@ def _checked(
                 received=table.name,
                 remedy="INSERT INTO appends to it",
             )
+        FollowedJobs(store).check_other(table.name, "this MERGE")
         schema, capabilities = table.schema, store.capabilities
         row_key = [field.name for field in frame.schema if ROW_KEY in field.metadata]
         plan = plan_merge(body, schema, _different(frame.columns), row_key)

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import SchemaError
+from headrace.following.jobs import FollowedJobs
 from headrace.ports import Store
 from headrace.sinks.targets import TableTarget
 from headrace.spark.batch_tasks import BatchTasks, Receipts
@@ -58,7 +59,7 @@ class MergeBatches:
         with tasks.open_store() as store:
             published = tasks.writer(store).published(tasks.batch)
             if not published:
-                self._check_columns(store)
+                self._check_target(store)
         if published:
             # Spark's state of the source depends on every row being read. The target has the result already, over
             # which the clauses would give others.
@@ -68,7 +69,8 @@ class MergeBatches:
         looked_up = self._looked_up(sql_over(spark, self.queries.keyed, batch), tasks)
         return tasks.stage_routed(sql_over(spark, self.queries.decided, looked_up), self._route)
 
-    def _check_columns(self, store: Store) -> None:
+    def _check_target(self, store: Store) -> None:
+        FollowedJobs(store).check_other(self.table, "this MERGE")
         now = store.table(self.table, self.declared).schema
         if now != self.schema:
             raise SchemaError(

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from headrace.errors import ExpressionError, own_message
@@ -105,8 +105,7 @@ class FollowedBatches:
         identity: the identity of the store where the query was started.
         target: the target.
         checkpoint: the checkpoint location, as Spark has it.
-        definition: the meaning of the state, see `FollowedJob`.
-        overwrite: the first batch replaces the rows of the target.
+        job: the job without its tables; its ``job`` is empty if it has no checkpoint yet.
         rows_per_write: the maximum number of rows in one write to the store; None is no limit.
     """
 
@@ -116,10 +115,9 @@ class FollowedBatches:
     identity: str
     target: TableTarget
     checkpoint: str
-    definition: Mapping[str, str]
-    overwrite: bool
+    job: FollowedJob
     rows_per_write: int | None = None
-    _job: str = field(default="", init=False)
+    _id: str = field(default="", init=False)
 
     def __call__(self, batch_df: DataFrame, batch: int) -> None:
         """Compute and publish a batch.
@@ -129,13 +127,11 @@ class FollowedBatches:
                 the batch, which is not published.
         """
         with task_store(lambda: open_store(self.url, **self.store_options), self.identity) as store:
-            self._job = self._job or query_id(batch_df.sparkSession, self.checkpoint, store)
+            self._id = self._id or query_id(batch_df.sparkSession, self.checkpoint, store)
             tables = self._state_tables(store)
             jobs = FollowedJobs(store)
             names = tuple(table.name for table in tables.values())
-            job, claim = jobs.begin(
-                FollowedJob(self.target.name, self._job, self.definition, names, overwrite=self.overwrite), batch
-            )
+            job, claim = jobs.begin(replace(self.job, job=self._id, state_tables=names), batch)
             try:
                 opened = create_tables(store, tables) if batch == 0 else open_tables(store, tables)
                 if self.query.states is not None:
@@ -151,7 +147,7 @@ class FollowedBatches:
 
     def _state_tables(self, store: Store) -> dict[str, StateTable]:
         states = self.query.states
-        return {} if states is None else states.tables(state_name(store, self.target.name, self._job) + "_")
+        return {} if states is None else states.tables(state_name(store, self.target.name, self._id) + "_")
 
     def _publishing(self, tables: Mapping[str, StateTable], claim: Claim, *, replaces: bool) -> BatchFunction:
         put = RowChange.REPLACE_ALL if replaces else RowChange.PUT

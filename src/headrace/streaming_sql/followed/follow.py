@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError, shown
 from headrace.following.group_states import ALIVE
-from headrace.following.jobs import FollowedJob, FollowedJobs
+from headrace.following.jobs import QUERY_PART, FollowedJob, FollowedJobs
 from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import SINK
 from headrace.formats.registry import format_named, source_of
@@ -22,9 +22,10 @@ from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import checked_trigger, format_name
 from headrace.stores.registry import open as open_store
 from headrace.streaming_sql.followed.batches import STATE_DDL, BatchQuery, FollowedBatches
-from headrace.streaming_sql.followed.functions import function_fingerprints
+from headrace.streaming_sql.followed.functions import called_functions
 from headrace.streaming_sql.followed.plans import FollowedPlan
 from headrace.streaming_sql.followed.scans import FollowedScan, one_stream
+from headrace.streaming_sql.followed.settings import answer_settings, check_unchanged, with_variables
 from headrace.streaming_sql.followed.static_tables import StaticTable, read_static_tables, reading
 from headrace.streaming_sql.language.followed_query import STATE
 from headrace.tables.changes import RowChange
@@ -42,6 +43,8 @@ class FollowedStream(BatchedStream):
         spark: the session of the query.
         frames: the streaming DataFrames of the followed scans that the query reads, by name.
         plan: the query.
+        settings: the settings of the session when the query was checked.
+        variables: the values of the variables in the query, by their references.
         target: the table that it writes.
         overwrite: the first batch of a query with a new checkpoint replaces the rows of the target.
         rows_per_write: the maximum number of rows in one write to the store; None is no limit.
@@ -50,6 +53,8 @@ class FollowedStream(BatchedStream):
     spark: SparkSession
     frames: Mapping[str, DataFrame]
     plan: FollowedPlan
+    settings: Mapping[str, str]
+    variables: Mapping[str, str]
     target: TableTarget
     overwrite: bool = False
     rows_per_write: int | None = None
@@ -60,8 +65,8 @@ class FollowedStream(BatchedStream):
         Raises:
             NotFoundError: the store or the table does not exist.
             SchemaError: the columns, or the key, of the target do not fit.
-            OptionError: the target has rows that this query did not write; the query or a static table has changed
-                since the checkpoint; Spark cannot write the checkpoint, or does not accept the trigger.
+            OptionError: the target has rows that this query did not write; the query, a static table or a setting has
+                changed since the checkpoint; Spark cannot write the checkpoint, or does not accept the trigger.
         """
         others = self.plan.checked.query.others
         with (
@@ -71,12 +76,21 @@ class FollowedStream(BatchedStream):
             query = self._query(store, static)
             df = one_stream(self.frames)
             location = self._location(df, store.url, [self.target.name])
-            definition = {"query": self.plan.fingerprint, "session time zone": self.plan.checked.time_zone}
+            check_unchanged(self.settings, self.spark)
+            definition = {QUERY_PART: self.plan.fingerprint}
             definition |= {f"static table {table.name}": table.fingerprint for table in static}
-            called = function_fingerprints(self.spark, f"{query.rows_sql} {query.result_sql or ''}")
-            definition |= {f"function {name}": found for name, found in called.items()}
-            job = stored_query_id(location, store) or ""
-            FollowedJobs(store).check(FollowedJob(self.target.name, job, definition, overwrite=self.overwrite))
+            called = called_functions(self.spark, f"{query.rows_sql} {query.result_sql or ''}")
+            definition |= {f"function {function.name}": function.fingerprint for function in called}
+            settings = {**self.settings, **self.variables}
+            settings |= {name: value for function in called for name, value in function.settings.items()}
+            job = FollowedJob(
+                self.target.name,
+                stored_query_id(location, store) or "",
+                definition,
+                overwrite=self.overwrite,
+                settings=settings,
+            )
+            FollowedJobs(store).check(job)
             batches = FollowedBatches(
                 query,
                 store.url,
@@ -84,8 +98,7 @@ class FollowedStream(BatchedStream):
                 store.identity(),
                 self.target,
                 location,
-                definition,
-                self.overwrite,
+                job,
                 self.rows_per_write,
             )
             return self._start(df, "append", location, batches)
@@ -97,7 +110,8 @@ class FollowedStream(BatchedStream):
             SchemaError: they do not fit.
         """
         self.target.check(store, self.plan.output)
-        primary_key = store.table(self.target.name, self.target.columns).schema.primary_key
+        table = store.table(self.target.name, self.target.columns)
+        primary_key = table.schema.primary_key
         self.plan.check_key(self.target.name, primary_key)
         return primary_key
 
@@ -182,11 +196,13 @@ def follow(
         raise OptionError("a query must be a text", received=shown(sql), valid="a SELECT in Spark SQL")
     if not scans:
         raise OptionError("no scans to follow", valid='scans={"orders_now": df}')
-    plan = FollowedPlan.read(spark, sql, [FollowedScan.of(scan, df) for scan, df in scans.items()])
+    text, variables = with_variables(spark, sql)
+    plan = FollowedPlan.read(spark, text, [FollowedScan.of(scan, df) for scan, df in scans.items()])
     return followed_stream(
         spark,
         scans,
         plan,
+        variables,
         given | arguments,
         format=format,
         checkpoint=checkpoint_location,
@@ -200,6 +216,7 @@ def followed_stream(
     spark: SparkSession,
     frames: Mapping[str, DataFrame],
     plan: FollowedPlan,
+    variables: Mapping[str, str],
     sink_options: Mapping[str, str],
     *,
     format: str,
@@ -212,6 +229,7 @@ def followed_stream(
 
     Args:
         frames: the DataFrames of all followed scans.
+        variables: the values of the variables in the query, by their references.
         sink_options: the options of the format for writing the target, with checked names.
 
     Raises:
@@ -241,6 +259,8 @@ def followed_stream(
         spark=spark,
         frames={scan.name: frames[scan.name] for scan in plan.scans},
         plan=plan,
+        settings=answer_settings(spark),
+        variables=variables,
         target=TableTarget(location.table, columns=location.columns),
         overwrite=overwrite,
         rows_per_write=source.rows_per_write(lambda setting: spark.conf.get(setting, None)),

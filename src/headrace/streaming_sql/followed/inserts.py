@@ -13,6 +13,7 @@ from headrace.streaming_sql.followed.explanation import properties
 from headrace.streaming_sql.followed.follow import FollowedStream, followed_stream
 from headrace.streaming_sql.followed.plans import FollowedPlan
 from headrace.streaming_sql.followed.scans import FollowedScan
+from headrace.streaming_sql.followed.settings import with_variables
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.lexer import quote_name
 from headrace.streaming_sql.providers import is_headrace
@@ -65,11 +66,13 @@ class FollowedInserts(StreamKind):
         text = self._tables.rewritten(insert.query)
         frames = {scan.name: self._spark.table(quote_name(scan.name)) for scan in self._scans(insert)}
         scans = [FollowedScan.of(name, frame) for name, frame in frames.items()]
+        text, variables = with_variables(self._spark, text)
         plan = FollowedPlan.read(self._spark, text, scans, insert.columns)
         return followed_stream(
             self._spark,
             frames,
             plan,
+            variables,
             sink_options(target, options),
             format=target.provider.lower(),
             checkpoint=options.checkpoint,

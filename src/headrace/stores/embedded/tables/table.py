@@ -69,6 +69,10 @@ class EmbeddedTable(Table):
     def schema(self) -> TableSchema:
         return self._load_now().table.schema
 
+    def identity(self) -> str:
+        # The numbers of dropped objects are not used again.
+        return str(self._load_now().table.object_id)
+
     # -- writing ----------------------------------------------------------------------------------------
 
     def put(self, rows: Rows) -> int:

@@ -38,6 +38,9 @@ class SeveralTables(Table):
     def schema(self) -> TableSchema:
         return self._schema
 
+    def identity(self) -> str:
+        return ""
+
     def describe(self) -> TableDescription:
         """Describe the table. It has pre-images if all its tables have them."""
         pre_images = all(layout.pre_images for layout in self._layouts())

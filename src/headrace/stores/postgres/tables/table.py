@@ -64,6 +64,9 @@ class PostgresTable(Table):
     def schema(self) -> TableSchema:
         return self.layout().schema
 
+    def identity(self) -> str:
+        return str(self.layout().oid)
+
     def layout(self) -> TableLayout:
         """Return the table as the catalog has it; see `headrace.stores.postgres.tables.stored_tables.layout`."""
         known, state = self._known, stored_tables.state(self._connection, self._parsed)

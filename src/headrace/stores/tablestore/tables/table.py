@@ -59,7 +59,9 @@ class TablestoreTable(Table):
         self.name = name
         self._connection = connection
         self._writer = writer
-        self._schema = declared(schema_of(described(connection, name).table_meta), columns or ())
+        answer = described(connection, name)
+        self._created = answer.creation_time
+        self._schema = declared(schema_of(answer.table_meta), columns or ())
 
     def __repr__(self) -> str:
         return f"TablestoreTable({self.name!r})"
@@ -67,6 +69,10 @@ class TablestoreTable(Table):
     @property
     def schema(self) -> TableSchema:
         return self._schema
+
+    def identity(self) -> str:
+        """Return the time of the table's creation, in the unit of the service; empty if the service has none."""
+        return str(self._created or "")
 
     # -- writing ----------------------------------------------------------------------------------------
 

@@ -50,6 +50,7 @@ class YtTable(Table):
         node = catalog.find(connection, names, name, catalog.TABLE)
         self.name = name
         self.path = node.path
+        self._id = node.id
         self.layout = TableLayout.of(node.columns, name)
         self._connection = connection
 
@@ -59,6 +60,9 @@ class YtTable(Table):
     @property
     def schema(self) -> TableSchema:
         return self.layout.schema
+
+    def identity(self) -> str:
+        return self._id
 
     # -- writing ----------------------------------------------------------------------------------------
 
