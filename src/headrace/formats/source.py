@@ -221,7 +221,11 @@ class Source(ABC):
             if queues:
                 return self.queue_shape(queues, None).schema
             if self.names_tunnel():
-                return self.shape(self.open_checked_tunnel(store), None).schema
+                from headrace.tables.change_columns import marked, source_mark
+
+                tunnel = self.open_checked_tunnel(store)
+                mark = source_mark(store.id, tunnel.table.identity() or tunnel.table.name)
+                return marked(self.shape(tunnel, None).schema, tunnel.table.schema.primary_key, mark)
             return self.table_columns(self.open_table(store))
 
     def reads_queues(self) -> bool:

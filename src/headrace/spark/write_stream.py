@@ -19,9 +19,11 @@ from headrace.formats.options import SINK
 from headrace.formats.registry import format_named, source_of
 from headrace.formats.source import Source
 from headrace.ports import Queue
+from headrace.sinks.targets import TableTarget
 from headrace.spark.batch_tasks import BatchTasks, Receipts, joined, publishing
 from headrace.spark.default_checkpoint import given_checkpoint
 from headrace.spark.outputs import Output
+from headrace.spark.own_source import check_no_feedback
 from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode
 from headrace.stores.registry import open as open_store
@@ -55,13 +57,16 @@ class StreamWriter(BatchedStream):
         Raises:
             NotFoundError: the store, a table or a queue does not exist.
             SchemaError: the columns do not fit.
-            OptionError: Spark cannot write the checkpoint, or does not accept the trigger.
+            OptionError: the stream puts rows into the table that it reads; Spark cannot write the checkpoint, or does
+                not accept the trigger.
         """
         complete = self.mode == "complete"
         targets = [output.target(complete=complete, columns=self.columns) for output in self.outputs]
         with open_store(self.store_url, **self.store_options) as store:
             for output, target in zip(self.outputs, targets, strict=True):
                 target.check(store, _columns(self.df, output))
+                if isinstance(target, TableTarget) and target.change in (RowChange.PUT, RowChange.REPLACE_ALL):
+                    check_no_feedback(self.df.schema, store, target.name, "this stream")
             # The absolute URL: tasks may have another working directory.
             url, identity = store.url, store.identity()
         location = self._location(self.df, url, [target.name for target in targets])

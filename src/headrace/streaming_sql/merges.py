@@ -20,6 +20,7 @@ from headrace.ports import Queue
 from headrace.sinks.targets import check_columns
 from headrace.spark.batch_tasks import publishing
 from headrace.spark.default_checkpoint import given_checkpoint
+from headrace.spark.own_source import check_no_feedback
 from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import checked_trigger, format_name
 from headrace.stores.registry import open as open_store
@@ -190,6 +191,7 @@ def _checked(
                 remedy="INSERT INTO appends to it",
             )
         FollowedJobs(store).check_other(table.name, "this MERGE")
+        check_no_feedback(frame.schema, store, table.name, "this MERGE")
         schema, capabilities = table.schema, store.capabilities
         row_key = [field.name for field in frame.schema if ROW_KEY in field.metadata]
         plan = plan_merge(body, schema, _different(frame.columns), row_key)

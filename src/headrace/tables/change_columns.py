@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from functools import cache
@@ -28,6 +29,8 @@ ROW_KEY = "headrace.key"
 """In the metadata of a column of `ChangeShape`: its place in the primary key of the table, from 0."""
 SIGNED = "headrace.signed"
 """In the metadata of `_change_type` of `SignedShape`."""
+SOURCE = "headrace.source"
+"""In the metadata of key columns and of `_change_type` of a stream: the mark of the table whose changes they are."""
 _CHANGE_TYPE_OF = {
     ChangeOp.BASE: "insert",
     ChangeOp.INSERT: "insert",
@@ -38,6 +41,23 @@ _CHANGE_TYPE_OF = {
     ChangeOp.DELETE_WITH_ROW: "delete",
     ChangeOp.PREIMAGE: "update_preimage",
 }
+
+
+def source_mark(store: str, table: str) -> str:
+    """Return the mark of a table, from the id of its store and its identity, or its name if the store knows none."""
+    return hashlib.sha256(f"{store}\n{table}".encode()).hexdigest()[:32]
+
+
+def marked(schema: pa.Schema, key: Sequence[str], mark: str) -> pa.Schema:
+    """Return the columns of a stream of changes with the mark of their table."""
+    names = {CHANGE_TYPE, *key}
+    return pa.schema(
+        [
+            field.with_metadata({**(field.metadata or {}), SOURCE: mark}) if field.name in names else field
+            for field in schema
+        ],
+        schema.metadata,
+    )
 
 
 class Shape(ABC):

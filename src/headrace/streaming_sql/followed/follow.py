@@ -28,6 +28,7 @@ from headrace.streaming_sql.followed.scans import FollowedScan, one_stream
 from headrace.streaming_sql.followed.settings import answer_settings, check_unchanged, with_variables
 from headrace.streaming_sql.followed.static_tables import StaticTable, read_static_tables, reading
 from headrace.streaming_sql.language.followed_query import STATE
+from headrace.tables.change_columns import source_mark
 from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
@@ -108,9 +109,18 @@ class FollowedStream(BatchedStream):
 
         Raises:
             SchemaError: they do not fit.
+            OptionError: the target is a followed table.
         """
         self.target.check(store, self.plan.output)
         table = store.table(self.target.name, self.target.columns)
+        own = source_mark(store.id, table.identity() or table.name)
+        followed = [scan.name for scan in self.plan.scans if scan.source == own]
+        if followed:
+            raise OptionError(
+                "the target of a followed query is a table that it follows: each result would be new input",
+                received=f"table {self.target.name!r}, followed as {', '.join(followed)}",
+                remedy="write into another table",
+            )
         primary_key = table.schema.primary_key
         self.plan.check_key(self.target.name, primary_key)
         return primary_key

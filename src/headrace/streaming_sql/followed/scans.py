@@ -13,7 +13,7 @@ from headrace.following.net_changes import net_changes
 from headrace.following.signed_rows import SIGN
 from headrace.spark.executors import sent
 from headrace.streaming_sql.language.lexer import quote_name
-from headrace.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, ROW_KEY, SIGNED
+from headrace.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, ROW_KEY, SIGNED, SOURCE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -33,11 +33,13 @@ class FollowedScan:
         name: its name in the query.
         schema: the table's columns, without those of changes.
         key: the columns of the table's primary key, in order.
+        source: the mark of the table, see `headrace.tables.change_columns.source_mark`.
     """
 
     name: str
     schema: StructType
     key: tuple[str, ...]
+    source: str = ""
 
     @classmethod
     def of(cls, name: str, df: DataFrame) -> FollowedScan:
@@ -57,7 +59,8 @@ class FollowedScan:
             )
         columns = StructType([field for field in df.schema if field.name not in CHANGE_COLUMNS.names])
         places = {int(field.metadata[ROW_KEY]): field.name for field in columns if ROW_KEY in field.metadata}
-        return cls(name, columns, tuple(places[place] for place in sorted(places)))
+        source = str(df.schema[CHANGE_TYPE].metadata.get(SOURCE, ""))
+        return cls(name, columns, tuple(places[place] for place in sorted(places)), source)
 
     def signed(self, changes: DataFrame, *, net: bool = False) -> DataFrame:
         """Return the rows of a batch with `SIGN` and `ORDER` instead of the columns of changes.
