@@ -9,7 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.errors import ClaimLostError, NotFoundError, PublicationError, SchemaError, UnsupportedError
+from headrace.errors import (
+    ClaimLostError,
+    DataLossError,
+    NotFoundError,
+    PublicationError,
+    SchemaError,
+    UnsupportedError,
+)
 from headrace.ports import Claim, Publisher, Staged, Store, Table, Write
 from headrace.tables.changes import ChangeOp, RowChange
 from tests.conformance.reading import drain, rows_of, state_of
@@ -415,3 +422,19 @@ def test_without_transactions_a_claim_is_taken_before_the_first_batch(
         publisher.publish(1, [], claim=claim_of("first", "first"))
     assert not publisher.published(1)
     assert rows_of(jobs) == [{"target": "orders", "job": "second"}]
+
+
+def test_a_store_that_lacks_batches_of_a_job_is_older_than_the_checkpoint(
+    store: Store, orders: Table, publisher: Publisher
+) -> None:
+    assert publisher.last_batch() is None
+    # A job whose sink was elsewhere.
+    publisher.check_complete(5)
+    put(publisher, 5, {"id": "a"})
+    put(store.publisher("job", "other"), 6, {"id": "b"})
+    put(store.publisher("another job"), 9, {"id": "c"})
+    assert publisher.last_batch() == 6
+    publisher.check_complete(6)
+    publisher.check_complete(7)
+    with pytest.raises(DataLossError, match="the last batch in the store is 6"):
+        publisher.check_complete(8)

@@ -117,8 +117,8 @@ class MemoryConsumer:
 
 
 def a_store(name: str = "here") -> Store:
-    """Return an object with the id of a store."""
-    return cast(Store, SimpleNamespace(id=name))
+    """Return an object with the id of a store, and without times of rows."""
+    return cast(Store, SimpleNamespace(id=name, capabilities=SimpleNamespace(row_times=False)))
 
 
 def as_queue(queue: MemoryQueue) -> Queue:

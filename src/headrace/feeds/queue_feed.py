@@ -68,6 +68,9 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
         self.fail_on_data_loss = fail_on_data_loss
         self.min_tasks = min_tasks
         self._store = store.id
+        self._knows_times = store.capabilities.row_times
+        # Rows by queue, partition and index with their commit times, which are known to be in the queues.
+        self._same: set[tuple[str, int, int, int]] = set()
         self._queues = {queue.name: queue for queue in queues}
         self._consumer = consumer
         check_positions(start, list(self._queues))
@@ -91,6 +94,7 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
         """
         self._check_store(previous)
         previous = self._without_dropped(previous, {name: queue.id for name, queue in self._queues.items()})
+        previous = self._with_same_rows(previous)
         bounds = {name: queue.bounds() for name, queue in self._queues.items()}
         previous = self._with_partitions_left(previous, bounds)
         self._align_consumer(previous)
@@ -113,7 +117,8 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
         if ends.keys() == previous.queues.keys() and all(_agree(previous.queues[name], ends[name]) for name in ends):
             return previous
         ids = {name: self._queues[name].id for name in ends}
-        return replace(self.initial(), queues=ends, since=since if unlimited else {}, ids=ids)
+        times = self._times(ends, previous) if self._knows_times else {}
+        return replace(self.initial(), queues=ends, since=since if unlimited else {}, ids=ids, times=times)
 
     def ranges(self, start: QueueOffset, end: QueueOffset) -> list[QueueRange]:
         """Return the row ranges of the batch between two offsets, by queue and partition.
@@ -124,6 +129,7 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
         self._check_store(end)
         end = self._without_dropped(end, {name: queue.id for name, queue in self._queues.items()})
         start = self._without_dropped(start, end.ids)
+        start, end = self._with_same_rows(start), self._with_same_rows(end)
         self._align_consumer(start, end)
         ranges: list[QueueRange] = []
         for name in self._queues:
@@ -293,6 +299,50 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
         new_ids = {name: ids[name] for name in recreated}
         return replace(offset, queues={**offset.queues, **empty}, ids={**offset.ids, **new_ids})
 
+    def _times(self, ends: Mapping[str, Mapping[int, int]], previous: QueueOffset) -> dict[str, dict[int, int]]:
+        """Return the commit times of the last rows before an offset, by queue and partition."""
+        times: dict[str, dict[int, int]] = {name: {} for name in ends}
+        for name, rows in ends.items():
+            for number, row in rows.items():
+                moment = previous.times.get(name, {}).get(number)
+                if moment is None or previous.queues[name].get(number) != row:
+                    moment = self._time_before(name, number, row)
+                if moment is not None:
+                    times[name][number] = moment
+        self._same = _last_rows(previous.queues, previous.times) | _last_rows(ends, times)
+        return times
+
+    def _time_before(self, name: str, number: int, row: int) -> int | None:
+        """Return the commit time in µs of the row before a row index; None if it is not there."""
+        seconds = self._queues[name].commit_time(number, row - 1) if row else None
+        return None if seconds is None else round(seconds * 1e6)
+
+    def _with_same_rows(self, offset: QueueOffset) -> QueueOffset:
+        """Return an offset that starts at row 0 in queues that have other rows than the query has read.
+
+        Raises:
+            DataLossError: there is such a queue, and ``fail_on_data_loss`` is set.
+        """
+        unknown = _last_rows(offset.queues, offset.times) - self._same
+        others = {
+            name for name, number, row, moment in unknown if self._time_before(name, number, row) not in (moment, None)
+        }
+        self._same |= {each for each in unknown if each[0] not in others}
+        for name in others:
+            if self.fail_on_data_loss:
+                raise DataLossError(
+                    f"queue {name!r} has other rows than the query has read: its store is an older copy, "
+                    "to which rows were appended",
+                    received=f"offsets {dict(offset.queues[name])} in the newer store",
+                    remedy="restore the newest copy of the store; set option failOnDataLoss=false to read all rows of "
+                    "the queue again, or start with a new checkpoint location",
+                )
+            _log.warning("failOnDataLoss=false: queue %r is an older copy; reading starts at its first row", name)
+        if not others:
+            return offset
+        empty: dict[str, Mapping[int, int]] = {name: {} for name in others}
+        return replace(offset, queues={**offset.queues, **empty}, times={**offset.times, **empty})
+
     def _align_consumer(self, start: QueueOffset, end: QueueOffset | None = None) -> None:
         """Move the consumer to the checkpoint's offsets, once for each queue."""
         if self._consumer is None:
@@ -325,6 +375,18 @@ def check_registered(consumer: Consumer, queues: Sequence[str]) -> None:
                 valid=sorted(registered),
                 remedy=f"store.register_consumer({name!r}, {consumer.name!r})",
             )
+
+
+def _last_rows(
+    queues: Mapping[str, Mapping[int, int]], times: Mapping[str, Mapping[int, int]]
+) -> set[tuple[str, int, int, int]]:
+    """Return the partitions of an offset with a known time: queue, partition, first unread row, and the time."""
+    return {
+        (name, number, queues[name][number], moment)
+        for name, moments in times.items()
+        for number, moment in moments.items()
+        if number in queues.get(name, {})
+    }
 
 
 def _agree(offsets: Mapping[int, int], target: Mapping[int, int]) -> bool:

@@ -20,6 +20,8 @@ class QueueOffset:
         queues: for each queue and partition number, the index of the first unread row.
         since: the start of the batch that ends at this offset, for queues that the previous offset does not contain.
         ids: the `Queue.id` of each queue. A queue that is dropped and created again gets another id.
+        times: in stores that know them, the commit times of the last rows before the offset, in µs since 1970. In an
+            older copy of the store that has grown since, the same row index has another time.
     """
 
     store: str
@@ -27,9 +29,10 @@ class QueueOffset:
     queues: Mapping[str, Mapping[int, int]]
     since: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
     ids: Mapping[str, str] = field(default_factory=dict)
+    times: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
-        """Return the offset as JSON values, without ``since`` and ``ids`` if they are empty."""
+        """Return the offset as JSON values, without ``since``, ``ids`` and ``times`` if they are empty."""
         value: dict[str, Any] = {
             "store": self.store,
             "consumer": self.consumer,
@@ -39,6 +42,8 @@ class QueueOffset:
             value["since"] = _with_text_keys(self.since)
         if self.ids:
             value["ids"] = dict(self.ids)
+        if self.times:
+            value["times"] = _with_text_keys(self.times)
         return value
 
     @classmethod
@@ -51,9 +56,9 @@ class QueueOffset:
         try:
             if not is_queue_offset(value):
                 raise ValueError
-            queues, since = (
+            queues, since, times = (
                 {name: {int(number): int(row) for number, row in rows.items()} for name, rows in part.items()}
-                for part in (value["queues"], value.get("since", {}))
+                for part in (value["queues"], value.get("since", {}), value.get("times", {}))
             )
             ids = {name: str(queue_id) for name, queue_id in value.get("ids", {}).items()}
         except (ValueError, TypeError, AttributeError):
@@ -63,7 +68,7 @@ class QueueOffset:
                 valid='{"store": "<id>", "consumer": null, "queues": {"<queue>": {"0": 5}}}',
                 remedy="another source has used this checkpoint location; choose a new location",
             ) from None
-        return cls(value["store"], value["consumer"], queues, since, ids)
+        return cls(value["store"], value["consumer"], queues, since, ids, times)
 
 
 def _with_text_keys(queues: Mapping[str, Mapping[int, int]]) -> dict[str, dict[str, int]]:
@@ -74,7 +79,7 @@ def is_queue_offset(value: Any) -> bool:
     """Return whether parsed JSON has the form of `QueueOffset.to_json`."""
     return (
         isinstance(value, dict)
-        and value.keys() - {"since", "ids"} == {"store", "consumer", "queues"}
+        and value.keys() - {"since", "ids", "times"} == {"store", "consumer", "queues"}
         and isinstance(value["store"], str)
         and isinstance(value["consumer"], str | None)
         and isinstance(value["queues"], dict)

@@ -12,7 +12,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import ClaimLostError, PublicationError, UnsupportedError
+from headrace.errors import ClaimLostError, DataLossError, PublicationError, UnsupportedError
 from headrace.ports.arguments import Port
 from headrace.tables.changes import RowChange
 
@@ -99,6 +99,26 @@ class Publisher(Port):
     @abstractmethod
     def published(self, batch: int) -> bool:
         """Return whether this batch, or a later one, is published."""
+
+    @abstractmethod
+    def last_batch(self) -> int | None:
+        """Return the last batch that the job has published to any of its sinks in this store; None if there is none."""
+
+    def check_complete(self, batch: int) -> None:
+        """Check that all batches before this one are published. A job that had no sink in this store passes.
+
+        Raises:
+            DataLossError: the store is older than the checkpoint.
+        """
+        last = self.last_batch() if batch else None
+        if last is not None and last < batch - 1:
+            raise DataLossError(
+                "the store is older than the checkpoint, such as a restored copy: it lacks batches that the job has "
+                "published",
+                received=f"batch {batch} of job {self.job}; the last batch in the store is {last}",
+                remedy="restore the newest copy of the store; or restore the checkpoint of the same time, or start "
+                "the query with a new checkpoint location",
+            )
 
     def resume(self, batch: int) -> bool:
         """Complete a publication that an earlier attempt has begun and not ended; return whether a batch is published.

@@ -37,6 +37,10 @@ class BatchWriter:
         """Return whether this batch, or a later one, is published."""
         return self._publisher.published(batch)
 
+    def check_complete(self, batch: int) -> None:
+        """Raise `DataLossError` if earlier batches are missing; see `headrace.ports.Publisher.check_complete`."""
+        self._publisher.check_complete(batch)
+
     def resume(self, batch: int) -> bool:
         """Complete an interrupted publication; see `headrace.ports.Publisher.resume`."""
         return self._publisher.resume(batch)

@@ -192,15 +192,19 @@ def publishing(
     """
     options = dict(store_options)
     job: str | None = None
+    checked = False
 
     def publish_batch(batch_df: DataFrame, batch: int) -> None:
-        nonlocal job
+        nonlocal job, checked
         spark = batch_df.sparkSession
         with task_store(lambda: open_store(url, **options), identity) as store:
             job = job or query_id(spark, checkpoint, store)
             tasks = BatchTasks(url, options, identity, job, batch, tuple(targets), rows_per_write)
             writer = tasks.writer(store)
             try:
+                if not checked:
+                    writer.check_complete(batch)
+                    checked = True
                 # `stage` may read the rows of the targets, of which a part of the batch must not be visible.
                 published = writer.resume(batch)
                 if stateful or not published:

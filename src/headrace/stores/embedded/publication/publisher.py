@@ -42,6 +42,10 @@ class EmbeddedPublisher(Publisher):
         with self._database.read() as connection:
             return self._is_published(connection, batch)
 
+    def last_batch(self) -> int | None:
+        ((last,),) = self._database.query("SELECT max(batch) FROM marker WHERE job = ?", (self.job,))
+        return None if last is None else int(last)
+
     def stage(
         self,
         batch: int,

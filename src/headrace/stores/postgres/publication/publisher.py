@@ -54,6 +54,14 @@ class PostgresPublisher(Publisher):
         marker = self._tables.run(self._marker, repeatable=True)
         return marker is not None and marker[0] >= batch
 
+    def last_batch(self) -> int | None:
+        def read(session: psycopg.Connection) -> int | None:
+            query = f"SELECT max(batch) FROM {self._tables.schema}.marker WHERE job = %s"
+            row = session.execute(query.encode(), (self.job,)).fetchone()
+            return None if row is None else row[0]
+
+        return self._tables.run(read, repeatable=True)
+
     # -- staging ------------------------------------------------------------------------------------------
 
     def stage(

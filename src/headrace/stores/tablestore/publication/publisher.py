@@ -76,6 +76,10 @@ class TablestorePublisher(Publisher):
         marker = self._marker()
         return marker is not None and int(marker.cells["batch"]) >= batch
 
+    def last_batch(self) -> int | None:
+        rows = self._meta.rows(PUBLISHED, self.job, columns=["batch"])
+        return max((int(row.cells["batch"]) for row in rows), default=None)
+
     def stage(
         self,
         batch: int,

@@ -11,6 +11,7 @@ from typing import Any
 from headrace.stores.ytsaurus.catalog import Names
 from headrace.stores.ytsaurus.connection import Connection
 from headrace.stores.ytsaurus.meta_table import StateTable
+from headrace.stores.ytsaurus.tables.conditions import literal
 from headrace.wire.ytsaurus.types import YtColumn
 
 PUBLISHED, PUBLISHING = "published", "publishing"
@@ -68,6 +69,16 @@ class Markers:
             intent = json.loads(row["intent"]) if row["state"] == PUBLISHING else None
             return Marker(row["batch"], row["content"] or "", row["attempt"] or "", intent)
         return None
+
+    def last_of_job(self) -> int | None:
+        """Return the greatest batch of the markers of all sinks of the job; None if there is none."""
+        if not self._table.exists:
+            return None
+        columns = {column.name: column for column in self._table.columns}
+        condition = f"job = {literal(columns['job'], self._key['job'])}"
+        with self._table.connection.snapshot() as select:
+            found = select(f"batch from [{self._table.path}] where {condition}", [columns["batch"]])
+        return max((int(row["batch"]) for row in found.to_pylist()), default=None)
 
     def write(self, marker: Marker, client: Any) -> None:
         intent = None if marker.intent is None else json.dumps(marker.intent)

@@ -64,6 +64,9 @@ class YtPublisher(Publisher):
         marker = self._markers.load()
         return marker is not None and marker.covers(batch)
 
+    def last_batch(self) -> int | None:
+        return self._markers.last_of_job()
+
     def resume(self, batch: int) -> bool:
         marker = self._markers.load()
         if marker is not None and marker.intent is not None and marker.batch <= batch:
