@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import datetime
+import decimal
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -43,6 +45,11 @@ _COMPARISONS: dict[type[Filter], str] = {
     GreaterThanOrEqual: ">=",
     StringStartsWith: "starts with",
 }
+
+
+_LAST_LOCAL_MEAN_TIME = 1972
+# The precision of the context in which Spark's Python reads the digits of a decimal.
+_DECIMAL_DIGITS = decimal.DefaultContext.prec
 
 
 @dataclass
@@ -124,6 +131,27 @@ def _can_evaluate(schema: TableSchema, predicate: Predicate) -> bool:
 
 def predicate_of(given: Filter) -> Predicate | None:
     """Return the predicate that is equivalent to a filter of Spark; None if there is none."""
+    found = _predicate_of(given)
+    if found is None or found.value is None:
+        return found
+    values = found.value if found.operator == "in" else (found.value,)
+    return found if all(map(_arrived_unchanged, values)) else None
+
+
+def _arrived_unchanged(value: Any) -> bool:
+    """Return whether a value is sure to be that of Spark's filter.
+
+    On the way to Python, Spark converts days and times to the Julian calendar and back, which lacks ten days of 1582.
+    In the years of local mean times, a time zone can shift them, too. Decimals are rounded to 28 digits.
+    """
+    if isinstance(value, datetime.date):
+        return value.year > _LAST_LOCAL_MEAN_TIME
+    if isinstance(value, decimal.Decimal):
+        return len(value.as_tuple().digits) < _DECIMAL_DIGITS
+    return True
+
+
+def _predicate_of(given: Filter) -> Predicate | None:
     attribute: Any = getattr(given, "attribute", None)
     if isinstance(given, Not):
         child = given.child
