@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.comparing.tables import checksum_table, diff_tables
     from headrace.errors import (
         AlreadyExistsError,
+        BatchFailedError,
         ClaimLostError,
         ClientGoneError,
         DataLossError,
@@ -75,6 +76,7 @@ __version__ = "0.1.0"
 # The module of each name, and its name there if that is another.
 _HOMES = {
     "AlreadyExistsError": "headrace.errors",
+    "BatchFailedError": "headrace.errors",
     "ChangeBatch": "headrace.workers",
     "ClaimLostError": "headrace.errors",
     "ClientGoneError": "headrace.errors",
@@ -132,6 +134,7 @@ _HOMES = {
 
 __all__ = [
     "AlreadyExistsError",
+    "BatchFailedError",
     "ChangeBatch",
     "ClaimLostError",
     "ClientGoneError",

@@ -13,6 +13,7 @@
      +-- MissingDependencyError an optional package is not installed
      +-- DataLossError          requested rows no longer exist
      +-- StateMismatchError     changes do not fit the kept state of a followed query
+     +-- BatchFailedError       a batch failed with an error that is too long for Spark
      +-- NumericOverflowError   a number does not fit its type
      +-- StoreError             the store failed
      |    +-- StoreBusyError    (retry) another process holds the store
@@ -220,6 +221,10 @@ class StateMismatchError(HeadraceError):
 
 class ExpressionError(HeadraceError, ValueError):
     """An expression of a query fails for the values of a row."""
+
+
+class BatchFailedError(HeadraceError):
+    """A batch of a stream failed. The log has the whole error, which is too long for Spark."""
 
 
 class NumericOverflowError(HeadraceError, ArithmeticError):

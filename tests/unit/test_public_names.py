@@ -16,6 +16,7 @@ import headrace.errors
 def test_the_public_names_are_these() -> None:
     assert headrace.__all__ == [
         "AlreadyExistsError",
+        "BatchFailedError",
         "ChangeBatch",
         "ClaimLostError",
         "ClientGoneError",

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, Self, TypeAlias
 
+from headrace.spark.batch_errors import with_short_errors
 from headrace.spark.checkpoint import clear_unfinished_start, is_connect
 from headrace.spark.checkpoint_location import checkpoint_errors, sink_checkpoint
 from headrace.spark.default_checkpoint import claim, default_checkpoint
@@ -79,6 +80,7 @@ class BatchedStream:
             OptionError: Spark cannot write the checkpoint, or does not accept the trigger.
         """
         clear_unfinished_start(location)
+        write = with_short_errors(write)
         stream = df.writeStream.outputMode(mode).option("checkpointLocation", location)
         if self.name:
             stream = stream.queryName(self.name)
