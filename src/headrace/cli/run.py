@@ -78,6 +78,7 @@ def spark_options(command: Command) -> Command:
 @click.command(short_help="Run a script of streaming SQL.")
 @click.argument("file", type=click.File(encoding="utf-8"))
 @click.option("--available-now", is_flag=True, help="Process the existing data, and end.")
+@click.option("--fail-fast", is_flag=True, help="Stop all streams when one fails; by default the others go on.")
 @click.option(
     "--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics at this port; 0: a free one."
 )
@@ -100,6 +101,7 @@ def run(
     app: App,
     file: TextIO,
     available_now: bool,
+    fail_fast: bool,
     metrics_port: int | None,
     metrics_host: str,
     traces: bool,
@@ -109,6 +111,8 @@ def run(
     conf: tuple[str, ...],
 ) -> None:
     """Run a script of streaming SQL from FILE (- is standard input), until its streams end.
+
+    If a stream fails, the others go on, and the command fails when they have ended.
 
     Ctrl-C or SIGTERM stops the streams. The next run continues from their checkpoints.
 
@@ -122,7 +126,8 @@ def run(
 
         log_as_json()
     with _serving_metrics(app, workspace, metrics_port, metrics_host), _exporting_traces(traces):
-        execute(app, file.read(), name, SparkOptions(workspace, master, conf), available_now=available_now)
+        options = SparkOptions(workspace, master, conf)
+        execute(app, file.read(), name, options, available_now=available_now, fail_fast=fail_fast)
 
 
 def _exporting_traces(wanted: bool) -> contextlib.AbstractContextManager[None]:
@@ -150,7 +155,9 @@ def _serving_metrics(app: App, workspace: Path, port: int | None, host: str) -> 
         yield
 
 
-def execute(app: App, text: str, name: str, options: SparkOptions, *, available_now: bool = False) -> None:
+def execute(
+    app: App, text: str, name: str, options: SparkOptions, *, available_now: bool = False, fail_fast: bool = False
+) -> None:
     """Run a script, print the results of its statements, and show the progress of its streams until they end."""
     from headrace.streaming_sql.catalog import Catalog
     from headrace.streaming_sql.language.grammar import parse
@@ -167,7 +174,7 @@ def execute(app: App, text: str, name: str, options: SparkOptions, *, available_
     workspace.close()
     with contextlib.suppress(EndRequested), streaming_session(app, name, options) as streaming:
         show_results(app, streaming.run_each(text, available_now=available_now))
-        follow_streams(app, streaming)
+        follow_streams(app, streaming, fail_fast=fail_fast)
 
 
 @contextlib.contextmanager
@@ -227,14 +234,18 @@ def show_results(app: App, results: Iterable[Result]) -> None:
             app.output.event(result.message, message=result.message)
 
 
-def follow_streams(app: App, streaming: StreamingSql) -> None:
-    """Show the progress of this process's streams until they have ended. Raises the error of a failed stream."""
+def follow_streams(app: App, streaming: StreamingSql, *, fail_fast: bool) -> None:
+    """Show the progress of this process's streams until they have ended. Raises the error of a failed stream.
+
+    Args:
+        fail_fast: do not wait for the others when one has failed.
+    """
     shown: list[StreamStatus] = []
     with app.output.live() as view:
         ended = False
         while not ended:
             try:
-                ended = streaming.wait(_REFRESH_SECONDS)
+                ended = streaming.wait(_REFRESH_SECONDS, fail_fast=fail_fast)
             finally:
                 streams = [status for status in streaming.streams() if status.pid == os.getpid()]
                 if streams and progress_state(streams) != progress_state(shown):

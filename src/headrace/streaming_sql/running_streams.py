@@ -26,6 +26,11 @@ log = logging.getLogger("headrace")
 _POLL_SECONDS = 0.5
 # Spark keeps 100 reports. Reading them takes some milliseconds, so batches that are shorter than a poll wait for it.
 _HISTORY_SECONDS = 3.0
+# A query starts Python processes, which Spark gives 10 s. On a busy machine several queries at once would take longer.
+_START_SECONDS = 30.0
+_STARTS = 3
+_SLOW_PROCESS = "Python worker failed to connect back"
+_STARTING = ("Initializing", "Getting offsets")
 
 _observers: list[Callable[[str, BatchRecord], None]] = []
 
@@ -47,6 +52,8 @@ class _Job:
     Attributes:
         deadline: the time of `time.monotonic` at which the query is stopped.
         secrets: texts that error messages must not contain.
+        start: starts the query.
+        starts: the number of times that it was started.
         reported: the batch and the timestamp of the last progress in the registry.
         recorded: the batch and the timestamp of the last batch in the history.
         seen: the batch and the timestamp of a report; the history has all batches up to it.
@@ -57,6 +64,8 @@ class _Job:
     query: StreamingQuery
     deadline: float
     secrets: frozenset[str]
+    start: Callable[[], StreamingQuery]
+    starts: int = 1
     reported: tuple[int, str] | None = None
     recorded: tuple[int, str] | None = None
     seen: tuple[int, str] | None = None
@@ -84,11 +93,14 @@ class RunningStreams:
     ) -> StreamingQuery:
         """Start and watch the query of a stream that this process has recorded in the registry.
 
+        Before, queries that were started by this object read their first offsets, or `_START_SECONDS` pass.
+
         Args:
             start: starts the query. Its errors are recorded in the registry and raised.
             timeout_ms: the time after which the query is stopped.
             secrets: texts that the registry must not contain.
         """
+        self._wait_for_starts()
         try:
             query = start()
         except BaseException as error:
@@ -97,7 +109,7 @@ class RunningStreams:
         self._registry.set_running(name, str(query.id))
         deadline = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / 1000
         with self._changed:
-            self._jobs[name.lower()] = _Job(name, query, deadline, secrets)
+            self._jobs[name.lower()] = _Job(name, query, deadline, secrets, start)
             if self._thread is None or not self._thread.is_alive():
                 self._thread = threading.Thread(target=self._watch, name="headrace-streams", daemon=True)
                 self._thread.start()
@@ -123,24 +135,36 @@ class RunningStreams:
         for name in list(self._jobs):
             self.stop(name)
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: float | None = None, *, fail_fast: bool = False) -> bool:
         """Wait until all streams of this session have ended; return False after ``timeout`` seconds.
 
+        Args:
+            fail_fast: do not wait for the others when one has failed.
+
         Raises:
-            StreamingQueryException: the error of the first that failed.
+            StreamingQueryException: the error of the first that failed, with a note that names the stream.
         """
         deadline = math.inf if timeout is None else time.monotonic() + timeout
         with self._changed:
             while True:
-                for job in self._jobs.values():
-                    if job.error is not None:
-                        raise job.error
-                if all(job.ended for job in self._jobs.values()):
+                failed = [job for job in self._jobs.values() if job.error is not None]
+                ended = all(job.ended for job in self._jobs.values())
+                if failed and (ended or fail_fast):
+                    assert failed[0].error is not None
+                    raise failed[0].error
+                if ended:
                     return True
                 remaining = deadline - time.monotonic()
                 if remaining <= 0:
                     return False
                 self._changed.wait(min(remaining, threading.TIMEOUT_MAX))
+
+    def _wait_for_starts(self) -> None:
+        deadline = time.monotonic() + _START_SECONDS
+        with self._changed:
+            jobs = list(self._jobs.values())
+        while time.monotonic() < deadline and any(not job.ended and _is_starting(job.query) for job in jobs):
+            time.sleep(_POLL_SECONDS / 10)
 
     # -- the watching thread ------------------------------------------------------------------------------
 
@@ -169,12 +193,28 @@ class RunningStreams:
             # Spark has stopped, and the query with it.
             active, failure = False, error
         if not active:
-            self._end(job, failure)
+            if failure is None or not self._started_again(job, failure, stopping):
+                self._end(job, failure)
             return
         self._report_progress(job)
         if job.name.lower() in stopping or time.monotonic() > job.deadline:
             self._registry.ask_to_stop(job.name)
             self._stop(job)
+
+    def _started_again(self, job: _Job, failure: BaseException, stopping: set[str]) -> bool:
+        """Start a query again that has failed because its Python processes were slow; return whether it runs."""
+        slow = _SLOW_PROCESS in str(failure) and job.reported is None and not _has_progress(job.query)
+        if not slow or job.starts == _STARTS or job.name.lower() in stopping:
+            return False
+        log.warning("stream %s is started again: its Python processes did not start in time", job.name)
+        job.starts += 1
+        try:
+            job.query = job.start()
+        except Exception as error:
+            self._end(job, error)
+            return True
+        self._registry.set_running(job.name, str(job.query.id))
+        return True
 
     def _stop(self, job: _Job) -> None:
         job.query.stop()
@@ -242,8 +282,28 @@ class RunningStreams:
                 self._registry.set_ended(job.name, state)
             else:
                 self._registry.set_ended(job.name, state, _one_line(error, job.secrets), _remedy(error, job.secrets))
+            if error is not None:
+                log.error("stream %s failed: %s", job.name, _one_line(error, job.secrets))
+                error.add_note(f"the error is of stream {job.name}")
             job.ended, job.error = True, error
             self._changed.notify_all()
+
+
+def _is_starting(query: StreamingQuery) -> bool:
+    """Return whether a query has not read its first offsets yet."""
+    try:
+        return query.isActive and str(query.status["message"]).startswith(_STARTING) and query.lastProgress is None
+    except Exception:
+        # Spark has stopped.
+        return False
+
+
+def _has_progress(query: StreamingQuery) -> bool:
+    """Return whether a query has planned a batch."""
+    try:
+        return query.lastProgress is not None
+    except Exception:
+        return False
 
 
 def _one_line(error: BaseException, secrets: frozenset[str]) -> str:

@@ -161,13 +161,18 @@ class StreamingSql:
         """Return all streams of the workspace, including those of other processes."""
         return self._streams.statuses()
 
-    def wait(self, timeout: float | None = None) -> bool:
+    def wait(self, timeout: float | None = None, *, fail_fast: bool = False) -> bool:
         """Wait until all streams of this object have ended; return False after ``timeout`` seconds.
 
+        A stream that fails is logged, and the others go on.
+
+        Args:
+            fail_fast: raise the error of a stream as soon as it has failed.
+
         Raises:
-            StreamingQueryException: the error of the first stream that failed.
+            StreamingQueryException: the error of the first stream that failed, with a note that names the stream.
         """
-        return self._streams.wait(timeout)
+        return self._streams.wait(timeout, fail_fast=flag(fail_fast, "fail_fast"))
 
     def stop(self) -> None:
         """Stop all streams of this object."""

@@ -177,8 +177,8 @@ class Streams:
     def statuses(self) -> list[StreamStatus]:
         return self._registry.all()
 
-    def wait(self, timeout: float | None = None) -> bool:
-        return self._running.wait(timeout)
+    def wait(self, timeout: float | None = None, *, fail_fast: bool = False) -> bool:
+        return self._running.wait(timeout, fail_fast=fail_fast)
 
     def stop_all(self) -> None:
         self._running.stop_all()
