@@ -370,7 +370,7 @@ def test_a_child_forked_by_c_code_does_not_wait_for_writers_of_its_parent(
     program = (
         "store = headrace.open(path)\n"
         "store.table('rows').put({'id': 1})\n"
-        "lock = writer_lock.writer_lock(Path(path) / 'writer.lock')\n"
+        "lock = writer_lock.WriterLock(Path(path) / 'writer.lock')\n"
         "begun, done = threading.Event(), threading.Event()\n"
         "def hold():\n"
         "    with lock:\n"
@@ -401,13 +401,13 @@ def test_threads_that_wait_for_two_stores_do_not_deadlock(tmp_path: Path, monkey
 
         def wait() -> None:
             try:
-                with writer_lock.writer_lock(tmp_path / other):
+                with writer_lock.WriterLock(tmp_path / other):
                     got.append(True)
             finally:
                 os.write(refused_in, b"!")
 
         thread = threading.Thread(target=wait)
-        with writer_lock.writer_lock(tmp_path / mine):
+        with writer_lock.WriterLock(tmp_path / mine):
             thread.start()
             wait_for_release()
         thread.join()

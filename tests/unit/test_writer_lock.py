@@ -16,8 +16,8 @@ from headrace.stores.embedded import writer_lock
 HOLD = """
 import sys
 from pathlib import Path
-from headrace.stores.embedded.writer_lock import writer_lock
-with writer_lock(Path(sys.argv[1])):
+from headrace.stores.embedded.writer_lock import WriterLock
+with WriterLock(Path(sys.argv[1])):
     print("locked", flush=True)
     sys.stdin.read()
 """
@@ -46,7 +46,7 @@ def test_a_long_wait_for_another_process_names_it(
 
             releasing = threading.Thread(target=release)
             releasing.start()
-            with writer_lock.writer_lock(path):
+            with writer_lock.WriterLock(path):
                 pass
             releasing.join()
     finally:
@@ -61,7 +61,7 @@ def test_a_free_lock_and_one_of_this_process_say_nothing(
 ) -> None:
     monkeypatch.setattr(writer_lock, "_SILENT_SECONDS", 0.0)
     path = tmp_path / "writer.lock"
-    with writer_lock.writer_lock(path), writer_lock.writer_lock(path):
+    with writer_lock.WriterLock(path), writer_lock.WriterLock(path):
         descriptor = os.open(path, os.O_RDONLY)
         assert writer_lock._holder(descriptor) is None
     os.close(descriptor)

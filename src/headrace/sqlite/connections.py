@@ -10,14 +10,19 @@ import contextlib
 import ctypes
 import os
 import threading
-from collections import deque
-from collections.abc import Callable, Iterable, Iterator
+import weakref
+from collections.abc import Callable, Iterable
+from types import TracebackType
 from typing import NoReturn
 
 import apsw
 
 from headrace.errors import StoreError
 from headrace.sqlite.forks import no_fork, register
+from headrace.sqlite.interrupts import atomic
+
+# SQLite keeps descriptors of closed connections open until the process has no other connection to the database.
+_MOST_CLOSED = 16
 
 
 def _abandon(connections: Iterable[apsw.Connection]) -> None:
@@ -39,13 +44,6 @@ def _refuse(cursor: object, sql: object, bindings: object) -> NoReturn:
     )
 
 
-def roll_back(connection: apsw.Connection) -> None:
-    """Roll a transaction back, if a full disk, a fork or the close of the connection has not ended it already."""
-    with contextlib.suppress(apsw.ConnectionClosedError, StoreError):
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-
-
 class Connections:
     """Opens, keeps and closes connections.
 
@@ -56,34 +54,35 @@ class Connections:
     def __init__(self, open_one: Callable[[], apsw.Connection]) -> None:
         self._open_one = open_one
         self._open: set[apsw.Connection] = set()
-        # Connections of ended threads, and of threads that found the handle closed. Threads can end during a fork.
-        self._left: deque[apsw.Connection] = deque()
+        # The largest number of open connections since there was none.
+        self._most = 0
         self._local = threading.local()
         self._generation = object()
         register(self)
 
+    @atomic
     def of_this_thread(self) -> apsw.Connection:
         """Return this thread's connection; call it inside `no_fork`."""
         lease: _Lease | None = getattr(self._local, "lease", None)
-        # If another thread has closed the handle, a transaction of this thread goes on to its end.
-        if lease is None or (lease.generation is not self._generation and not lease.connection.in_transaction):
+        if lease is None or not self._is_kept(lease):
             self._local.lease = lease = None
-            self._close_left()
-            lease = self._local.lease = _Lease(self._opened(), self._generation, self._left)
+            lease = self._local.lease = _Lease(self, self._opened())
         return lease.connection
 
-    @contextlib.contextmanager
-    def another(self) -> Iterator[apsw.Connection]:
-        """Open a connection that other threads can use, and close it at the end."""
-        with no_fork:
-            connection = self._opened()
+    def _is_kept(self, lease: _Lease) -> bool:
+        """Return whether a thread goes on with its connection."""
         try:
-            yield connection
-        finally:
-            # A forked process has dropped the connection.
-            if connection in self._open:
-                with no_fork:
-                    self._close(connection)
+            # If another thread has closed the handle, a transaction of this thread goes on to its end.
+            if lease.connection.in_transaction:
+                return True
+        except apsw.ConnectionClosedError:
+            return False
+        # If it is the last one, its end closes the descriptors of all.
+        return lease.generation is self._generation and not (self._most > _MOST_CLOSED and len(self._open) == 1)
+
+    def another(self) -> AnotherConnection:
+        """Open a connection that other threads can use, and close it at the end."""
+        return AnotherConnection(self)
 
     def close(self) -> None:
         """Close this thread's connection.
@@ -93,7 +92,6 @@ class Connections:
         with no_fork:
             self._generation = object()
             self._local.__dict__.clear()
-            self._close_left()
 
     def has_connections(self) -> bool:
         """Return whether connections are open."""
@@ -109,44 +107,83 @@ class Connections:
         else:
             _abandon(self._open)
         self._open.clear()
-        # A new queue: the leases in `_local` still refer to the old one.
-        self._left = deque()
         self._local = threading.local()
         self._generation = object()
 
     def __del__(self) -> None:
-        if self._open:
-            try:
-                with no_fork:
-                    for connection in list(self._open):
-                        self._close(connection)
-            except StoreError:
-                # Collected in a forked process before it was dropped.
-                _abandon(self._open)
+        try:
+            # An exception may have come before `__init__`.
+            for connection in list(getattr(self, "_open", ())):
+                self._close(connection)
+        except StoreError:
+            # Collected in a forked process before it was dropped.
+            _abandon(self._open)
 
     def _opened(self) -> apsw.Connection:
         connection = self._open_one()
         self._open.add(connection)
+        self._most = max(self._most, len(self._open))
         return connection
 
+    @atomic
     def _close(self, connection: apsw.Connection) -> None:
-        self._open.discard(connection)
-        connection.close(True)
+        """Close a connection, unless a forked process has dropped it."""
+        with no_fork:
+            if connection in self._open:
+                self._open.discard(connection)
+                self._most = self._most if self._open else 0
+                connection.close(True)
 
-    def _close_left(self) -> None:
-        while self._left:
-            self._close(self._left.popleft())
+
+class AnotherConnection(contextlib.AbstractContextManager[apsw.Connection]):
+    """A connection beside those of threads. Not a generator, see `headrace.sqlite.transactions.Transaction`."""
+
+    _connection: apsw.Connection | None = None
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+
+    @atomic
+    def __enter__(self) -> apsw.Connection:
+        try:
+            with no_fork:
+                self._connection = self._connections._opened()
+            return self._connection
+        except BaseException:
+            self.__exit__()
+            raise
+
+    @atomic
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        if self._connection is not None:
+            self._connections._close(self._connection)
+            self._connection = None
+
+    def __del__(self) -> None:
+        # An interrupt may come before the caller's `with`.
+        with contextlib.suppress(StoreError):
+            self.__exit__()
 
 
 class _Lease:
-    """A thread's connection. At the end of the thread it goes to the queue of connections to close."""
+    """A thread's connection, which is closed at the end of the thread."""
 
-    __slots__ = ("_left", "connection", "generation")
+    __slots__ = ("_connections", "connection", "generation")
 
-    def __init__(self, connection: apsw.Connection, generation: object, left: deque[apsw.Connection]) -> None:
+    def __init__(self, connections: Connections, connection: apsw.Connection) -> None:
+        self._connections = weakref.ref(connections)
         self.connection = connection
-        self.generation = generation
-        self._left = left
+        self.generation = connections._generation
 
     def __del__(self) -> None:
-        self._left.append(self.connection)
+        reference = getattr(self, "_connections", None)
+        connections = reference and reference()
+        if connections is not None:
+            # In a forked process that can use no connections.
+            with contextlib.suppress(StoreError):
+                connections._close(self.connection)

@@ -24,6 +24,7 @@ import weakref
 from typing import Protocol
 
 from headrace.errors import StoreError
+from headrace.sqlite import interrupts
 
 # The limit of a fork's wait for transactions of other threads.
 PATIENCE_SECONDS = 60.0
@@ -52,8 +53,30 @@ class _NoFork:
         self._is_quiet = False
         self._process = os.getpid()
         self._is_usable = True
+        # Whether the main thread holds signals back until it leaves.
+        self._holds = False
 
+    @interrupts.atomic
     def __enter__(self) -> None:
+        me = threading.get_ident()
+        if self._is_usable and me in self._depths and self._process == os.getpid():
+            self._depths[me] += 1
+            return
+        holds = interrupts.hold()
+        try:
+            self._enter(me)
+            if holds:
+                self._holds = True
+                interrupts.deliver()
+        except BaseException:
+            if me in self._depths:
+                self.__exit__()
+            elif holds:
+                interrupts.release()
+            raise
+
+    def _enter(self, me: int) -> None:
+        """Wait for a fork to end, and let no fork begin."""
         if self._process != os.getpid():
             # A fork by code that does not run Python's hooks.
             self.after_in_child()
@@ -63,16 +86,12 @@ class _NoFork:
                 received=f"process {self._process}",
                 remedy="fork before stores are opened, or start processes with multiprocessing's 'spawn' method",
             )
-        me = threading.get_ident()
-        depth = self._depths.get(me, 0)
-        if not depth:
-            with self._changed:
-                while self._forking not in (None, me):
-                    self._changed.wait()
-                self._depths[me] = 1
-        else:
-            self._depths[me] = depth + 1
+        with self._changed:
+            while self._forking not in (None, me):
+                self._changed.wait()
+            self._depths[me] = 1
 
+    @interrupts.atomic
     def __exit__(self, *error: object) -> None:
         me = threading.get_ident()
         # A child does not have the depths of its parent.
@@ -84,6 +103,9 @@ class _NoFork:
                 del self._depths[me]
                 if self._forking is not None:
                     self._changed.notify_all()
+        if depth <= 1 and self._holds and threading.current_thread() is threading.main_thread():
+            self._holds = False
+            interrupts.release()
 
     def before_fork(self) -> None:
         """Wait until other threads have left, and let no thread enter."""

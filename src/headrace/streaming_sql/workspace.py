@@ -23,9 +23,10 @@ from typing import Any, ClassVar
 import apsw
 
 from headrace.errors import StoreBusyError, StoreDamagedError, StoreError
-from headrace.sqlite.connections import Connections, roll_back
+from headrace.sqlite.connections import Connections
 from headrace.sqlite.forks import no_fork
 from headrace.sqlite.opening import open_wal
+from headrace.sqlite.transactions import Transaction
 
 _FORMAT_VERSION = 3
 _BUSY_TIMEOUT_MS = 30_000
@@ -78,19 +79,11 @@ class Workspace:
                 return []
             return list(self._connections.of_this_thread().execute(sql, bindings))
 
-    @contextlib.contextmanager
-    def write(self) -> Iterator[apsw.Connection]:
+    def write(self) -> contextlib.AbstractContextManager[apsw.Connection]:
         """Run the block in a write transaction, which is rolled back after an error."""
-        with no_fork, _translated():
+        with _translated():
             self.directory.mkdir(parents=True, exist_ok=True)
-            connection = self._connections.of_this_thread()
-            connection.execute("BEGIN IMMEDIATE")
-            try:
-                yield connection
-                connection.execute("COMMIT")
-            except BaseException:
-                roll_back(connection)
-                raise
+        return Transaction(self._connections.of_this_thread, "BEGIN IMMEDIATE", _as_store_error)
 
     def close(self) -> None:
         """Close this thread's connection. The next use opens a new one."""
@@ -167,11 +160,20 @@ os.register_at_fork(after_in_child=_OwnerLock.forget_all)
 
 def _connect(path: Path) -> apsw.Connection:
     connection = open_wal(path, _BUSY_TIMEOUT_MS)
-    connection.pragma("synchronous", "full")
-    connection.execute("BEGIN IMMEDIATE")
+    try:
+        connection.pragma("synchronous", "full")
+        with Transaction(lambda: connection, "BEGIN IMMEDIATE", _as_store_error):
+            _bring_to_format(connection, path)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _bring_to_format(connection: apsw.Connection, path: Path) -> None:
+    """Create the tables, or upgrade those of an older format."""
     version = connection.pragma("user_version")
     if version > _FORMAT_VERSION:
-        connection.close()
         raise StoreDamagedError(
             "the workspace was written by a newer version of headrace",
             received=f"format {version} in {path}",
@@ -184,8 +186,17 @@ def _connect(path: Path) -> apsw.Connection:
         connection.execute(_UPGRADES[format_version])
     if version != _FORMAT_VERSION:
         connection.execute(f"PRAGMA user_version = {_FORMAT_VERSION}")
-    connection.execute("COMMIT")
-    return connection
+
+
+def _as_store_error(error: BaseException) -> StoreError | None:
+    """Return headrace's error for an error of SQLite or of the file system; None for another error."""
+    if isinstance(error, apsw.BusyError):
+        return StoreBusyError("another process has locked the workspace", received=str(error))
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        return StoreDamagedError("the workspace's database is damaged", received=str(error))
+    if isinstance(error, apsw.Error | OSError):
+        return StoreError("the workspace's files cannot be read or written", received=str(error))
+    return None
 
 
 @contextlib.contextmanager
@@ -193,9 +204,5 @@ def _translated() -> Iterator[None]:
     """Turn errors of SQLite and of the file system into headrace's."""
     try:
         yield
-    except apsw.BusyError as error:
-        raise StoreBusyError("another process has locked the workspace", received=str(error)) from error
-    except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise StoreDamagedError("the workspace's database is damaged", received=str(error)) from error
     except (apsw.Error, OSError) as error:
-        raise StoreError("the workspace's files cannot be read or written", received=str(error)) from error
+        raise _as_store_error(error) or error from error

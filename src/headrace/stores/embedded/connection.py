@@ -19,6 +19,7 @@ import threading
 import time
 from collections.abc import Iterator
 from pathlib import Path
+from types import TracebackType
 from typing import Any
 
 import apsw
@@ -26,12 +27,14 @@ import apsw
 from headrace import failpoints
 from headrace.errors import NotFoundError, OptionError, StoreBusyError, StoreDamagedError, StoreError
 from headrace.ports import upgrades
-from headrace.sqlite.connections import Connections, roll_back
+from headrace.sqlite.connections import AnotherConnection, Connections
 from headrace.sqlite.forks import no_fork
+from headrace.sqlite.interrupts import atomic
 from headrace.sqlite.notes import provide_notes
 from headrace.sqlite.opening import open_wal
+from headrace.sqlite.transactions import Transaction
 from headrace.stores.embedded.commit_watch import CommitWatch
-from headrace.stores.embedded.writer_lock import writer_lock
+from headrace.stores.embedded.writer_lock import WriterLock
 
 FORMAT_VERSION = 6
 DATABASE_FILE = "db"
@@ -215,66 +218,31 @@ class Database:
         self._connections.close()
         self._commits.close()
 
-    @contextlib.contextmanager
-    def write(self) -> Iterator[apsw.Connection]:
+    def write(self) -> contextlib.AbstractContextManager[apsw.Connection]:
         """Run a write transaction.
 
         Inside a write transaction of this thread it is a savepoint: if it fails, only the savepoint is rolled back.
         """
-        if getattr(self._local, "writing", False):
-            with _translated(), self.connection as connection:
-                yield connection
-            return
-        # First the lock: inside `no_fork`, a fork would have to wait for the writers of other processes.
-        with writer_lock(self.directory / LOCK_FILE), no_fork, _translated():
-            connection = self.connection
-            connection.execute("BEGIN IMMEDIATE")
-            self._local.writing = True
-            try:
-                yield connection
-                failpoints.reach("uncommitted")
-                connection.execute("COMMIT")
-                failpoints.reach("committed")
-            except BaseException:
-                roll_back(connection)
-                raise
-            finally:
-                self._local.writing = False
+        return _Savepoint(self) if getattr(self._local, "writing", False) else _Write(self)
 
-    @contextlib.contextmanager
-    def read(self) -> Iterator[apsw.Connection]:
+    def read(self) -> contextlib.AbstractContextManager[apsw.Connection]:
         """Run a read transaction, which sees one state of the whole store. A long one keeps the WAL from shrinking.
 
         Inside a transaction of this thread, it is a part of that transaction.
         """
-        with no_fork, _translated():
-            connection = self.connection
-            if connection.in_transaction:
-                yield connection
-                return
-            connection.execute("BEGIN")
-            try:
-                yield connection
-            finally:
-                roll_back(connection)
+        return Transaction(lambda: self.connection, "BEGIN", as_store_error)
 
-    @contextlib.contextmanager
-    def snapshot(self) -> Iterator[apsw.Connection]:
+    def snapshot(self) -> contextlib.AbstractContextManager[apsw.Connection]:
         """Run a read transaction on a separate connection, which other threads can use.
 
         Each use of the connection must be inside `no_fork`.
         """
-        with _translated(), self._connections.another() as connection:
-            with no_fork:
-                # A scan reads each page once: a larger cache would only use memory.
-                connection.pragma("cache_size", -1000)
-                connection.execute("BEGIN")
-            yield connection
+        return _Snapshot(self._connections)
 
     def execute(self, sql: str, bindings: Any = ()) -> None:
         """Run one statement that writes: in this thread's write transaction, or else in a transaction of its own."""
         if getattr(self._local, "writing", False):
-            with _translated():
+            with translated():
                 self.connection.execute(sql, bindings)
         else:
             with self.write() as connection:
@@ -282,8 +250,11 @@ class Database:
 
     def query(self, sql: str, bindings: Any = ()) -> list[tuple[Any, ...]]:
         """Run one statement that only reads, and return all its rows."""
-        with no_fork, _translated():
-            return list(self.connection.execute(sql, bindings))
+        try:
+            with no_fork:
+                return list(self.connection.execute(sql, bindings))
+        except apsw.Error as error:
+            raise as_store_error(error) or error from error
 
     def wait_for_change(self, timeout: float, seen: int | None) -> int:
         """Wait until another connection commits, at most ``timeout`` seconds; return the data version.
@@ -299,6 +270,82 @@ class Database:
             if version != seen or remaining <= 0:
                 return version
             self._commits.wait(min(_UNWATCHED_SECONDS, remaining))
+
+
+class _Write(Transaction):
+    """A write transaction of a database."""
+
+    def __init__(self, database: Database) -> None:
+        lock = WriterLock(database.directory / LOCK_FILE)
+        super().__init__(lambda: database.connection, "BEGIN IMMEDIATE", as_store_error, lock)
+        self._database = database
+
+    @atomic
+    def __enter__(self) -> apsw.Connection:
+        connection = super().__enter__()
+        self._database._local.writing = True
+        return connection
+
+    def _commit(self, connection: apsw.Connection) -> None:
+        failpoints.reach("uncommitted")
+        super()._commit(connection)
+        failpoints.reach("committed")
+
+    def _end(self, *, failed: bool = True) -> None:
+        self._database._local.writing = False
+        super()._end(failed=failed)
+
+
+class _Savepoint(contextlib.AbstractContextManager[apsw.Connection]):
+    """A part of a write transaction that can be rolled back by itself."""
+
+    def __init__(self, database: Database) -> None:
+        self._connection = database.connection
+
+    @atomic
+    def __enter__(self) -> apsw.Connection:
+        with translated():
+            return self._connection.__enter__()
+
+    @atomic
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        with translated():
+            self._connection.__exit__(kind, error, traceback)
+        found = None if error is None else as_store_error(error)
+        if found is not None:
+            raise found from error
+
+
+class _Snapshot(AnotherConnection):
+    """A read transaction on a connection of its own."""
+
+    @atomic
+    def __enter__(self) -> apsw.Connection:
+        with translated():
+            connection = super().__enter__()
+            try:
+                with no_fork:
+                    # A scan reads each page once: a larger cache would only use memory.
+                    connection.pragma("cache_size", -1000)
+                    connection.execute("BEGIN")
+            except BaseException:
+                super().__exit__()
+                raise
+        return connection
+
+    @atomic
+    def __exit__(
+        self,
+        kind: type[BaseException] | None = None,
+        error: BaseException | None = None,
+        traceback: TracebackType | None = None,
+    ) -> None:
+        super().__exit__(kind, error, traceback)
+        found = None if error is None else as_store_error(error)
+        if found is not None:
+            raise found from error
 
 
 def _upgrade(connection: apsw.Connection, version: int) -> None:
@@ -334,7 +381,7 @@ def _machine() -> str:
 
 
 def _connect(directory: Path, synchronous: str, *, may_create: bool) -> apsw.Connection:
-    with _translated():
+    with translated():
         connection = open_wal(directory / DATABASE_FILE, BUSY_TIMEOUT_MS, cached_statements=256)
         connection.pragma("synchronous", synchronous)
         # By default, macOS leaves a commit in the cache of the drive.
@@ -381,22 +428,32 @@ def stamp(connection: apsw.Connection) -> tuple[int, int]:
     return int(version), int(ts)
 
 
-@contextlib.contextmanager
-def _translated() -> Iterator[None]:
-    """Raise the errors of SQLite as errors of headrace."""
-    try:
-        yield
-    except apsw.BusyError as error:
-        raise StoreBusyError("another process holds the store", received=str(error)) from error
-    except (apsw.CorruptError, apsw.NotADBError) as error:
-        raise StoreDamagedError("the store's database is damaged", received=str(error)) from error
-    except apsw.ConnectionClosedError as error:
-        raise StoreError(
+def as_store_error(error: BaseException) -> StoreError | None:
+    """Return headrace's error for an error of SQLite; None for another error."""
+    if isinstance(error, apsw.BusyError):
+        return StoreBusyError("another process holds the store", received=str(error))
+    if isinstance(error, apsw.CorruptError | apsw.NotADBError):
+        return StoreDamagedError("the store's database is damaged", received=str(error))
+    if isinstance(error, apsw.ConnectionClosedError):
+        return StoreError(
             "the store was closed, or the process was forked, in the middle of a transaction or scan",
             received=str(error),
             remedy="begin the scan again in the process that reads it",
-        ) from error
-    except apsw.FullError as error:
-        raise StoreError("the disk is full; the transaction was rolled back") from error
-    except (apsw.IOError, apsw.CantOpenError, apsw.ReadOnlyError, apsw.PermissionsError) as error:
-        raise StoreError("the store's files cannot be read or written", received=str(error)) from error
+        )
+    if isinstance(error, apsw.FullError):
+        return StoreError("the disk is full; the transaction was rolled back")
+    if isinstance(error, apsw.IOError | apsw.CantOpenError | apsw.ReadOnlyError | apsw.PermissionsError):
+        return StoreError("the store's files cannot be read or written", received=str(error))
+    return None
+
+
+@contextlib.contextmanager
+def translated() -> Iterator[None]:
+    """Raise the errors of SQLite as errors of headrace, see `as_store_error`."""
+    try:
+        yield
+    except apsw.Error as error:
+        found = as_store_error(error)
+        if found is None:
+            raise
+        raise found from error

@@ -16,12 +16,15 @@ import struct
 import sys
 import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
+from headrace.sqlite import interrupts
 from headrace.sqlite.forks import no_fork, register
+from headrace.sqlite.interrupts import atomic, interruptible
 
+# The main thread looks for signals this often while it waits for another thread.
+_SIGNAL_SECONDS = 0.1
 _SILENT_SECONDS = 1.0
 _log = logging.getLogger("headrace")
 
@@ -37,26 +40,65 @@ _FLOCK = _FlockForm("hhqqi4x", ("type", "whence", "start", "length", "pid"))
 _FLOCK_OF_BSD = _FlockForm("qqihh", ("start", "length", "pid", "type", "whence"))
 
 
-@contextlib.contextmanager
-def writer_lock(path: Path) -> Iterator[None]:
-    """Hold the lock on a file. The lock is reentrant for a thread."""
-    with _locks.used(path) as lock, lock.threads:
-        if not _try(lock.descriptor):
-            warning = threading.Timer(_SILENT_SECONDS, _warn, (lock, path))
+class WriterLock(contextlib.AbstractContextManager[None]):
+    """The lock on a file. It is reentrant for a thread."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._lock: _Lock | None = None
+        self._is_held = self._holds = False
+
+    @atomic
+    def __enter__(self) -> None:
+        self._holds = interrupts.hold()
+        try:
+            self.acquire()
+        except BaseException:
+            self.__exit__()
+            raise
+
+    @atomic
+    def __exit__(self, *error: object) -> None:
+        try:
+            self.release()
+        finally:
+            if self._holds:
+                interrupts.release()
+
+    @atomic
+    def acquire(self) -> None:
+        """Wait for the lock. After an exception, `release` must be called."""
+        lock = self._lock = _locks.use(self._path)
+        while not lock.threads.acquire(timeout=_SIGNAL_SECONDS):
+            interrupts.deliver()
+        self._is_held = True
+        lock.depth += 1
+        if lock.depth == 1 and not _try(lock.descriptor):
+            warning = threading.Timer(_SILENT_SECONDS, _warn, (lock, self._path))
             warning.daemon = True
             warning.start()
             try:
                 _wait_for(lock.descriptor)
             finally:
                 warning.cancel()
-        try:
-            yield
-        finally:
+
+    @atomic
+    def release(self) -> None:
+        """Release what `acquire` has got, also if it was interrupted."""
+        lock, self._lock = self._lock, None
+        if lock is None:
+            return
+        if self._is_held:
+            self._is_held = False
+            lock.depth -= 1
             # A forked child does not hold the lock.
-            if lock.process == os.getpid():
+            if not lock.depth and lock.process == os.getpid():
                 fcntl.lockf(lock.descriptor, fcntl.LOCK_UN)
+            lock.threads.release()
+        _locks.leave(self._path, lock)
 
 
+@interruptible
 def _wait_for(descriptor: int) -> None:
     """Lock a file that other processes may have locked.
 
@@ -119,6 +161,7 @@ class _Lock:
     def __init__(self, path: Path) -> None:
         self.process = os.getpid()
         self.users = 0
+        self.depth = 0
         self.threads = threading.RLock()
         self.descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
@@ -131,22 +174,23 @@ class _Locks:
         self._used: dict[Path, _Lock] = {}
         register(self)
 
-    @contextlib.contextmanager
-    def used(self, path: Path) -> Iterator[_Lock]:
+    def use(self, path: Path) -> _Lock:
+        """Return the lock on a file. `leave` must be called."""
         # In a forked process that cannot use stores, `no_fork` raises an error. Its inherited locks may be locked.
         with no_fork, self._guard:
             lock = self._used.get(path)
             if lock is None:
                 lock = self._used[path] = _Lock(path)
             lock.users += 1
-        try:
-            yield lock
-        finally:
-            with self._guard:
-                lock.users -= 1
-                if not lock.users and self._used.get(path) is lock:
-                    del self._used[path]
-                    os.close(lock.descriptor)
+            return lock
+
+    def leave(self, path: Path, lock: _Lock) -> None:
+        """Close the file of a lock if no other thread uses it."""
+        with self._guard:
+            lock.users -= 1
+            if not lock.users and self._used.get(path) is lock:
+                del self._used[path]
+                os.close(lock.descriptor)
 
     def has_connections(self) -> bool:
         """Return False: a child does not inherit locks, and the inherited descriptors are harmless."""
