@@ -18,8 +18,10 @@ from bench.growth.points import Point, result, sizes, timed
 from bench.measure import Result
 from headrace.feeds.queue_feed import QueueFeed
 from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.sqlite.opening import checksum_vfs
 from headrace.stores.embedded.chunks import MAX_CHUNK_ROWS
-from headrace.stores.embedded.connection import DATABASE_FILE, ROW_INDEX_BITS
+from headrace.stores.embedded.connection import ROW_INDEX_BITS
+from headrace.stores.embedded.store_files import DATABASE_FILE
 from headrace.tunnels.records import INITIAL_BATCH
 from headrace.tunnels.values import Start, StartKind
 
@@ -105,7 +107,7 @@ def _log(directory: Path, size: int) -> Iterator[Point]:
 
 def _copy_chunks(directory: Path, rows: int) -> None:
     """Let the log of the store's only object grow to about ``rows`` rows, by copies of its first chunk."""
-    database = apsw.Connection(str(directory / DATABASE_FILE))
+    database = apsw.Connection(str(directory / DATABASE_FILE), vfs=checksum_vfs())
     database.pragma("synchronous", "off")
     ((partition, first, following, size),) = database.execute("SELECT id, first, next, log_bytes FROM partition")
     base = partition << ROW_INDEX_BITS

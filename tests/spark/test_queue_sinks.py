@@ -16,6 +16,7 @@ import headrace
 from headrace import Output
 from headrace.errors import OptionError, SchemaError
 from headrace.ports import Queue, Store, Table
+from tests.embedded_database import raw_connection
 
 COLUMNS = {"id": "long", "name": "string"}
 CONSUMER = "//home/copy"
@@ -240,9 +241,7 @@ def test_if_one_output_fails_none_is_published(
 
 
 def staged_rows(store: Store) -> int:
-    import apsw
-
-    connection = apsw.Connection(str(Path(store.url.removeprefix("file://")) / "db"))
+    connection = raw_connection(Path(store.url.removeprefix("file://")))
     try:
         return int(next(iter(connection.execute("SELECT count(*) FROM stage")))[0])
     finally:

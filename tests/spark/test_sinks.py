@@ -14,6 +14,7 @@ from pyspark.sql import functions as F
 import headrace
 from headrace.errors import OptionError, SchemaError
 from headrace.ports import Store, Table
+from tests.embedded_database import raw_connection
 
 
 @pytest.fixture
@@ -219,9 +220,7 @@ def test_no_rows_stay_staged(spark: SparkSession, store: Store, orders: Table, t
     orders.put(some(10, 10))
     with pytest.raises(Exception, match="stop"):
         run(failing, store, checkpoint + "-2", "totals", "append")
-    import apsw
-
-    connection = apsw.Connection(str(Path(store.url.removeprefix("file://")) / "db"))
+    connection = raw_connection(Path(store.url.removeprefix("file://")))
     assert list(connection.execute("SELECT count(*) FROM stage")) == [(0,)]
     connection.close()
 

@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, cast
 
-import apsw
 import pyarrow as pa
 import pytest
 
@@ -32,6 +31,7 @@ from headrace.stores.tablestore.store import TablestoreStore
 from headrace.stores.ytsaurus.store import YtStore
 from headrace.tables.changes import RowChange
 from tests.conformance.pipelines import Checkpoint, Pipeline, QueuePipeline, TablePipeline
+from tests.embedded_database import raw_connection
 from tests.processes import CONTEXT
 
 ROUNDS = 400
@@ -71,7 +71,7 @@ def fill(store: Store) -> None:
 
 def everything(directory: Path) -> dict[str, list[Any]]:
     """Return all rows of all SQLite tables of a store."""
-    connection = apsw.Connection(str(directory / "db"))
+    connection = raw_connection(directory)
     try:
         names = [name for (name,) in connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table'")]
         return {name: sorted(connection.execute(f"SELECT * FROM {name}"), key=repr) for name in names}

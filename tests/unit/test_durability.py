@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 
 import pytest
 
 import headrace
 from headrace.errors import StoreError
+from headrace.stores.embedded import store_files
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.store import EmbeddedStore
 
@@ -28,6 +30,21 @@ def test_a_store_forces_commits_to_disk_by_default(tmp_path: Path) -> None:
     assert isinstance(store, EmbeddedStore)
     with store.database.write() as connection:
         assert connection.pragma("synchronous") == _SYNCHRONOUS["full"]
+
+
+def test_a_directory_that_cannot_be_forced_to_disk_stops_no_creation(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    numbers = iter([errno.EACCES, errno.EINVAL])
+
+    def refuse(path: Path) -> None:
+        raise OSError(next(numbers), "refused", str(path))
+
+    monkeypatch.setattr(store_files, "sync", refuse)
+    assert headrace.open(tmp_path / "store", create=True).tables() == []
+    numbers = iter([errno.EIO])
+    with pytest.raises(StoreError, match="refused"):
+        headrace.open(tmp_path / "other", create=True)
 
 
 def test_on_a_full_disk_a_transaction_has_no_effect_and_a_later_one_succeeds(tmp_path: Path) -> None:

@@ -10,10 +10,13 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.errors import StoreDamagedError, StoreError
+from headrace.errors import StoreBusyError, StoreDamagedError, StoreError
 from headrace.ports import Append
 from headrace.spark.executors import task_store
-from headrace.stores.embedded import connection as database
+from headrace.stores.embedded import connection as embedded
+from headrace.stores.embedded import format as database
+from headrace.stores.embedded.connection import Database
+from tests.embedded_database import raw_connection
 
 
 @pytest.fixture(params=range(1, database.FORMAT_VERSION))
@@ -21,7 +24,7 @@ def older(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A store of an older format with a staged batch, the marker of another one, and a tunnel's channel."""
     connection = apsw.Connection(str(tmp_path / "db"))
     connection.pragma("journal_mode", "wal")
-    for step in [database._DDL, *(database._UPGRADES[version] for version in range(1, request.param))]:
+    for step in [database.DDL, *(database.UPGRADES[version] for version in range(1, request.param))]:
         for statement in step.split(";\n"):
             connection.execute(statement)
     connection.execute("INSERT INTO stage (job, sink, batch, created, n, data) VALUES ('job', '', 5, 1e10, 1, x'00')")
@@ -47,7 +50,7 @@ def test_a_store_of_an_older_format_is_upgraded_when_it_is_opened(older: Path) -
         assert queue.bounds()[0].upper == 20_000
         assert table.get({"id": 1}) == {"id": 1, "price": 2.5}
     channel = "SELECT id, checkpoint, sequence, lease, version, client FROM channel"
-    assert database.Database(older).query(channel) == [("stream-1", "b", 0, "WAIT", 0, None)]
+    assert Database(older).query(channel) == [("stream-1", "b", 0, "WAIT", 0, None)]
 
 
 def test_concurrent_openings_upgrade_an_older_store_once(older: Path) -> None:
@@ -57,12 +60,22 @@ def test_concurrent_openings_upgrade_an_older_store_once(older: Path) -> None:
     assert all(store.queues() == [] for store in stores)
 
 
+def test_an_older_store_that_others_use_is_not_upgraded(older: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(embedded, "_UPGRADE_PATIENCE_SECONDS", 0.1)
+    with raw_connection(older) as other:
+        other.pragma("user_version")
+        with pytest.raises(StoreBusyError, match=r"other processes use the store in its older format; .*stop them"):
+            headrace.open(older)
+    other.close()
+    assert headrace.open(older).queues() == []
+
+
 def test_an_upgraded_store_has_the_same_tables_as_a_new_one(
     older: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
     new = tmp_path_factory.mktemp("new")
     definitions = "SELECT name, sql FROM sqlite_schema ORDER BY name"
-    stores = [database.Database(older), database.Database(new, create=True)]
+    stores = [Database(older), Database(new, create=True)]
     upgraded, made = (store.query(definitions) for store in stores)
     assert upgraded == made
 
@@ -85,7 +98,7 @@ def test_stores_have_ids_of_their_own(tmp_path: Path) -> None:
 
 def test_a_store_of_a_later_format_is_refused(tmp_path: Path) -> None:
     headrace.open(tmp_path, create=True).close()
-    with apsw.Connection(str(tmp_path / "db")) as connection:
+    with raw_connection(tmp_path) as connection:
         connection.pragma("user_version", database.FORMAT_VERSION + 1)
     with pytest.raises(StoreDamagedError, match=rf"another version.*format {database.FORMAT_VERSION + 1}"):
         headrace.open(tmp_path)

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import apsw
 import pyarrow as pa
 import pytest
 
@@ -18,6 +17,7 @@ from headrace.ports import Append, Store, Write
 from headrace.sinks.batch_writer import BatchWriter
 from headrace.sinks.targets import QueueTarget, TableTarget, Target
 from headrace.tables.changes import RowChange
+from tests.embedded_database import raw_connection
 
 TARGETS = [TableTarget("orders"), QueueTarget("clicks")]
 
@@ -38,7 +38,7 @@ def batches(*sizes: int, **columns: pa.Array) -> Iterator[pa.RecordBatch]:
 
 
 def staged_rows(store: Store) -> int:
-    connection = apsw.Connection(str(Path(store.url.removeprefix("file://")) / "db"))
+    connection = raw_connection(Path(store.url.removeprefix("file://")))
     try:
         return sum(rows for (rows,) in connection.execute("SELECT n FROM stage"))
     finally:

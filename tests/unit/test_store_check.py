@@ -20,6 +20,7 @@ from headrace.ports import Write
 from headrace.stores.embedded.checks.store import CHECKS
 from headrace.tables.changes import RowChange
 from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
+from tests.embedded_database import raw_connection, with_checksum
 
 
 def fill(directory: Path) -> None:
@@ -67,7 +68,7 @@ def directory(filled: Path, tmp_path: Path) -> Path:
 
 
 def execute(directory: Path, *statements: str) -> None:
-    connection = apsw.Connection(str(directory / "db"))
+    connection = raw_connection(directory)
     try:
         for statement in statements:
             connection.execute(statement)
@@ -197,7 +198,7 @@ def test_damage_that_could_lose_data_is_found_and_not_touched(
 
 
 def test_a_damaged_index_is_built_again(directory: Path) -> None:
-    connection = apsw.Connection(str(directory / "db"))
+    connection = raw_connection(directory)
     ((root,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'stage_batch'")
     connection.close()
     _empty_index(directory, root)
@@ -214,14 +215,15 @@ def _empty_index(directory: Path, root: int) -> None:
     start = (root - 1) * 4096
     assert content[start] == 0x0A, "not a leaf of an index"
     content[start + 3 : start + 5] = b"\x00\x00"
-    content[start + 5 : start + 7] = (4096).to_bytes(2, "big")
+    content[start + 5 : start + 7] = (4096 - 8).to_bytes(2, "big")
     content[start + 1 : start + 3] = b"\x00\x00"
     content[start + 7] = 0
+    content[start : start + 4096] = with_checksum(content[start : start + 4096])
     file.write_bytes(content)
 
 
 def test_a_damaged_page_is_found_by_check_and_doctor(directory: Path) -> None:
-    connection = apsw.Connection(str(directory / "db"))
+    connection = raw_connection(directory)
     ((root,),) = connection.execute("SELECT rootpage FROM sqlite_schema WHERE name = 'file_part'")
     connection.close()
     content = bytearray((directory / "db").read_bytes())

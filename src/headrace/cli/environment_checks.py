@@ -110,12 +110,16 @@ def version_numbers(version: str) -> tuple[int, ...]:
 
 
 def check_sqlite() -> Finding:
-    """Check that apsw's SQLite does not have the bug that corrupts databases in WAL mode."""
+    """Check that apsw's SQLite has checksums of pages, and not the bug that corrupts databases in WAL mode."""
     name, remedy = "SQLite (apsw)", "pip install -U 'apsw>=3.53'"
     try:
-        import apsw
+        import apsw.sqlite_extra
+
+        from headrace.sqlite.opening import APSW_OF_PYPI
     except ImportError as error:
         return Finding(name, Status.FAIL, f"apsw cannot be imported: {error}", remedy)
+    if not apsw.sqlite_extra.has("cksumvfs"):
+        return Finding(name, Status.FAIL, "apsw has no checksums of pages (cksumvfs)", APSW_OF_PYPI)
     version = apsw.sqlite_lib_version()
     status = Status.OK if version_numbers(version) >= OLDEST_SQLITE else Status.FAIL
     return Finding(name, status, version, "" if status == Status.OK else remedy)

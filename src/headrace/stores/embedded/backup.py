@@ -26,7 +26,11 @@ import apsw
 from headrace.errors import AlreadyExistsError, NotFoundError, StoreBusyError, StoreDamagedError, StoreError
 from headrace.ports.backups import Backup, Progress
 from headrace.sqlite.forks import no_fork
-from headrace.stores.embedded.connection import DATABASE_FILE, FORMAT_VERSION, Database
+from headrace.sqlite.opening import CHECKSUM_BYTES, checksum_vfs
+from headrace.stores.embedded.checks import pages
+from headrace.stores.embedded.connection import Database, as_store_error
+from headrace.stores.embedded.format import CHECKSUM_FORMAT, FORMAT_VERSION
+from headrace.stores.embedded.store_files import DATABASE_FILE, sync
 
 COPY_FILE = "database.backup"
 MANIFEST_FILE = "manifest.json"
@@ -126,9 +130,7 @@ def read_manifest(directory: Path) -> Backup:
 
 def _copy_database(database: Database, copy: Path, progress: Progress) -> tuple[float, int]:
     """Copy one state of the database; return the time and the commit version of the state."""
-    with database.snapshot() as source, contextlib.closing(apsw.Connection(str(copy))) as target:
-        target.pragma("synchronous", "off")
-        target.pragma("journal_mode", "off")
+    with database.snapshot() as source, contextlib.closing(_empty_database(copy)) as target:
         with no_fork:
             # The first read starts the transaction whose state is copied.
             ((version,),) = source.execute("SELECT version FROM clock")
@@ -141,19 +143,39 @@ def _copy_database(database: Database, copy: Path, progress: Progress) -> tuple[
                     copying.step(_PAGES_PER_STEP)
                 progress((copying.page_count - copying.remaining) * page_bytes, copying.page_count * page_bytes)
         except apsw.Error as error:
-            raise StoreError(f"the database cannot be copied: {error}", received=str(copy)) from error
+            raise as_store_error(error) or StoreError(
+                f"the database cannot be copied: {error}", received=str(copy)
+            ) from error
         finally:
             with no_fork:
                 copying.close(True)
-    _sync(copy)
+        with no_fork:
+            damage = list(pages.write_ahead_log(source))
+        if damage:
+            raise StoreDamagedError(damage[0].found, remedy="find out more with `headrace store check`")
+    sync(copy)
     return created, int(version)
+
+
+def _empty_database(file: Path) -> apsw.Connection:
+    """Create a database to copy another one into, whose pages get checksums from the first on."""
+    connection = apsw.Connection(str(file), vfs=checksum_vfs())
+    connection.reserve_bytes(reserve=CHECKSUM_BYTES)
+    connection.pragma("synchronous", "off")
+    connection.pragma("journal_mode", "off")
+    connection.pragma("user_version", FORMAT_VERSION)
+    return connection
 
 
 def _check_database(file: Path) -> None:
     """Raise `StoreDamagedError` if SQLite finds an error in a database that no other process has open."""
     try:
-        with contextlib.closing(apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE)) as connection:
+        connection = apsw.Connection(str(file), flags=apsw.SQLITE_OPEN_READWRITE, vfs=checksum_vfs())
+        with contextlib.closing(connection):
             found = [str(row[0]) for row in connection.execute("PRAGMA quick_check(3)")]
+            version = int(connection.pragma("user_version"))
+            if version >= CHECKSUM_FORMAT and connection.pragma("checksum_verification") != "1":
+                found.append("pages have no checksums")
     except apsw.Error as error:
         found = [str(error)]
     if found != ["ok"]:
@@ -179,9 +201,9 @@ def _new_directory(directory: Path) -> Iterator[Path]:
                 left.unlink()
             try:
                 yield building
-                _sync(building)
+                sync(building)
                 _move(building, directory)
-                _sync(directory.parent)
+                sync(directory.parent)
             except BaseException:
                 shutil.rmtree(building, ignore_errors=True)
                 raise
@@ -262,14 +284,6 @@ def _write_durably(file: Path, data: bytes) -> None:
         written.write(data)
         written.flush()
         os.fsync(written.fileno())
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def _silent(_done: int, _all: int) -> None:

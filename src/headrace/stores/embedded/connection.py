@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 import socket
 import threading
@@ -31,13 +32,20 @@ from headrace.sqlite.connections import AnotherConnection, Connections
 from headrace.sqlite.forks import no_fork
 from headrace.sqlite.interrupts import atomic
 from headrace.sqlite.notes import provide_notes
-from headrace.sqlite.opening import open_wal
+from headrace.sqlite.opening import is_checksum_error, open_wal
 from headrace.sqlite.transactions import Transaction
+from headrace.sqlite.wal import cut_commits
 from headrace.stores.embedded.commit_watch import CommitWatch
+from headrace.stores.embedded.format import (
+    CHECKSUM_FORMAT,
+    FORMAT_VERSION,
+    UPGRADES,
+    rewrite_with_checksums,
+    upgrade,
+)
+from headrace.stores.embedded.store_files import DATABASE_FILE, StoreFiles, make_durable_directory, sync_entries
 from headrace.stores.embedded.writer_lock import WriterLock
 
-FORMAT_VERSION = 6
-DATABASE_FILE = "db"
 LOCK_FILE = "writer.lock"
 SYNCHRONOUS_MODES = ("full", "normal", "off")
 BUSY_TIMEOUT_MS = 60_000
@@ -46,87 +54,9 @@ _UNWATCHED_SECONDS = 0.02
 _OLDEST_SQLITE = 3_053_000
 # The length of the write-ahead log from which on a commit copies it into the database file.
 _WAL_BYTES = 128 << 20
+_UPGRADE_PATIENCE_SECONDS = 10.0
+_log = logging.getLogger("headrace")
 
-_DDL = """
-CREATE TABLE info (key TEXT PRIMARY KEY, value) WITHOUT ROWID;
-CREATE TABLE clock (id INTEGER PRIMARY KEY CHECK (id = 1), version INTEGER NOT NULL, ts INTEGER NOT NULL);
-INSERT INTO clock VALUES (1, 0, 0);
-CREATE TABLE object (id INTEGER PRIMARY KEY AUTOINCREMENT, name TEXT NOT NULL UNIQUE, kind TEXT NOT NULL,
-    options TEXT NOT NULL, schema_version INTEGER NOT NULL);
-CREATE TABLE object_schema (object INTEGER NOT NULL, version INTEGER NOT NULL, schema BLOB NOT NULL,
-    keys TEXT NOT NULL, PRIMARY KEY (object, version)) WITHOUT ROWID;
-CREATE TABLE partition (id INTEGER PRIMARY KEY AUTOINCREMENT, object INTEGER NOT NULL, low TEXT, high TEXT,
-    parents TEXT NOT NULL, open INTEGER NOT NULL, rows INTEGER NOT NULL DEFAULT 0, first INTEGER NOT NULL DEFAULT 0,
-    next INTEGER NOT NULL DEFAULT 0, small INTEGER NOT NULL DEFAULT 0, log_bytes INTEGER NOT NULL DEFAULT 0,
-    trimmed INTEGER NOT NULL DEFAULT 0);
-CREATE INDEX partition_object ON partition (object, open);
-CREATE TABLE chunk (id INTEGER PRIMARY KEY, n INTEGER NOT NULL, level INTEGER NOT NULL, schema INTEGER NOT NULL,
-    version INTEGER NOT NULL, ts INTEGER NOT NULL, commits BLOB, data BLOB NOT NULL);
-CREATE TABLE snapshot (id INTEGER PRIMARY KEY AUTOINCREMENT, object INTEGER NOT NULL, tunnel TEXT NOT NULL,
-    version INTEGER NOT NULL, ts INTEGER NOT NULL);
-CREATE INDEX snapshot_object ON snapshot (object);
-CREATE TABLE tunnel (id TEXT PRIMARY KEY, object INTEGER NOT NULL, name TEXT NOT NULL, kind TEXT NOT NULL,
-    created REAL NOT NULL, reader TEXT, UNIQUE (object, name)) WITHOUT ROWID;
-CREATE TABLE channel (tunnel TEXT NOT NULL, seq INTEGER NOT NULL, id TEXT NOT NULL, kind TEXT NOT NULL,
-    partition INTEGER, low TEXT, high TEXT, parents TEXT NOT NULL, start TEXT NOT NULL, checkpoint TEXT NOT NULL,
-    finished INTEGER NOT NULL DEFAULT 0, PRIMARY KEY (tunnel, seq), UNIQUE (tunnel, id)) WITHOUT ROWID;
-CREATE TABLE batch_plan (tunnel TEXT NOT NULL, batch TEXT NOT NULL, root TEXT NOT NULL, depth INTEGER NOT NULL,
-    previous TEXT NOT NULL, plan TEXT NOT NULL, PRIMARY KEY (tunnel, batch)) WITHOUT ROWID;
-CREATE INDEX batch_plan_chain ON batch_plan (tunnel, root, depth);
-CREATE TABLE batch_end (tunnel TEXT NOT NULL, batch TEXT NOT NULL, channel TEXT NOT NULL, position TEXT NOT NULL,
-    PRIMARY KEY (tunnel, batch, channel)) WITHOUT ROWID;
-CREATE TABLE stage (id INTEGER PRIMARY KEY AUTOINCREMENT, job TEXT NOT NULL, sink TEXT NOT NULL,
-    batch INTEGER NOT NULL, created REAL NOT NULL, n INTEGER NOT NULL, data BLOB NOT NULL);
-CREATE INDEX stage_batch ON stage (job, sink, batch);
-CREATE TABLE marker (job TEXT NOT NULL, sink TEXT NOT NULL, batch INTEGER NOT NULL, content TEXT NOT NULL,
-    published REAL NOT NULL,
-    PRIMARY KEY (job, sink)) WITHOUT ROWID;
-"""
-# The statements that upgrade a store to the next format.
-_UPGRADES = {
-    1: """
-ALTER TABLE partition ADD COLUMN number INTEGER;
-ALTER TABLE partition ADD COLUMN weight INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE chunk ADD COLUMN blob INTEGER;
-ALTER TABLE stage ADD COLUMN queue INTEGER;
-ALTER TABLE stage ADD COLUMN number INTEGER;
-ALTER TABLE stage ADD COLUMN blob INTEGER;
-CREATE UNIQUE INDEX partition_number ON partition (object, number);
-CREATE TABLE blob (id INTEGER PRIMARY KEY AUTOINCREMENT, data BLOB NOT NULL);
-CREATE TABLE registration (queue INTEGER NOT NULL, consumer INTEGER NOT NULL, vital INTEGER NOT NULL,
-    PRIMARY KEY (queue, consumer)) WITHOUT ROWID;
-CREATE INDEX registration_consumer ON registration (consumer);
-CREATE TABLE consumer_offset (queue INTEGER NOT NULL, consumer INTEGER NOT NULL, number INTEGER NOT NULL,
-    next INTEGER NOT NULL, consumed REAL NOT NULL, kept INTEGER NOT NULL,
-    PRIMARY KEY (queue, consumer, number)) WITHOUT ROWID;
-CREATE TABLE producer_session (queue INTEGER NOT NULL, producer INTEGER NOT NULL, session TEXT NOT NULL,
-    epoch INTEGER NOT NULL, sequence INTEGER NOT NULL, meta TEXT NOT NULL,
-    PRIMARY KEY (queue, producer, session)) WITHOUT ROWID;
-INSERT OR IGNORE INTO info VALUES ('id', lower(hex(randomblob(16))));
-""",
-    2: """
-ALTER TABLE channel ADD COLUMN sequence INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE channel ADD COLUMN lease TEXT NOT NULL DEFAULT 'WAIT';
-ALTER TABLE channel ADD COLUMN version INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE channel ADD COLUMN client TEXT;
-ALTER TABLE channel ADD COLUMN since REAL NOT NULL DEFAULT 0;
-ALTER TABLE channel ADD COLUMN suspended INTEGER NOT NULL DEFAULT 0;
-ALTER TABLE consumer_offset ADD COLUMN job TEXT;
-CREATE TABLE tunnel_client (id TEXT PRIMARY KEY, tunnel TEXT NOT NULL, tag TEXT NOT NULL, timeout REAL NOT NULL,
-    connected REAL NOT NULL, seen REAL) WITHOUT ROWID;
-CREATE INDEX tunnel_client_tunnel ON tunnel_client (tunnel);
-""",
-    3: """
-CREATE TABLE file_node (id INTEGER PRIMARY KEY AUTOINCREMENT, parent INTEGER, name TEXT NOT NULL,
-    directory INTEGER NOT NULL, size INTEGER NOT NULL, modified REAL NOT NULL, moved_from TEXT, UNIQUE (parent, name));
-INSERT INTO file_node VALUES (1, 0, '', 1, 0, 0, NULL);
-CREATE TABLE file_part (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
-""",
-    # The same tables. Logs may have `ChangeOp.DELETE_WITH_ROW`, which earlier releases cannot read.
-    4: "",
-    # Tables without a snapshot may have no SQLite table of undo rows, which earlier releases need.
-    5: "",
-}
 # A chunk's id is its partition's id shifted left by this, plus the log row index of its first change.
 ROW_INDEX_BITS = 40
 
@@ -158,11 +88,11 @@ class Database:
         self.synchronous = synchronous
         self._local = threading.local()
         self._commits = CommitWatch(self.directory / LOCK_FILE)
-        self._connections = Connections(functools.partial(_connect, self.directory, synchronous, may_create=create))
+        self._files = StoreFiles(self.directory)
+        self._connections = Connections(functools.partial(_connect, self._files, synchronous, may_create=create))
         if not (self.directory / DATABASE_FILE).exists() and not create:
             raise _nothing_here(self.directory)
-        if create:
-            self._make_directory()
+        new_entries = self._make_directory() if create else []
         # An existing store of the current format does not wait for the writer lock.
         version = self._format()
         if version != FORMAT_VERSION and not upgrades.are_permitted():
@@ -173,12 +103,19 @@ class Database:
                 remedy="check the path on this host: executors on other machines cannot use an embedded store, see "
                 "docs/deployment.md",
             )
+        if version not in (0, FORMAT_VERSION):
+            # Before this thread waits for another one, which needs the database for itself to upgrade it.
+            self._connections.close()
         if create or version != FORMAT_VERSION:
-            self._bring_to_format()
+            self._bring_to_format(new_entries)
+        self._check_log()
 
-    def _make_directory(self) -> None:
+    def __reduce__(self) -> tuple[Any, ...]:
+        return _reopened, (self.directory, self.synchronous, self.file_identity())
+
+    def _make_directory(self) -> list[Path]:
         try:
-            self.directory.mkdir(parents=True, exist_ok=True)
+            return make_durable_directory(self.directory)
         except OSError as error:
             raise StoreError(
                 f"cannot create the store's directory: {error.strerror}", received=str(self.directory)
@@ -188,13 +125,52 @@ class Database:
         """Return the version of the database's format; 0 for an empty database."""
         return int(self.query("PRAGMA user_version")[0][0])
 
-    def _bring_to_format(self) -> None:
+    def _bring_to_format(self, new_entries: list[Path]) -> None:
         """Create the tables of a new database, or upgrade those of an older format, in one transaction."""
         with self.write() as connection:
             version = self._format()
             if version == FORMAT_VERSION:
                 return
-            _upgrade(connection, version)
+            if not version and self.synchronous != "off":
+                # Before the tables: a process that finds them may commit to them.
+                sync_entries(new_entries)
+            upgrade(connection, version)
+        if not version:
+            with no_fork, translated():
+                # From here on, damage of the write-ahead log does not make the store look empty.
+                self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_PASSIVE)
+        elif version < CHECKSUM_FORMAT:
+            self._connections.close()
+            busy = "other processes use the store in its older format"
+            with self.writer_lock(), translated(busy=busy, busy_remedy="stop them, and open it again"):
+                rewrite_with_checksums(self._files.database, _UPGRADE_PATIENCE_SECONDS)
+
+    def _check_log(self) -> None:
+        """Raise `StoreDamagedError` if damage of the write-ahead log has cut commits off when SQLite recovered it.
+
+        A power cut can cut off the last one, and in the other modes than ``full`` several.
+        """
+        if self._cut_commits() < 2:
+            return
+        with self.writer_lock():
+            # Without the lock, they may have been the commits of a process between its frames and their index.
+            lost = self._cut_commits()
+        if lost < 2:
+            return
+        if self.synchronous == "full":
+            _keep_log(self.connection)
+            self._connections.close()
+            raise StoreDamagedError(
+                "the store's write-ahead log is damaged, and its last commits cannot be read",
+                received=f"{lost} commits after a frame with a wrong checksum in {self._files.database}-wal",
+                remedy="restore a backup; or go on without these commits: open it once with synchronous='normal'",
+            )
+        _log.warning("store %s has lost its last %d commits by a power cut or a damaged log", self.directory, lost)
+
+    def _cut_commits(self) -> int:
+        with no_fork, translated():
+            frames, _ = self.connection.wal_checkpoint(mode=apsw.SQLITE_CHECKPOINT_NOOP)
+            return cut_commits(Path(f"{self._files.database}-wal"), max(frames, 0))
 
     def store_id(self) -> str:
         """Return the unique id of the store. A copy of its directory has the same id."""
@@ -205,13 +181,32 @@ class Database:
 
         The boot id is that of the kernel, which processes must share to share the database.
         """
-        status = (self.directory / DATABASE_FILE).stat()
-        return f"machine {_machine()}, device {status.st_dev}, file {status.st_ino}"
+        device, file = self._files.check()
+        return f"machine {_machine()}, device {device}, file {file}"
 
     @property
     def connection(self) -> apsw.Connection:
-        """This thread's connection."""
-        return self._connections.of_this_thread()
+        """This thread's connection.
+
+        Raises:
+            StoreError: the store's files were replaced, moved or removed, or have several names.
+        """
+        connection = self._connections.of_this_thread()
+        if not connection.in_transaction:
+            self._files.check()
+            if getattr(self._local, "logs_of", None) is not connection:
+                self._local.logs = self._files.logs()
+                self._local.logs_of = connection
+        return connection
+
+    def _connection_to_write(self) -> apsw.Connection:
+        connection = self.connection
+        self._files.check_logs(self._local.logs)
+        return connection
+
+    def writer_lock(self) -> WriterLock:
+        """Return the lock that a thread holds while it writes."""
+        return WriterLock(self.directory / LOCK_FILE)
 
     def close(self) -> None:
         """Close this thread's connection. Transactions of other threads go on (`Connections.close`)."""
@@ -256,10 +251,12 @@ class Database:
         except apsw.Error as error:
             raise as_store_error(error) or error from error
 
-    def wait_for_change(self, timeout: float, seen: int | None) -> int:
-        """Wait until another connection commits, at most ``timeout`` seconds; return the data version.
+    def wait_for_change(self, timeout: float, seen: SeenVersion) -> bool:
+        """Wait until another connection commits, at most ``timeout`` seconds; return whether one has.
 
-        ``seen`` is the result of the last call. Commits of this thread's connection do not change the data version.
+        Args:
+            seen: the data version of this thread's last call, which is updated. Commits of this thread's connection do
+                not change it.
         """
         deadline = time.monotonic() + timeout
         # Before the look: a commit between the look and the wait must end the wait.
@@ -267,22 +264,36 @@ class Database:
         while True:
             version = int(self.query("PRAGMA data_version")[0][0])
             remaining = deadline - time.monotonic()
-            if version != seen or remaining <= 0:
-                return version
+            if version != seen.version or remaining <= 0:
+                changed, seen.version = version != seen.version, version
+                return changed
             self._commits.wait(min(_UNWATCHED_SECONDS, remaining))
+
+
+class SeenVersion(threading.local):
+    """The data version that each thread has seen last; None before its first call."""
+
+    version: int | None = None
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return SeenVersion, ()
 
 
 class _Write(Transaction):
     """A write transaction of a database."""
 
     def __init__(self, database: Database) -> None:
-        lock = WriterLock(database.directory / LOCK_FILE)
-        super().__init__(lambda: database.connection, "BEGIN IMMEDIATE", as_store_error, lock)
+        super().__init__(database._connection_to_write, "BEGIN IMMEDIATE", as_store_error, database.writer_lock())
         self._database = database
 
     @atomic
     def __enter__(self) -> apsw.Connection:
-        connection = super().__enter__()
+        try:
+            connection = super().__enter__()
+        except FileNotFoundError:
+            # The directory of the lock does not exist.
+            self._database._files.check()
+            raise
         self._database._local.writing = True
         return connection
 
@@ -348,27 +359,17 @@ class _Snapshot(AnotherConnection):
             raise found from error
 
 
-def _upgrade(connection: apsw.Connection, version: int) -> None:
-    """Create the tables of an empty database (version 0), or upgrade those of an older format."""
-    steps = [_UPGRADES[step] for step in range(max(version, 1), FORMAT_VERSION)]
-    for step in steps if version else [_DDL, *steps]:
-        for statement in step.split(";\n"):
-            if statement.strip():
-                connection.execute(statement)
-    connection.execute(f"PRAGMA user_version = {FORMAT_VERSION}")
-
-
-def schema_of_new_store() -> dict[str, set[str]]:
-    """Return the columns of the SQLite tables that each store has, by table."""
-    with contextlib.closing(apsw.Connection(":memory:")) as connection:
-        _upgrade(connection, 0)
-        tables = list(
-            connection.execute("SELECT name FROM sqlite_schema WHERE type = 'table' AND name NOT LIKE 'sqlite_%'")
+def _reopened(directory: Path, synchronous: str, identity: str) -> Database:
+    """Return the database of a handle that was pickled."""
+    database = Database(directory, synchronous=synchronous)
+    if database.file_identity() != identity:
+        raise StoreError(
+            "the path of a pickled handle leads to another store, or to a copy",
+            received=f"{directory}: {database.file_identity()}",
+            valid=identity,
+            remedy="unpickle it on the machine, and while the store is at the place, where it was pickled",
         )
-        return {
-            name: {column for (column,) in connection.execute("SELECT name FROM pragma_table_info(?)", (name,))}
-            for (name,) in tables
-        }
+    return database
 
 
 @functools.cache
@@ -380,9 +381,10 @@ def _machine() -> str:
         return socket.gethostname()
 
 
-def _connect(directory: Path, synchronous: str, *, may_create: bool) -> apsw.Connection:
+def _connect(files: StoreFiles, synchronous: str, *, may_create: bool) -> apsw.Connection:
+    files.check_before_opening()
     with translated():
-        connection = open_wal(directory / DATABASE_FILE, BUSY_TIMEOUT_MS, cached_statements=256)
+        connection = open_wal(files.database, BUSY_TIMEOUT_MS, cached_statements=256, checksums_from=CHECKSUM_FORMAT)
         connection.pragma("synchronous", synchronous)
         # By default, macOS leaves a commit in the cache of the drive.
         connection.pragma("fullfsync", synchronous == "full")
@@ -394,18 +396,46 @@ def _connect(directory: Path, synchronous: str, *, may_create: bool) -> apsw.Con
         connection.pragma("journal_size_limit", _WAL_BYTES)
         provide_notes(connection)
         version = connection.pragma("user_version")
+        problem = _problem(connection, version, files.database, may_create=may_create)
+    if problem is not None:
+        _keep_log(connection)
+        connection.close()
+        raise problem
+    return connection
+
+
+def _keep_log(connection: apsw.Connection) -> None:
+    """Let the close of a connection not copy the write-ahead log into the database and delete it."""
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
+
+
+def _problem(
+    connection: apsw.Connection, version: int, database: Path, *, may_create: bool
+) -> StoreDamagedError | NotFoundError | None:
+    """Return the reason why a database cannot be used."""
+    # With one commit, a power cut may have cut off the creation of the store.
+    if version == 0 and cut_commits(Path(f"{database}-wal"), 0) > 1:
+        return StoreDamagedError(
+            "the store's write-ahead log is damaged, and nothing can be read",
+            received=f"{database}-wal",
+            remedy="restore a backup",
+        )
     if version == 0 and not may_create:
         # Another process is creating the store, or was killed while it created it.
-        connection.close()
-        raise _nothing_here(directory)
-    if version not in (0, *_UPGRADES, FORMAT_VERSION):
-        connection.close()
-        raise StoreDamagedError(
+        return _nothing_here(database.parent)
+    if version not in (0, *UPGRADES, FORMAT_VERSION):
+        return StoreDamagedError(
             "the store was written by another version of headrace",
             received=f"format {version}",
             valid=f"format {FORMAT_VERSION}",
         )
-    return connection
+    if version >= CHECKSUM_FORMAT and connection.pragma("checksum_verification") != "1":
+        return StoreDamagedError(
+            "the store's database is damaged: its header does not say that pages have checksums",
+            received=str(database),
+            remedy="restore a backup",
+        )
+    return None
 
 
 def _nothing_here(directory: Path) -> NotFoundError:
@@ -428,10 +458,17 @@ def stamp(connection: apsw.Connection) -> tuple[int, int]:
     return int(version), int(ts)
 
 
-def as_store_error(error: BaseException) -> StoreError | None:
+def as_store_error(
+    error: BaseException, busy: str = "another process holds the store", busy_remedy: str | None = None
+) -> StoreError | None:
     """Return headrace's error for an error of SQLite; None for another error."""
     if isinstance(error, apsw.BusyError):
-        return StoreBusyError("another process holds the store", received=str(error))
+        return StoreBusyError(busy, received=str(error), remedy=busy_remedy)
+    if is_checksum_error(error):
+        return StoreDamagedError(
+            "the store's database is damaged: a page does not have its checksum",
+            remedy="find out more with `headrace store check`, and restore a backup",
+        )
     if isinstance(error, apsw.CorruptError | apsw.NotADBError):
         return StoreDamagedError("the store's database is damaged", received=str(error))
     if isinstance(error, apsw.ConnectionClosedError):
@@ -448,12 +485,12 @@ def as_store_error(error: BaseException) -> StoreError | None:
 
 
 @contextlib.contextmanager
-def translated() -> Iterator[None]:
+def translated(**busy: str) -> Iterator[None]:
     """Raise the errors of SQLite as errors of headrace, see `as_store_error`."""
     try:
         yield
     except apsw.Error as error:
-        found = as_store_error(error)
+        found = as_store_error(error, **busy)
         if found is None:
             raise
         raise found from error

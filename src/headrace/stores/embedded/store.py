@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -33,7 +32,7 @@ from headrace.queues.values import QueueOptions
 from headrace.stores.embedded import backup, catalog
 from headrace.stores.embedded.catalog import ObjectKind
 from headrace.stores.embedded.checks.store import check_store
-from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.connection import Database, SeenVersion
 from headrace.stores.embedded.files import EmbeddedFiles
 from headrace.stores.embedded.publication.publisher import EmbeddedPublisher
 from headrace.stores.embedded.queues import consumers, stored_queues
@@ -53,6 +52,8 @@ from headrace.tunnels.values import Start, TunnelKind
 
 class EmbeddedStore(Store):
     """Tables, queues, tunnels and publications in one SQLite database.
+
+    It can be pickled, and its tables and queues too. Another process of the machine opens the same store.
 
     Args:
         directory: the directory of the store.
@@ -76,7 +77,7 @@ class EmbeddedStore(Store):
     def __init__(self, directory: str | os.PathLike[str], *, create: bool = False, synchronous: str = "full") -> None:
         create, synchronous = flag(create, "create"), text(synchronous, "option synchronous")
         self._database = Database(Path(directory), create=create, synchronous=synchronous)
-        self._seen = threading.local()
+        self._seen = SeenVersion()
         self.url = self._database.directory.as_uri()
         self.id = self._database.store_id()
 
@@ -301,9 +302,7 @@ class EmbeddedStore(Store):
 
         The first call of a thread returns immediately.
         """
-        seen: int | None = getattr(self._seen, "version", None)
-        self._seen.version = self._database.wait_for_change(timeout, seen)
-        return bool(self._seen.version != seen)
+        return self._database.wait_for_change(timeout, self._seen)
 
     def close(self) -> None:
         self._database.close()

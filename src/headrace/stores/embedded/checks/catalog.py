@@ -1,4 +1,4 @@
-"""Checks of SQLite's own structures, of the catalog, and of the rows of tables."""
+"""Checks of the catalog, and of the rows of tables."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError
 from headrace.stores.embedded.checks.problems import Problem, Repair, orphans
-from headrace.stores.embedded.connection import schema_of_new_store
+from headrace.stores.embedded.format import schema_of_new_store
 from headrace.stores.embedded.schemas import stored_columns
 from headrace.stores.embedded.tables.codec import RowCodec
 from headrace.stores.embedded.tables.keys import key_from_json
@@ -19,20 +19,7 @@ from headrace.stores.embedded.tunnels.stored_tunnels import physical_table
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import TableSchema
 
-_MOST_MESSAGES = 20
-# Damage of an index alone. SQLite builds an index again from the rows of its table.
-_OF_INDEX = re.compile(r"row \d+ missing from index (\w+)|wrong # of entries in index (\w+)")
 _OWN_TABLE = re.compile(r"[tu](\d+)")
-
-
-def sqlite(connection: apsw.Connection) -> Iterator[Problem]:
-    """Check the pages and indexes of the database."""
-    for (message,) in connection.execute(f"PRAGMA integrity_check({_MOST_MESSAGES})"):
-        if message == "ok":
-            return
-        index = _OF_INDEX.fullmatch(str(message))
-        name = index and (index[1] or index[2])
-        yield Problem(str(message), (Repair(f"build index {name} again", f'REINDEX "{name}"'),) if name else ())
 
 
 def catalog(connection: apsw.Connection) -> Iterator[Problem]:

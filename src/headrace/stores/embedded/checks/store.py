@@ -9,12 +9,13 @@ import apsw
 from headrace.diagnosis import Finding, Status
 from headrace.errors import HeadraceError
 from headrace.sqlite.forks import no_fork
-from headrace.stores.embedded.checks import catalog, files, logs, publications, tunnels
+from headrace.stores.embedded.checks import catalog, files, logs, pages, publications, tunnels
 from headrace.stores.embedded.checks.problems import Check, Problem
 from headrace.stores.embedded.connection import Database
 
 CHECKS: Mapping[str, Check] = {
-    "SQLite's integrity": catalog.sqlite,
+    "SQLite's integrity": pages.sqlite,
+    "write-ahead log": pages.write_ahead_log,
     "catalog": catalog.catalog,
     "rows and partitions of tables": catalog.rows,
     "partitions of queues": catalog.partitions_of_queues,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -12,7 +11,7 @@ import apsw
 from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
 from headrace.stores.embedded import chunks
-from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.connection import Database, SeenVersion
 from headrace.stores.embedded.tables import change_log
 from headrace.stores.embedded.tunnels import base_data, clients, stored_tunnels
 from headrace.stores.embedded.tunnels.batches import BatchRecords
@@ -72,7 +71,7 @@ class EmbeddedTunnel(Tunnel):
         self._database = database
         self._object_id = object_id
         self._batches = BatchRecords(database, id)
-        self._seen = threading.local()
+        self._seen = SeenVersion()
         self.table = table
         self.id = id
         self.name = name
@@ -363,9 +362,7 @@ class EmbeddedTunnel(Tunnel):
             )
 
     def wait_for_change(self, timeout: float) -> bool:
-        seen: int | None = getattr(self._seen, "version", None)
-        self._seen.version = self._database.wait_for_change(timeout, seen)
-        return bool(self._seen.version != seen)
+        return self._database.wait_for_change(timeout, self._seen)
 
     # -- records of batches ---------------------------------------------------------------------------
 

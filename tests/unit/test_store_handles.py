@@ -1,0 +1,113 @@
+"""Handles of an embedded store: their descriptors end with their threads, and they can be sent to other processes."""
+
+from __future__ import annotations
+
+import contextlib
+import pickle
+import shutil
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace.errors import NotFoundError, StoreError
+from headrace.ports import Store
+from tests.processes import CONTEXT
+
+THREADS = 100
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with headrace.open(tmp_path / "store", create=True, synchronous="off") as created:
+        created.create_table("orders", {"id": "long"}, "id")
+        created.create_queue("clicks", {"n": "long"}, partitions=1)
+        created.create_tunnel("orders", "changes")
+        created.create_consumer("reader")
+        created.create_producer("writer")
+        yield created
+
+
+def descriptors(directory: Path) -> int:
+    """Return the number of open files of a store in this process."""
+    found = 0
+    for file in Path("/proc/self/fd").iterdir():
+        # That of the listing itself is closed.
+        with contextlib.suppress(FileNotFoundError):
+            found += str(directory) in str(file.readlink())
+    return found
+
+
+def test_the_descriptors_of_ended_threads_are_closed(store: Store, tmp_path: Path) -> None:
+    orders = store.table("orders")
+    orders.put([{"id": -1}])
+    before = descriptors(tmp_path)
+    all_open = threading.Barrier(THREADS + 1)
+
+    def work(number: int) -> None:
+        orders.put([{"id": number}])
+        all_open.wait()
+
+    threads = [threading.Thread(target=work, args=(number,)) for number in range(THREADS)]
+    for thread in threads:
+        thread.start()
+    all_open.wait()
+    for thread in threads:
+        thread.join()
+    # SQLite keeps descriptors of the database while this thread has it open.
+    assert orders.get({"id": 1}) == {"id": 1}
+    assert descriptors(tmp_path) <= before
+    # In one thread after the other, too.
+    for number in range(THREADS):
+        thread = threading.Thread(target=orders.put, args=([{"id": number}],))
+        thread.start()
+        thread.join()
+    assert descriptors(tmp_path) <= before + 1
+
+
+def test_handles_can_be_pickled(store: Store, tmp_path: Path) -> None:
+    store.table("orders").put([{"id": 1}])
+    store.queue("clicks").append([{"n": 1}], partition=0)
+    handles: list[Any] = [
+        store,
+        store.table("orders"),
+        store.queue("clicks"),
+        store.tunnel("changes"),
+        store.consumer("reader"),
+        store.producer("writer"),
+        store.publisher("job"),
+        store.files(),
+    ]
+    copies = [pickle.loads(pickle.dumps(handle)) for handle in handles]
+    assert [type(copy) for copy in copies] == [type(handle) for handle in handles]
+    assert copies[0].identity() == store.identity()
+    assert copies[1].get({"id": 1}) == {"id": 1}
+    assert copies[2].bounds()[0].upper == 1
+    assert copies[3].describe().channels
+    assert copies[0].wait_for_change(0)
+
+
+def _put(orders: Any, number: int) -> None:
+    orders.put([{"id": number}])
+
+
+def test_a_table_can_be_sent_to_another_process(store: Store) -> None:
+    orders = store.table("orders")
+    process = CONTEXT.Process(target=_put, args=(orders, 7))
+    process.start()
+    process.join()
+    assert orders.get({"id": 7}) == {"id": 7}
+
+
+def test_a_pickled_handle_opens_no_other_store(store: Store, tmp_path: Path) -> None:
+    pickled = pickle.dumps(store.table("orders"))
+    store.close()
+    (tmp_path / "store").rename(tmp_path / "elsewhere")
+    with pytest.raises(NotFoundError, match="no store here"):
+        pickle.loads(pickled)
+    shutil.copytree(tmp_path / "elsewhere", tmp_path / "store")
+    with pytest.raises(StoreError, match="leads to another store, or to a copy"):
+        pickle.loads(pickled)
