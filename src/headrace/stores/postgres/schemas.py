@@ -44,6 +44,9 @@ _ARROW: dict[str, pa.DataType] = {
 _INTEGERS = ("int2", "int4", "int8", "oid")
 # Types whose text is the value itself: text columns can be compared without a cast.
 _TEXTS = ("text", "varchar")
+# Types whose equal values have one text or number, besides texts; and those whose values PostgreSQL keeps in one form.
+_EXACT = (*_INTEGERS, "bytea")
+_CANONICAL = (*_EXACT, "uuid", "bool", "date", "timestamp", "timestamptz", "time", "inet", "cidr", "macaddr", "name")
 # Types that are texts in headrace, and whose values can lose digits, or spaces at their end, in a limited column.
 _LIMITED = ("numeric", "time", "timetz", "interval", "timestamp", "timestamptz", "varchar")
 # Texts of values of some types that are texts in headrace. The order of UUIDs is that of these texts.
@@ -100,6 +103,7 @@ class PgColumn:
         in_key: whether it belongs to the primary key.
         shown_as_null: makes a value null that its type does not have in headrace; None if such a value is an error.
         equality: the schema and the name of the operator that finds equal values in the index of the primary key.
+        collation: the schema and the name of its collation, if texts that differ can be equal by it; otherwise None.
     """
 
     name: str
@@ -117,6 +121,23 @@ class PgColumn:
     in_key: bool
     shown_as_null: ShownAsNull | None = None
     equality: tuple[str, str] = (CATALOG, "=")
+    collation: tuple[str, str] | None = None
+
+    @property
+    def is_exact(self) -> bool:
+        """Whether values that are equal in the column's type are equal in headrace, as 1.0 and 1.00 are not."""
+        if self.is_array:
+            return False
+        return self.base in _EXACT or self._is_exact_text
+
+    @property
+    def is_canonical(self) -> bool:
+        """Whether the server keeps values that are equal in one form: 1.0 and 1.00 stay as they were written."""
+        return not self.is_array and (self.base in _CANONICAL or self._is_exact_text)
+
+    @property
+    def _is_exact_text(self) -> bool:
+        return self.base in _TEXTS and self.collation is None
 
     @property
     def filled(self) -> bool:
@@ -230,6 +251,15 @@ class PgColumn:
             column = sql.SQL("{}::{}").format(column, sql.SQL(self.cast))
         return sql.SQL("{} OPERATOR({}.{}) {}").format(column, sql.Identifier(schema), sql.SQL(name), value)
 
+    def compared(self, value: sql.Composable) -> sql.Composable:
+        """Return a staged value in an expression whose equality and order are those of the column."""
+        typed = self.written(value)
+        return (
+            typed
+            if self.collation is None
+            else sql.SQL("({}) COLLATE {}").format(typed, sql.Identifier(*self.collation))
+        )
+
     def is_value(self, text: str) -> bool:
         """Whether a text surely is a value of the column's own type, so that indexes of the column find it."""
         valid = _VALUES.get(self.base)
@@ -271,6 +301,8 @@ class TableLayout:
         primary_key: the names of the key columns, in key order.
         pre_images: whether its changes contain the whole row before each change (REPLICA IDENTITY FULL).
         partitioned: whether its rows are in other tables.
+        arbiter: whether INSERT … ON CONFLICT can use the primary key, which is not deferrable and has no ranges
+            WITHOUT OVERLAPS.
     """
 
     name: TableName
@@ -279,6 +311,7 @@ class TableLayout:
     primary_key: tuple[str, ...]
     pre_images: bool
     partitioned: bool
+    arbiter: bool = True
 
     @cached_property
     def schema(self) -> TableSchema:
@@ -417,6 +450,7 @@ def column_of(
         limited,
         by_bytes,
         equality,
+        collation,
     ) = row
     in_key = name in primary_key
     kind = arrow_type(base, modifier, is_array=is_array, in_key=in_key)
@@ -442,4 +476,5 @@ def column_of(
         in_key=in_key,
         shown_as_null=ShownAsNull(table.text, name) if choice is Choice.NULL else None,
         equality=(CATALOG, "=") if equality is None else (equality[0], equality[1]),
+        collation=None if collation is None else (collation[0], collation[1]),
     )

@@ -5,6 +5,7 @@ The marker comes first. Its row lock lets a second publisher of the same sink wa
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 import adbc_driver_postgresql.dbapi as adbc
@@ -22,9 +23,11 @@ from headrace.stores.postgres.own_tables import OwnTables
 from headrace.stores.postgres.publication import staging
 from headrace.stores.postgres.publication.staging import BatchKey
 from headrace.stores.postgres.schemas import TableLayout
+from headrace.stores.postgres.session import CATALOG_PATH
+from headrace.stores.postgres.tables.attempts import Care, attempts
 from headrace.stores.postgres.tables.replacing import replace_all
 from headrace.stores.postgres.tables.table import PostgresTable
-from headrace.stores.postgres.tables.writing import apply, check_values
+from headrace.stores.postgres.tables.writing import apply, check_values, delete, set_path
 from headrace.tables.changes import RowChange
 
 # Rows are applied in pieces of this size. An Arrow column of text has at most 2 GiB.
@@ -115,21 +118,27 @@ class PostgresPublisher(Publisher):
         if advances:
             raise UnsupportedError("this store has no consumers", received=repr(advances[0].consumer))
 
-        def work(bulk: Bulk) -> bool:
+        def work(bulk: Bulk, care: Care) -> bool:
             with bulk.cursor() as cursor:
                 if not self._mark(cursor, batch, content, last=last):
                     return False
                 failpoints.reach("marker-written")
                 if claim is not None:
                     self._take(cursor, claim)
-                for write in writes:
-                    self._apply(bulk, cursor, batch, write)
+                for write, deletes in _paired(writes):
+                    self._apply(bulk, cursor, batch, write, deletes, care)
+                    set_path(bulk, CATALOG_PATH)
                 failpoints.reach("rows-written")
                 staging.sweep(cursor, self._tables.schema, self._key(batch))
+            # Deferred triggers run at the commit.
+            set_path(bulk, self._connection.server.writing_path)
             return True
 
-        # The marker shows the outcome of a commit whose answer is lost. The only batch of a job has none.
-        if not self._tables.run_bulk(work, repeatable=not last):
+        def publish(care: Care) -> bool:
+            # The marker shows the outcome of a commit whose answer is lost. The only batch of a job has none.
+            return self._tables.run_bulk(lambda bulk: work(bulk, care), repeatable=not last)
+
+        if not attempts(publish):
             marker = self._tables.run(self._marker, repeatable=True)
             self._check_same(batch, content, *(marker or (batch, content)))
             return False
@@ -175,19 +184,40 @@ class PostgresPublisher(Publisher):
         if cursor.fetchone() is None:
             raise claim.lost(table.get({column: claim.after[column] for column in key}))
 
-    def _apply(self, bulk: Bulk, cursor: adbc.Cursor, batch: int, write: Write | Append) -> None:
+    def _apply(
+        self, bulk: Bulk, cursor: adbc.Cursor, batch: int, write: Write | Append, deletes: Write | None, care: Care
+    ) -> None:
+        """Apply a write; of one that puts rows, also the deletes of the same table."""
         if isinstance(write, Append):
             raise UnsupportedError("this store has no queues", received=repr(write.queue))
         table = PostgresTable(self._connection, write.table, self._schema).layout()
         path = self._connection.server.writing_path
-        loaded = (staging.load(cursor, self._tables.schema, self._key(batch), each) for each in write.staged)
+        at_once = bool(care) or write.change is RowChange.REPLACE_ALL
+        pieces = self._load(cursor, batch, write, table, at_once=at_once)
         if write.change is RowChange.REPLACE_ALL:
-            parts = list(loaded)
-            rows = _joined(parts) if parts else table.schema.arrow.empty_table()
-            replace_all(bulk, table, _typed(rows, table, write.change), path)
+            replace_all(bulk, table, next(pieces, _none(table)), path, care)
             return
-        for rows in _pieces(loaded):
-            apply(bulk, table, write.change, _typed(rows, table, write.change), path, keep_nulls=False)
+        gone = None if deletes is None else next(self._load(cursor, batch, deletes, table, at_once=True), None)
+        first, second = (next(pieces, None), None if gone is None else next(pieces, None))
+        if first is not None and second is None and gone is not None:
+            apply(bulk, table, write.change, first, path, gone=gone, care=care)
+            return
+        kept = [_none(table).select(table.primary_key)]
+        for rows in itertools.chain((each for each in (first, second) if each is not None), pieces):
+            apply(bulk, table, write.change, rows, path, keep_nulls=False, care=care)
+            set_path(bulk, CATALOG_PATH)
+            kept.append(rows.select(table.primary_key))
+        if gone is not None:
+            delete(bulk, table, gone, pa.concat_tables(kept), path, care)
+
+    def _load(
+        self, cursor: adbc.Cursor, batch: int, write: Write, table: TableLayout, *, at_once: bool
+    ) -> Iterator[pa.Table]:
+        """Yield staged rows in the types of their table, in pieces that are large enough for a statement, or in one."""
+        loaded = (staging.load(cursor, self._tables.schema, self._key(batch), each) for each in write.staged)
+        parts = list(loaded) if at_once else []
+        for rows in [_joined(parts)] if parts else _pieces(loaded):
+            yield _typed(rows, table, write.change)
 
     def _marker(self, connection: psycopg.Connection) -> tuple[int, str] | None:
         """Return the last published batch and its content."""
@@ -199,6 +229,28 @@ class PostgresPublisher(Publisher):
 
     def _key(self, batch: int) -> BatchKey:
         return BatchKey(self.job, self.sink, batch)
+
+
+def _paired(writes: Sequence[Write | Append]) -> Iterator[tuple[Write | Append, Write | None]]:
+    """Yield writes; those that put rows, with the deletes of the same table that follow at once."""
+    waiting = list(writes)
+    while waiting:
+        write = waiting.pop(0)
+        follows = waiting[0] if waiting else None
+        deletes = (
+            follows
+            if isinstance(write, Write)
+            and isinstance(follows, Write)
+            and (write.change, follows.change, follows.table) == (RowChange.PUT, RowChange.DELETE, write.table)
+            else None
+        )
+        if deletes is not None:
+            waiting.pop(0)
+        yield write, deletes
+
+
+def _none(table: TableLayout) -> pa.Table:
+    return table.written.arrow.empty_table()
 
 
 def _typed(rows: pa.Table, table: TableLayout, change: RowChange) -> pa.Table:

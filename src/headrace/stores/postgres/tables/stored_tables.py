@@ -48,7 +48,7 @@ SELECT c.oid, c.relreplident = 'f', c.relkind = 'p', (
     CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(number, place)
     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number
     WHERE i.indrelid = c.oid AND i.indisprimary AND k.place <= i.indnkeyatts
-)
+), (SELECT i.indimmediate AND NOT i.indisexclusion FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')
 """
@@ -78,16 +78,22 @@ SELECT a.attname, a.attnotnull, a.attgenerated, a.attidentity, a.atthasdef AND a
         SELECT o.datcollate IN ('C', 'POSIX') AND COALESCE(to_jsonb(o) ->> 'datlocprovider', 'c') = 'c'
         FROM pg_database o WHERE o.datname = current_database()
     ), (
-        -- The equality of the primary key: of extensions' types, it is in the schema of the extension.
+        -- The equality of the primary key: of extensions' types, it is in the schema of the extension. Other indexes
+        -- than B-trees have another operator by this number: of ranges WITHOUT OVERLAPS, the one that overlaps.
         SELECT ARRAY[m.nspname::text, e.oprname::text]
         FROM pg_index i
         CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(number, place)
         JOIN pg_opclass c ON c.oid = i.indclass[k.place - 1]
+            AND c.opcmethod = (SELECT oid FROM pg_am WHERE amname = 'btree')
         JOIN pg_amop p ON p.amopfamily = c.opcfamily AND p.amoplefttype = c.opcintype
             AND p.amoprighttype = c.opcintype AND p.amopstrategy = 3
         JOIN pg_operator e ON e.oid = p.amopopr
         JOIN pg_namespace m ON m.oid = e.oprnamespace
         WHERE i.indrelid = a.attrelid AND i.indisprimary AND k.number = a.attnum
+    ), (
+        SELECT ARRAY[m.nspname::text, o.collname::text]
+        FROM pg_collation o JOIN pg_namespace m ON m.oid = o.collnamespace
+        WHERE o.oid = a.attcollation AND NOT o.collisdeterministic
     )
 FROM (SELECT DISTINCT ON (attnum) * FROM based ORDER BY attnum, depth DESC) b
 JOIN pg_attribute a ON a.attrelid = %(oid)s AND a.attnum = b.attnum
@@ -133,7 +139,7 @@ def layout(connection: psycopg.Connection, name: str, schema: str, choices: Choi
     found = connection.execute(_TABLE, [parsed.schema, parsed.table]).fetchone() if "\0" not in name else None
     if found is None:
         raise _no_table(connection, parsed, names(connection, schema))
-    oid, pre_images, partitioned, key = found
+    oid, pre_images, partitioned, key, arbiter = found
     if not key or len(key) > MAX_KEY_COLUMNS:
         raise SchemaError(
             f"table {name!r} has no primary key of 1 to {MAX_KEY_COLUMNS} columns",
@@ -144,7 +150,7 @@ def layout(connection: psycopg.Connection, name: str, schema: str, choices: Choi
     columns = tuple(
         column_of(row, primary_key, schema, parsed, choices) for row in connection.execute(_COLUMNS, {"oid": oid})
     )
-    return TableLayout(parsed, oid, columns, primary_key, pre_images, partitioned)
+    return TableLayout(parsed, oid, columns, primary_key, pre_images, partitioned, arbiter)
 
 
 def create(

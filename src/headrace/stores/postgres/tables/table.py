@@ -17,16 +17,10 @@ from headrace.rows.conditions import typed_key, typed_range
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables import stored_tables
+from headrace.stores.postgres.tables.attempts import Care, attempts
 from headrace.stores.postgres.tables.reading import fetch, scan, selected, splits
-from headrace.stores.postgres.tables.writing import (
-    STAGE,
-    apply,
-    check_values,
-    committed_version,
-    same_key,
-    stage,
-    without_nul,
-)
+from headrace.stores.postgres.tables.statements import STAGE, same_key
+from headrace.stores.postgres.tables.writing import apply, check_values, committed_version, stage, without_nul
 from headrace.tables.changes import RowChange
 from headrace.tables.column_limits import check_columns
 from headrace.tables.conditions import KeyRange, Predicate, Where, parse_where
@@ -118,7 +112,13 @@ class PostgresTable(Table):
     def _write(self, layout: TableLayout, change: RowChange, rows: pa.Table, *, keep_nulls: bool = True) -> int:
         check_values(rows, layout)
         path = self._connection.server.writing_path
-        self._connection.run_bulk(lambda bulk: apply(bulk, layout, change, rows, path, keep_nulls=keep_nulls))
+
+        def write(care: Care) -> None:
+            self._connection.run_bulk(
+                lambda bulk: apply(bulk, layout, change, rows, path, keep_nulls=keep_nulls, care=care)
+            )
+
+        attempts(write)
         return self._connection.run_bulk(committed_version, repeatable=True)
 
     # -- reading ----------------------------------------------------------------------------------------
@@ -148,7 +148,7 @@ class PostgresTable(Table):
             selected(layout, names),
             layout.name.sql,
             sql.Identifier(STAGE),
-            same_key(layout, [layout.column(name) for name in typed.column_names]),
+            same_key([layout.column(name) for name in typed.column_names]),
         )
 
         def found(bulk: Bulk) -> pa.Table:

@@ -19,9 +19,13 @@ from headrace.rows.by_position import last_rows, repeats
 from headrace.stores.postgres.connection import Bulk
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
 from headrace.stores.postgres.session import CATALOG_PATH, path_statement
+from headrace.stores.postgres.tables.attempts import Care, replaceable
+from headrace.stores.postgres.tables.statements import GONE, STAGE, changed_identities, deletion, removal, writes
 from headrace.tables.changes import RowChange
 
-STAGE = "headrace_rows"
+_GROUP = "headrace group"
+_SEVERAL = 2
+_UUID = r"\A[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}\z"
 # The dates of PostgreSQL, in days since 1970, and its timestamps in µs. Arrow's last timestamp is before PostgreSQL's.
 _DATES = (-2_440_588, 2_145_042_905)
 _TIMES = (_DATES[0] * 86_400_000_000, 2**63 - 1)
@@ -69,9 +73,17 @@ def _refuse(wrong: pa.ChunkedArray, column: PgColumn, problem: str) -> None:
 
 
 def apply(
-    bulk: Bulk, table: TableLayout, change: RowChange, rows: pa.Table, path: str, *, keep_nulls: bool = True
+    bulk: Bulk,
+    table: TableLayout,
+    change: RowChange,
+    rows: pa.Table,
+    path: str,
+    *,
+    keep_nulls: bool = True,
+    gone: pa.Table | None = None,
+    care: Care = Care.ROW_BY_ROW,
 ) -> None:
-    """Apply rows to a table in the transaction of a connection.
+    """Apply rows to a table in the transaction of a connection, whose search path is then that of the user.
 
     Args:
         path: the search path of the table's triggers, see `write`.
@@ -79,34 +91,97 @@ def apply(
         rows: the key columns and the columns to set, in the types of the table. Of several rows with one key, the
             last counts; without ``keep_nulls``, the last value of each cell.
         keep_nulls: whether an update sets cells to null.
+        gone: keys of rows to delete, besides rows to put. The same statement deletes them: then a row can have a unique
+            value of one of them, and a row that refers to one of them can be among the rows to put. A key that equals
+            one to put, such as 1.0 and 1.00, is not deleted.
     """
-    for part in _rounds(rows, table.primary_key, merge=change is RowChange.UPDATE and not keep_nulls):
-        stage(bulk, part)
-        columns = [table.column(name) for name in part.column_names]
-        write(bulk, _statements(table, change, columns, keep_nulls=keep_nulls), path)
+    deferred = care is not Care.ROW_BY_ROW
+    columns = [table.column(name) for name in rows.column_names]
+    if change is RowChange.DELETE:
+        stage(bulk, rows)
+        write(bulk, [deletion(table, columns)], path, deferred=deferred)
+        return
+    replaces = (
+        care is Care.REPLACED
+        and change is RowChange.PUT
+        and set(rows.column_names).issuperset(table.written.names)
+        and replaceable(bulk, table)
+    )
+    given, key = grouped(bulk, table, rows)
+    for number, part in enumerate(_rounds(given, key, merge=change is RowChange.UPDATE and not keep_nulls)):
+        if number:
+            set_path(bulk, CATALOG_PATH)
+        stage(bulk, part.select(rows.column_names))
+        removed, names = None, [STAGE]
+        if replaces or gone is not None:
+            keys = [] if gone is None else [gone.select(table.primary_key)]
+            if replaces:
+                keys.append(part.select(table.primary_key))
+            stage(bulk, pa.concat_tables(keys), GONE)
+            names.append(GONE)
+            spared = not replaces and not (are_exact(rows, table) and are_exact(keys[0], table))
+            removed = removal(table, columns, spared=spared)
+        statements = writes(table, change, columns, removed, keep_nulls=keep_nulls)
+        if not replaces:
+            check_fixed(bulk, table, columns)
+        write(bulk, statements, path, names, deferred=deferred)
 
 
-def write(bulk: Bulk, statements: Sequence[sql.Composable], path: str) -> None:
-    """Run statements that write the staged rows into a user's table, and drop the staged rows.
+def delete(bulk: Bulk, table: TableLayout, gone: pa.Table, kept: pa.Table, path: str, care: Care) -> None:
+    """Delete the rows of some keys, except those that equal one of other keys; see `apply`."""
+    stage(bulk, kept.select(table.primary_key))
+    stage(bulk, gone.select(table.primary_key), GONE)
+    spared = not (are_exact(kept, table) and are_exact(gone, table))
+    statement = removal(table, [table.column(name) for name in table.primary_key], spared=spared)
+    write(bulk, [statement], path, [STAGE, GONE], deferred=care is not Care.ROW_BY_ROW)
+
+
+def write(
+    bulk: Bulk,
+    statements: Sequence[sql.Composable],
+    path: str,
+    names: Sequence[str] = (STAGE,),
+    *,
+    deferred: bool = False,
+) -> None:
+    """Run statements that write staged rows into a user's table, and drop the staged rows.
 
     Args:
         path: the search path of the user: functions of triggers, defaults and constraints may name objects without a
-            schema. The statements name the schemas of all operators and functions, see
-            `headrace.stores.postgres.session`.
+            schema. It stays until the end of the transaction: deferred triggers run at the commit.
+        names: the temporary tables of the staged rows.
+        deferred: whether deferrable constraints are checked at the commit.
     """
+    set_path(bulk, path)
     with bulk.cursor() as cursor:
-        cursor.execute(path_statement(path))
+        if deferred:
+            cursor.execute("SET CONSTRAINTS ALL DEFERRED")
         for statement in statements:
             cursor.execute(statement.as_string(None))
-        cursor.execute(path_statement(CATALOG_PATH))
-        cursor.execute(f'DROP TABLE pg_temp."{STAGE}"')
+        for name in names:
+            cursor.execute(f'DROP TABLE pg_temp."{name}"')
 
 
-def stage(bulk: Bulk, rows: pa.Table) -> None:
+def check_fixed(bulk: Bulk, table: TableLayout, columns: Sequence[PgColumn]) -> None:
+    """Raise `ViolationError` if staged rows would change the value of an identity that the server generates."""
+    statement = changed_identities(table, columns)
+    if statement is not None:
+        with bulk.cursor() as cursor:
+            cursor.execute(statement.as_string(None))
+            cursor.fetch_arrow_table()
+
+
+def set_path(bulk: Bulk, path: str) -> None:
+    """Set the search path until the end of the transaction."""
+    with bulk.cursor() as cursor:
+        cursor.execute(path_statement(path))
+
+
+def stage(bulk: Bulk, rows: pa.Table, name: str = STAGE) -> None:
     """Copy rows into a new temporary table, whose columns are ``c0``, ``c1`` and so on."""
     named = rows.rename_columns([f"c{index}" for index in range(rows.num_columns)])
     with bulk.cursor() as cursor:
-        cursor.adbc_ingest(STAGE, named, mode="create", temporary=True)
+        cursor.adbc_ingest(name, named, mode="create", temporary=True)
 
 
 def committed_version(bulk: Bulk) -> int:
@@ -118,15 +193,35 @@ def committed_version(bulk: Bulk) -> int:
     return version
 
 
-def staged(columns: Sequence[PgColumn]) -> list[sql.Composable]:
-    """Return the staged value of each column, in the column's type."""
-    return [column.written(sql.Identifier("s", f"c{index}")) for index, column in enumerate(columns)]
+def grouped(bulk: Bulk, table: TableLayout, rows: pa.Table) -> tuple[pa.Table, Sequence[str]]:
+    """Return rows, and the names of the columns that are equal in rows with equal keys.
+
+    The server compares keys whose texts can differ although they are equal, such as 1.0 and 1.00.
+    """
+    if rows.num_rows < _SEVERAL or are_exact(rows, table):
+        return rows, table.primary_key
+    keys = [table.column(name) for name in table.primary_key]
+    stage(bulk, rows.select(table.primary_key).append_column(_GROUP, pa.array(np.arange(rows.num_rows))))
+    compared = [column.compared(sql.Identifier("s", f"c{index}")) for index, column in enumerate(keys)]
+    statement = sql.SQL("SELECT dense_rank() OVER (ORDER BY {}) FROM pg_temp.{} s ORDER BY {}").format(
+        sql.SQL(", ").join(compared), sql.Identifier(STAGE), sql.Identifier("s", f"c{len(keys)}")
+    )
+    with bulk.cursor() as cursor:
+        cursor.execute(statement.as_string(None))
+        groups = cursor.fetch_arrow_table().column(0)
+        cursor.execute(f'DROP TABLE pg_temp."{STAGE}"')
+    return rows.append_column(_GROUP, groups), [_GROUP]
 
 
-def same_key(table: TableLayout, columns: Sequence[PgColumn]) -> sql.Composable:
-    """Return the condition that a row of alias ``t`` has the key of a staged row of alias ``s``."""
-    equal = [column.equals(value) for column, value in zip(columns, staged(columns), strict=True) if column.in_key]
-    return sql.SQL(" AND ").join(equal)
+def are_exact(rows: pa.Table, table: TableLayout) -> bool:
+    """Return whether keys that differ are not equal in the types of the table."""
+    return all(_is_exact(table.column(name), rows.column(name)) for name in table.primary_key)
+
+
+def _is_exact(column: PgColumn, values: pa.ChunkedArray) -> bool:
+    if column.base == "uuid" and not column.is_array:
+        return pc.all(pc.match_substring_regex(values, _UUID)).as_py() is not False
+    return column.is_exact
 
 
 def _rounds(rows: pa.Table, key: Sequence[str], *, merge: bool) -> list[pa.Table]:
@@ -144,87 +239,3 @@ def _rounds(rows: pa.Table, key: Sequence[str], *, merge: bool) -> list[pa.Table
         if not merge:
             break
     return parts
-
-
-def _statements(
-    table: TableLayout, change: RowChange, columns: Sequence[PgColumn], *, keep_nulls: bool
-) -> list[sql.Composable]:
-    if change is RowChange.DELETE:
-        return [
-            sql.SQL("DELETE FROM {} t USING pg_temp.{} s WHERE {}").format(
-                table.name.sql, sql.Identifier(STAGE), same_key(table, columns)
-            )
-        ]
-    kept = change is RowChange.UPDATE and not keep_nulls
-    insert = upsert(table, columns, kept=kept)
-    given = {column.name for column in columns}
-    required = [column.name for column in table.columns if column.not_null and not column.in_key and not column.filled]
-    if change is RowChange.UPDATE and (kept or not given.issuperset(required)) and required:
-        # An INSERT checks NOT NULL before it looks for a conflict, so existing rows are updated first.
-        return [_update(table, columns, kept=kept), upsert(table, columns, kept=kept, only_new=True)]
-    return [insert]
-
-
-def _update(table: TableLayout, columns: Sequence[PgColumn], *, kept: bool) -> sql.Composable:
-    pairs = [
-        (column, value)
-        for column, value in zip(columns, staged(columns), strict=True)
-        if not column.in_key and not column.always_identity
-    ]
-    cells = [
-        sql.SQL("{} = {}").format(
-            sql.Identifier(column.name),
-            sql.SQL("COALESCE({}, t.{})").format(value, sql.Identifier(column.name)) if kept else value,
-        )
-        for column, value in pairs
-    ]
-    return sql.SQL("UPDATE {} t SET {} FROM pg_temp.{} s WHERE {}").format(
-        table.name.sql, sql.SQL(", ").join(cells), sql.Identifier(STAGE), same_key(table, columns)
-    )
-
-
-def upsert(
-    table: TableLayout,
-    columns: Sequence[PgColumn],
-    *,
-    kept: bool = False,
-    only_new: bool = False,
-    where: sql.Composable | None = None,
-) -> sql.Composable:
-    """Return the statement that inserts staged rows, and updates the rows that exist.
-
-    Args:
-        kept: a null keeps the cell of an existing row.
-        only_new: leave out rows that exist.
-        where: only update existing rows (alias ``t``) under this condition.
-    """
-    cells = [
-        sql.SQL("{name} = COALESCE(EXCLUDED.{name}, t.{name})" if kept else "{name} = EXCLUDED.{name}").format(
-            name=sql.Identifier(column.name)
-        )
-        for column in columns
-        if not column.in_key and not column.always_identity
-    ]
-    action: sql.Composable = sql.SQL("NOTHING")
-    if cells:
-        action = sql.SQL("UPDATE SET {}").format(sql.SQL(", ").join(cells))
-        if where is not None:
-            action += sql.SQL(" WHERE {}").format(where)
-    values = staged(columns)
-    order = [value for column, value in zip(columns, values, strict=True) if column.in_key]
-    new: sql.Composable = sql.SQL("")
-    if only_new:
-        new = sql.SQL("WHERE NOT EXISTS (SELECT FROM {} t WHERE {})").format(table.name.sql, same_key(table, columns))
-    return sql.SQL(
-        "INSERT INTO {table} AS t ({names}) OVERRIDING SYSTEM VALUE SELECT {values} FROM pg_temp.{stage} s {new} "
-        "ORDER BY {order} ON CONFLICT ({key}) DO {action}"
-    ).format(
-        table=table.name.sql,
-        names=sql.SQL(", ").join(sql.Identifier(column.name) for column in columns),
-        values=sql.SQL(", ").join(values),
-        stage=sql.Identifier(STAGE),
-        new=new,
-        order=sql.SQL(", ").join(order),
-        key=sql.SQL(", ").join(map(sql.Identifier, table.primary_key)),
-        action=action,
-    )

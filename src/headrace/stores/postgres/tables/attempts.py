@@ -1,0 +1,61 @@
+"""Attempts at a write whose rows satisfy the constraints of their table together, and not one after the other.
+
+A value of a unique column moves from one row to another, or two rows swap theirs: the server checks each row as it
+writes it, and refuses the first. The source has checked the same rows at the end of a statement or transaction. So a
+write that violates a constraint is attempted again in ways that cost more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from enum import IntEnum
+from typing import TypeVar
+
+from headrace.stores.postgres.connection import Bulk
+from headrace.stores.postgres.failures import ViolationError
+from headrace.stores.postgres.schemas import TableLayout
+
+Result = TypeVar("Result")
+
+# An action of a foreign key, and a trigger, would see that rows are deleted which only change.
+_REPLACEABLE = """
+SELECT NOT EXISTS (SELECT FROM pg_constraint WHERE confrelid = $1 AND contype = 'f' AND confdeltype <> 'a')
+    AND NOT EXISTS (
+        SELECT FROM pg_trigger
+        WHERE NOT tgisinternal AND tgrelid IN (SELECT $1 UNION SELECT relid FROM pg_partition_tree($1))
+    )
+"""
+
+
+class Care(IntEnum):
+    """How a write is attempted: each way includes those before it."""
+
+    ROW_BY_ROW = 0
+    """As fast as possible: rows in pieces, each checked when it is written."""
+    TOGETHER = 1
+    """All rows of a table in one statement; deferrable constraints are checked at the commit."""
+    REPLACED = 2
+    """Existing rows are deleted and inserted in one statement, if nothing but the table notices."""
+
+
+def attempts(write: Callable[[Care], Result]) -> Result:
+    """Run a function that writes in a transaction, with more care each time that rows violate a constraint.
+
+    Raises:
+        ViolationError: the rows violate the constraint in any order.
+    """
+    for care in Care:
+        try:
+            return write(care)
+        except ViolationError as error:
+            if care is Care.REPLACED or not error.depends_on_order:
+                raise
+    raise AssertionError
+
+
+def replaceable(bulk: Bulk, table: TableLayout) -> bool:
+    """Return whether deleting and inserting a row in one statement is the same as updating it."""
+    with bulk.cursor() as cursor:
+        cursor.execute(_REPLACEABLE, (table.oid,))
+        found: bool = cursor.fetchone()[0]
+    return found

@@ -1,0 +1,232 @@
+"""Statements that write staged rows into a table.
+
+The rows are in the temporary table `STAGE` (alias ``s``), with columns ``c0``, ``c1`` and so on. The keys of rows to
+delete are in `GONE` (alias ``g``). Statements run under the user's search path, so they name the schemas of operators
+and functions, see `headrace.stores.postgres.session`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from psycopg import sql
+
+from headrace.stores.postgres.failures import FIXED
+from headrace.stores.postgres.schemas import PgColumn, TableLayout
+from headrace.tables.changes import RowChange
+
+STAGE, GONE = "headrace_rows", "headrace_gone"
+_NOTHING = sql.SQL("")
+# What one part of a statement returns to another is the only order between them.
+_AFTER_REMOVAL = sql.SQL("(SELECT pg_catalog.count(*) FROM removed) OPERATOR(pg_catalog.>=) 0")
+# Numbers that are equal in SQL and differ in a bit: 0.0 and -0.0.
+_BYTES_OF = {"float4": "float4send", "float8": "float8send"}
+
+
+def staged(columns: Sequence[PgColumn], alias: str = "s") -> list[sql.Composable]:
+    """Return the staged value of each column, in the column's type."""
+    return [column.written(sql.Identifier(alias, f"c{index}")) for index, column in enumerate(columns)]
+
+
+def same_key(columns: Sequence[PgColumn], alias: str = "s") -> sql.Composable:
+    """Return the condition that a row of alias ``t`` has the key of a staged row of another alias."""
+    values = staged(columns, alias)
+    return sql.SQL(" AND ").join(
+        column.equals(value) for column, value in zip(columns, values, strict=True) if column.in_key
+    )
+
+
+def removal(table: TableLayout, columns: Sequence[PgColumn], *, spared: bool) -> sql.Composable:
+    """Return the statement that deletes the rows whose keys are staged as `GONE`.
+
+    Args:
+        columns: the columns of the rows that are staged as `STAGE`.
+        spared: whether rows that have the key of one of these rows stay.
+    """
+    statement = sql.SQL("DELETE FROM {} t USING pg_temp.{} g WHERE {}").format(
+        table.name.sql, sql.Identifier(GONE), same_key([table.column(name) for name in table.primary_key], "g")
+    )
+    if not spared:
+        return statement
+    # Compared with the column itself, so that its collation counts.
+    return sql.SQL("{} AND NOT EXISTS (SELECT FROM pg_temp.{} s WHERE {})").format(
+        statement, sql.Identifier(STAGE), same_key(columns)
+    )
+
+
+def deletion(table: TableLayout, columns: Sequence[PgColumn]) -> sql.Composable:
+    """Return the statement that deletes the rows whose keys are staged."""
+    return sql.SQL("DELETE FROM {} t USING pg_temp.{} s WHERE {}").format(
+        table.name.sql, sql.Identifier(STAGE), same_key(columns)
+    )
+
+
+def changed_identities(table: TableLayout, columns: Sequence[PgColumn]) -> sql.Composable | None:
+    """Return the query that fails with the name of a column ``GENERATED ALWAYS`` whose value the rows would change."""
+    changed = [
+        sql.SQL("WHEN NOT t.{name} OPERATOR(pg_catalog.=) {value} THEN {text}").format(
+            name=sql.Identifier(column.name), value=value, text=sql.Literal(column.name)
+        )
+        for column, value in zip(columns, staged(columns), strict=True)
+        if column.always_identity and not column.in_key
+    ]
+    if not changed:
+        return None
+    return sql.SQL(
+        "SELECT ({problem}::text OPERATOR(pg_catalog.||) f.name)::int FROM (SELECT CASE {changed} END AS name"
+        " FROM {table} t, pg_temp.{stage} s WHERE {same}) f WHERE f.name IS NOT NULL"
+    ).format(
+        problem=sql.Literal(FIXED),
+        changed=sql.SQL(" ").join(changed),
+        table=table.name.sql,
+        stage=sql.Identifier(STAGE),
+        same=same_key(columns),
+    )
+
+
+def writes(
+    table: TableLayout,
+    change: RowChange,
+    columns: Sequence[PgColumn],
+    removed: sql.Composable | None = None,
+    *,
+    keep_nulls: bool = True,
+    only_differing: bool = False,
+) -> list[sql.Composable]:
+    """Return the statements that put staged rows, or update rows with them.
+
+    Args:
+        change: PUT or UPDATE.
+        removed: a statement that deletes other rows. It runs within the first statement and before it; constraints are
+            in effect at the end of a statement, so a row that refers to a deleted one can be among the rows to write.
+        keep_nulls: whether an update sets cells to null.
+        only_differing: leave rows alone that do not differ.
+    """
+    whole, kept = change is RowChange.PUT, change is RowChange.UPDATE and not keep_nulls
+    given = {column.name for column in columns}
+    required = {column.name for column in table.columns if column.not_null and not column.in_key and not column.filled}
+    set_columns = [column for column in columns if _is_set(column, whole=whole)]
+    # An INSERT checks NOT NULL before it looks for a conflict.
+    late = not whole and bool(required) and (kept or not given >= required)
+    if table.arbiter and not late:
+        return [_insert(table, columns, set_columns, removed, kept=kept, only_differing=only_differing)]
+    update = _update(table, columns, set_columns, removed, kept=kept, only_differing=only_differing)
+    left = None if update else removed
+    return [
+        *update,
+        _insert(table, columns, set_columns, left, kept=kept, only_differing=only_differing, only_new=True),
+    ]
+
+
+def _is_set(column: PgColumn, *, whole: bool) -> bool:
+    """Whether a write sets a column of an existing row; of a ``whole`` row, also the new form of an equal key."""
+    return not column.always_identity and (not column.in_key or (whole and not column.is_canonical))
+
+
+def _update(
+    table: TableLayout,
+    columns: Sequence[PgColumn],
+    set_columns: Sequence[PgColumn],
+    removed: sql.Composable | None,
+    *,
+    kept: bool,
+    only_differing: bool,
+) -> list[sql.Composable]:
+    """Return the statement that updates rows that exist, if it sets a column."""
+    if not set_columns:
+        return []
+    values = dict(zip((column.name for column in columns), staged(columns), strict=True))
+    conditions = [same_key(columns)]
+    if removed is not None:
+        conditions.insert(0, _AFTER_REMOVAL)
+    if only_differing:
+        conditions.append(_differ(set_columns, [values[column.name] for column in set_columns]))
+    return [
+        sql.SQL("{}UPDATE {} t SET {} FROM pg_temp.{} s WHERE {}").format(
+            _removing(removed),
+            table.name.sql,
+            _cells(set_columns, [values[column.name] for column in set_columns], kept=kept),
+            sql.Identifier(STAGE),
+            sql.SQL(" AND ").join(conditions),
+        )
+    ]
+
+
+def _insert(
+    table: TableLayout,
+    columns: Sequence[PgColumn],
+    set_columns: Sequence[PgColumn],
+    removed: sql.Composable | None,
+    *,
+    kept: bool,
+    only_differing: bool,
+    only_new: bool = False,
+) -> sql.Composable:
+    """Return the statement that inserts rows, in the order of their keys, and updates rows that exist.
+
+    Args:
+        only_new: leave out rows that exist.
+    """
+    values = staged(columns)
+    conditions = [] if removed is None else [_AFTER_REMOVAL]
+    if only_new:
+        conditions.append(sql.SQL("NOT EXISTS (SELECT FROM {} t WHERE {})").format(table.name.sql, same_key(columns)))
+    return sql.SQL(
+        "{removing}INSERT INTO {table} AS t ({names}) OVERRIDING SYSTEM VALUE SELECT {values} FROM pg_temp.{stage} s "
+        "{where}ORDER BY {order} {conflict}"
+    ).format(
+        removing=_removing(removed),
+        table=table.name.sql,
+        names=sql.SQL(", ").join(sql.Identifier(column.name) for column in columns),
+        values=sql.SQL(", ").join(values),
+        stage=sql.Identifier(STAGE),
+        where=sql.SQL("WHERE {} ").format(sql.SQL(" AND ").join(conditions)) if conditions else _NOTHING,
+        order=sql.SQL(", ").join(value for column, value in zip(columns, values, strict=True) if column.in_key),
+        conflict=_conflict(table, set_columns, kept=kept, only_differing=only_differing) if table.arbiter else _NOTHING,
+    )
+
+
+def _conflict(
+    table: TableLayout, set_columns: Sequence[PgColumn], *, kept: bool, only_differing: bool
+) -> sql.Composable:
+    key = sql.SQL(", ").join(map(sql.Identifier, table.primary_key))
+    if not set_columns:
+        return sql.SQL("ON CONFLICT ({}) DO NOTHING").format(key)
+    new = [sql.Identifier("excluded", column.name) for column in set_columns]
+    action = sql.SQL("ON CONFLICT ({}) DO UPDATE SET {}").format(key, _cells(set_columns, new, kept=kept))
+    return sql.SQL("{} WHERE {}").format(action, _differ(set_columns, new)) if only_differing else action
+
+
+def _cells(columns: Sequence[PgColumn], values: Sequence[sql.Composable], *, kept: bool) -> sql.Composable:
+    """Return the list of assignments; if ``kept``, a null keeps the cell."""
+    assignment = "{name} = COALESCE({value}, t.{name})" if kept else "{name} = {value}"
+    return sql.SQL(", ").join(
+        sql.SQL(assignment).format(name=sql.Identifier(column.name), value=value)
+        for column, value in zip(columns, values, strict=True)
+    )
+
+
+def _removing(removed: sql.Composable | None) -> sql.Composable:
+    return _NOTHING if removed is None else sql.SQL("WITH removed AS ({} RETURNING 1) ").format(removed)
+
+
+def _differ(columns: Sequence[PgColumn], values: Sequence[sql.Composable]) -> sql.Composable:
+    """Return the condition that some cell of a row differs from the new cell."""
+    if not columns:
+        return sql.SQL("false")
+    old = [_comparable(column, sql.Identifier("t", column.name)) for column in columns]
+    new = [_comparable(column, value) for column, value in zip(columns, values, strict=True)]
+    return sql.SQL("({}) IS DISTINCT FROM ({})").format(sql.SQL(", ").join(old), sql.SQL(", ").join(new))
+
+
+def _comparable(column: PgColumn, value: sql.Composable) -> sql.Composable:
+    """Return a cell in a form that can be compared: types such as ``json`` have no equality.
+
+    The server finds the equality by the types, so a domain, which anybody may give an operator, is its base type.
+    """
+    cell = sql.SQL("{}::{}").format(value, sql.SQL(column.cast))
+    if column.is_array or not column.is_native:
+        return sql.SQL('{}::text COLLATE pg_catalog."C"').format(cell)
+    if column.base in _BYTES_OF:
+        return sql.SQL("pg_catalog.{}({})").format(sql.SQL(_BYTES_OF[column.base]), cell)
+    return cell
