@@ -78,16 +78,16 @@ class PostgresServer:
     def create(cls, programs: Path = PROGRAMS, /) -> PostgresServer:
         """Create a cluster whose server does not run yet."""
         root = Path(tempfile.mkdtemp(prefix="headrace-postgres-"))
-        _give(root)
+        give(root)
         programs = _programs(root, programs)
         data = root / "data"
         subprocess.run(
             [programs / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N"],
             check=True,
             stdout=subprocess.DEVNULL,
-            **_account(),
+            **account(),
         )
-        return cls(root, _free_port(), programs, _NOT_STARTED)
+        return cls(root, free_port(), programs, _NOT_STARTED)
 
     @classmethod
     def start_standby(cls, primary: PostgresServer, slot: str, **settings: str) -> PostgresServer:
@@ -98,14 +98,14 @@ class PostgresServer:
             settings: settings of the server, besides those of all tests.
         """
         root = Path(tempfile.mkdtemp(prefix="headrace-postgres-"))
-        _give(root)
+        give(root)
         address = f"host=127.0.0.1 port={primary.port} user={USER} dbname=postgres"
         subprocess.run(
             [primary.programs / "pg_basebackup", "-d", address, "-D", root / "data", "-S", slot, "-c", "fast", "-R"],
             check=True,
-            **_account(),
+            **account(),
         )
-        server = cls(root, _free_port(), primary.programs, _NOT_STARTED)
+        server = cls(root, free_port(), primary.programs, _NOT_STARTED)
         # Not as pg_basebackup writes it, whose libpq can be newer than that of the server.
         connecting = {"primary_conninfo": address, "primary_slot_name": slot, "hot_standby_feedback": "on"}
         server.run(**connecting, **settings)
@@ -116,7 +116,7 @@ class PostgresServer:
         log = self.root / "log"
         with log.open("ab") as output:
             command = self.command("127.0.0.1", **settings)
-            self.process = subprocess.Popen(command, stdout=output, stderr=output, **_account())
+            self.process = subprocess.Popen(command, stdout=output, stderr=output, **account())
         self.wait(log)
 
     def command(self, address: str, **settings: str) -> list[str]:
@@ -213,7 +213,7 @@ def drop_database(port: int, name: str) -> None:
         connection.execute(f'DROP DATABASE IF EXISTS "{name}" WITH (FORCE)')
 
 
-def _account() -> dict[str, Any]:
+def account() -> dict[str, Any]:
     """Return the arguments of `subprocess` for a program of PostgreSQL, which root cannot run."""
     environment = {"PATH": "/usr/bin:/bin", "LC_ALL": "C"}
     if os.getuid() != 0:
@@ -228,7 +228,7 @@ def _account() -> dict[str, Any]:
     }
 
 
-def _give(path: Path) -> None:
+def give(path: Path) -> None:
     if os.getuid() == 0:
         nobody = pwd.getpwnam("nobody")
         os.chown(path, nobody.pw_uid, nobody.pw_gid)
@@ -244,7 +244,7 @@ def _programs(root: Path, programs: Path) -> Path:
     return copy / programs.name
 
 
-def _free_port() -> int:
+def free_port() -> int:
     with socket.socket() as found:
         found.bind(("127.0.0.1", 0))
         port: int = found.getsockname()[1]

@@ -5,8 +5,10 @@ Transactions that fail with a temporary error are repeated. Idle connections are
 
 from __future__ import annotations
 
+import logging
 import os
 import select
+import threading
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
@@ -31,6 +33,9 @@ Bulk: TypeAlias = adbc.Connection
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0
 _IDLE_CONNECTIONS = 4
+# After these times without a session of the server: idle connections are closed; a warning is logged.
+_SCARCE_SECONDS, _SHOWN_SECONDS = 0.5, 4.0
+_log = logging.getLogger("headrace")
 # A server whose machine or network is gone sends no end of the connection: notice it within a minute, not two hours.
 _KEEPALIVE = {
     "keepalives_idle": "30",
@@ -99,8 +104,9 @@ class _Pool(Generic[Kind]):
                 return connection
             self.drop(connection)
 
-    def give_back(self, connection: Kind) -> None:
-        if len(self._idle) < _IDLE_CONNECTIONS:
+    def give_back(self, connection: Kind, most: int) -> None:
+        """Keep a connection for a later call, if fewer than ``most`` are idle."""
+        if len(self._idle) < most:
             self._idle.append(connection)
         else:
             self._close(connection)
@@ -136,6 +142,7 @@ class Connection:
 
     def _open_pools(self) -> None:
         self._server: Server | None = None
+        self._most_idle = _IDLE_CONNECTIONS
         self._statements = _Pool(self._connect, psycopg.Connection.close, _lives)
         self._bulks = _Pool(self._connect_bulk, adbc.Connection.close, _bulk_lives)
         _connections.add(self)
@@ -202,7 +209,7 @@ class Connection:
     def server(self) -> Server:
         """What the first connection has learned about the server."""
         if self._server is None:
-            self._statements.give_back(self._leased(self._statements))
+            self._give_back(self._statements, self._leased(self._statements))
         assert self._server is not None
         return self._server
 
@@ -219,7 +226,10 @@ class Connection:
         except Exception as error:
             raise self._translated(error) from None
         finally:
-            (self._bulks.give_back if kept else self._bulks.drop)(connection)
+            if kept:
+                self._give_back(self._bulks, connection)
+            else:
+                self._bulks.drop(connection)
 
     def close(self) -> None:
         """Close the idle connections of this process; a later call opens new ones."""
@@ -258,7 +268,7 @@ class Connection:
                 if not failure.may_pass or not retries.wait(f"PostgreSQL: {failure.message}"):
                     raise headrace_error(failure, self.address.url) from None
             else:
-                pool.give_back(connection)
+                self._give_back(pool, connection)
                 return result
 
     def _rolled_back(self, pool: _Pool[Any], connection: Any) -> None:
@@ -267,7 +277,10 @@ class Connection:
         except Exception:
             pool.drop(connection)
         else:
-            pool.give_back(connection)
+            self._give_back(pool, connection)
+
+    def _give_back(self, pool: _Pool[Kind], connection: Kind) -> None:
+        pool.give_back(connection, self._most_idle)
 
     def _leased(self, pool: _Pool[Kind]) -> Kind:
         """Return a connection; repeat the attempt while the server starts or is not reachable."""
@@ -279,6 +292,8 @@ class Connection:
                 failure = failure_of(error, connecting=True)
                 if failure is None:
                     raise
+                if failure.scarce:
+                    self._release()
                 if not failure.may_pass or not retries.wait(f"PostgreSQL: {failure.message}"):
                     raise headrace_error(failure, self.address.url) from None
 
@@ -288,14 +303,55 @@ class Connection:
             error if failure is None or isinstance(error, HeadraceError) else headrace_error(failure, self.address.url)
         )
 
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        """Watch the begin of a connection: a pooler lets it wait, without an answer, until a session is free.
+
+        The idle connections of this process may have the sessions. Then they are closed, and none is kept any more.
+        """
+        if self._server is not None and not self._server.pooled:
+            yield
+            return
+        connected = threading.Event()
+
+        def watch() -> None:
+            if connected.wait(_SCARCE_SECONDS):
+                return
+            self._release()
+            if not connected.wait(_SHOWN_SECONDS):
+                _log.warning(
+                    "PostgreSQL: %s has had no free connection for %.0f s: all connections of its pooler are in use. "
+                    "Give the pooler more (pool_size), or let it share them between transactions "
+                    "(pool_mode = transaction)",
+                    self.address.url,
+                    _SCARCE_SECONDS + _SHOWN_SECONDS,
+                )
+
+        watcher = threading.Thread(target=watch, name="headrace-waits-for-postgres", daemon=True)
+        watcher.start()
+        try:
+            yield
+        finally:
+            connected.set()
+            watcher.join()
+
+    def _release(self) -> None:
+        """Close the idle connections of this process, and keep none from now on: connections are scarce."""
+        self._most_idle = 0
+        self.close()
+
     def _connect(self) -> psycopg.Connection:
+        with self._waiting():
+            return self._connected()
+
+    def _connected(self) -> psycopg.Connection:
         # Prepared statements do not survive a pooler that changes servers between transactions.
         connection = psycopg.connect(self.address.conninfo(), prepare_threshold=None)
         try:
             if self._server is None:
                 self._server = _learned(connection)
-            if not self._server.pooled:
-                connection.execute(self._server.settings.encode())
+            # A pooler gives the connection a session of the server for its first statement.
+            connection.execute(b"SELECT 1" if self._server.pooled else self._server.settings.encode())
             connection.commit()
         except BaseException:
             connection.close()
@@ -305,10 +361,11 @@ class Connection:
     def _connect_bulk(self) -> Bulk:
         server = self.server
         if server.pooled:
-            return adbc.connect(self.address.conninfo())
-        # The driver itself asks the catalog for the functions of types when it connects.
-        early = f"-c search_path={CATALOG_PATH.replace(' ', '')} -c quote_all_identifiers=off"
-        connection = adbc.connect(self.address.conninfo(options=f"{server.options} {early}".strip()))
+            with self._waiting():
+                return adbc.connect(self.address.conninfo())
+        # The driver itself asks the catalog when it connects.
+        path = f"-c search_path={CATALOG_PATH.replace(' ', '')}"
+        connection = adbc.connect(self.address.conninfo(options=f"{server.options} {path}".strip()))
         try:
             _execute(connection, server.settings)
             connection.commit()

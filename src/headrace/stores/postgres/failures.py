@@ -50,7 +50,14 @@ _UNREADABLE = re.compile(re.escape(UNREADABLE) + r"(.*?): (.+)\"", re.DOTALL)
 _ROUNDED = re.compile(re.escape(ROUNDED) + r"(.*?): (.+)\"", re.DOTALL)
 _FIXED = re.compile(re.escape(FIXED) + r"(.+)\"", re.DOTALL)
 _NOTHING_APPLIED = "nothing of the write was applied"
+# A connection that fails has no SQLSTATE: of the server, and of pgbouncer.
+_SCARCE = re.compile(
+    r"too many (clients|connections)|remaining connection slots|no more connections allowed|_wait_timeout"
+)
+# pgbouncer refuses parameters of the connection that it does not know.
+_PARAMETER = re.compile(r"unsupported startup parameter(?: in options)?:? *(\S*)")
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
+_NOT_UTF8 = re.compile(r'invalid byte sequence for encoding "UTF8": (0x[0-9a-f]+( 0x[0-9a-f]+)*)')
 # A unique or excluded value, a missing row, a needed row: another order of the writes may satisfy the constraint.
 _IN_ORDER = ("23505", "23P01", "23503")
 
@@ -99,9 +106,16 @@ class Failure:
     @property
     def may_pass(self) -> bool:
         """Whether a repetition of the transaction can succeed."""
+        if self.unusable:
+            return False
         if self.state:
             return self.state in _BUSY or self.lost
         return not self.refused and not self.unusable and not _NO_DATABASE.search(self.message)
+
+    @property
+    def scarce(self) -> bool:
+        """Whether the server or a pooler has no connection left."""
+        return bool(_SCARCE.search(self.message))
 
     @property
     def refused(self) -> bool:
@@ -116,7 +130,7 @@ class Failure:
     @property
     def unusable(self) -> bool:
         """Whether there is no connection with these settings: TLS, certificates, services."""
-        return self.connecting and not self.state and bool(_UNUSABLE.search(self.message))
+        return self.connecting and bool(_UNUSABLE.search(self.message) or _PARAMETER.search(self.message))
 
 
 def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | None:
@@ -161,7 +175,7 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
         server: the server and database for messages, without a secret.
     """
     state, message = failure.state, failure.message
-    if not state or failure.lost:
+    if not state or failure.lost or failure.unusable or failure.scarce:
         return _connection_error(failure, server)
     received = f"{message} ({state})"
     if unreadable := _UNREADABLE.search(message):
@@ -185,6 +199,14 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
         )
         error.depends_on_order = True
         return error
+    if other := _NOT_UTF8.search(message):
+        return SchemaError(
+            "the database has a text that is not UTF-8",
+            received=f"bytes {other[1]}",
+            valid="UTF-8; a database of encoding SQL_ASCII does not check it",
+            remedy="leave the column out; or correct its texts, for example of Latin 1: "
+            "UPDATE … SET c = convert_from(convert(convert_to(c, 'SQL_ASCII'), 'LATIN1', 'UTF8'), 'SQL_ASCII')",
+        )
     if state in _BUSY:
         return StoreBusyError(f"PostgreSQL could not do it now: {message}", received=state)
     match state[:2]:
@@ -274,6 +296,19 @@ def _connection_error(failure: Failure, server: str) -> HeadraceError:
         )
     if failure.state == "3D000" or _NO_DATABASE.search(message):
         return NotFoundError("no such database", received=message)
+    if parameter := _PARAMETER.search(message):
+        return StoreError(
+            f"the pooler at {server} does not accept a parameter of the connection",
+            received=message,
+            remedy="leave out option options (or the environment variable PGOPTIONS), or add "
+            f"{parameter[1] or 'options'} to ignore_startup_parameters of pgbouncer",
+        )
+    if failure.scarce:
+        return StoreError(
+            f"no connection to {server} is free",
+            received=message,
+            remedy="give the server (max_connections) or the pooler (pool_size) more connections, or use fewer threads",
+        )
     if failure.unusable:
         return StoreError(
             f"no connection to {server} with these settings",

@@ -6,7 +6,8 @@ The marker comes first. Its row lock lets a second publisher of the same sink wa
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 
 import adbc_driver_postgresql.dbapi as adbc
 import psycopg
@@ -14,7 +15,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from headrace import failpoints
-from headrace.errors import PublicationError, UnsupportedError
+from headrace.errors import NotFoundError, PublicationError, UnsupportedError
 from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
 from headrace.rows import to_arrow
 from headrace.stores.postgres.connection import Bulk, Connection
@@ -33,6 +34,10 @@ from headrace.tables.changes import RowChange
 # Rows are applied in pieces of this size. An Arrow column of text has at most 2 GiB.
 _APPLY_ROWS = 1_000_000
 _APPLY_BYTES = 256 << 20
+
+
+class _ClaimLost(Exception):
+    """The row of a claim is not as expected."""
 
 
 class PostgresPublisher(Publisher):
@@ -123,10 +128,10 @@ class PostgresPublisher(Publisher):
                 if not self._mark(cursor, batch, content, last=last):
                     return False
                 failpoints.reach("marker-written")
-                if claim is not None:
-                    self._take(cursor, claim)
+                if claim is not None and not self._take(cursor, claim):
+                    raise _ClaimLost
                 for write, deletes in _paired(writes):
-                    self._apply(bulk, cursor, batch, write, deletes, care)
+                    self._apply(bulk, cursor, batch, write, deletes, layouts, care)
                     set_path(bulk, CATALOG_PATH)
                 failpoints.reach("rows-written")
                 staging.sweep(cursor, self._tables.schema, self._key(batch))
@@ -138,7 +143,15 @@ class PostgresPublisher(Publisher):
             # The marker shows the outcome of a commit whose answer is lost. The only batch of a job has none.
             return self._tables.run_bulk(lambda bulk: work(bulk, care), repeatable=not last)
 
-        if not attempts(publish):
+        # Before the transaction: one connection after the other, because a pooler may have no second one.
+        layouts = self._layouts(writes)
+        try:
+            published = attempts(publish)
+        except _ClaimLost:
+            assert claim is not None
+            table = PostgresTable(self._connection, claim.table, self._schema)
+            raise claim.lost(table.get({name: claim.after[name] for name in table.schema.primary_key})) from None
+        if not published:
             marker = self._tables.run(self._marker, repeatable=True)
             self._check_same(batch, content, *(marker or (batch, content)))
             return False
@@ -161,10 +174,20 @@ class PostgresPublisher(Publisher):
         )
         return cursor.fetchone() is not None
 
-    def _take(self, cursor: adbc.Cursor, claim: Claim) -> None:
-        """Put the row of a claim. A transaction that takes the same row at the same time waits here."""
-        table = PostgresTable(self._connection, claim.table, self._schema)
-        name, key = TableName.parse(claim.table).sql, list(table.schema.primary_key)
+    def _layouts(self, writes: Sequence[Write | Append]) -> dict[str, TableLayout]:
+        """Return the tables of writes that exist: a published batch needs none."""
+        found = {}
+        for name in {write.table for write in writes if isinstance(write, Write)}:
+            with suppress(NotFoundError):
+                found[name] = PostgresTable(self._connection, name, self._schema).layout()
+        return found
+
+    def _take(self, cursor: adbc.Cursor, claim: Claim) -> bool:
+        """Put the row of a claim, and return whether it was as expected.
+
+        A transaction that takes the same row at the same time waits here.
+        """
+        name = TableName.parse(claim.table).sql
         columns = sql.SQL(", ").join(map(sql.Identifier, claim.after))
         values = sql.SQL(", ").join(sql.SQL(f"${number + 1}") for number in range(len(claim.after)))
         parameters = list(claim.after.values())
@@ -181,16 +204,22 @@ class PostgresPublisher(Publisher):
             )
             parameters += claim.before.values()
         cursor.execute(query.as_string(), parameters)
-        if cursor.fetchone() is None:
-            raise claim.lost(table.get({column: claim.after[column] for column in key}))
+        return cursor.fetchone() is not None
 
     def _apply(
-        self, bulk: Bulk, cursor: adbc.Cursor, batch: int, write: Write | Append, deletes: Write | None, care: Care
+        self,
+        bulk: Bulk,
+        cursor: adbc.Cursor,
+        batch: int,
+        write: Write | Append,
+        deletes: Write | None,
+        layouts: Mapping[str, TableLayout],
+        care: Care,
     ) -> None:
         """Apply a write; of one that puts rows, also the deletes of the same table."""
         if isinstance(write, Append):
             raise UnsupportedError("this store has no queues", received=repr(write.queue))
-        table = PostgresTable(self._connection, write.table, self._schema).layout()
+        table = layouts.get(write.table) or PostgresTable(self._connection, write.table, self._schema).layout()
         path = self._connection.server.writing_path
         at_once = bool(care) or write.change is RowChange.REPLACE_ALL
         pieces = self._load(cursor, batch, write, table, at_once=at_once)

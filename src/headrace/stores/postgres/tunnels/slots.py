@@ -10,11 +10,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import LiteralString, NamedTuple
 
+import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from headrace.errors import DataLossError, StoreBusyError, UnsupportedError
+from headrace.errors import DataLossError, StoreBusyError, StoreError, UnsupportedError
 from headrace.stores.postgres.schemas import TableLayout
+from headrace.stores.postgres.tunnels import blockers
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 from headrace.stores.postgres.tunnels.positions import lsn_text
 from headrace.wire.pgoutput.messages import commit_lsn
@@ -117,22 +119,37 @@ def create_slot(database: Database, name: str, *, failover: bool = False) -> int
 
     Args:
         failover: whether standbys keep a copy of the slot; from PostgreSQL 17 on.
+
+    Raises:
+        StoreBusyError: transactions were open for too long.
     """
+    late = False
 
     def create(statements: Statements) -> int:
         statements.execute(f"SET LOCAL statement_timeout = '{_CREATE_SECONDS}s'")
         # If the connection is lost, this runs again. The name belongs to one tunnel.
         statements.execute(_DROP_SLOT, (name,))
-        found = statements.first(
-            "SELECT lsn - '0/0'::pg_lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput', failover => true)"
-            if failover
-            else "SELECT lsn - '0/0'::pg_lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput')",
-            (name,),
-        )
+        try:
+            found = statements.first(
+                "SELECT lsn - '0/0'::pg_lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput', failover => true)"
+                if failover
+                else "SELECT lsn - '0/0'::pg_lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput')",
+                (name,),
+            )
+        except psycopg.errors.QueryCanceled:
+            nonlocal late
+            late = True
+            raise
         assert found is not None
         return int(found[0])
 
-    return database.run(create)
+    try:
+        with blockers.named(database, _CREATE_SECONDS):
+            return database.run(create)
+    except StoreError:
+        if not late:
+            raise
+        raise blockers.waited(database, _CREATE_SECONDS) from None
 
 
 def drop_slot(database: Database, name: str) -> None:

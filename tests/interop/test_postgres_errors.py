@@ -1,0 +1,98 @@
+"""Errors of PostgreSQL: what a user reads when texts, times or open transactions are in the way."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterator
+from pathlib import Path
+
+import psycopg
+import pyarrow as pa
+import pytest
+
+import headrace
+from headrace.errors import SchemaError, StoreBusyError
+from headrace.ports import Store
+from headrace.stores.postgres.tunnels import blockers, slots
+from tests.conformance import serving
+from tests.postgres_server import USER
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with headrace.open(serving.postgres_database(f"errors_{tmp_path.name[-40:]}".lower())) as opened:
+        yield opened
+
+
+def test_open_transactions_that_delay_a_new_tunnel_are_named_without_their_values(
+    store: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(blockers, "_SHOWN_SECONDS", 0.1)
+    monkeypatch.setattr(slots, "_CREATE_SECONDS", 1)
+    store.create_table("t", {"id": "long", "v": "string"}, "id")
+    with psycopg.connect(store.url, application_name="shop") as writer:
+        with psycopg.connect(store.url) as other:
+            other.execute("INSERT INTO t VALUES (1, 'hush')")
+            other.execute("PREPARE TRANSACTION 'orphan'")
+        writer.execute("INSERT INTO t VALUES (2, 'hush')")
+        try:
+            with caplog.at_level(logging.WARNING), pytest.raises(StoreBusyError) as caught:
+                store.create_tunnel("t", "late")
+        finally:
+            with psycopg.connect(store.url, autocommit=True) as other:
+                other.execute("ROLLBACK PREPARED 'orphan'")
+        process = f"process {writer.info.backend_pid} of user {USER}"
+    for text in (caplog.text, str(caught.value)):
+        assert process in text
+        assert "shop, INSERT, idle in transaction, open for " in text
+        assert "prepared transaction 'orphan' of user" in text
+        assert "hush" not in text
+    assert store.tunnels() == []
+    assert store.create_tunnel("t", "late").name == "late"
+
+
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+def test_texts_of_databases_in_other_encodings_are_right(store: Store, encoding: str) -> None:
+    name = f"encoded_{encoding.lower()}"
+    with psycopg.connect(store.url, autocommit=True) as session:
+        session.execute(f"DROP DATABASE IF EXISTS {name} WITH (FORCE)".encode())
+        session.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'".encode())
+    url = store.url.rpartition("/")[0] + f"/{name}"
+    with headrace.open(url) as encoded, psycopg.connect(url, autocommit=True, client_encoding="utf8") as session:
+        session.execute('CREATE TABLE "tä" ("ü" int PRIMARY KEY, v text)')
+        assert encoded.tables() == ["tä"]
+        table = encoded.table("tä")
+        table.put({"ü": 1, "v": "café"})
+        assert session.execute("SELECT v = 'café' FROM \"tä\"").fetchone() == (True,)
+        assert table.scan(where={"v": "café"}).read_all().to_pylist() == [{"ü": 1, "v": "café"}]
+        with encoded.create_tunnel("tä", "followed").consume(client="test", idle="stop") as changes:
+            session.execute("UPDATE \"tä\" SET v = 'né'")
+            seen = [row["v"] for batch in changes for row in batch.to_arrow().to_pylist()]
+        assert seen == ["café", "né"]
+        if encoding == "LATIN1":
+            with pytest.raises(SchemaError, match="has no equivalent in encoding"):
+                table.put({"ü": 2, "v": "日本"})
+            encoded.drop_table("tä")
+            return
+        session.execute("INSERT INTO \"tä\" VALUES (2, E'caf\\351')")
+        with pytest.raises(SchemaError, match=r"not UTF-8; received: bytes 0xe9.*SQL_ASCII") as caught:
+            table.scan().read_all()
+        assert table.scan(["ü"]).read_all().num_rows == 2
+        correction = str(caught.value).partition("SET c = ")[2].replace("(c,", "(v,")
+        session.execute(f'UPDATE "tä" SET v = {correction} WHERE "ü" = 2'.encode())
+        assert table.get({"ü": 2}) == {"ü": 2, "v": "café"}
+        encoded.drop_table("tä")
+
+
+@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
+def test_times_that_postgresql_does_not_have_are_errors_at_once(store: Store, kind: str) -> None:
+    table = store.create_table("t", {"id": "long", "at": kind, "all": "array<timestamp_ntz>"}, "id")
+    early = -210_866_803_200_000_001
+    times = pa.array([early], pa.int64()).cast(table.schema.column("at").type)
+    with pytest.raises(SchemaError, match=r"column 'at' .* row 0.*4713-11-24 BC"):
+        table.put(pa.table({"id": [1], "at": times}))
+    listed = pa.array([[early]], pa.list_(pa.int64())).cast(pa.list_(pa.timestamp("us")))
+    with pytest.raises(SchemaError, match="column 'all'"):
+        table.put(pa.table({"id": [1], "all": listed}))
+    table.put(pa.table({"id": [1], "at": pa.array([early + 1], pa.int64()).cast(times.type)}))
+    assert table.scan().read_all().column("at").cast(pa.int64()).to_pylist() == [early + 1]
