@@ -60,3 +60,17 @@ def test_values_that_spark_does_not_have_are_nulls_or_texts(spark: SparkSession,
         assert copied == [{"id": 1, "grid": "{{1,2}}"}]
         assert target.scan([]).read_all().num_rows == 2
         store.drop_tunnel("prices")
+
+
+def test_tables_without_a_key_and_views_are_read(spark: SparkSession) -> None:
+    url = serving.postgres_database("spark_keyless")
+    with psycopg.connect(url, autocommit=True) as server:
+        server.execute("CREATE TABLE keyless (n int, tags text[])")
+        server.execute("INSERT INTO keyless SELECT n % 10, ARRAY['t' || n] FROM generate_series(1, 100) n")
+        server.execute("CREATE VIEW counted AS SELECT n, count(*) AS rows FROM keyless GROUP BY n")
+    rows = spark.read.format("headrace").options(store=url, table="keyless", splits="4").load()
+    assert rows.where("n = 3").count() == 10
+    # Without a key there are no ranges of keys.
+    assert rows.rdd.getNumPartitions() == 1
+    counted = spark.read.format("headrace").options(store=url, table="counted").load()
+    assert [tuple(row) for row in counted.where("n > 7").orderBy("n").collect()] == [(8, 10), (9, 10)]

@@ -180,6 +180,10 @@ def _check_existing(target: Table | Queue, key: list[str], columns: tuple[str, .
             received=", ".join(columns),
             remedy="leave out --column",
         )
+    from headrace.tables.schema import TableSchema
+
+    if isinstance(target.schema, TableSchema):
+        target.schema.check_keyed()
     own = target.schema.primary_key
     if key and own and tuple(key) != own:
         raise OptionError(f"table {target.name} has another primary key", received=",".join(key), valid=",".join(own))

@@ -51,6 +51,8 @@ def compared_columns(a: TableSchema, b: TableSchema, wanted: Iterable[str] | Non
         SchemaError: the tables have different key columns, key columns without common values, or a table does not have
             a wanted column.
     """
+    a.check_keyed()
+    b.check_keyed()
     if a.primary_key != b.primary_key:
         raise SchemaError(
             "the tables have different primary keys, so their rows cannot be matched",

@@ -14,7 +14,7 @@ from headrace.ports import Rows
 from headrace.rows.arrow_values import from_arrow
 from headrace.rows.conversion_errors import ConversionError
 from headrace.rows.python_values import from_python
-from headrace.tables.schema import Column, RowSchema
+from headrace.tables.schema import Column, RowSchema, TableSchema
 from headrace.types import type_name
 
 ColumnSet: TypeAlias = Literal["all", "given", "keys"]
@@ -111,6 +111,8 @@ def to_column(values: pa.Array | pa.ChunkedArray | Sequence[Any], column: Column
 
 def _primary_key(schema: RowSchema) -> tuple[str, ...]:
     """Return the key columns of a table's schema; empty for other schemas."""
+    if isinstance(schema, TableSchema):
+        schema.check_keyed()
     key: tuple[str, ...] = getattr(schema, "primary_key", ())
     return key
 

@@ -62,6 +62,7 @@ class TableTarget(Target):
 
     def check(self, store: Store, columns: pa.Schema) -> None:
         schema = store.table(self.name, self.columns).schema
+        schema.check_keyed()
         for name in schema.primary_key:
             if name not in columns.names:
                 raise SchemaError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import datetime
 import decimal
 import re
@@ -120,6 +121,15 @@ class TableSchema(RowSchema):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self._check_key()
+        # Key columns are never null, also without NOT NULL, so that equal schemas have equal columns.
+        columns = tuple(
+            Column(column.name, column.type, nullable=False) if column.name in self.primary_key else column
+            for column in self.columns
+        )
+        object.__setattr__(self, "columns", columns)
+
+    def _check_key(self) -> None:
         if not 1 <= len(self.primary_key) <= MAX_KEY_COLUMNS or len(set(self.primary_key)) != len(self.primary_key):
             raise SchemaError(
                 "a table needs a primary key of 1 to 4 different columns", received=list(self.primary_key)
@@ -134,12 +144,9 @@ class TableSchema(RowSchema):
                     received=type_name(types[name]),
                     valid=KEY_TYPE_NAMES,
                 )
-        # Key columns are never null, also without NOT NULL, so that equal schemas have equal columns.
-        columns = tuple(
-            Column(column.name, column.type, nullable=False) if column.name in self.primary_key else column
-            for column in self.columns
-        )
-        object.__setattr__(self, "columns", columns)
+
+    def check_keyed(self) -> None:
+        """Raise `SchemaError` if the rows have no primary key, so that they can only be read."""
 
     @classmethod
     def of(cls, columns: Mapping[str, str | pa.DataType] | pa.Schema, primary_key: str | Sequence[str]) -> TableSchema:
@@ -167,4 +174,28 @@ class TableSchema(RowSchema):
         for column in new:
             if not column.nullable:
                 raise SchemaError(f"column {column.name!r} cannot be added as NOT NULL: it is null in existing rows")
-        return TableSchema(self.columns + new, self.primary_key)
+        return dataclasses.replace(self, columns=self.columns + new)
+
+
+@dataclass(frozen=True)
+class KeylessSchema(TableSchema):
+    """The columns of a table or view whose rows have no key: they are read, and neither written nor followed.
+
+    Attributes:
+        problem: what has no primary key, and why, for messages.
+        remedy: how its rows get one.
+    """
+
+    primary_key: tuple[str, ...] = ()
+    problem: str = "the table has no primary key"
+    remedy: str = ""
+
+    def _check_key(self) -> None:
+        """Accept that there is no key."""
+
+    def check_keyed(self) -> None:
+        raise SchemaError(
+            f"{self.problem}: its rows can be read, and not be written or followed",
+            received="no primary key",
+            remedy=self.remedy,
+        )

@@ -50,7 +50,7 @@ def read_page(table: Table, cursor: str, where: Sequence[Predicate] = (), *, cou
     names = [*key, *(name for name in schema.names if name not in key)]
     low = decode_cursor(cursor, schema) if cursor else None
     end, looked_at = None, None
-    if where and not _selects_key(where, schema):
+    if key and where and not _selects_key(where, schema):
         # The key at the end of the rows to look at. A store would read the whole table for a condition that no row
         # satisfies.
         bound = table.scan(list(key), keys=KeyRange(low), limit=LOOK_ROWS + 1).read_all()
@@ -60,7 +60,7 @@ def read_page(table: Table, cursor: str, where: Sequence[Predicate] = (), *, cou
     found = table.scan(names, list(where) or None, keys=KeyRange(low, end), limit=count + 1).read_all()
     rows = list(zip(*map(shown_values, found.columns), strict=True))
     following: Key | None = end
-    if len(rows) > count:
+    if len(rows) > count and key:
         following, looked_at = rows[count][: len(key)], None
     return RowPage(names, rows[:count], encode_cursor(following), looked_at)
 

@@ -271,6 +271,7 @@ def _table(database: Database, facts: _Facts, table: str) -> Iterator[Finding]:
                 statements.connection, table, database.schema, database.connection.address.unrepresentable
             )
         )
+        layout.schema.check_keyed()
         generated = slots.has_generated(database, layout)
     except HeadraceError as error:
         yield Finding(name, Status.FAIL, error.problem, error.remedy or str(error))

@@ -46,7 +46,7 @@ ROUNDED = "headrace does not round column "
 """The same for a value that is written."""
 FIXED = "headrace cannot change column "
 """The same for a row whose stored value of a column cannot be set."""
-_UNREADABLE = re.compile(re.escape(UNREADABLE) + r"(.*?): (.+)\"", re.DOTALL)
+_UNREADABLE = re.compile(re.escape(UNREADABLE) + r"(.*?): (.+)\"(?: DETAIL: .*)?$", re.DOTALL)
 _ROUNDED = re.compile(re.escape(ROUNDED) + r"(.*?): (.+)\"", re.DOTALL)
 _FIXED = re.compile(re.escape(FIXED) + r"(.+)\"", re.DOTALL)
 _NOTHING_APPLIED = "nothing of the write was applied"
@@ -84,6 +84,7 @@ class Failure:
         state: the SQLSTATE; empty if the connection failed.
         message: the server's message.
         detail: the server's detail, which may contain the values of a row; empty if there is none.
+        hint: what the server proposes; empty if there is nothing.
         constraint: the violated constraint; empty if there is none.
         table: the table of the constraint, as in a statement; empty if there is none.
         connecting: there was no connection yet.
@@ -93,6 +94,7 @@ class Failure:
     state: str
     message: str
     detail: str = ""
+    hint: str = ""
     constraint: str = ""
     table: str = ""
     connecting: bool = False
@@ -141,6 +143,7 @@ def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | N
             error.sqlstate or "",
             diagnosis.message_primary or _first_line(str(error)),
             diagnosis.message_detail or "",
+            diagnosis.message_hint or "",
             diagnosis.constraint_name or "",
             _table(diagnosis.schema_name, diagnosis.table_name),
             connecting,
@@ -156,6 +159,7 @@ def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | N
             (error.sqlstate or "").strip("\0"),
             details.get("PG_DIAG_MESSAGE_PRIMARY") or _ADBC_PREFIX.sub("", _first_line(str(error))),
             details.get("PG_DIAG_MESSAGE_DETAIL", ""),
+            details.get("PG_DIAG_MESSAGE_HINT", ""),
             details.get("PG_DIAG_CONSTRAINT_NAME", ""),
             _table(details.get("PG_DIAG_SCHEMA_NAME"), details.get("PG_DIAG_TABLE_NAME")),
             connecting,
@@ -164,7 +168,8 @@ def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | N
         # An error amid the rows of a statement passes through Arrow's stream, which keeps its text only.
         text = _first_line(str(error))
         state = "55006" if _SLOT_IN_USE.search(text) else "XX000" if "ERROR:" in text else ""
-        return Failure(state, text.partition("ERROR: ")[2] or text)
+        message, _, hint = (text.partition("ERROR: ")[2] or text).partition(" HINT: ")
+        return Failure(state, message.strip(), hint=hint.strip())
     return None
 
 
@@ -242,7 +247,7 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
             )
         case "0A000":
             return UnsupportedError("PostgreSQL does not support this", received=received)
-    return StoreError(f"PostgreSQL failed in {server}", received=received)
+    return StoreError(f"PostgreSQL failed in {server}", received=received, remedy=failure.hint or None)
 
 
 def _violation(failure: Failure) -> HeadraceError:

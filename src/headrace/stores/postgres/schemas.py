@@ -18,10 +18,13 @@ from headrace.errors import SchemaError, UnsupportedError
 from headrace.stores.postgres.failures import ROUNDED, UNREADABLE
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.unrepresentable import Choice, Choices, ShownAsNull
-from headrace.tables.schema import Column, TableSchema
+from headrace.tables.schema import MAX_KEY_COLUMNS, Column, KeylessSchema, TableSchema
 from headrace.types import KEY_TYPES, type_name
 
 CATALOG = "pg_catalog"
+VIEW = "v"
+RELATIONS = {VIEW: "a view", "m": "a materialized view", "f": "a foreign table"}
+"""What is read like a table, by the catalog's letter, and never has a primary key."""
 BYTE_DOMAIN = "byte"
 """The domain of headrace's type ``byte`` in the schema of headrace: PostgreSQL has no integer of one byte."""
 _MAX_DIGITS = 38
@@ -173,7 +176,7 @@ class PgColumn:
         # the statement is planned.
         return sql.SQL(
             "CASE WHEN {column} IS NULL THEN NULL WHEN {fits} THEN {value} "
-            "ELSE ({problem}::text || format('%s', {column}))::{kind} END"
+            "ELSE ({problem}::text || pg_catalog.format('%s', {column}))::{kind} END"
         ).format(column=column, fits=fits, value=value, problem=sql.Literal(f"{UNREADABLE}{self.name}: "), kind=kind)
 
     def shown(self, table: str = "t") -> sql.Composable:
@@ -189,18 +192,22 @@ class PgColumn:
         """
         if not self.is_array:
             return self._finite(column)
-        fits = sql.SQL("coalesce(array_ndims({}), 1) = 1").format(column)
+        fits = sql.SQL("coalesce(pg_catalog.array_ndims({}), 1) = 1").format(column)
         finite = self._finite(sql.Identifier("e"))
         if finite is None:
             return fits
-        return sql.SQL("{} AND NOT EXISTS (SELECT FROM unnest({}) e WHERE NOT ({}))").format(fits, column, finite)
+        return sql.SQL("{} AND NOT EXISTS (SELECT FROM pg_catalog.unnest({}) e WHERE NOT ({}))").format(
+            fits, column, finite
+        )
 
     def _finite(self, value: sql.Composable) -> sql.Composable | None:
         if self.base in _TIMES:
             last = sql.Literal(_TIMES[self.base])
-            return sql.SQL("{value} > '-infinity' AND {value} < {last}").format(value=value, last=last)
+            return sql.SQL(
+                "{value} OPERATOR(pg_catalog.>) '-infinity' AND {value} OPERATOR(pg_catalog.<) {last}"
+            ).format(value=value, last=last)
         is_decimal = pa.types.is_decimal(self.type.value_type if self.is_array else self.type)
-        return sql.SQL("{} <> 'NaN'").format(value) if is_decimal else None
+        return sql.SQL("{} OPERATOR(pg_catalog.<>) 'NaN'").format(value) if is_decimal else None
 
     def as_text(self, table: str) -> sql.Composable:
         """Return the expression for the text of a value.
@@ -221,10 +228,11 @@ class PgColumn:
         kind = sql.SQL("int8[]" if self.base == "oid" else f"{self.base if self.base in _ARROW else 'text'}[]")
         elements = sql.SQL("{}::{}").format(column, kind)
         if not _has_cast(self.base):
-            elements = sql.SQL("ARRAY(SELECT {} FROM unnest({}) e)").format(_output(sql.Identifier("e")), column)
+            output = _output(sql.Identifier("e"))
+            elements = sql.SQL("ARRAY(SELECT {} FROM pg_catalog.unnest({}) e)").format(output, column)
         array = sql.SQL(
-            "CASE WHEN array_lower({column}, 1) <> 1 THEN ARRAY(SELECT e FROM unnest({elements}) e) "
-            "WHEN {column} IS NOT NULL THEN {elements} END"
+            "CASE WHEN pg_catalog.array_lower({column}, 1) <> 1"
+            " THEN ARRAY(SELECT e FROM pg_catalog.unnest({elements}) e) WHEN {column} IS NOT NULL THEN {elements} END"
         ).format(column=column, elements=elements)
         return array, kind
 
@@ -287,7 +295,9 @@ def _has_cast(name: str) -> bool:
 
 def _output(value: sql.Composable) -> sql.Composable:
     """Return the text of a value by the output function of its type; null for null, and not for a row of nulls."""
-    return sql.SQL("CASE num_nulls({value}) WHEN 0 THEN format('%s', {value}) END").format(value=value)
+    return sql.SQL("CASE pg_catalog.num_nulls({value}) WHEN 0 THEN pg_catalog.format('%s', {value}) END").format(
+        value=value
+    )
 
 
 @dataclass(frozen=True)
@@ -300,7 +310,9 @@ class TableLayout:
         columns: its columns.
         primary_key: the names of the key columns, in key order.
         pre_images: whether its changes contain the whole row before each change (REPLICA IDENTITY FULL).
-        partitioned: whether its rows are in other tables.
+        kind: the catalog's letter for the kind of relation: ``r`` or ``p`` (partitioned) for a table, ``v`` for a view,
+            ``m`` for a materialized view, ``f`` for a foreign table.
+        logged: whether its changes are in the write-ahead log.
         arbiter: whether INSERT … ON CONFLICT can use the primary key, which is not deferrable and has no ranges
             WITHOUT OVERLAPS.
     """
@@ -310,23 +322,38 @@ class TableLayout:
     columns: tuple[PgColumn, ...]
     primary_key: tuple[str, ...]
     pre_images: bool
-    partitioned: bool
-    arbiter: bool = True
+    kind: str
+    logged: bool
+    arbiter: bool
+
+    @property
+    def partitioned(self) -> bool:
+        """Whether its rows are in other tables."""
+        return self.kind == "p"
 
     @cached_property
     def schema(self) -> TableSchema:
         """The columns in headrace's types."""
-        return TableSchema(
+        return self._schema_of(
             tuple(
-                Column(
-                    column.name,
-                    column.type,
-                    not column.not_null or column.shown_as_null is not None,
-                    column.filled,
-                )
+                Column(column.name, column.type, not column.not_null or column.shown_as_null is not None, column.filled)
                 for column in self.columns
-            ),
-            self.primary_key,
+            )
+        )
+
+    def _schema_of(self, columns: tuple[Column, ...]) -> TableSchema:
+        if self.primary_key:
+            return TableSchema(columns, self.primary_key)
+        name = self.name.text
+        if self.kind in RELATIONS:
+            return KeylessSchema(
+                columns, (), f"{name!r} is {RELATIONS[self.kind]}", "name a table with a primary key in its place"
+            )
+        return KeylessSchema(
+            columns,
+            (),
+            f"table {name!r} has no primary key of 1 to {MAX_KEY_COLUMNS} columns",
+            f"ALTER TABLE {self.name.sql.as_string(None)} ADD PRIMARY KEY (…)",
         )
 
     @cached_property
@@ -335,7 +362,7 @@ class TableLayout:
         columns = tuple(
             column for column, stored in zip(self.schema.columns, self.columns, strict=True) if not stored.generated
         )
-        return TableSchema(columns, self.primary_key)
+        return self._schema_of(columns)
 
     def column(self, name: str) -> PgColumn:
         """Return a column, or raise `SchemaError`."""

@@ -1,4 +1,4 @@
-"""The store of a PostgreSQL database: the tables of its users."""
+"""The store of a PostgreSQL database: the tables and views of its users."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class PostgresStore(Store):
     # -- tables -------------------------------------------------------------------------------------------
 
     def tables(self) -> list[str]:
-        """Return the sorted names of the users' tables; those of schema ``public`` without their schema."""
+        """Return the sorted names of the users' tables and views; those of schema ``public`` without their schema."""
         return self._connection.ask(lambda session: stored_tables.names(session, self._schema))
 
     def create_table(
@@ -183,6 +183,7 @@ class PostgresStore(Store):
                 keep a copy of the new slot (PostgreSQL 17 and later).
         """
         found = self.table(table)
+        found.schema.check_keyed()
         tunnel_kind = TunnelKind.parse(kind)
         return self._created(
             [NewTable(found.layout(), found.splits)],
@@ -214,6 +215,14 @@ class PostgresStore(Store):
         patterns = table_patterns.parse([tables] if isinstance(tables, str) else tables)
         names = self._connection.run(lambda session: table_patterns.matching(session, patterns, self._schema))
         found = [self.table(each.text) for each in names]
+        keyless = [each.text for each, table in zip(names, found, strict=True) if not table.schema.primary_key]
+        if keyless:
+            raise SchemaError(
+                "tables of the tunnel have no primary key of 1 to 4 columns",
+                received=keyless,
+                remedy="ALTER TABLE … ADD PRIMARY KEY (…), or leave them out: "
+                + ",".join(f"!{each.schema}.{each.table}" for each in names if each.text in keyless[:3]),
+            )
         return self._created(
             [NewTable(each.layout(), each.splits) for each in found],
             table_patterns.text_of(patterns),

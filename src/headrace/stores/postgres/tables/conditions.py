@@ -103,7 +103,8 @@ def _predicate(table: TableLayout, predicate: Predicate) -> sql.Composable:
         return _with_nul(stored, operator, values)
     if operator in ("=", "in"):
         return _equal(stored, values)
-    return sql.SQL(f"{{}} {operator} {{}}").format(*_sides(stored, values[0]))
+    left, right = _sides(stored, values[0])
+    return _compared(left, operator, right)
 
 
 def _equal(column: PgColumn, values: list[Any]) -> sql.Composable:
@@ -112,13 +113,23 @@ def _equal(column: PgColumn, values: list[Any]) -> sql.Composable:
     An index has the type and the collation of its column. So the column is compared as it is, too: an index finds the
     rows, and the comparison of texts excludes those that are only similar, such as 1.0 and 1.
     """
-    listed = sql.SQL(", ").join(literal(value, column.type) for value in values)
-    found = sql.SQL("{} IN ({})").format(column.ordered(), listed)
+    found = _one_of(column.ordered(), [literal(value, column.type) for value in values])
     is_text = column.type == pa.string()
     if not is_text or (column.base == "text" and column.sorted_by_bytes) or not all(map(column.is_value, values)):
         return found
-    native = sql.SQL(", ").join(_native(column, value) for value in values)
-    return sql.SQL("{} AND {} IN ({})").format(found, sql.Identifier("t", column.name), native)
+    native = _one_of(sql.Identifier("t", column.name), [_native(column, value) for value in values])
+    return sql.SQL("{} AND {}").format(found, native)
+
+
+def _compared(left: sql.Composable, operator: str, right: sql.Composable) -> sql.Composable:
+    """Return a comparison: a view is read under the user's search path, see `headrace.stores.postgres.session`."""
+    return sql.SQL(f"{{}} OPERATOR(pg_catalog.{operator}) {{}}").format(left, right)
+
+
+def _one_of(side: sql.Composable, values: Sequence[sql.Composable]) -> sql.Composable:
+    if len(values) == 1:
+        return _compared(side, "=", values[0])
+    return _compared(side, "=", sql.SQL("ANY (ARRAY[{}])").format(sql.SQL(", ").join(values)))
 
 
 def _native(column: PgColumn, value: str) -> sql.Composable:
@@ -143,7 +154,7 @@ def _with_nul(column: PgColumn, operator: str, values: list[str]) -> sql.Composa
     if operator == "!=":
         return sql.SQL("{} IS NOT NULL").format(sql.Identifier("t", column.name))
     known = literal(values[0].partition("\0")[0], column.type)
-    return sql.SQL(f"{{}} {'<=' if operator[0] == '<' else '>'} {{}}").format(column.ordered(), known)
+    return _compared(column.ordered(), "<=" if operator[0] == "<" else ">", known)
 
 
 def _starts_with(column: PgColumn, prefix: str | bytes) -> sql.Composable:
@@ -151,8 +162,8 @@ def _starts_with(column: PgColumn, prefix: str | bytes) -> sql.Composable:
         return _NOTHING
     if not prefix:
         return sql.SQL("{} IS NOT NULL").format(sql.Identifier("t", column.name))
-    low = sql.SQL("{} >= {}").format(column.ordered(), literal(prefix, column.type))
+    low = _compared(column.ordered(), ">=", literal(prefix, column.type))
     end = after_prefix(prefix)
     if end is None:
         return low
-    return sql.SQL("{} AND {} < {}").format(low, column.ordered(), literal(end, column.type))
+    return sql.SQL("{} AND {}").format(low, _compared(column.ordered(), "<", literal(end, column.type)))

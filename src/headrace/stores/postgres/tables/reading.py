@@ -15,7 +15,8 @@ from psycopg import sql
 from headrace.errors import OptionError
 from headrace.rows.conditions import check_scan_sizes
 from headrace.stores.postgres.connection import Bulk, Connection
-from headrace.stores.postgres.schemas import PgColumn, TableLayout, from_text
+from headrace.stores.postgres.schemas import VIEW, PgColumn, TableLayout, from_text
+from headrace.stores.postgres.session import path_statement
 from headrace.stores.postgres.tables.conditions import where
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import Key
@@ -51,17 +52,24 @@ def scan(
     limit: int | None,
     batch_rows: int,
 ) -> pa.RecordBatchReader:
-    """Read rows in key order, see `headrace.ports.Table.scan`. The statement runs when the first batch is read."""
+    """Read rows, in key order if they have a key, see `headrace.ports.Table.scan`.
+
+    The statement runs when the first batch is read.
+    """
     check_scan_sizes(limit, batch_rows)
     wanted = pa.schema([table.schema.arrow.field(name) for name in columns])
-    statement = sql.SQL("SELECT {} FROM {} t WHERE {} ORDER BY {}").format(
-        selected(table, columns), table.name.sql, where(table, keys, predicates), key_order(table)
+    statement = sql.SQL("SELECT {} FROM {} t WHERE {}").format(
+        selected(table, columns), table.name.sql, where(table, keys, predicates)
     )
+    if table.primary_key:
+        statement = sql.SQL("{} ORDER BY {}").format(statement, key_order(table))
     if limit is not None:
         statement = sql.SQL("{} LIMIT {}").format(statement, sql.Literal(limit))
     stored = [table.column(name) for name in columns]
     text = statement.as_string(None)
-    return pa.RecordBatchReader.from_batches(wanted, _batches(connection, text, stored, wanted, batch_rows))
+    # The functions of a view find names as the user does.
+    path = connection.server.writing_path if table.kind == VIEW else None
+    return pa.RecordBatchReader.from_batches(wanted, _batches(connection, text, path, stored, wanted, batch_rows))
 
 
 def fetch(bulk: Bulk, statement: sql.Composable, columns: Sequence[PgColumn], wanted: pa.Schema) -> pa.Table:
@@ -73,10 +81,17 @@ def fetch(bulk: Bulk, statement: sql.Composable, columns: Sequence[PgColumn], wa
 
 
 def _batches(
-    connection: Connection, statement: str, columns: Sequence[PgColumn], wanted: pa.Schema, batch_rows: int
+    connection: Connection,
+    statement: str,
+    path: str | None,
+    columns: Sequence[PgColumn],
+    wanted: pa.Schema,
+    batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
     # A reader that is dropped before its end closes the connection, which cancels the statement.
     with connection.reading() as bulk, bulk.cursor() as cursor:
+        if path is not None:
+            cursor.execute(path_statement(path))
         cursor.execute(statement)
         for batch in cursor.fetch_record_batch():
             typed = _typed(batch, columns, wanted)
@@ -110,7 +125,7 @@ def splits(connection: Connection, table: TableLayout, count: int, size: int | N
     if count < 1:
         raise OptionError("a table is split into at least one range", received=count)
     bounds: list[Key] = []
-    if count > 1:
+    if count > 1 and table.primary_key:
         pages = connection.run(lambda session: _pages(session, table), repeatable=True)
         most = count if size is None else min(count, 1 + pages * _PAGE_BYTES // size)
         bounds = _bounds(connection, table, most, pages) if most > 1 else []

@@ -10,27 +10,25 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from headrace.errors import HeadraceError, NotFoundError, SchemaError, UnsupportedError
+from headrace.errors import NotFoundError, UnsupportedError
 from headrace.option_names import check_names
 from headrace.stores.postgres.connection import Connection
 from headrace.stores.postgres.names import TableName, check_name
 from headrace.stores.postgres.own_tables import create_byte_domain
-from headrace.stores.postgres.schemas import TableLayout, column_of, sql_type
-from headrace.stores.postgres.unrepresentable import Choices
+from headrace.stores.postgres.schemas import RELATIONS, TableLayout, column_of, sql_type
+from headrace.stores.postgres.unrepresentable import NO_CHOICES, Choices
 from headrace.tables.options import TableOptions
 from headrace.tables.schema import MAX_KEY_COLUMNS, Column, TableSchema
 
-FIXED_OPTIONS = TableOptions(retention_seconds=None, change_log=False)
-"""The options of all tables, except for the images of rows before a change."""
+FIXED_OPTIONS = TableOptions(retention_seconds=None)
+"""The options of all tables that the write-ahead log has, except for the images of rows before a change."""
 # An ALTER or DROP waits for readers, and everything else then waits for it.
 LOCK_SECONDS = 10
-# The catalog's letters for relations that are not tables.
-_OTHER_RELATIONS = {"v": "a view", "m": "a materialized view", "f": "a foreign table", "S": "a sequence"}
 
 _TABLES = """
 SELECT n.nspname, c.relname
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', %s)
+WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', %s)
     AND NOT n.nspname LIKE 'pg\\_temp\\_%%' AND NOT n.nspname LIKE 'pg\\_toast\\_temp\\_%%'
 """
 # A change of a table or column is a new row of the catalog, with the identifier of its transaction.
@@ -39,18 +37,20 @@ SELECT c.oid::bigint, c.xmin::text, i.indexrelid::bigint,
     (SELECT string_agg(a.xmin::text, ' ' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
-WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')
+WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
 """
 _TABLE = """
-SELECT c.oid, c.relreplident = 'f', c.relkind = 'p', (
+SELECT c.oid, c.relreplident = 'f', c.relkind::text, c.relpersistence = 'p', (
     SELECT array_agg(a.attname::text ORDER BY k.place)
     FROM pg_index i
     CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(number, place)
     JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum = k.number
     WHERE i.indrelid = c.oid AND i.indisprimary AND k.place <= i.indnkeyatts
-), (SELECT i.indimmediate AND NOT i.indisexclusion FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary)
+), EXISTS (
+    SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate AND NOT i.indisexclusion
+)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p')
+WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
 """
 # Each step goes from a domain to its type, or from an array to its elements, as deep as the types of headrace are.
 _COLUMNS = """
@@ -131,26 +131,18 @@ def layout(connection: psycopg.Connection, name: str, schema: str, choices: Choi
         choices: the option ``unrepresentable``.
 
     Raises:
-        NotFoundError: there is no such table.
-        UnsupportedError: it is a view or another relation.
-        SchemaError: the table has no primary key of 1 to 4 columns.
+        NotFoundError: there is no such table or view.
     """
     parsed = TableName.parse(name)
     found = connection.execute(_TABLE, [parsed.schema, parsed.table]).fetchone() if "\0" not in name else None
     if found is None:
-        raise _no_table(connection, parsed, names(connection, schema))
-    oid, pre_images, partitioned, key, arbiter = found
-    if not key or len(key) > MAX_KEY_COLUMNS:
-        raise SchemaError(
-            f"table {name!r} has no primary key of 1 to {MAX_KEY_COLUMNS} columns",
-            received=f"{len(key)} key columns" if key else "no primary key",
-            remedy=f"ALTER TABLE {name} ADD PRIMARY KEY (…)",
-        )
-    primary_key = tuple(key)
+        raise NotFoundError("no such table", received=repr(parsed.text), valid=names(connection, schema))
+    oid, pre_images, kind, logged, key, arbiter = found
+    primary_key = tuple(key) if key and len(key) <= MAX_KEY_COLUMNS else ()
     columns = tuple(
         column_of(row, primary_key, schema, parsed, choices) for row in connection.execute(_COLUMNS, {"oid": oid})
     )
-    return TableLayout(parsed, oid, columns, primary_key, pre_images, partitioned, arbiter)
+    return TableLayout(parsed, oid, columns, primary_key, pre_images, kind, logged, arbiter)
 
 
 def create(
@@ -180,30 +172,12 @@ def create(
         sql.SQL("CREATE TABLE {} ({}, PRIMARY KEY ({}))").format(parsed.sql, sql.SQL(", ").join(definitions), key)
     )
     if options.get("pre_images"):
-        set_pre_images(connection, parsed, True)
-
-
-def _no_table(connection: psycopg.Connection, name: TableName, tables: list[str]) -> HeadraceError:
-    """Return the error for a name that no table has, which another relation may have."""
-    found = None
-    if "\0" not in name.text:
-        found = connection.execute(
-            "SELECT c.relkind FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
-            " WHERE n.nspname = %s AND c.relname = %s",
-            [name.schema, name.table],
-        ).fetchone()
-    if found is None or found[0] not in _OTHER_RELATIONS:
-        return NotFoundError("no such table", received=repr(name.text), valid=tables)
-    return UnsupportedError(
-        f"{name.text!r} is not a table, and so it has no primary key and no changes in the log",
-        received=_OTHER_RELATIONS[found[0]],
-        valid=tables,
-        remedy="name the table, or read this with Spark's JDBC source",
-    )
+        _identify(connection, parsed, True)
 
 
 def add_columns(connection: psycopg.Connection, table: TableLayout, columns: tuple[Column, ...], own: str) -> None:
     """Add attribute columns, which are null in existing rows."""
+    _check_table(table)
     _create_types(connection, columns, own)
     added = sql.SQL(", ").join(sql.SQL("ADD COLUMN {}").format(_definition(column, own)) for column in columns)
     _limit_lock_wait(connection)
@@ -211,15 +185,32 @@ def add_columns(connection: psycopg.Connection, table: TableLayout, columns: tup
 
 
 def drop(connection: psycopg.Connection, name: str, schema: str) -> None:
-    """Drop a table, or raise `NotFoundError`."""
-    if name not in names(connection, schema):
-        raise NotFoundError("no such table", received=repr(name), valid=names(connection, schema))
+    """Drop a table.
+
+    Raises:
+        NotFoundError: it does not exist.
+        UnsupportedError: it is a view, or another relation that is only read.
+    """
+    _check_table(layout(connection, name, schema, NO_CHOICES))
     _limit_lock_wait(connection)
     connection.execute(sql.SQL("DROP TABLE {}").format(TableName.parse(name).sql))
 
 
-def set_pre_images(connection: psycopg.Connection, name: TableName, wanted: bool) -> None:
+def _check_table(found: TableLayout) -> None:
+    if found.kind in RELATIONS:
+        raise UnsupportedError(
+            f"{found.name.text!r} is {RELATIONS[found.kind]}, which headrace only reads",
+            remedy="change or drop it by SQL in PostgreSQL",
+        )
+
+
+def set_pre_images(connection: psycopg.Connection, table: TableLayout, wanted: bool) -> None:
     """Let changes contain the whole row before each change, or its key only."""
+    _check_table(table)
+    _identify(connection, table.name, wanted)
+
+
+def _identify(connection: psycopg.Connection, name: TableName, wanted: bool) -> None:
     _limit_lock_wait(connection)
     identity = sql.SQL("FULL" if wanted else "DEFAULT")
     connection.execute(sql.SQL("ALTER TABLE {} REPLICA IDENTITY {}").format(name.sql, identity))
@@ -253,6 +244,9 @@ def _check_options(options: Mapping[str, Any]) -> None:
         if name == "pre_images":
             if not isinstance(value, bool):
                 raise UnsupportedError("option pre_images is True or False", received=repr(value))
+        elif name == "change_log" and value is False:
+            # A table that needs no log has one, too.
+            continue
         elif value not in (getattr(FIXED_OPTIONS, name), getattr(TableOptions(), name)):
             raise UnsupportedError(
                 f"tables of PostgreSQL cannot have option {name}",

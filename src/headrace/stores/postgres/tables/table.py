@@ -126,6 +126,7 @@ class PostgresTable(Table):
     def get(self, key: Mapping[str, KeyValue], columns: Sequence[str] | None = None) -> dict[str, Any] | None:
         layout = self.layout()
         schema = layout.schema
+        schema.check_keyed()
         if set(key) != set(schema.primary_key):
             raise SchemaError("a key needs exactly the key columns", received=list(key), valid=schema.primary_key)
         names = [schema.column(name).name for name in (schema.names if columns is None else columns)]
@@ -193,13 +194,14 @@ class PostgresTable(Table):
         wanted = stored_tables.check_changes(changes)
         layout = self.layout()
         if wanted is not None and wanted != layout.pre_images:
-            self._connection.run(lambda session: stored_tables.set_pre_images(session, layout.name, wanted))
+            self._connection.run(lambda session: stored_tables.set_pre_images(session, layout, wanted))
         return self.describe().options
 
     def describe(self) -> TableDescription:
         """Describe the table. PostgreSQL has only an estimate of the number of rows, so it is None."""
         layout = self.layout()
-        options = dataclasses.replace(stored_tables.FIXED_OPTIONS, pre_images=layout.pre_images)
+        followed = layout.logged and bool(layout.primary_key)
+        options = dataclasses.replace(stored_tables.FIXED_OPTIONS, pre_images=layout.pre_images, change_log=followed)
         return TableDescription(name=self.name, schema=layout.schema, options=options, rows=None, partitions=())
 
     def trim(self, *, before: Mapping[int, int] | None = None, cut_tunnels: bool = False) -> TrimReport:
