@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import psycopg
-import pyarrow as pa
 import pytest
 
 import headrace
@@ -82,17 +81,3 @@ def test_texts_of_databases_in_other_encodings_are_right(store: Store, encoding:
         session.execute(f'UPDATE "tä" SET v = {correction} WHERE "ü" = 2'.encode())
         assert table.get({"ü": 2}) == {"ü": 2, "v": "café"}
         encoded.drop_table("tä")
-
-
-@pytest.mark.parametrize("kind", ["timestamp", "timestamp_ntz"])
-def test_times_that_postgresql_does_not_have_are_errors_at_once(store: Store, kind: str) -> None:
-    table = store.create_table("t", {"id": "long", "at": kind, "all": "array<timestamp_ntz>"}, "id")
-    early = -210_866_803_200_000_001
-    times = pa.array([early], pa.int64()).cast(table.schema.column("at").type)
-    with pytest.raises(SchemaError, match=r"column 'at' .* row 0.*4713-11-24 BC"):
-        table.put(pa.table({"id": [1], "at": times}))
-    listed = pa.array([[early]], pa.list_(pa.int64())).cast(pa.list_(pa.timestamp("us")))
-    with pytest.raises(SchemaError, match="column 'all'"):
-        table.put(pa.table({"id": [1], "all": listed}))
-    table.put(pa.table({"id": [1], "at": pa.array([early + 1], pa.int64()).cast(times.type)}))
-    assert table.scan().read_all().column("at").cast(pa.int64()).to_pylist() == [early + 1]

@@ -137,7 +137,12 @@ def test_a_view_is_read_with_its_functions_types_and_conditions(store: Store) ->
     view = store.table("priced")
     row = {"customer": "Ann", "price": "1.6500", "orders": 2, "h": '"id"=>"1"', "tags": ["Ann", None], "none": None}
     assert view.scan(where={"id": 1}).read_all().to_pylist() == [{"id": 1, **row}]
-    conditions = [("customer", "in", ["Ann", "Eve"]), ("h", "starts with", '"id"'), ("none", "is null"), ("id", "<", 2)]
+    conditions: list[tuple[str, str, Any]] = [
+        ("customer", "in", ["Ann", "Eve"]),
+        ("h", "starts with", '"id"'),
+        ("none", "is null", None),
+        ("id", "<", 2),
+    ]
     assert view.scan(["id"], conditions).read_all().to_pylist() == [{"id": 1}]
     assert view.scan(["id"], limit=1).read_all().num_rows == 1
     assert len(view.splits(4)) == 1

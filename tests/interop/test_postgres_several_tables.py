@@ -258,7 +258,7 @@ def test_tables_are_named_by_patterns(store: Store, server: psycopg.Connection[A
     server.execute("CREATE SCHEMA sales")
     server.execute("CREATE TABLE sales.bills (id bigint PRIMARY KEY)")
     server.execute("CREATE TABLE log (at timestamptz)")
-    with pytest.raises(SchemaError, match="'log' has no primary key"):
+    with pytest.raises(SchemaError, match=r"no primary key.*received:.*log.*!public\.log"):
         store.create_tunnel_of_tables("public.*", "changes")
     tunnel = store.create_tunnel_of_tables("*.*, !public.log, !headrace.*", "changes", "Stream")
     assert tunnel.table.name == "*.*, !public.log, !headrace.*"

@@ -13,6 +13,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
+from time import monotonic
 from typing import Any, Generic, TypeAlias, TypeVar
 from weakref import WeakSet
 
@@ -24,7 +25,7 @@ from headrace import failpoints
 from headrace.errors import HeadraceError, OptionError, StoreError
 from headrace.retries import Retries
 from headrace.stores.postgres.failures import failure_of, headrace_error
-from headrace.stores.postgres.session import CATALOG_PATH, FACTS, Server
+from headrace.stores.postgres.session import FACTS, Server
 from headrace.stores.postgres.unrepresentable import NO_CHOICES, Choices
 
 Result = TypeVar("Result")
@@ -35,6 +36,7 @@ _FIRST_PAUSE, _LONGEST_PAUSE = 0.02, 2.0
 _IDLE_CONNECTIONS = 4
 # After these times without a session of the server: idle connections are closed; a warning is logged.
 _SCARCE_SECONDS, _SHOWN_SECONDS = 0.5, 4.0
+_SCARCE_FOR_SECONDS = 60.0
 _log = logging.getLogger("headrace")
 # A server whose machine or network is gone sends no end of the connection: notice it within a minute, not two hours.
 _KEEPALIVE = {
@@ -142,7 +144,7 @@ class Connection:
 
     def _open_pools(self) -> None:
         self._server: Server | None = None
-        self._most_idle = _IDLE_CONNECTIONS
+        self._scarce_until = 0.0
         self._statements = _Pool(self._connect, psycopg.Connection.close, _lives)
         self._bulks = _Pool(self._connect_bulk, adbc.Connection.close, _bulk_lives)
         _connections.add(self)
@@ -197,10 +199,7 @@ class Connection:
         """
 
         def begun(bulk: Bulk) -> Result:
-            if one_snapshot:
-                # Before any query.
-                _execute(bulk, "SET TRANSACTION ISOLATION LEVEL REPEATABLE READ")
-            self._begin(bulk)
+            self._begin_bulk(bulk, "REPEATABLE READ" if one_snapshot else None)
             return work(bulk)
 
         return self._repeated(self._bulks, begun, repeatable)
@@ -219,7 +218,7 @@ class Connection:
         connection = self._leased(self._bulks)
         kept = False
         try:
-            self._begin(connection)
+            self._begin_bulk(connection)
             yield connection
             connection.rollback()
             kept = True
@@ -280,7 +279,15 @@ class Connection:
             self._give_back(pool, connection)
 
     def _give_back(self, pool: _Pool[Kind], connection: Kind) -> None:
-        pool.give_back(connection, self._most_idle)
+        most = _IDLE_CONNECTIONS if monotonic() >= self._scarce_until else 0
+        if most and isinstance(connection, adbc.Connection) and self.server.pooled:
+            # ADBC begins a transaction at once, for which a pooler would keep a session of the server.
+            try:
+                connection.adbc_connection.set_autocommit(True)
+            except adbc.Error:
+                pool.drop(connection)
+                return
+        pool.give_back(connection, most)
 
     def _leased(self, pool: _Pool[Kind]) -> Kind:
         """Return a connection; repeat the attempt while the server starts or is not reachable."""
@@ -307,7 +314,7 @@ class Connection:
     def _waiting(self) -> Iterator[None]:
         """Watch the begin of a connection: a pooler lets it wait, without an answer, until a session is free.
 
-        The idle connections of this process may have the sessions. Then they are closed, and none is kept any more.
+        The idle connections of this process may have the sessions: they are closed, and none is kept for some time.
         """
         if self._server is not None and not self._server.pooled:
             yield
@@ -336,8 +343,8 @@ class Connection:
             watcher.join()
 
     def _release(self) -> None:
-        """Close the idle connections of this process, and keep none from now on: connections are scarce."""
-        self._most_idle = 0
+        """Close the idle connections of this process, and keep none for some time: connections are scarce."""
+        self._scarce_until = monotonic() + _SCARCE_FOR_SECONDS
         self.close()
 
     def _connect(self) -> psycopg.Connection:
@@ -350,6 +357,11 @@ class Connection:
         try:
             if self._server is None:
                 self._server = _learned(connection)
+            if self._server.pooled:
+                # BEGIN says it: the defaults of a session change its later transactions only.
+                connection.rollback()
+                connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
+                connection.read_only = connection.deferrable = False
             # A pooler gives the connection a session of the server for its first statement.
             connection.execute(b"SELECT 1" if self._server.pooled else self._server.settings.encode())
             connection.commit()
@@ -361,11 +373,19 @@ class Connection:
     def _connect_bulk(self) -> Bulk:
         server = self.server
         if server.pooled:
+            if server.quotes:
+                # A pooler accepts no settings of a connection, and ADBC reads names of types when it connects.
+                raise StoreError(
+                    f"{self.address.url} is behind a pooler, and quotes all names",
+                    received="quote_all_identifiers = on",
+                    valid="off, its default",
+                    remedy="ALTER ROLE … (or DATABASE …) SET quote_all_identifiers = off",
+                )
             with self._waiting():
-                return adbc.connect(self.address.conninfo())
-        # The driver itself asks the catalog when it connects.
-        path = f"-c search_path={CATALOG_PATH.replace(' ', '')}"
-        connection = adbc.connect(self.address.conninfo(options=f"{server.options} {path}".strip()))
+                connection = adbc.connect(self.address.conninfo())
+            connection.adbc_connection.set_autocommit(True)
+            return connection
+        connection = adbc.connect(self.address.conninfo(options=server.connecting))
         try:
             _execute(connection, server.settings)
             connection.commit()
@@ -374,14 +394,20 @@ class Connection:
             raise
         return connection
 
-    def _begin(self, connection: psycopg.Connection | Bulk) -> None:
+    def _begin(self, connection: psycopg.Connection) -> None:
         """Give a transaction the settings that its session does not have behind a pooler."""
-        if not self.server.pooled:
-            return
-        if isinstance(connection, psycopg.Connection):
+        if self.server.pooled:
             connection.execute(self.server.settings.encode())
-        else:
-            _execute(connection, self.server.settings)
+
+    def _begin_bulk(self, bulk: Bulk, isolation: str | None = None) -> None:
+        """Begin a transaction with its settings and isolation, which must be set before any query."""
+        if self.server.pooled:
+            bulk.adbc_connection.set_autocommit(False)
+            level = isolation or "READ COMMITTED"
+            _execute(bulk, f"SET TRANSACTION ISOLATION LEVEL {level}, READ WRITE, NOT DEFERRABLE")
+            _execute(bulk, self.server.settings)
+        elif isolation is not None:
+            _execute(bulk, f"SET TRANSACTION ISOLATION LEVEL {isolation}")
 
 
 def _execute(bulk: Bulk, statement: str) -> None:
@@ -392,9 +418,11 @@ def _execute(bulk: Bulk, statement: str) -> None:
 def _learned(connection: psycopg.Connection) -> Server:
     row = connection.execute(FACTS).fetchone()
     assert row is not None
-    process, path, synchronous = row
+    process, path, synchronous, quotes = row
     info = connection.info
-    return Server(info.server_version, info.options, process != info.backend_pid, path, synchronous != "off")
+    return Server(
+        info.server_version, info.options, process != info.backend_pid, path, synchronous != "off", quotes == "on"
+    )
 
 
 def _lives(connection: psycopg.Connection) -> bool:

@@ -24,8 +24,8 @@ from headrace.errors import (
 _SERIALIZATION = ("40001", "40P01")
 # The server, a lock or a replication slot was busy before the statement had any effect.
 _BUSY = (*_SERIALIZATION, "53300", "55006", "55P03", "57P03")
-# 25P03: the server closed an idle transaction.
-_LOST = ("57P01", "57P02", "57P05", "25P03")
+# 25P03 and 25P04: the server closed an idle or a long transaction.
+_LOST = ("57P01", "57P02", "57P05", "25P03", "25P04")
 _REFUSED = re.compile(
     r"authentication failed|no password supplied|pg_hba\.conf|role \".*\" (does not exist|is not permitted to log in)"
 )
@@ -111,7 +111,7 @@ class Failure:
         if self.unusable:
             return False
         if self.state:
-            return self.state in _BUSY or self.lost
+            return self.state in (*_BUSY, *_LOST) or self.lost
         return not self.refused and not self.unusable and not _NO_DATABASE.search(self.message)
 
     @property

@@ -14,7 +14,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from headrace.cached import cached_property
-from headrace.errors import SchemaError, UnsupportedError
+from headrace.errors import SchemaError
 from headrace.stores.postgres.failures import ROUNDED, UNREADABLE
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.unrepresentable import Choice, Choices, ShownAsNull
@@ -58,19 +58,6 @@ _VALUES = {
     "varchar": re.compile(r"[^\0]*"),
     "uuid": re.compile(r"[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}"),
     "numeric": re.compile(r"-?[0-9]{1,1000}(\.[0-9]{1,1000})?"),
-}
-_NAMES: dict[pa.DataType, str] = {
-    pa.bool_(): "boolean",
-    pa.int16(): "smallint",
-    pa.int32(): "integer",
-    pa.int64(): "bigint",
-    pa.float32(): "real",
-    pa.float64(): "double precision",
-    pa.string(): "text",
-    pa.binary(): "bytea",
-    pa.date32(): "date",
-    _TIMESTAMP: "timestamp with time zone",
-    _TIMESTAMP_NTZ: "timestamp without time zone",
 }
 # Arrow's 64 bits of microseconds end before PostgreSQL's years; see `headrace.wire.pgoutput.text_values.LAST_TIME`.
 _AFTER_LAST_TIME = "294247-01-01"
@@ -403,38 +390,6 @@ def _simple_type(base: str, modifier: int) -> pa.DataType:
 def time_digits(base: str, modifier: int) -> int | None:
     """Return the digits of fractional seconds of a time type with fewer than 6, or None."""
     return modifier if base in ("timestamp", "timestamptz") and 0 <= modifier < _MICROSECONDS else None
-
-
-def sql_type(column: Column, schema: str) -> sql.Composable:
-    """Return the type of PostgreSQL for a new column.
-
-    Args:
-        schema: the schema of headrace's own objects, which has the domain of bytes.
-
-    Raises:
-        UnsupportedError: PostgreSQL has no type for the values.
-    """
-    if pa.types.is_list(column.type) and not pa.types.is_nested(column.type.value_type):
-        if not column.type.value_field.nullable:
-            raise _no_type(column, "elements of arrays may be null in PostgreSQL: leave out NOT NULL")
-        return sql.SQL("{}[]").format(_simple_sql_type(Column(column.name, column.type.value_type), schema))
-    return _simple_sql_type(column, schema)
-
-
-def _simple_sql_type(column: Column, schema: str) -> sql.Composable:
-    if pa.types.is_decimal(column.type):
-        return sql.SQL(f"numeric({column.type.precision},{column.type.scale})")
-    if column.type == pa.int8():
-        return sql.Identifier(schema, BYTE_DOMAIN)
-    if column.type not in _NAMES:
-        raise _no_type(column, "use a string, for example with JSON")
-    return sql.SQL(_NAMES[column.type])
-
-
-def _no_type(column: Column, remedy: str) -> UnsupportedError:
-    return UnsupportedError(
-        f"PostgreSQL has no type for column {column.name!r}", received=type_name(column.type), remedy=remedy
-    )
 
 
 def from_text(values: pa.ChunkedArray, column: PgColumn) -> pa.ChunkedArray:

@@ -32,10 +32,14 @@ _ANSWERS: Final[Mapping[str, str]] = {
     "transform_null_equals": "off",
     "array_nulls": "on",
     "quote_all_identifiers": "off",
+    # libpq prints messages of the server.
+    "client_min_messages": "warning",
     "default_transaction_isolation": "read committed",
     "default_transaction_read_only": "off",
     "default_transaction_deferrable": "off",
 }
+# ADBC asks the catalog when it connects, before a statement can set anything.
+_CONNECTING: Final = ("search_path", "quote_all_identifiers", "client_min_messages")
 # No answer depends on them: a user who names one in option `options` keeps it. `row_security = off` lets a read fail
 # whose rows a policy would hide.
 _CHOICES: Final[Mapping[str, str]] = {
@@ -50,7 +54,7 @@ _TRANSACTION_TIMEOUT, _WITH_TRANSACTION_TIMEOUT = "transaction_timeout", 170_000
 
 FACTS: Final[LiteralString] = (
     "SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting('search_path'),"
-    " pg_catalog.current_setting('synchronous_commit')"
+    " pg_catalog.current_setting('synchronous_commit'), pg_catalog.current_setting('quote_all_identifiers')"
 )
 """Asks a session for the values of `Server`, before its settings are changed."""
 
@@ -65,6 +69,7 @@ class Server(NamedTuple):
             has named to libpq.
         search_path: the search path of the user.
         synchronous: whether commits wait for the disk.
+        quotes: whether the server quotes all names that it shows.
     """
 
     version: int
@@ -72,6 +77,7 @@ class Server(NamedTuple):
     pooled: bool
     search_path: str
     synchronous: bool
+    quotes: bool
 
     @property
     def settings(self) -> str:
@@ -85,6 +91,12 @@ class Server(NamedTuple):
             values["synchronous_commit"] = "on"
         calls = (f"pg_catalog.set_config('{name}', '{value}', {self.pooled})" for name, value in values.items())
         return f"SELECT {', '.join(calls)}"
+
+    @property
+    def connecting(self) -> str:
+        """libpq's parameter ``options`` for ADBC: the user's own settings, and those that its first statements need."""
+        needed = (f"-c {name}={_ANSWERS[name].replace(' ', '')}" for name in _CONNECTING)
+        return " ".join([self.options, *needed]).strip()
 
     @property
     def writing_path(self) -> str:

@@ -168,7 +168,7 @@ def _insert(
         only_new: leave out rows that exist.
     """
     values = staged(columns)
-    conditions = [] if removed is None else [_AFTER_REMOVAL]
+    conditions: list[sql.Composable] = [] if removed is None else [_AFTER_REMOVAL]
     if only_new:
         conditions.append(sql.SQL("NOT EXISTS (SELECT FROM {} t WHERE {})").format(table.name.sql, same_key(columns)))
     return sql.SQL(

@@ -15,7 +15,8 @@ from headrace.option_names import check_names
 from headrace.stores.postgres.connection import Connection
 from headrace.stores.postgres.names import TableName, check_name
 from headrace.stores.postgres.own_tables import create_byte_domain
-from headrace.stores.postgres.schemas import RELATIONS, TableLayout, column_of, sql_type
+from headrace.stores.postgres.schemas import RELATIONS, TableLayout, column_of
+from headrace.stores.postgres.tables.new_types import sql_type
 from headrace.stores.postgres.unrepresentable import NO_CHOICES, Choices
 from headrace.tables.options import TableOptions
 from headrace.tables.schema import MAX_KEY_COLUMNS, Column, TableSchema
