@@ -33,7 +33,7 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
             "needs Docker and Kubernetes; tests/clusters/test_kubernetes.py runs the manifest",
         ]
     },
-    "docs/embedded-store.md": {"python": COMMANDS, "sh": COMMANDS},
+    "docs/embedded-store.md": {"python": [*[COMMANDS] * 3, "tests/unit/test_store_damage.py"], "sh": COMMANDS},
     "docs/following-tables.md": {"python": DOCS, "text": DOCS},
     "docs/load-and-query.md": {"python": COMMANDS, "sh": COMMANDS},
     "docs/operations.md": {

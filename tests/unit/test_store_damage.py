@@ -5,6 +5,8 @@ from __future__ import annotations
 import os
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -21,6 +23,7 @@ from headrace.sqlite import opening
 from headrace.sqlite.opening import checksum_vfs
 from headrace.stores.embedded.format import CHECKSUM_FORMAT
 from headrace.tables.changes import RowChange
+from tests.documents import blocks
 from tests.effort import thorough
 from tests.embedded_database import raw_connection
 from tests.processes import CONTEXT
@@ -176,6 +179,22 @@ def test_an_upgraded_store_and_backups_have_a_checksum_on_each_page(
         pages = [data[start : start + 4096] for start in range(0, len(data), 4096)]
         assert [verify.execute("SELECT verify_checksum(?)", (page,)).get for page in pages] == [1] * len(pages)
         verify.close()
+
+
+def test_a_store_that_another_sqlite_program_has_written_gets_its_checksums_again(
+    killed: tuple[Path, int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shutil.copytree(killed[0], tmp_path / "shop")
+    # Its last connection copies the log into the database. In a process of its own, because of the locks.
+    program = "import sqlite3, sys; c = sqlite3.connect(sys.argv[1]); c.execute('SELECT * FROM tunnel'); c.close()"
+    subprocess.run([sys.executable, "-c", program, str(tmp_path / "shop" / "db")], check=True)
+    with pytest.raises(StoreDamagedError, match="another SQLite program"):
+        content(tmp_path / "shop")
+    monkeypatch.chdir(tmp_path)
+    exec(blocks("docs/embedded-store.md", "python")[-1], {"apsw": apsw, "checksum_vfs": checksum_vfs})
+    shutil.copytree(killed[0], tmp_path / "as-it-was")
+    assert content(tmp_path / "shop") == content(tmp_path / "as-it-was")
+    assert problems(tmp_path / "shop") == []
 
 
 def test_an_apsw_without_checksums_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -467,7 +467,8 @@ def as_store_error(
     if is_checksum_error(error):
         return StoreDamagedError(
             "the store's database is damaged: a page does not have its checksum",
-            remedy="find out more with `headrace store check`, and restore a backup",
+            remedy="find out more with `headrace store check`, and restore a backup; if another SQLite program has "
+            'written the store, docs/embedded-store.md, "Checksums", says how to write the checksums again',
         )
     if isinstance(error, apsw.CorruptError | apsw.NotADBError):
         return StoreDamagedError("the store's database is damaged", received=str(error))
