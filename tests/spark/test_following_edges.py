@@ -125,6 +125,22 @@ def test_long_groups_enter_and_leave_a_result_with_having(
             assert query.advance() == query.expected()
 
 
+def test_maps_are_equal_in_any_order_of_their_entries(
+    spark: SparkSession, store: Store, numbers: Table, tmp_path: Path
+) -> None:
+    maps = "IF(id % 2 = 0, map('a', k, 'b', 0.0D), map('b', -0.0D, 'a', k))"
+    sql = (
+        "SELECT 'all' AS one, count(DISTINCT m) AS n, count(DISTINCT struct(m)) AS s, count(DISTINCT array(m), g) AS a "
+        f"FROM (SELECT g, {maps} AS m FROM (SELECT * EXCEPT (k), CAST(k AS DOUBLE) AS k FROM numbers))"
+    )
+    numbers.put([row(1, 5), row(2, 5), row(3, 6), row(4, None), row(5, None)])
+    columns = {"one": "string", "n": "long", "s": "long", "a": "long"}
+    with following(spark, store, tmp_path, (sql, columns, "one")) as query:
+        assert query.advance() == query.expected() == [{"one": "all", "n": 3, "s": 3, "a": 3}]
+        numbers.delete([{"id": 1}, {"id": 3}, {"id": 4}])
+        assert query.advance() == query.expected() == [{"one": "all", "n": 2, "s": 2, "a": 2}]
+
+
 def test_two_queries_do_not_share_a_target(spark: SparkSession, store: Store, numbers: Table, tmp_path: Path) -> None:
     numbers.put([row(1, 3)])
     with following(spark, store, tmp_path, ALL) as first:

@@ -137,6 +137,9 @@ group_values: dict[pa.DataType, st.SearchStrategy[Any]] = {
     pa.struct([("a", pa.float64()), ("b", pa.string())]): st.fixed_dictionaries(
         {"a": st.sampled_from([0.0, -0.0, None, math.nan]), "b": st.none() | st.text("ab", max_size=2)}
     ),
+    pa.map_(pa.string(), pa.float64()): st.dictionaries(
+        st.sampled_from("abc"), st.sampled_from([None, 0.0, -0.0, math.nan])
+    ).flatmap(lambda entries: st.permutations(list(entries.items()))),
     pa.null(): st.none(),
 }
 
@@ -146,6 +149,10 @@ def same(value: Any) -> Any:
     if isinstance(value, float):
         return "NaN" if math.isnan(value) else value + 0.0
     if isinstance(value, list):
+        # The entries of a map are pairs.
+        values = [same(each) for each in value]
+        return tuple(sorted(values, key=repr) if value and isinstance(value[0], tuple) else values)
+    if isinstance(value, tuple):
         return tuple(same(each) for each in value)
     if isinstance(value, dict):
         return tuple((name, same(each)) for name, each in sorted(value.items()))

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import UnsupportedError
+from headrace.rows.by_position import sort_indices
 from headrace.rows.byte_order import Bytes, bytes_of, data_of_ordered, ordered_bytes
 from headrace.rows.nested import build_lists, build_structs, elements, is_valid
 from headrace.rows.packing import fixed_width, is_text_or_bytes, pack
@@ -28,7 +29,10 @@ def plain(array: pa.Array) -> pa.Array:
 
 
 def normalized(array: pa.Array) -> pa.Array:
-    """Return an array with one NaN and one zero, as Spark groups floating-point numbers; also inside of structs."""
+    """Return an array with one form for each value, as Spark groups values.
+
+    Floating-point numbers have one NaN and one zero. The entries of a map are in the order of their keys.
+    """
     types = pa.types
     if types.is_floating(array.type):
         zero = pa.scalar(0.0, array.type)
@@ -39,6 +43,12 @@ def normalized(array: pa.Array) -> pa.Array:
     if types.is_list(array.type):
         sizes, (inner,) = elements(array)
         return build_lists(array.type, sizes, is_valid(array), [normalized(inner)])
+    if types.is_map(array.type):
+        sizes, entries = elements(array)
+        keys, items = map(normalized, entries)
+        places = pa.array(np.repeat(np.arange(len(sizes)), sizes))
+        order = sort_indices(pa.table({"map": places, "key": group_keys([keys], len(keys))}), ["map", "key"])
+        return build_lists(array.type, sizes, is_valid(array), [keys.take(order), items.take(order)])
     return array
 
 
