@@ -28,8 +28,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from headrace.following.own_names import ALIVE, GROUPS, KEEP, ORDER, SIGN, STATE
 from headrace.streaming_sql.followed_query_checks import CheckedQuery, read_followed_query
-from headrace.streaming_sql.language.followed_query import GROUPS, KEEP, AggregateCall, with_views
+from headrace.streaming_sql.language.followed_query import AggregateCall, with_views
 
 SCHEMA = (
     StructType()
@@ -129,6 +130,16 @@ QUERIES = [
     "FROM orders_now GROUP BY coalesce(user, '?')",
     "SELECT lower(name) AS name, count(*) n FROM (SELECT upper(user) AS name FROM orders_now) "
     "GROUP BY name HAVING n >= 1",
+    "SELECT user, CASE WHEN p.user IS NULL THEN 'unknown' ELSE 'known' END AS status, count(*) AS n "
+    "FROM orders_now LEFT JOIN people p USING (user) GROUP BY user, p.user",
+    "SELECT o.user, coalesce(p.k, -1) AS k, count(*) FROM orders_now o NATURAL LEFT JOIN people p GROUP BY user, p.k",
+    "SELECT user AS name, CASE WHEN count(*) > 1 THEN user ELSE 'x' END AS user FROM orders_now GROUP BY user",
+    "SELECT id, z FROM orders_now LEFT JOIN (SELECT 'ann' AS u, 'Z' AS z) x ON user = x.u CROSS JOIN (SELECT 1) y",
+    "SELECT s0 DIV 3 AS g0, count(*) AS s1, (s0 DIV 3) * 3 AS a0 FROM (SELECT k AS s0 FROM orders_now) "
+    "GROUP BY s0 DIV 3",
+    "SELECT k AS user, user AS k, count(*) AS n FROM orders_now GROUP BY k, user HAVING k > 1",
+    "SELECT max(k) AS k, user FROM orders_now GROUP BY user HAVING max(k) > 1",
+    "SELECT place.city AS place, count(*) AS n FROM orders_now GROUP BY orders_now.place.city HAVING place.city > 'c'",
     "SELECT `user` AS `a b`, Sum(K) AS `from`, SUM(k) + 1 FROM Orders_Now AS `o x` GROUP BY `o x`.USER",
 ]  # fmt: skip
 
@@ -142,6 +153,10 @@ REFUSED = [
     ("SELECT k AS a, k AS a FROM orders_now", "two output columns"),
     ("SELECT k AS a, id AS A FROM orders_now", "two output columns"),
     ("SELECT user COLLATE UTF8_LCASE AS u, count(*) FROM orders_now GROUP BY ALL", "collation"),
+    ("SELECT k DIV 3 AS b, count(*), k DIV 3 * 3 AS low FROM orders_now GROUP BY k DIV 3", "parentheses"),
+    ("SELECT k DIV 3 AS k, count(*), k DIV 3 * 3 AS low FROM orders_now GROUP BY k DIV 3", "parentheses"),
+    ("SELECT k DIV 3 AS k, count(*) FROM orders_now GROUP BY k DIV 3 HAVING k DIV 3 * 3 > 1", "parentheses"),
+    ("SELECT user AS k, count(*) FROM orders_now GROUP BY user HAVING k > 'a'", "alias of an item and the name of a"),
     ("SELECT k + 1 + k, count(*) FROM orders_now GROUP BY k + 1 + k, k + 1 HAVING k + 1 + 0 > 0", "parentheses"),
 ]
 
@@ -171,7 +186,7 @@ def tables(spark: SparkSession) -> dict[str, dict[str, str]]:
         local(spark, current, schema).createOrReplaceTempView(f"{scan}_plain")
         happened = [*((row, 1) for row in current), *((row, 1) for row in gone), *((row, -1) for row in gone)]
         signed = [(*row, sign, number) for number, (row, sign) in enumerate(happened)]
-        signed_schema = StructType([*schema.fields]).add("__sign", ByteType()).add("__order", LongType())
+        signed_schema = StructType([*schema.fields]).add(SIGN, ByteType()).add(ORDER, LongType())
         local(spark, signed, signed_schema).createOrReplaceTempView(f"{scan}_signed")
         names["plain"][scan], names["signed"][scan] = f"{scan}_plain", f"{scan}_signed"
     people = StructType().add("user", StringType()).add("name", StringType()).add("k", IntegerType())
@@ -238,7 +253,7 @@ def followed(spark: SparkSession, query: CheckedQuery, signed: dict[str, str]) -
         )
         for group, counts in groups.values()
     ]
-    schema = StructType([*query.groups.fields]).add("__alive", BooleanType()).add("__state", BinaryType())
+    schema = StructType([*query.groups.fields]).add(ALIVE, BooleanType()).add(STATE, BinaryType())
     local(spark, table, schema).createOrReplaceTempView("groups_of_test")
     result = spark.sql(with_views(parts.result_sql, {GROUPS: "groups_of_test"})).collect()
     return [tuple(row[:-2]) for row in result if row[KEEP]]

@@ -20,8 +20,8 @@ from hypothesis import strategies as st
 import headrace
 from headrace.errors import NumericOverflowError, OptionError, StateMismatchError, UnsupportedError
 from headrace.following.aggregates import Aggregate
-from headrace.following.group_states import ALIVE, GroupStates
-from headrace.following.signed_rows import SIGN
+from headrace.following.group_states import GroupStates
+from headrace.following.own_names import ALIVE, SIGN, value_column
 from headrace.following.state_tables import REMOVED, create_tables
 from headrace.ports import Store, Table
 from headrace.tables.changes import RowChange
@@ -113,7 +113,9 @@ class Following:
                 key = tuple(same(row[name]) for name in schema.names if name.startswith("g"))
                 self.results.pop(key, None)
                 if row[ALIVE]:
-                    self.results[key] = {name: same(value) for name, value in row.items() if name.startswith("s")}
+                    self.results[key] = {
+                        name: same(value) for name, value in row.items() if name not in (ALIVE, *schema.names)
+                    }
 
 
 def same(value: Any) -> Any:
@@ -170,7 +172,7 @@ def over(rows: Sequence[Mapping[str, Any]], groups: Sequence[str], aggregates: S
     if not groups:
         by_group.setdefault((), [])
     return {
-        key: {f"s{index}": expected(each, members) for index, each in enumerate(aggregates)}
+        key: {value_column(index): expected(each, members) for index, each in enumerate(aggregates)}
         for key, members in by_group.items()
     }
 
@@ -238,11 +240,11 @@ def test_sums_of_integers_may_overflow_until_the_end(store: Store) -> None:
     query, schema = follow(store, replace(aggregate("sum", "a0"), text="sum(price * n)"))
     largest = {"g0": "x", "a0": 2**63 - 1}
     query.run(0, [(1, largest), (1, largest), (-1, {"g0": "x", "a0": 2**63 - 1})], schema)
-    assert query.results == {("x",): {"s0": 2**63 - 1}}
+    assert query.results == {("x",): {value_column(0): 2**63 - 1}}
     with pytest.raises(NumericOverflowError, match=r"sum\(price \* n\) does not fit.*long"):
         query.run(1, [(1, {"g0": "x", "a0": 1})], schema)
     query.run(1, [(1, {"g0": "x", "a0": 1}), (-1, largest)], schema)
-    assert query.results == {("x",): {"s0": 1}}
+    assert query.results == {("x",): {value_column(0): 1}}
 
 
 def test_sums_of_decimals_that_do_not_fit_are_errors(store: Store) -> None:
@@ -300,7 +302,7 @@ def test_removed_state_of_a_group_that_came_back_stays(store: Store) -> None:
         "removed": 0,
     }
     query.run(3, [(1, row)], schema)
-    assert query.results == {("x",): {"s0": 7}}
+    assert query.results == {("x",): {value_column(0): 7}}
 
 
 def test_the_next_value_is_found_behind_many_removed_ones(store: Store) -> None:
@@ -308,9 +310,9 @@ def test_the_next_value_is_found_behind_many_removed_ones(store: Store) -> None:
     rows: list[dict[str, Any]] = [{"g0": group, "a0": number} for group in "xy" for number in range(300)]
     query.run(0, [(1, row) for row in rows], schema)
     query.run(1, [(-1, row) for row in rows if row["a0"] != 150 and row["g0"] == "x"], schema)
-    assert query.results[("x",)] == {"s0": 150, "s1": 150}
+    assert query.results[("x",)] == {value_column(0): 150, value_column(1): 150}
     query.run(2, [(-1, row) for row in rows if row["a0"] < 100 and row["g0"] == "y"], schema)
-    assert query.results[("y",)] == {"s0": 100, "s1": 299}
+    assert query.results[("y",)] == {value_column(0): 100, value_column(1): 299}
 
 
 def test_a_task_without_rows_has_no_results(store: Store) -> None:

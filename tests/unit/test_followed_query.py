@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 
 import duckdb
 import pytest
@@ -10,13 +11,36 @@ from hypothesis import given
 from hypothesis import strategies as s
 
 from headrace.errors import HeadraceError, SqlError
+from headrace.following.own_names import ALIVE, GROUPS, PREFIX, SIGN, STATE, value_column
 from headrace.streaming_sql.language.followed_query import FollowedQuery, split_query, with_views
 
 SCANS = ("orders_now", "others_now")
 
 
+class TextNames:
+    """Names by their texts: columns with the same last part are the same."""
+
+    def __init__(self, *columns: str) -> None:
+        self._columns = columns
+
+    def is_column(self, name: str) -> bool:
+        return _last(name) in self._columns
+
+    def is_same(self, left: str, right: str) -> bool:
+        return _last(left) == _last(right)
+
+
+def _last(name: str) -> str:
+    return name.replace("`", "").rpartition(".")[2]
+
+
 def split(text: str) -> FollowedQuery:
-    return split_query(text, SCANS, lambda query, name: name == "user")
+    return split_query(text, SCANS, lambda with_, source: TextNames("user"))
+
+
+def own(text: str) -> str:
+    """Return a text with headrace's names of columns and views."""
+    return re.sub(r"\b([gsao]\d+|sign|order|keep|alive|state|groups)\b", rf"{PREFIX}\1", text)
 
 
 def test_an_aggregate_query_is_split_into_parts() -> None:
@@ -25,20 +49,18 @@ def test_an_aggregate_query_is_split_into_parts() -> None:
         "WHERE status <> 'void' GROUP BY user HAVING count(*) > 1"
     )
     assert query.scans == ("orders_now",)
-    assert query.rows_sql == (
-        "SELECT user AS g0, price AS a0, __sign, __order FROM orders_now o WHERE status <> 'void'"
-    )
-    assert query.group_names == ("g0",)
+    assert query.rows_sql == own("SELECT user AS g0, price AS a0, sign, order FROM orders_now o WHERE status <> 'void'")
+    assert query.group_names == (own("g0"),)
     assert [(call.kind, call.arguments, call.text) for call in query.aggregates] == [
-        ("sum", ("a0",), "sum(price)"),
+        ("sum", (own("a0"),), "sum(price)"),
         ("count_rows", (), "count(*)"),
     ]
-    assert query.result_sql == (
-        "SELECT g0 AS `u`, CASE WHEN __keep THEN (s0 / s1) END AS `mean`, CASE WHEN __keep THEN (s0) END AS `_c2`, "
-        "__keep, __state FROM (SELECT *, coalesce(CASE WHEN __alive THEN (s1 > 1) END, false) AS __keep FROM __groups)"
+    assert query.result_sql == own(
+        "SELECT g0 AS o0, CASE WHEN keep THEN (s0 / s1) END AS o1, CASE WHEN keep THEN (s0) END AS o2, "
+        "keep, state FROM (SELECT *, coalesce(CASE WHEN alive THEN (s1 > 1) END, false) AS keep FROM groups)"
     )
     assert [(item.name, item.group, item.groups_only) for item in query.items] == [
-        ("u", "g0", True),
+        ("u", own("g0"), True),
         ("mean", None, False),
         (None, None, False),
     ]
@@ -47,24 +69,24 @@ def test_an_aggregate_query_is_split_into_parts() -> None:
 @pytest.mark.parametrize(
     ("text", "rows_sql"),
     [
-        ("SELECT * FROM orders_now;", "SELECT * EXCEPT (__sign, __order), __sign, __order FROM orders_now"),
+        ("SELECT * FROM orders_now;", "SELECT * EXCEPT (sign, order), sign, order FROM orders_now"),
         (
             "SELECT d.*, o.* EXCEPT (a), count FROM orders_now o, d // all\n",
-            "SELECT d.*, o.* EXCEPT (a, __sign, __order), count, __sign, __order FROM orders_now o, d",
+            "SELECT d.*, o.* EXCEPT (a, sign, order), count, sign, order FROM orders_now o, d",
         ),
         (
             "WITH x(a, b) AS (SELECT id, k FROM orders_now) SELECT a FROM (SELECT x.* FROM x) AS y(c, d)",
-            "WITH x(a, b, __sign, __order) AS (SELECT id, k, __sign, __order FROM orders_now) SELECT a, __sign, "
-            "__order FROM (SELECT x.* EXCEPT (__sign, __order), __sign, __order FROM x) AS y(c, d, __sign, __order)",
+            "WITH x(a, b, sign, order) AS (SELECT id, k, sign, order FROM orders_now) SELECT a, sign, "
+            "order FROM (SELECT x.* EXCEPT (sign, order), sign, order FROM x) AS y(c, d, sign, order)",
         ),
         (
             "SELECT a FROM d JOIN orders_now USING (id) WHERE a IS DISTINCT FROM 3",
-            "SELECT a, __sign, __order FROM d JOIN orders_now USING (id) WHERE a IS DISTINCT FROM 3",
+            "SELECT a, sign, order FROM d JOIN orders_now USING (id) WHERE a IS DISTINCT FROM 3",
         ),
     ],
 )
 def test_rows_carry_the_sign_and_the_order(text: str, rows_sql: str) -> None:
-    assert split(text).rows_sql == rows_sql
+    assert split(text).rows_sql == own(rows_sql)
 
 
 @pytest.mark.parametrize(
@@ -90,7 +112,7 @@ def test_group_expressions_are_replaced_where_they_are_whole(text: str, items: s
     query = split(f"SELECT {text}")
     assert query.result_sql is not None
     for item in items.split(";"):
-        assert f"({item})" in query.result_sql or f" {item} AS " in query.result_sql, query.result_sql
+        assert own(f"({item})") in query.result_sql or own(f" {item} AS ") in query.result_sql, query.result_sql
 
 
 @pytest.mark.parametrize(
@@ -107,24 +129,13 @@ def test_group_expressions_are_replaced_where_they_are_whole(text: str, items: s
     ],
 )
 def test_results_that_only_copy_columns_are_recognised(text: str, copied: tuple[str, ...] | None) -> None:
-    assert split(text).copied == copied
+    assert split(text).copied == (None if copied is None else tuple(map(own, copied)))
 
 
-def test_the_key_and_the_groups_of_a_query_are_known() -> None:
-    query = split("SELECT id, id AS again, k + 1 AS n, place.city, o.k FROM orders_now o JOIN d ON o.id = d.k")
-    columns = {"orders_now": ["id", "k", "place"]}
-    assert query.copies(columns) == {
-        "id": ("orders_now", "id"),
-        "again": ("orders_now", "id"),
-        "k": ("orders_now", "k"),
-    }
-    assert query.has_join
-    assert query.others == ("d",)
-    inner = split("SELECT y.i, z FROM (SELECT id + 0 AS z, id AS i FROM orders_now) AS y WHERE z > 0")
-    assert inner.copies(columns) == {"i": ("orders_now", "id")}
-    assert split("SELECT * EXCEPT (id), k + 1 AS id FROM orders_now").copies(columns).keys() == {"k", "place"}
-    union = split("SELECT id, 'a' AS o FROM orders_now UNION ALL SELECT k, 'b' FROM orders_now")
-    assert (union.branch_column, union.copies(columns)) == (1, {})
+def test_the_relations_and_the_branches_of_a_query_are_known() -> None:
+    query = split("SELECT id, o.k FROM orders_now o JOIN d ON o.id = d.k")
+    assert (query.scans, query.others, query.has_join) == (("orders_now",), ("d",), True)
+    assert split("SELECT id, 'a' AS o FROM orders_now UNION ALL SELECT k, 'b' FROM orders_now").branch_column == 1
 
 
 def test_views_have_other_names() -> None:
@@ -169,6 +180,8 @@ REFUSALS = [
     ("SELECT k FROM orders_now WHERE ts > now() - INTERVAL 1 DAY", "now"),
     ("SELECT unix_timestamp() FROM orders_now", "unix_timestamp"),
     ("SELECT k FROM orders_now WHERE ts > TIMESTAMP 'now'", "TIMESTAMP 'now'"),
+    ("SELECT k FROM orders_now WHERE ts > date r'\tToday UTC'", "Today UTC"),
+    (r"SELECT k FROM orders_now WHERE ts > DATE '\u006eow'", "DATE"),
     ("SELECT d.k FROM orders_now RIGHT JOIN d ON true", "RIGHT JOIN"),
     ("SELECT d.k FROM orders_now FULL OUTER JOIN d ON true", "FULL JOIN"),
     ("SELECT d.k FROM d LEFT JOIN orders_now ON true", "on the left of a LEFT JOIN"),
@@ -197,15 +210,17 @@ REFUSALS = [
     ("FROM orders_now SELECT k", "must be a SELECT"),
     ("FROM orders_now |> WHERE k > 1", "must be a SELECT"),
     ("SELECT k FROM orders_now |> LIMIT 1", "pipe"),
+    ("SELECT k FROM orders_now | WHERE k > 1", "pipe"),
     ("SELECT k FROM STREAM orders_now", "STREAM"),
     ("SELECT k FROM orders_now VERSION AS OF 3", "time travel"),
     ("SELECT k FROM orders_now TIMESTAMP AS OF '2026-01-01'", "time travel"),
     ("SELECT k FROM orders_now WITH ('a' = 'b')", "options"),
     ("SELECT k FROM orders_now WATERMARK ts DELAY OF INTERVAL 1 MINUTE", "WATERMARK"),
     ("SELECT k FROM orders_now, range(5)", "table function"),
+    ("SELECT o.k FROM orders_now o JOIN `a.b` ON true", "a dot inside of quotes"),
     ("SELECT k, _change_type FROM orders_now", "no column _change_type"),
-    ("SELECT __sign FROM orders_now", "__sign"),
-    ("SELECT k AS __keep FROM orders_now", "__keep"),
+    ("SELECT __headrace_sign FROM orders_now", "__headrace_sign begins with"),
+    ("SELECT k AS `__HEADRACE_g0` FROM orders_now", "__HEADRACE_g0 begins with"),
     ("SELECT count(*) FROM orders_now GROUP BY ROLLUP (k)", "ROLLUP"),
     ("SELECT count(*) FROM orders_now GROUP BY k WITH CUBE", "CUBE"),
     ("SELECT count(*) FROM orders_now GROUP BY k GROUPING SETS ((k), ())", "GROUPING SETS"),
@@ -213,6 +228,8 @@ REFUSALS = [
     ("SELECT count(*) FROM orders_now GROUP BY session_window(ts, '1 minute')", "session_window"),
     ("SELECT window(ts, '1 minute') FROM orders_now", "window"),
     ("SELECT transform(a, k -> k + 1) FROM orders_now GROUP BY a, k", "parameter k"),
+    ("SELECT transform(a, o -> o.k) FROM orders_now o GROUP BY a, k", "parameter o"),
+    ("SELECT k AS x, transform(a, x -> x + 1) FROM orders_now GROUP BY a, k", "parameter x"),
     ("SELECT k FROM orders_now HAVING k > 1", "HAVING without"),
     ("SELECT k FROM orders_now WHERE sum(k) > 1", "sum in a subquery"),
     ("SELECT IDENTIFIER('sum')(k) FROM orders_now", "IDENTIFIER"),
@@ -323,7 +340,9 @@ def duck() -> duckdb.DuckDBPyConnection:
     """Tables: ``t_now`` of current rows; ``t_signed`` with rows that came and went; ``d``."""
     numbers = random.Random(1)
     connection = duckdb.connect()
-    connection.execute("CREATE TABLE t_signed (id INT, k INT, v INT, u VARCHAR, __sign INT, __order INT)")
+    connection.execute(
+        "CREATE TABLE t_signed (id INT, k INT, v INT, u VARCHAR, __headrace_sign INT, __headrace_order INT)"
+    )
     for number in range(60):
         row = (
             number,
@@ -342,7 +361,7 @@ def duck() -> duckdb.DuckDBPyConnection:
 
 @given(text=queries())
 def test_generated_queries_give_what_duckdb_gives(duck: duckdb.DuckDBPyConnection, text: str) -> None:
-    query = split_query(text, ["t"], lambda _, name: name in ("k", "v", "u", "id"))
+    query = split_query(text, ["t"], lambda with_, source: TextNames("k", "v", "u", "id"))
     assert query.result_sql is not None
     expected = duck.execute(with_views(text, {"t": "t_now"}).replace("`", '"')).fetchall()
 
@@ -353,22 +372,22 @@ def test_generated_queries_give_what_duckdb_gives(duck: duckdb.DuckDBPyConnectio
     columns = [*query.group_names, *sorted({each for call in query.aggregates for each in call.arguments})]
     listed = "".join(f"{column}, " for column in columns)
     by = f" GROUP BY {', '.join(columns)}" if columns else ""
-    calls = "".join(f", {call.sql} AS s{number}" for number, call in enumerate(query.aggregates))
+    calls = "".join(f", {call.sql} AS {value_column(number)}" for number, call in enumerate(query.aggregates))
     groups = ", ".join(query.group_names)
     duck.execute(f"CREATE OR REPLACE TEMP TABLE happened AS {rows}")
     duck.execute(
         "CREATE OR REPLACE TEMP TABLE remaining AS SELECT * EXCLUDE (net) FROM "
-        f"(SELECT {listed} sum(__sign)::INT AS net FROM happened{by}) x, LATERAL (SELECT unnest(range(net)))"
+        f"(SELECT {listed} sum({SIGN})::INT AS net FROM happened{by}) x, LATERAL (SELECT unnest(range(net)))"
     )
-    grouped = f"SELECT {groups + ', ' if groups else ''}true AS __alive{calls} FROM remaining"
+    grouped = f"SELECT {groups + ', ' if groups else ''}true AS {ALIVE}{calls} FROM remaining"
     if groups:
         same = " AND ".join(f"h.{name} IS NOT DISTINCT FROM r.{name}" for name in query.group_names)
-        results = "".join(f", r.s{number}" for number in range(len(query.aggregates)))
+        results = "".join(f", r.{value_column(number)}" for number in range(len(query.aggregates)))
         grouped = (
-            f"SELECT h.*, coalesce(r.__alive, false) AS __alive{results} "
+            f"SELECT h.*, coalesce(r.{ALIVE}, false) AS {ALIVE}{results} "
             f"FROM (SELECT DISTINCT {groups} FROM happened) h LEFT JOIN ({grouped} GROUP BY {groups}) r ON {same}"
         )
-    duck.execute(f"CREATE OR REPLACE TEMP TABLE groups AS SELECT *, NULL AS __state FROM ({grouped})")
-    found = duck.execute(run(with_views(query.result_sql, {"__groups": "groups"}))).fetchall()
+    duck.execute(f"CREATE OR REPLACE TEMP TABLE groups AS SELECT *, NULL AS {STATE} FROM ({grouped})")
+    found = duck.execute(run(with_views(query.result_sql, {GROUPS: "groups"}))).fetchall()
     kept = [row[:-2] for row in found if row[-2]]
     assert sorted(map(repr, kept)) == sorted(map(repr, expected))

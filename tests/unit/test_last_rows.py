@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.following.last_rows import DELETE, ORDER, PUT, last_rows
-from headrace.following.signed_rows import SIGN
+from headrace.following.last_rows import DELETE, PUT, last_rows
+from headrace.following.own_names import ORDER, SIGN
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string()), (SIGN, pa.int8()), (ORDER, pa.int64())])
 

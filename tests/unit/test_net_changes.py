@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.following.net_changes import net_changes
-from headrace.following.signed_rows import SIGN
+from headrace.following.own_names import SIGN
 
 keys = st.tuples(st.integers(0, 3), st.sampled_from(["", "x"]))
 tables = st.dictionaries(keys, st.integers(0, 9))

@@ -25,6 +25,7 @@ from headrace.following.aggregates import Aggregate
 from headrace.following.exact_sums import ExactSums
 from headrace.following.kept_numbers import KeptCount, KeptSum, mismatch
 from headrace.following.kept_values import KeptDistinct, KeptExtreme, ValueCounts
+from headrace.following.own_names import ALIVE, value_column
 from headrace.following.signed_rows import SignedRows, read_rows
 from headrace.following.state_tables import (
     COUNT,
@@ -42,7 +43,6 @@ from headrace.following.state_tables import (
 )
 from headrace.ports import Table
 
-ALIVE = "__alive"
 _OUTPUT_ROWS = 16_384
 # No tunnel reads the tables of state, so they need no change log.
 _NOT_LOGGED: Mapping[str, object] = {"change_log": False}
@@ -123,8 +123,8 @@ class GroupStates:
 
     @property
     def output(self) -> pa.Schema:
-        """The columns of `merge`: the groups, ``s0``… with the results, and `ALIVE`."""
-        results = [pa.field(f"s{index}", each.result) for index, each in enumerate(self._aggregates)]
+        """The columns of `merge`: the groups, `value_column` with the results, and `ALIVE`."""
+        results = [pa.field(value_column(index), each.result) for index, each in enumerate(self._aggregates)]
         return pa.schema([*self._groups, *results, pa.field(ALIVE, pa.bool_(), nullable=False)])
 
     def merge(
@@ -169,7 +169,7 @@ class GroupStates:
             yield self._output_rows(signed, results, old, new, changed, batch, start, end)
 
     def _result_names(self) -> list[str]:
-        return [f"s{index}" for index in range(len(self._aggregates))]
+        return [value_column(index) for index in range(len(self._aggregates))]
 
     def _check(self, state: Mapping[str, pa.Array]) -> None:
         """Raise `StateMismatchError` if parts of the state contradict each other."""

@@ -9,11 +9,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.following.signed_rows import SIGN
+from headrace.following.own_names import ORDER, SIGN
 from headrace.rows import by_position
 
-ORDER = "__order"
-"""A column of signed rows beside `SIGN`: the place of the change that the row comes from."""
 PUT, DELETE = 0, 1
 _WAITING_BYTES = 64 << 20
 

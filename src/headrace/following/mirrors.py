@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SchemaError
-from headrace.following.last_rows import ORDER, last_rows
-from headrace.following.signed_rows import SIGN
+from headrace.following.last_rows import last_rows
+from headrace.following.own_names import ORDER, SIGN
 from headrace.ports import Store
 from headrace.sinks.targets import TableTarget
 from headrace.tables.change_columns import CHANGE_TYPE

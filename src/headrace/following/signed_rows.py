@@ -9,10 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.following.keys import group_keys, normalized, plain
+from headrace.following.own_names import SIGN
 from headrace.rows.by_position import sort_indices
 from headrace.rows.nested import Numbers, one_array
-
-SIGN = "__sign"
 
 
 @dataclass(frozen=True)

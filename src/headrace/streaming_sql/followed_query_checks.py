@@ -1,32 +1,26 @@
 """Spark's view of a followed query: whether it is valid, its types, and whether the split has its meaning.
 
-The original text is analysed over empty views with the scans' columns, so that stars do not contain ``__sign`` and
-``__order``. Then the parts of the split are analysed. The operators of all plans must be known ones: an operator that
-is not on the list, such as that of an aggregate which headrace does not know, is refused by its name.
+The original text is analysed over empty views with the scans' columns, so that stars do not contain the sign and the
+order. Then the parts of the split are analysed. The operators of all plans must be known ones: an operator that is not
+on the list, such as that of an aggregate which headrace does not know, is refused by its name.
 """
 
 from __future__ import annotations
 
-import re
-import uuid
 from collections import Counter
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
-from headrace.streaming_sql.language.followed_query import (
-    ALIVE,
-    GROUPS,
-    KEEP,
-    ORDER,
-    SIGN,
-    STATE,
-    FollowedQuery,
-    split_query,
-    with_views,
-)
+from headrace.following.own_names import ALIVE, GROUPS, KEEP, ORDER, PREFIX, SIGN, STATE, is_own
+from headrace.spark.analysed_plans import analysed_plan, operators
+from headrace.streaming_sql.followed.determinism import check_deterministic
+from headrace.streaming_sql.followed.empty_views import EmptyViews
+from headrace.streaming_sql.followed.origins import Origin, Origins
+from headrace.streaming_sql.followed.spark_names import SparkNames
+from headrace.streaming_sql.followed.text_settings import check_text_settings
+from headrace.streaming_sql.language.followed_query import FollowedQuery, split_query, with_views
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,12 +33,6 @@ _OPERATORS = frozenset(
         "InMemoryRelation", "HiveTableRelation", "LogicalQueryStage", "DataSourceV2Relation", "Expand",
     )
 )  # fmt: skip
-_OF_THE_SESSION = re.compile(
-    r"(?<![\w.`])(rand|randn|uuid|shuffle|now|localtimestamp|session_user|"
-    r"current_(?:user|path|catalog|database|schema|timestamp|date|time))\("
-)
-_VARIABLE = re.compile(r"(?<![\w.`])variablereference\(([^)=]*)")
-_NODE = re.compile(r"^[ :]*[+:]- '?([A-Za-z0-9]+)|^'?([A-Za-z0-9]+)")
 
 
 @dataclass(frozen=True)
@@ -55,7 +43,9 @@ class CheckedQuery:
         query: the query, split.
         schema: the output columns.
         rows: the columns of the rows SQL.
-        groups: ``g0``… and ``s0``… of the view that the result SQL reads; None for a query without aggregates.
+        groups: the columns of the view that the result SQL reads; None for a query without aggregates.
+        origins: for each branch of a query without aggregates the scan and column of which each output column is a
+            copy, or None.
         time_zone: the session's time zone, on which the values of expressions can depend.
     """
 
@@ -63,6 +53,7 @@ class CheckedQuery:
     schema: StructType
     rows: StructType
     groups: StructType | None
+    origins: tuple[tuple[Origin | None, ...], ...]
     time_zone: str
 
 
@@ -77,89 +68,50 @@ def read_followed_query(spark: SparkSession, text: str, scans: Mapping[str, Stru
         SqlError: the query cannot be followed.
         AnalysisException, ParseException: the query is invalid, in Spark's words.
     """
-    split_query(text, scans)  # Refusals by name precede Spark's messages.
-    with _empty_views(spark, scans) as (plain, signed):
-        columns: dict[str, set[str]] = {}
-
-        def has_column(query: str, name: str) -> bool:
-            if query not in columns:
-                columns[query] = {column.lower() for column in spark.sql(with_views(query, signed)).columns}
-            return name.lower() in columns[query]
-
-        schema = spark.sql(with_views(text, plain)).schema
-        query = split_query(text, scans, has_column)
-        return _check(spark, text, query, schema, plain, signed)
-
-
-def check_query(spark: SparkSession, text: str, query: FollowedQuery, scans: Mapping[str, StructType]) -> CheckedQuery:
-    """Check a query that `split_query` has split; arguments and errors as for `read_followed_query`."""
-    with _empty_views(spark, scans) as (plain, signed):
-        return _check(spark, text, query, spark.sql(with_views(text, plain)).schema, plain, signed)
-
-
-@contextmanager
-def _empty_views(
-    spark: SparkSession, scans: Mapping[str, StructType]
-) -> Iterator[tuple[dict[str, str], dict[str, str]]]:
-    """Create an empty view for each scan, without and with the sign and the order; yield their names by scan."""
-    from pyspark.sql.types import ByteType, LongType, StructField, StructType
-
-    own = [StructField(SIGN, ByteType(), nullable=False), StructField(ORDER, LongType(), nullable=False)]
-    created: list[str] = []
-
-    def view(schema: StructType) -> str:
-        created.append(f"__headrace_{uuid.uuid4().hex}")
-        spark.createDataFrame([], schema).createOrReplaceTempView(created[-1])
-        return created[-1]
-
-    try:
-        plain = {name: view(schema) for name, schema in scans.items()}
-        signed = {name: view(StructType([*schema.fields, *own])) for name, schema in scans.items()}
-        yield plain, signed
-    finally:
-        for name in created:
-            spark.catalog.dropTempView(name)
+    check_text_settings(spark)
+    for name, columns in scans.items():
+        _refuse_own_names(f"scan {name}", columns)
+    with EmptyViews(spark, scans) as views:
+        query = split_query(text, scans, lambda with_, source: SparkNames(spark, views.plain, with_, source))
+        return _check(spark, text, query, scans, views)
 
 
 def _check(
-    spark: SparkSession,
-    text: str,
-    query: FollowedQuery,
-    schema: StructType,
-    plain: Mapping[str, str],
-    signed: Mapping[str, str],
+    spark: SparkSession, text: str, query: FollowedQuery, scans: Mapping[str, StructType], views: EmptyViews
 ) -> CheckedQuery:
     from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
 
     time_zone = str(spark.conf.get("spark.sql.session.timeZone"))
-    _refuse_streams(spark, query)
-    _check_operators(spark, with_views(text, plain), aggregates=1 if query.is_aggregate else 0)
+    static = _static_columns(spark, query)
+    plain = with_views(text, views.plain)
+    schema = spark.sql(plain).schema
+    plan = _check_operators(spark, plain, aggregates=1 if query.is_aggregate else 0)
     _check_names(schema)
-    rows_sql = with_views(query.rows_sql, signed)
+    # Without a semicolon or a comment at its end.
+    whole = query.tokens.render(0, len(query.tokens.tokens), [])
+    check_deterministic(spark, with_views(views.without_static(whole, static), views.plain), plan)
+    rows_sql = with_views(query.rows_sql, views.signed)
     rows = _analysed(spark, rows_sql)
     _check_operators(spark, rows_sql, aggregates=0)
     if query.result_sql is None or query.types_sql is None:
-        _check_same(schema, StructType(rows.fields[:-2]))
-        return CheckedQuery(query, schema, rows, None, time_zone)
-    groups = _analysed(spark, with_views(query.types_sql, signed))
+        _check_same(schema, rows, [*rows.names[:-2], SIGN, ORDER])
+        origins = Origins(spark, query, scans, views)
+        return CheckedQuery(
+            query, schema, rows, None, tuple(origins.of(select, schema) for select in query.selects), time_zone
+        )
+    groups = _analysed(spark, with_views(query.types_sql, views.signed))
     _refuse_collations(rows)
     own = [StructField(ALIVE, BooleanType(), nullable=False), StructField(STATE, BinaryType())]
-    view = f"__headrace_{uuid.uuid4().hex}"
-    spark.createDataFrame([], StructType([*groups.fields, *own])).createOrReplaceTempView(view)
-    try:
-        result_sql = with_views(query.result_sql, {GROUPS: view})
-        result = _analysed(spark, result_sql)
-        _check_operators(spark, result_sql, aggregates=0)
-    finally:
-        spark.catalog.dropTempView(view)
-    assert result.names[-2:] == [KEEP, STATE], "the result SQL ends with the column of HAVING and the state"
-    _check_same(schema, StructType(result.fields[:-2]))
+    result_sql = with_views(query.result_sql, {GROUPS: views.view(StructType([*groups.fields, *own]))})
+    result = _analysed(spark, result_sql)
+    _check_operators(spark, result_sql, aggregates=0)
+    _check_same(schema, result, [*result.names[:-2], KEEP, STATE])
     for item, column in zip(query.items, schema.names, strict=True):
         if item.name is not None and item.name.lower() != column.lower():
             raise SqlError(
                 "Spark gives this column another name than its text", received=column, remedy="name it with AS"
             )
-    return CheckedQuery(query, schema, rows, groups, time_zone)
+    return CheckedQuery(query, schema, rows, groups, (), time_zone)
 
 
 def _analysed(spark: SparkSession, sql: str) -> StructType:
@@ -187,12 +139,19 @@ def _refuse_collations(rows: StructType) -> None:
             )
 
 
-def _refuse_streams(spark: SparkSession, query: FollowedQuery) -> None:
+def _static_columns(spark: SparkSession, query: FollowedQuery) -> dict[str, StructType]:
+    """Return the columns of the static tables by name.
+
+    Raises:
+        SqlError: one of them is a stream, or has a column with a name of headrace.
+    """
     from pyspark.errors import AnalysisException
 
+    found: dict[str, StructType] = {}
     for name in query.others:
         try:
-            streaming = spark.table(name).isStreaming
+            table = spark.table(name)
+            streaming = table.isStreaming
         except AnalysisException:
             # A name that needs quotes, or a path to files: no view of a stream.
             continue
@@ -201,15 +160,24 @@ def _refuse_streams(spark: SparkSession, query: FollowedQuery) -> None:
                 f"{name} is a stream, and a followed query joins static tables only",
                 remedy="name the followed scan itself, or read the other table with USING BATCH",
             )
+        _refuse_own_names(name, table.schema)
+        found[name] = table.schema
+    return found
 
 
-def _check_operators(spark: SparkSession, sql: str, *, aggregates: int) -> None:
-    explained = str(spark.sql(f"EXPLAIN EXTENDED {sql}").collect()[0][0])
-    _, _, plan = explained.partition("== Analyzed Logical Plan ==\n")
-    plan, _, _ = plan.partition("\n== Optimized Logical Plan ==")
-    # The first line has the output columns.
-    _, _, plan = plan.partition("\n")
-    _refuse_session_values(plan)
+def _refuse_own_names(relation: str, schema: StructType) -> None:
+    own = [name for name in schema.names if is_own(name)]
+    if own:
+        raise SqlError(
+            f"{relation} has a column whose name begins with {PREFIX}, as headrace's own columns do",
+            received=", ".join(own),
+            remedy="rename it, or make a view that renames it and has another name",
+        )
+
+
+def _check_operators(spark: SparkSession, sql: str, *, aggregates: int) -> str:
+    """Raise `SqlError` for an operator that a followed query cannot have; return the analysed plan."""
+    plan = analysed_plan(spark, sql)
     counts = Counter(operators(plan))
     found = counts.pop("Aggregate", 0)
     unknown = sorted(set(counts) - _OPERATORS)
@@ -220,48 +188,7 @@ def _check_operators(spark: SparkSession, sql: str, *, aggregates: int) -> None:
             received=named,
             remedy="aggregates that can be followed: count, sum, avg, min, max, count(DISTINCT …)",
         )
-
-
-def _refuse_session_values(plan: str) -> None:
-    """Raise `SqlError` for a value of the session in a plan.
-
-    The text need not show it: ``user`` can be a function, a function in SQL can call one, and a variable looks like a
-    column.
-    """
-    found = _OF_THE_SESSION.search(plan)
-    if found is not None:
-        raise SqlError(
-            "a followed query cannot have a function whose value for the same row changes",
-            received=f"{found[1]}()",
-            remedy="leave it out; `user` is such a function if no column has this name",
-        )
-    variable = _VARIABLE.search(plan)
-    if variable is not None:
-        raise SqlError(
-            "a followed query cannot have a session variable: its batches run in another session, and its value can "
-            "change",
-            received=variable[1],
-            remedy="write its value as a literal",
-        )
-
-
-def operators(plan: str) -> Iterator[str]:
-    """Yield the names of the operators in the text of an analysed plan, except those below views.
-
-    A line of a plan that a text with a line break inside of a literal begins is not an operator, and can look like one.
-    Then the query is refused.
-    """
-    below: int | None = None
-    for number, line in enumerate(plan.split("\n")):
-        match = _NODE.match(line)
-        if match is None or (number > 0 and match[1] is None):
-            continue
-        depth = match.start(1) if match[1] is not None else 0
-        if below is not None and depth > below:
-            continue
-        name = str(match[1] or match[2])
-        below = depth if name == "View" else None
-        yield name
+    return plan
 
 
 def _check_names(schema: StructType) -> None:
@@ -270,10 +197,11 @@ def _check_names(schema: StructType) -> None:
         raise SqlError("two output columns have one name", received=twice[0], remedy="name them with AS")
 
 
-def _check_same(schema: StructType, found: StructType) -> None:
+def _check_same(schema: StructType, found: StructType, names: Sequence[str]) -> None:
+    """Raise `SqlError` unless columns have the types of the query's columns, and then the last two of ``names``."""
     types = [field.dataType.simpleString() for field in schema]
-    others = [field.dataType.simpleString() for field in found]
-    if types != others:
+    others = [field.dataType.simpleString() for field in found][:-2]
+    if types != others or found.names != list(names):
         raise SqlError(
             "the query's parts do not have the types of the query", received=f"{others}", valid=f"{types}",
             remedy="simplify the query: headrace cannot follow it exactly",

@@ -28,7 +28,9 @@ TRANSACTION_ID = pa.field("_transaction_id", pa.int64())
 ROW_KEY = "headrace.key"
 """In the metadata of a column of `ChangeShape`: its place in the primary key of the table, from 0."""
 SIGNED = "headrace.signed"
-"""In the metadata of `_change_type` of `SignedShape`."""
+"""In the metadata of `_change_type` of `SignedShape`: the number of columns of the table's primary key."""
+TABLE_COLUMN = "headrace.column"
+"""In the metadata of a column of `SignedShape`: its name in the table. Spark passes it on with plain copies only."""
 SOURCE = "headrace.source"
 """In the metadata of key columns and of `_change_type` of a stream: the mark of the table whose changes they are."""
 _CHANGE_TYPE_OF = {
@@ -148,8 +150,11 @@ class SignedShape(ChangeShape):
     def __init__(self, table: TableSchema, name: str, wanted: Sequence[str] | None = None) -> None:
         super().__init__(table, wanted)
         self._name = name
-        marked = {CHANGE_TYPE: {SIGNED: "true"}}
-        self.schema = pa.schema([field.with_metadata(marked.get(field.name, field.metadata)) for field in self.schema])
+        added = {CHANGE_TYPE: {SIGNED: str(len(table.primary_key))}}
+        added |= {column.name: {TABLE_COLUMN: column.name} for column in table.columns}
+        self.schema = pa.schema(
+            [field.with_metadata((field.metadata or {}) | added.get(field.name, {})) for field in self.schema]
+        )
 
     def rows(self, changes: Changes) -> pa.RecordBatch:
         """Return the changes as rows; raise `UnsupportedError` if one of them lacks its old row."""

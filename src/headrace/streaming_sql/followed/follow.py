@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError, shown
-from headrace.following.group_states import ALIVE
 from headrace.following.jobs import QUERY_PART, FollowedJob, FollowedJobs
+from headrace.following.own_names import ALIVE, STATE
 from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import SINK
 from headrace.formats.registry import format_named, source_of
@@ -27,7 +27,6 @@ from headrace.streaming_sql.followed.plans import FollowedPlan
 from headrace.streaming_sql.followed.scans import FollowedScan, one_stream
 from headrace.streaming_sql.followed.settings import answer_settings, check_unchanged, with_variables
 from headrace.streaming_sql.followed.static_tables import StaticTable, read_static_tables, reading
-from headrace.streaming_sql.language.followed_query import STATE
 from headrace.tables.change_columns import source_mark
 from headrace.tables.changes import RowChange
 

@@ -11,9 +11,10 @@ from typing import TYPE_CHECKING
 from headrace.errors import SchemaError, SqlError
 from headrace.following.aggregates import Aggregate
 from headrace.following.group_states import GroupStates
+from headrace.following.own_names import value_column
 from headrace.streaming_sql.followed.scans import FollowedScan
 from headrace.streaming_sql.followed_query_checks import CheckedQuery, read_followed_query
-from headrace.streaming_sql.language.followed_shape import Select, origins
+from headrace.streaming_sql.language.followed_shape import Select
 from headrace.streaming_sql.language.lexer import quote_name, tokenize
 
 if TYPE_CHECKING:
@@ -104,7 +105,7 @@ class FollowedPlan:
                 each.kind,
                 each.arguments,
                 tuple(rows.field(name).type for name in each.arguments),
-                groups.field(f"s{number}").type,
+                groups.field(value_column(number)).type,
                 each.text,
             )
             for number, each in enumerate(query.aggregates)
@@ -179,7 +180,8 @@ class FollowedPlan:
         for name, item in zip(self.names, self.checked.query.items, strict=True):
             if item.group == group:
                 return name
-        return f"expression {int(group[1:]) + 1} of GROUP BY, which the select list lacks"
+        place = self.checked.query.group_names.index(group)
+        return f"expression {place + 1} of GROUP BY, which the select list lacks"
 
     def _check_scan_keys(self, table: str, primary_key: Sequence[str]) -> None:
         query = self.checked.query
@@ -190,37 +192,24 @@ class FollowedPlan:
                 received=f"({', '.join(primary_key)})",
                 valid=f"also {branch}",
             )
-        for select in query.selects:
-            scan, copied = self._copied(select)
-            missing = [column for column in scan.key if copied.get(column, set()).isdisjoint(primary_key)]
+        for select, origins in zip(query.selects, self.checked.origins, strict=True):
+            scan = next(scan for scan in self.scans if scan.name == _scan_of(select))
+            copied = {origin for name, origin in zip(self.names, origins, strict=True) if name in primary_key}
+            missing = [column for column in scan.key if (scan.name, column) not in copied]
             if missing:
                 raise SchemaError(
                     f"the primary key of table {table!r} does not contain the key of scan {scan.name!r}, so its rows "
                     "would overwrite each other",
                     received=f"({', '.join(primary_key)})",
                     valid=f"also {', '.join(missing)}, selected as it is",
-                    remedy="select the key columns of the scan into key columns of the target, or GROUP BY the key "
-                    "of the target",
+                    remedy="select the key columns of the scan into key columns of the target, with the scan's name if "
+                    "USING gives those of another table; or GROUP BY the key of the target",
                 )
 
-    def _copied(self, select: Select) -> tuple[FollowedScan, dict[str, set[str]]]:
-        """Return the followed scan of a SELECT, and the output columns that are copies of each of its columns."""
-        columns = {scan.name: scan.schema.names for scan in self.scans}
-        found = origins(select, columns)
-        if len(self.checked.query.selects) == 1:
-            names = [name.lower() for name in self.checked.schema.names]
-        else:
-            # The branches of UNION ALL have no star.
-            names = [str(item.name).lower() for item in select.items]
-        copied: dict[str, set[str]] = {}
-        for name, shown in zip(names, self.names, strict=True):
-            if name in found:
-                copied.setdefault(found[name][1], set()).add(shown)
-        return self._scan_of(select), copied
 
-    def _scan_of(self, select: Select) -> FollowedScan:
-        source = select.followed
-        while source is not None and source.scan is None:
-            source = source.query[0].followed
-        assert source is not None, "each SELECT of a followed query reads a scan"
-        return next(scan for scan in self.scans if scan.name == source.scan)
+def _scan_of(select: Select) -> str:
+    source = select.followed
+    while source is not None and source.scan is None:
+        source = source.query[0].followed
+    assert source is not None, "each SELECT of a followed query reads a scan"
+    return str(source.scan)

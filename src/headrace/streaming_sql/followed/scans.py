@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import OptionError
-from headrace.following.last_rows import ORDER
 from headrace.following.net_changes import net_changes
-from headrace.following.signed_rows import SIGN
+from headrace.following.own_names import ORDER, SIGN
+from headrace.spark.analysed_plans import operators, plan_of
 from headrace.spark.executors import sent
 from headrace.streaming_sql.language.lexer import quote_name
-from headrace.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, ROW_KEY, SIGNED, SOURCE
+from headrace.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, ROW_KEY, SIGNED, SOURCE, TABLE_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
 _SCAN = "__scan"
+# The operators of the plan of a reader, also below views and with fewer columns.
+_OF_READERS = frozenset(("StreamingRelationV2", "Project", "SubqueryAlias", "View"))
 _ENTERS = f"{CHANGE_TYPE} IN ('insert', 'update_postimage')"
 _SIGNED = f"CAST(CASE WHEN {_ENTERS} THEN 1 ELSE -1 END AS TINYINT) AS {SIGN}"
 _ORDERED = f"monotonically_increasing_id() AS {ORDER}"
@@ -58,6 +61,7 @@ class FollowedScan:
                 '.option("readAs", "table").load(), without a schema; join static tables as views of the session',
             )
         columns = StructType([field for field in df.schema if field.name not in CHANGE_COLUMNS.names])
+        _check_reader(name, df, columns)
         places = {int(field.metadata[ROW_KEY]): field.name for field in columns if ROW_KEY in field.metadata}
         source = str(df.schema[CHANGE_TYPE].metadata.get(SOURCE, ""))
         return cls(name, columns, tuple(places[place] for place in sorted(places)), source)
@@ -79,6 +83,34 @@ class FollowedScan:
         # mapInArrow parses column names as paths, with dots and back-ticks.
         renamed = rows.toDF(*(f"c{index}" for index in range(len(names))))
         return renamed.mapInArrow(sent(lambda parts: net_changes(parts, places)), renamed.schema).toDF(*names)
+
+
+def _check_reader(name: str, df: DataFrame, columns: StructType) -> None:
+    """Raise `OptionError` unless a DataFrame has the rows of a reader as they are, and names that Spark can resolve."""
+    others = sorted(set(operators(plan_of(df), in_views=True)) - _OF_READERS)
+    computed = [field.name for field in columns if TABLE_COLUMN not in field.metadata]
+    if others or computed:
+        raise OptionError(
+            f"the DataFrame of scan {name!r} is not one of a reader as it is",
+            received=", ".join(others or computed),
+            remedy="write filters, joins and computed columns into the query",
+        )
+    keys = sum(ROW_KEY in field.metadata for field in columns)
+    if keys != int(df.schema[CHANGE_TYPE].metadata[SIGNED]):
+        raise OptionError(
+            f"the DataFrame of scan {name!r} lacks a column of the table's primary key",
+            received=columns.names,
+            remedy="keep all key columns",
+        )
+    counts = Counter(field.lower() for field in (*columns.names, *CHANGE_COLUMNS.names))
+    twice = [field for field in columns.names if counts[field.lower()] > 1]
+    if twice:
+        raise OptionError(
+            f"a followed query ignores the case of names, and scan {name!r} has columns that differ only in case",
+            received=", ".join(twice),
+            valid=f"names that also differ from {', '.join(CHANGE_COLUMNS.names)}",
+            remedy="rename the columns of the table",
+        )
 
 
 def is_followed(schema: StructType) -> bool:

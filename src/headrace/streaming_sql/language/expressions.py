@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import dataclass
 
-from headrace.streaming_sql.language.lexer import TokenKind
+from headrace.streaming_sql.language.lexer import TokenKind, quote_name
 from headrace.streaming_sql.language.token_text import TokenText
 
 _UNITS = frozenset(
@@ -118,57 +117,45 @@ def not_operands(text: TokenText, start: int, end: int) -> set[int]:
 
 @dataclass(frozen=True)
 class Atom:
-    """A token, or a dotted name without the relation's name before it.
+    """A token, or a dotted name.
 
     Attributes:
-        kind: ``name``, ``call`` for a function's name, ``field`` for a name after brackets, or ``other``.
+        kind: ``name``, ``call`` for a function's name, ``field`` for a name after brackets or a colon, or ``other``.
         parts: the name's parts in lower case, or the token's text.
-        relation: the qualifier that names a relation; None without one.
         end: the index after the last token.
+        written: the name's parts as written.
     """
 
     kind: str
     parts: tuple[str, ...]
-    relation: str | None
     end: int
+    written: tuple[str, ...] = ()
 
-    def is_same(self, other: Atom) -> bool:
-        relations = {self.relation, other.relation} - {None}
-        return self.kind == other.kind and self.parts == other.parts and len(relations) < 2
-
-    def begins(self, other: Atom) -> bool:
-        """Return whether the other one is a field of this name."""
-        relations = {self.relation, other.relation} - {None}
-        return self.kind == other.kind == "name" and other.parts[: len(self.parts)] == self.parts and len(relations) < 2
+    def sql(self, length: int | None = None) -> str:
+        """Return the name, or its first parts, in Spark SQL."""
+        return ".".join(map(quote_name, self.written[:length]))
 
 
-RelationOf = Callable[[tuple[str, ...]], tuple[str | None, tuple[str, ...]]]
-"""Splits a dotted name into the relation that its first parts name, and the rest."""
-
-
-def atom_at(text: TokenText, index: int, relation_of: RelationOf) -> Atom:
+def atom_at(text: TokenText, index: int) -> Atom:
     """Return the atom that begins at a token."""
     token = text.tokens[index]
     if not token.is_name:
         shown = token.text if token.kind is not TokenKind.NUMBER else token.text.upper()
-        return Atom("other", (shown,), None, index + 1)
-    if text.is_symbol(index - 1, "."):
-        return Atom("field", (token.name.lower(),), None, index + 1)
+        return Atom("other", (shown,), index + 1)
+    if text.is_symbol(index - 1, ".") or text.is_symbol(index - 1, ":"):
+        return Atom("field", (token.name.lower(),), index + 1)
     if token.kind is TokenKind.QUOTED and token.name.upper() in _OWN_MEANING and not text.is_symbol(index + 1, "."):
-        return Atom("name", ("`", token.name.lower()), None, index + 1)
-    parts, end = text.dotted(index)
-    parts = tuple(part.lower() for part in parts)
-    if text.is_symbol(end, "("):
-        return Atom("call", parts, None, end)
-    relation, rest = relation_of(parts)
-    return Atom("name", rest, relation, end)
+        return Atom("name", ("`", token.name.lower()), index + 1, (token.name,))
+    written, end = text.dotted(index)
+    parts = tuple(part.lower() for part in written)
+    return Atom("call" if text.is_symbol(end, "(") else "name", parts, end, written)
 
 
-def atoms(text: TokenText, start: int, end: int, relation_of: RelationOf) -> list[Atom]:
+def atoms(text: TokenText, start: int, end: int) -> list[Atom]:
     """Return the atoms of a range, those inside brackets included."""
     found = []
     while start < end:
-        found.append(atom_at(text, start, relation_of))
+        found.append(atom_at(text, start))
         start = found[-1].end
     return found
 

@@ -1,12 +1,12 @@
-"""The select list of a followed query with aggregates: calls become ``s0``…, group expressions become ``g0``…"""
+"""The select list of a followed query with aggregates: calls and group expressions become columns of groups."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
+from headrace.following.own_names import argument_column, group_column, value_column
 from headrace.streaming_sql.language.expressions import (
     Atom,
     atom_at,
@@ -16,7 +16,7 @@ from headrace.streaming_sql.language.expressions import (
     not_operands,
     operand_end,
 )
-from headrace.streaming_sql.language.followed_shape import Item, Select
+from headrace.streaming_sql.language.followed_shape import Select
 from headrace.streaming_sql.language.lexer import TokenKind, quote_name
 from headrace.streaming_sql.language.token_text import TokenText
 
@@ -30,11 +30,11 @@ _CAST_AS_TEXT = re.compile(r"\(*cast\s*\((.+)\sas\s+string\s*\)\)*", re.DOTALL)
 
 @dataclass(frozen=True)
 class AggregateCall:
-    """An aggregate, whose result is the column ``s{index}``.
+    """An aggregate, whose result is a `value_column`.
 
     Attributes:
         kind: its rule; ``count_rows`` is ``count(*)``.
-        arguments: the names of its columns in the rows, ``a0`` …; several for ``count_distinct`` only.
+        arguments: the names of its columns in the rows; several for ``count_distinct`` only.
         text: the call as written, for messages.
     """
 
@@ -68,18 +68,23 @@ def is_aggregate_call(text: TokenText, index: int) -> bool:
     return text.is_call(index) and not text.is_symbol(index - 1, ".") and text.tokens[index].name.lower() in _KINDS
 
 
+class Names(Protocol):
+    """What Spark says about names in the FROM clause of one SELECT. Names are in Spark SQL, with quotes."""
+
+    def is_column(self, name: str) -> bool:
+        """Return whether a name is a column, or a field of one. An ambiguous name is a column."""
+
+    def is_same(self, left: str, right: str) -> bool:
+        """Return whether two names are the same column or field."""
+
+
 class Items:
-    """Converts the items and HAVING of one SELECT.
+    """Converts the items and HAVING of one SELECT."""
 
-    Args:
-        is_column: returns whether the relations of FROM have a column with this name. It is called only for a name in
-            GROUP BY that is also an alias of the select list.
-    """
-
-    def __init__(self, text: TokenText, select: Select, is_column: Callable[[str], bool]) -> None:
+    def __init__(self, text: TokenText, select: Select, names: Names) -> None:
         self._text = text
         self._select = select
-        self._is_column = is_column
+        self._names = names
         self._arguments: dict[str, str] = {}
         self._calls: dict[str, int] = {}
         self.aggregates: list[AggregateCall] = []
@@ -88,12 +93,12 @@ class Items:
 
     @property
     def argument_items(self) -> tuple[str, ...]:
-        """The expressions of ``a0``, ``a1`` …"""
+        """The expressions of the argument columns."""
         return tuple(self._arguments)
 
     @property
     def group_items(self) -> tuple[str, ...]:
-        """The expressions of ``g0``, ``g1`` …"""
+        """The expressions of the group columns."""
         return tuple(self._text.render(group.start, group.end, []) for group in self.groups)
 
     # -- GROUP BY -------------------------------------------------------------------------------------
@@ -115,7 +120,7 @@ class Items:
             ranges = [self._grouping(*each) for each in text.split(start, end)]
         for each in ranges:
             group = self._group(*each)
-            if not any(_same(group.atoms, known.atoms) for known in groups):
+            if not any(self._are_same(group.atoms, known.atoms) for known in groups):
                 groups.append(group)
         return groups
 
@@ -145,8 +150,7 @@ class Items:
                 return items[number - 1].start, items[number - 1].end
             if token.is_name:
                 named = [item for item in items if item.alias is not None and _alike(item.alias, token.name)]
-                plain = [item for item in named if item.kind == "column" and self._is_named(item, token.name)]
-                if named and not plain and not self._is_column(token.name):
+                if named and not self._names.is_column(quote_name(token.name)):
                     return named[0].start, named[0].end
         while text.is_symbol(start, "(") and text.closing[start] == end - 1:
             if len(text.split(start + 1, end - 1)) > 1:
@@ -156,11 +160,6 @@ class Items:
             start, end = start + 1, end - 1
         return start, end
 
-    def _is_named(self, item: Item, name: str) -> bool:
-        """Return whether an item is the column with a name, of any relation, and not a field of one."""
-        _, rest = self._select.relation_of(tuple(part.lower() for part in item.path))
-        return rest == (name.lower(),)
-
     def _group(self, start: int, end: int) -> Group:
         text = self._text
         for index in range(start, end):
@@ -168,7 +167,7 @@ class Items:
                 raise text.error("an aggregate cannot be in GROUP BY", index)
         primary = operand_end(text, start, end) == end
         window = text.is_word(start, "WINDOW") and text.is_symbol(start + 1, "(") and text.after(start + 1) == end
-        return Group(start, end, tuple(atoms(text, start, end, self._select.relation_of)), primary, window)
+        return Group(start, end, tuple(atoms(text, start, end)), primary, window)
 
     # -- aggregates -----------------------------------------------------------------------------------
 
@@ -239,13 +238,13 @@ class Items:
 
     def _argument(self, expression: str) -> str:
         if expression not in self._arguments:
-            self._arguments[expression] = f"a{len(self._arguments)}"
+            self._arguments[expression] = argument_column(len(self._arguments))
         return self._arguments[expression]
 
     # -- items and HAVING -----------------------------------------------------------------------------
 
     def converted(self, start: int, end: int, visible: int) -> str:
-        """Return a range as SQL over ``g0``… and ``s0``….
+        """Return a range as SQL over the columns of groups.
 
         Args:
             visible: the number of items whose aliases the range can use.
@@ -258,10 +257,10 @@ class Items:
         while index < end:
             if is_aggregate_call(text, index):
                 number, after = self._aggregate(index)
-                edits.append((index, after, f"s{number}"))
+                edits.append((index, after, value_column(number)))
                 index = after
                 continue
-            atom = atom_at(text, index, self._select.relation_of)
+            atom = atom_at(text, index)
             found = None if index in skipped else self._found(start, end, index, atom, visible)
             if found is None:
                 index = atom.end
@@ -279,58 +278,88 @@ class Items:
         ]
         if matching:
             after, number = max(matching, key=lambda each: (each[0], -each[1]))
-            return after, f"g{number}"
+            return after, group_column(number)
         if atom.kind != "name":
             return None
         fields = [
-            (len(group.atoms[0].parts), number)
+            (length, number)
             for number, group in enumerate(self.groups)
-            if len(group.atoms) == 1 and group.atoms[0].begins(atom)
+            if len(group.atoms) == 1 and (length := self._prefix(group.atoms[0], atom)) is not None
         ]
         if fields:
             length, number = max(fields)
-            return atom.end, ".".join((f"g{number}", *map(quote_name, self._written(index, atom)[length:])))
-        written = self._written(index, atom)
-        if atom.relation is None:
-            alias = self._alias(written[0], visible)
-            if alias is not None:
-                fields_text = "".join(f".{quote_name(part)}" for part in written[1:])
-                return atom.end, f"({alias}){fields_text}"
-        if atom.parts[0] == "window" and atom.relation is None and len(self._windows) == 1:
-            return atom.end, ".".join((f"g{self._windows[0]}", *map(quote_name, written[1:])))
+            return atom.end, ".".join((group_column(number), *map(quote_name, atom.written[length:])))
+        alias = self._alias(index, atom, visible)
+        if alias is not None:
+            return atom.end, "".join((f"({alias})", *(f".{quote_name(part)}" for part in atom.written[1:])))
+        if atom.parts[0] == "window" and len(self._windows) == 1:
+            return atom.end, ".".join((group_column(self._windows[0]), *map(quote_name, atom.written[1:])))
         return None
 
-    def _written(self, index: int, atom: Atom) -> tuple[str, ...]:
-        """Return the parts of a name as written, without its relation."""
-        parts, _ = self._text.dotted(index)
-        return parts[len(parts) - len(atom.parts) :]
+    def _is_same(self, left: Atom, right: Atom) -> bool:
+        """Return whether two atoms mean the same. For names of other texts, Spark says it."""
+        if left.kind != right.kind or left.parts == right.parts:
+            return left.kind == right.kind
+        named = left.kind == "name" and left.parts[-1] == right.parts[-1]
+        return named and self._names.is_same(left.sql(), right.sql())
+
+    def _are_same(self, left: tuple[Atom, ...], right: tuple[Atom, ...]) -> bool:
+        return len(left) == len(right) and all(map(self._is_same, left, right))
+
+    def _prefix(self, group: Atom, atom: Atom) -> int | None:
+        """Return the number of parts of a name that are a group's name. The others are fields of the group."""
+        if group.kind != "name":
+            return None
+        for length in range(len(atom.written) - 1, 0, -1):
+            if self._is_same(group, Atom("name", atom.parts[:length], atom.end, atom.written[:length])):
+                return length
+        return None
 
     def _match(self, group: Group, start: int, end: int, index: int) -> int | None:
         """Return the index after a group expression that begins at a token; None if there is none."""
         after = index
         for wanted in group.atoms:
-            if after >= end or not wanted.is_same(atom_at(self._text, after, self._select.relation_of)):
+            if after >= end:
                 return None
-            after = atom_at(self._text, after, self._select.relation_of).end
+            found = atom_at(self._text, after)
+            if not self._is_same(wanted, found):
+                return None
+            after = found.end
         if group.primary or is_bounded(self._text, start, end, index, after):
             return after
         return None
 
-    def _alias(self, name: str, visible: int) -> str | None:
-        """Return the converted expression of the item with an alias."""
-        found = [n for n, item in enumerate(self._select.items[:visible]) if item.alias and _alike(item.alias, name)]
+    def _alias(self, index: int, atom: Atom, visible: int) -> str | None:
+        """Return the converted expression of the item with an alias, if a name is one. A column precedes an alias."""
+        items, name = self._select.items, atom.written[0]
+        found = [number for number, item in enumerate(items[:visible]) if item.alias and _alike(item.alias, name)]
         if not found:
             return None
-        item = self._select.items[found[-1]]
+        if self._names.is_column(atom.sql()):
+            if visible < len(items):
+                return None
+            # Spark takes the alias, with the type of the column.
+            raise self._text.error(
+                f"in HAVING, {name} is the alias of an item and the name of a column",
+                index,
+                remedy="write the expression of the item in parentheses, or choose another alias",
+            )
+        item = items[found[-1]]
         return self.converted(item.start, item.end, found[-1])
 
     def _check_lambdas(self, start: int, end: int) -> None:
         names = lambda_parameters(self._text, start, end)
-        used = {atom.parts[0] for group in self.groups for atom in group.atoms if atom.kind == "name"}
+        if not names:
+            return
+        used = {part for group in self.groups for atom in group.atoms if atom.kind == "name" for part in atom.parts}
+        used |= {name for source in self._select.sources for parts in source.names for name in parts}
+        used |= {item.alias.lower() for item in self._select.items if item.alias is not None}
+        used |= {"window"} if self._windows else set()
         for name, index in names.items():
             if name in used:
                 raise self._text.error(
-                    f"the parameter {name} of this function has the name of a column of GROUP BY",
+                    f"the parameter {name} of this function has the name of a column of GROUP BY, of a relation or of "
+                    "an item",
                     index,
                     remedy="rename the parameter",
                 )
@@ -344,16 +373,17 @@ class Items:
         cast = _CAST_AS_TEXT.fullmatch(plain)
         plain = _plain(plain if cast is None else cast[1])
         for number, group in enumerate(self.groups):
-            bounds = (f"g{number}.start", f"g{number}.end") if group.is_window else ()
-            if plain in (f"g{number}", *bounds):
+            column = group_column(number)
+            bounds = (f"{column}.start", f"{column}.end") if group.is_window else ()
+            if plain in (column, *bounds):
                 return number, cast is not None
         return None
 
     def column(self, converted: str) -> str | None:
-        """Return the column ``g0``…, ``s0``… that an item is; None if it is more than a column."""
+        """Return the column of groups that an item is; None if it is more than a column."""
         plain = _plain(converted)
-        groups = (f"g{number}" for number in range(len(self.groups)))
-        aggregates = (f"s{number}" for number in range(len(self.aggregates)))
+        groups = map(group_column, range(len(self.groups)))
+        aggregates = map(value_column, range(len(self.aggregates)))
         return plain if plain in (*groups, *aggregates) else None
 
     def uses_aggregates(self, start: int, end: int, visible: int) -> bool:
@@ -365,17 +395,17 @@ class Items:
                 name = self._text.tokens[index].name
                 for number, item in enumerate(self._select.items[:visible]):
                     named = item.alias is not None and _alike(item.alias, name)
-                    if named and self.uses_aggregates(item.start, item.end, number) and not self._is_column(name):
+                    if (
+                        named
+                        and self.uses_aggregates(item.start, item.end, number)
+                        and not self._names.is_column(atom_at(self._text, index).sql())
+                    ):
                         return True
         return False
 
 
 def _plain(converted: str) -> str:
     return converted.strip("() \n\t").replace("`", "").lower()
-
-
-def _same(left: tuple[Atom, ...], right: tuple[Atom, ...]) -> bool:
-    return len(left) == len(right) and all(a.is_same(b) for a, b in zip(left, right, strict=True))
 
 
 def _alike(left: str, right: str) -> bool:

@@ -3,15 +3,18 @@
 A followed scan gives rows with a sign: +1 for a row that is now in the table, -1 for one that no longer is. The query's
 text is split into
 
-- *rows SQL*: FROM, JOIN and WHERE as written. Its columns are the group expressions ``g0``…, the arguments of
-  aggregates ``a0``…, ``__sign`` and ``__order``; without aggregates, the items as written, ``__sign`` and ``__order``;
+- *rows SQL*: FROM, JOIN and WHERE as written. Its columns are the group expressions, the arguments of aggregates, the
+  sign and the order; without aggregates, the items as written, the sign and the order;
 - the aggregates, which headrace keeps from signed rows;
-- *result SQL*: the items and HAVING as written, over one row for each group with the columns ``g0``…, ``s0``…,
-  ``__alive`` and ``__state``.
+- *result SQL*: the items and HAVING as written, over one row for each group. Its columns are the group expressions, the
+  values of the aggregates, `ALIVE` and `STATE`.
 
-The split is of text, because Spark Connect gives no access to plans. It knows no columns, and does not have to: Spark
-analyses the original text first. In a valid query each name outside of aggregates is a group expression, a part of one,
-or the alias of another item; what is none of these stays in the result SQL, where Spark does not find it.
+`headrace.following.own_names` has the names of these columns, which no column of a user can have.
+
+The split is of text, because Spark Connect gives no access to plans. Spark analyses the original text first, and says
+which names are the same column (`Names`). In a valid query each name outside of aggregates is a group expression, a
+part of one, or the alias of another item; what is none of these stays in the result SQL, where Spark does not find it.
+`headrace.streaming_sql.followed.text_settings` lists what is read from the text, and the settings that this assumes.
 
 A join of two followed scans does not exist yet. Its rows would be ``d_left JOIN right_before`` and
 ``left_after JOIN d_right``, with the product of the two signs; the runner would supply the four sides as views.
@@ -22,23 +25,29 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from headrace.streaming_sql.language.followed_items import AggregateCall, Items, is_aggregate_call
-from headrace.streaming_sql.language.followed_refusals import ORDER, SIGN, refuse_names
-from headrace.streaming_sql.language.followed_shape import Select, origins
+from headrace.following.own_names import (
+    ALIVE,
+    GROUPS,
+    KEEP,
+    ORDER,
+    SIGN,
+    STATE,
+    argument_column,
+    group_column,
+    output_column,
+    value_column,
+)
+from headrace.streaming_sql.language.followed_items import AggregateCall, Items, Names, is_aggregate_call
+from headrace.streaming_sql.language.followed_refusals import refuse_names
+from headrace.streaming_sql.language.followed_shape import Select
 from headrace.streaming_sql.language.followed_sources import Sources
 from headrace.streaming_sql.language.lexer import TokenKind, quote_name, string_value, tokenize
 from headrace.streaming_sql.language.token_text import TokenText
 
-__all__ = [
-    "ALIVE", "GROUPS", "KEEP", "ORDER", "SIGN", "AggregateCall", "FollowedQuery", "ResultItem", "split_query",
-    "with_views",
-]  # fmt: skip
+__all__ = ["AggregateCall", "FollowedQuery", "Names", "NamesOf", "ResultItem", "split_query", "with_views"]
 
-KEEP, ALIVE, STATE, GROUPS = "__keep", "__alive", "__state", "__groups"
-"""The columns of the result SQL and of its groups that are headrace's own, and the view that the result SQL reads."""
-
-HasColumn = Callable[[str, str], bool]
-"""Returns whether a query, ``[WITH …] SELECT * FROM …``, has a column with a name."""
+NamesOf = Callable[[str, str], Names]
+"""Returns what Spark says about the names of a SELECT, of its WITH clause and its FROM clause as written."""
 
 
 @dataclass(frozen=True)
@@ -67,17 +76,19 @@ class FollowedQuery:
     Attributes:
         scans: the followed scans that it names.
         others: the other relations that it names, as written but without quotes.
+        tokens: its text.
+        with_: the tokens of its WITH clause.
         rows_sql: the query for signed rows. It reads views with the names in the text; the views of the scans have the
-            columns ``__sign`` and ``__order`` after those of the table, and no columns of changes.
-        group_names: ``g0``…; empty without aggregates and for aggregates of all rows.
-        aggregates: the aggregates, ``s0``…
-        result_sql: None without groups and aggregates. Else a query over the view ``__groups``, whose columns are the
-            output columns by position, ``__keep``: whether the group has a row in the result, and ``__state`` as it
-            is. The output columns of groups that have no row are null, except copies of groups and constants.
+            columns `SIGN` and `ORDER` after those of the table, and no columns of changes.
+        group_names: the columns of the group expressions; empty without aggregates and for aggregates of all rows.
+        aggregates: the aggregates, in the order of their value columns.
+        result_sql: None without groups and aggregates. Else a query over the view `GROUPS`, whose columns are the
+            output columns by position, `KEEP`: whether the group has a row in the result, and `STATE` as it is. The
+            output columns of groups that have no row are null, except copies of groups and constants.
         items: the output columns of a query with aggregates; empty without.
-        copied: the column of the view ``__groups`` that each output column is, if the result SQL only copies columns
+        copied: the column of the view `GROUPS` that each output column is, if the result SQL only copies columns
             and leaves no group out; else None.
-        types_sql: a query whose columns ``g0``… and ``s0``… have the types of the view ``__groups``; else None.
+        types_sql: a query whose columns have the types of the groups and values of the view `GROUPS`; else None.
         branch_column: the position of the output column with another literal in each branch of UNION ALL; None
             without UNION ALL at the top level. Rows of different branches differ in it only.
         has_join: whether a scan is joined, so that one row of it can give several rows, in any order.
@@ -85,6 +96,8 @@ class FollowedQuery:
 
     scans: tuple[str, ...]
     others: tuple[str, ...]
+    tokens: TokenText
+    with_: tuple[int, int]
     rows_sql: str
     group_names: tuple[str, ...]
     aggregates: tuple[AggregateCall, ...]
@@ -100,27 +113,13 @@ class FollowedQuery:
     def is_aggregate(self) -> bool:
         return self.result_sql is not None
 
-    def copies(self, columns_of: Mapping[str, Collection[str]]) -> dict[str, tuple[str, str]]:
-        """Return the output columns that are plain copies of columns of a scan; for queries without aggregates.
 
-        Args:
-            columns_of: the columns of each scan.
-
-        Returns:
-            (scan, column) for each output column's name in lower case. With UNION ALL a column must be a copy of the
-            same column in each branch.
-        """
-        found = [origins(select, columns_of) for select in self.selects]
-        return {name: origin for name, origin in found[0].items() if all(each.get(name) == origin for each in found)}
-
-
-def split_query(text: str, scans: Collection[str], has_column: HasColumn | None = None) -> FollowedQuery:
+def split_query(text: str, scans: Collection[str], names_of: NamesOf) -> FollowedQuery:
     """Split a query in Spark SQL.
 
     Args:
         scans: the names of the followed scans.
-        has_column: is called only for a name in GROUP BY that is also an alias in the select list. Spark takes the
-            column if there is one. None: no name of an alias is also a column of FROM.
+        names_of: is called only for a query with aggregates.
 
     Raises:
         SqlError: the query has a construct that cannot be followed; with line, column, caret and remedy.
@@ -137,6 +136,8 @@ def split_query(text: str, scans: Collection[str], has_column: HasColumn | None 
     whole = FollowedQuery(
         scans=tuple(sources.scans),
         others=tuple(sources.others),
+        tokens=tokens,
+        with_=with_range,
         rows_sql=tokens.render(0, len(tokens.tokens)),
         group_names=(),
         aggregates=(),
@@ -151,19 +152,13 @@ def split_query(text: str, scans: Collection[str], has_column: HasColumn | None 
     if not aggregated:
         _refuse_several_rows_of_one(tokens, branches)
         return whole if len(branches) == 1 else replace(whole, branch_column=_branch_column(tokens, branches))
-    with_ = tokens.render(*with_range)
-    source = f"FROM {tokens.render(*select.source)}"
-
-    def is_column(name: str) -> bool:
-        return has_column is not None and has_column(f"{with_} SELECT * {source}".lstrip(), name)
-
-    return _with_aggregates(tokens, Items(tokens, select, is_column), select, with_, source, whole)
+    names = names_of(tokens.render(*with_range, []), f"FROM {tokens.render(*select.source, [])}")
+    return _with_aggregates(tokens, Items(tokens, select, names), select, whole)
 
 
-def _with_aggregates(
-    tokens: TokenText, items: Items, select: Select, with_: str, source: str, whole: FollowedQuery
-) -> FollowedQuery:
+def _with_aggregates(tokens: TokenText, items: Items, select: Select, whole: FollowedQuery) -> FollowedQuery:
     """Return the query with its rows SQL and its result SQL."""
+    with_, source = tokens.render(*whole.with_), f"FROM {tokens.render(*select.source)}"
     shown: list[str] = []
     columns: list[str | None] = []
     outputs: list[ResultItem] = []
@@ -180,21 +175,21 @@ def _with_aggregates(
         always = copy is not None or item.kind == "literal"
         shown.append(converted if always else f"CASE WHEN {KEEP} THEN ({converted}) END")
         groups_only = not items.uses_aggregates(item.start, item.end, number)
-        group, as_text = (None, False) if copy is None else (f"g{copy[0]}", copy[1])
+        group, as_text = (None, False) if copy is None else (group_column(copy[0]), copy[1])
         outputs.append(ResultItem(item.name, group, groups_only, always, as_text))
-    names = [f"_c{number}" if item.name is None else item.name for number, item in enumerate(outputs)]
     having = "true"
     if select.having is not None:
         having = items.converted(*select.having, len(select.items))
     if not items.groups and not items.aggregates:
         raise tokens.error("HAVING without GROUP BY and aggregates", select.where_end, remedy="write WHERE")
     kept = f"coalesce(CASE WHEN {ALIVE} THEN ({having}) END, false)"
-    listed = ", ".join(f"{text} AS {quote_name(name)}" for text, name in zip(shown, names, strict=True))
-    groups = [f"{text} AS g{number}" for number, text in enumerate(items.group_items)]
-    arguments = [f"{text} AS a{number}" for number, text in enumerate(items.argument_items)]
+    # Under the user's names, Spark would resolve a name that is left in an item as the alias of another item.
+    listed = ", ".join(f"{text} AS {output_column(number)}" for number, text in enumerate(shown))
+    groups = [f"{text} AS {group_column(number)}" for number, text in enumerate(items.group_items)]
+    arguments = [f"{text} AS {argument_column(number)}" for number, text in enumerate(items.argument_items)]
     rows_sql = f"{with_} SELECT {', '.join((*groups, *arguments, SIGN, ORDER))} {source}".lstrip()
-    group_names = tuple(f"g{number}" for number in range(len(groups)))
-    calls = [f"{call.sql} AS s{number}" for number, call in enumerate(items.aggregates)]
+    group_names = tuple(map(group_column, range(len(groups))))
+    calls = [f"{call.sql} AS {value_column(number)}" for number, call in enumerate(items.aggregates)]
     types = f"SELECT {', '.join((*group_names, *calls))} FROM ({rows_sql})"
     return replace(
         whole,

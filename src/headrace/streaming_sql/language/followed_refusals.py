@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import re
+
 from headrace.errors import SqlError
+from headrace.following.own_names import PREFIX, is_own
 from headrace.streaming_sql.language.expressions import ends_operand
-from headrace.streaming_sql.language.lexer import TokenKind
+from headrace.streaming_sql.language.lexer import Token, TokenKind, string_value
 from headrace.streaming_sql.language.token_text import TokenText
 
-SIGN, ORDER = "__sign", "__order"
-_OWN_NAMES = (SIGN, ORDER, "__keep", "__alive", "__state", "__groups")
 CHANGE_COLUMNS = ("_change_type", "_commit_version", "_commit_timestamp")
 
 
@@ -47,7 +48,8 @@ _OTHER_AGGREGATES = _words(
     schema_of_variant_agg skewness std stddev stddev_pop stddev_samp theta_sketch_agg theta_union_agg
     theta_intersection_agg try_avg try_sum var_pop var_samp variance"""
 )
-_SPECIAL_TIMES = frozenset({"now", "today", "tomorrow", "yesterday", "epoch"})
+# Spark also skips control characters before the word, and permits a time zone after it.
+_SPECIAL_TIME = re.compile(r"[\x00-\x20\x7f-\x9f]*(now|today|tomorrow|yesterday|epoch)", re.IGNORECASE)
 AGGREGATES = "count, sum, avg, min, max and count(DISTINCT …)"
 IN_A_BATCH = "query the target table for that, or compute it in a batch"
 
@@ -58,8 +60,12 @@ def refuse_names(text: TokenText) -> None:
         if not token.is_name:
             continue
         name = token.name.lower()
-        if name in _OWN_NAMES:
-            raise text.error(f"headrace itself uses the name {token.name}", index, remedy="choose another name")
+        if is_own(name):
+            raise text.error(
+                f"the name {token.name} begins with {PREFIX}, as headrace's own names do",
+                index,
+                remedy="choose another name",
+            )
         if name in CHANGE_COLUMNS:
             raise text.error(
                 f"current rows have no column {token.name}: it belongs to changes",
@@ -76,9 +82,20 @@ def refuse_names(text: TokenText) -> None:
             token.is_word("DATE", "TIMESTAMP", "TIMESTAMP_NTZ", "TIMESTAMP_LTZ")
             and following is not None
             and following.kind is TokenKind.STRING
-            and following.text.strip("rR'\" ").lower().split(" ")[0] in _SPECIAL_TIMES
+            and is_special_time(following)
         ):
             raise _not_deterministic(text, index, f"{token.text} {following.text}")
+
+
+def is_special_time(token: Token) -> bool:
+    """Return whether a string is one of the texts that Spark converts to the time of the conversion.
+
+    ``epoch`` is among them: its value never changes, but a literal says the same.
+    """
+    try:
+        return _SPECIAL_TIME.match(string_value(token)) is not None
+    except ValueError:
+        return True
 
 
 def _refuse_call(text: TokenText, index: int, name: str) -> None:
@@ -141,14 +158,29 @@ _ONE_WORD = {
     "OFFSET": "leave it out",
     "QUALIFY": "query the target table for that",
 }
+# Spark also accepts a single | as a pipe.
+_PIPED = (
+    "SELECT",
+    "EXTEND",
+    "SET",
+    "DROP",
+    "AS",
+    "WHERE",
+    "AGGREGATE",
+    "JOIN",
+    *_ONE_WORD,
+    *(a for a, _ in _AFTER_FROM),
+)
 
 
 def refuse_clauses(text: TokenText, start: int, end: int) -> None:
     """Raise `SqlError` for a clause of a SELECT, in a range outside of brackets, that a followed query cannot have."""
     for index in text.top(start, end):
         token, following = text.tokens[index], text.token(index + 1)
-        if text.is_pair(index, "|", ">"):
-            raise _clause(text, index, "the pipe |>", "write it as one SELECT")
+        if text.is_pair(index, "|", ">") or (
+            text.is_symbol(index, "|") and text.is_word(index + 1, *_PIPED) and not text.is_pair(index - 1, "|", "|")
+        ):
+            raise _clause(text, index, f"the pipe {token.text}", "write it as one SELECT")
         if token.kind is not TokenKind.WORD or text.is_symbol(index - 1, "."):
             continue
         word = token.text.upper()

@@ -1,4 +1,4 @@
-"""The relations of a followed query: the columns ``__sign`` and ``__order`` go from the scan up to the result.
+"""The relations of a followed query: the columns of the sign and the order go from the scan up to the result.
 
 Every SELECT over a followed relation gets the two columns at the end of its select list. Static relations stay as they
 are. A change of a scan's row then becomes the changes of the rows that are computed of it, with the same sign. That is
@@ -9,10 +9,12 @@ an outer join, INTERSECT, DISTINCT and others do not have this property, and are
 from __future__ import annotations
 
 from collections.abc import Collection
+from dataclasses import replace
 
 from headrace.errors import SqlError
+from headrace.following.own_names import ORDER, SIGN
 from headrace.streaming_sql.language.expressions import split_alias
-from headrace.streaming_sql.language.followed_refusals import IN_A_BATCH, ORDER, SIGN, refuse_clauses
+from headrace.streaming_sql.language.followed_refusals import IN_A_BATCH, refuse_clauses
 from headrace.streaming_sql.language.followed_shape import Item, Select, Source
 from headrace.streaming_sql.language.lexer import TokenKind, quote_name
 from headrace.streaming_sql.language.token_text import TokenText
@@ -38,7 +40,8 @@ class Sources:
     def __init__(self, text: TokenText, scans: Collection[str]) -> None:
         self._text = text
         self._scans = {name.lower(): name for name in scans}
-        self._ctes: dict[str, tuple[Select, ...]] = {}
+        # The branches of each common table expression, and the names that it gives to their columns.
+        self._ctes: dict[str, tuple[tuple[Select, ...], tuple[str, ...]]] = {}
         self._queries: set[int] = set()
         self.scans: list[str] = []
         self.others: list[str] = []
@@ -88,12 +91,12 @@ class Sources:
             branches = self._subquery(index)
             name = text.tokens[name_at].name.lower()
             self._check_own_name(name, name_at)
-            self._ctes[name] = branches
+            names: tuple[str, ...] = ()
             if columns is not None and branches:
                 text.insert(text.closing[columns], _BOTH)
                 inside = range(columns + 1, text.closing[columns])
                 names = tuple(text.tokens[each].name for each in inside if text.is_name(each))
-                self._ctes[name] = _renamed(branches, names)
+            self._ctes[name] = (branches, names)
             index = text.after(index)
             if not text.is_symbol(index, ","):
                 return index
@@ -186,7 +189,9 @@ class Sources:
             raise text.error("a followed query cannot have TRANSFORM … USING", first, remedy=IN_A_BATCH)
         from_ = self._clause(first, end, "FROM")
         if from_ == end:
-            raise self._static_branch(start)
+            # One constant row.
+            items = tuple(self._item(*each) for each in text.split(first, self._clause(first, end, "WHERE")))
+            return Select(start, end, items, (end, end), end, None, None, ())
         where = self._clause(from_ + 1, end, "WHERE")
         group = next(
             (i for i in text.top(from_ + 1, end) if text.is_word(i, "GROUP") and text.is_word(i + 1, "BY")), end
@@ -197,6 +202,7 @@ class Sources:
         items = tuple(self._item(*each) for each in text.split(first, from_))
         select = Select(
             start,
+            end,
             items,
             (from_ + 1, where_end),
             where_end,
@@ -341,6 +347,7 @@ class Sources:
         name: tuple[str, ...] = ()
         scan: str | None = None
         query: tuple[Select, ...] = ()
+        columns: tuple[str, ...] = ()
         if text.is_symbol(index, "("):
             if not self._begins_query(index):
                 inner = self._from_clause(index + 1, text.closing[index])
@@ -358,13 +365,19 @@ class Sources:
                 )
             joined = ".".join(name).lower()
             if len(name) == 1 and joined in self._ctes:
-                query = self._ctes[joined]
+                query, columns = self._ctes[joined]
             elif joined in self._scans:
                 if len(name) > 1:
                     raise text.error("the name of a scan with dots", start, remedy=f"write {quote_name(joined)}")
                 scan = self._scans[joined]
                 if scan not in self.scans:
                     self.scans.append(scan)
+            elif any("." in part for part in name):
+                raise text.error(
+                    "the name of a static table has a dot inside of quotes",
+                    start,
+                    remedy="make a view with another name",
+                )
             elif ".".join(name) not in self.others:
                 self.others.append(".".join(name))
         else:
@@ -377,27 +390,23 @@ class Sources:
             raise text.error(
                 "options after a relation", index, remedy="write them in CREATE SCAN, or make a view of the relation"
             )
-        return self._named(name, scan, query, index, end)
-
-    def _named(
-        self, name: tuple[str, ...], scan: str | None, query: tuple[Select, ...], index: int, end: int
-    ) -> tuple[list[Source], int]:
-        """Return the source with its alias and its list of columns, and the index after them."""
-        text = self._text
         lower = tuple(part.lower() for part in name)
         names = tuple(lower[first:] for first in range(len(lower)))
-        renamed: tuple[str, ...] = ()
+        source = Source(names, scan, query, (start, index), name[-1] if name else None, columns)
+        return self._with_alias(source, index, end)
+
+    def _with_alias(self, source: Source, index: int, end: int) -> tuple[list[Source], int]:
+        """Return a source with its alias, and the index after it and its list of columns."""
+        text = self._text
         index += text.is_word(index, "AS")
         if index < end and text.is_name(index) and not self._ends_relation(index, end):
-            names = ((text.tokens[index].name.lower(),),)
+            source = replace(source, names=((text.tokens[index].name.lower(),),), alias=None)
             index += 1
             if text.is_symbol(index, "(") and index < end:
-                closing = text.closing[index]
-                renamed = tuple(text.tokens[i].name for i in range(index + 1, closing) if text.is_name(i))
-                if scan is not None or query:
-                    text.insert(closing, _BOTH)
-                index = closing + 1
-        return [Source(names, scan, query, renamed)], index
+                if source.followed:
+                    text.insert(text.closing[index], _BOTH)
+                index = text.after(index)
+        return [source], index
 
     def _ends_relation(self, index: int, end: int) -> bool:
         return self._text.is_word(index, "ON", "USING") or self._begins_join(index, end)
@@ -433,13 +442,6 @@ class Sources:
                     opening,
                     remedy="write a LEFT SEMI JOIN, a LEFT ANTI JOIN or a LEFT JOIN with a static table",
                 )
-
-
-def _renamed(branches: tuple[Select, ...], names: tuple[str, ...]) -> tuple[Select, ...]:
-    """Return a query whose columns a list of columns has renamed, as a SELECT over it."""
-    source = Source((), None, branches, names)
-    star = Item(branches[0].start, branches[0].start, None, "star", ())
-    return (Select(branches[0].start, (star,), (0, 0), 0, None, None, (source,)),)
 
 
 def _opening(text: TokenText, closing: int) -> int:

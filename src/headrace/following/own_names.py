@@ -1,0 +1,46 @@
+"""The names of headrace's own columns and views in a followed query. No column of a user may begin with `PREFIX`.
+
+The rows SQL, the aggregates and the result SQL of a query have own columns beside those of the user. One prefix keeps
+the two apart, also where Spark ignores case.
+"""
+
+from __future__ import annotations
+
+PREFIX = "__headrace_"
+SIGN = f"{PREFIX}sign"
+"""The column of signed rows with 1 for a row that is now in the table, and -1 for one that no longer is."""
+ORDER = f"{PREFIX}order"
+"""The column of signed rows with the place of the change that the row comes from."""
+ALIVE = f"{PREFIX}alive"
+"""The column of groups: whether the group has rows."""
+KEEP = f"{PREFIX}keep"
+"""The column of results: whether the group has a row in the target."""
+STATE = f"{PREFIX}state"
+"""The column of groups with the receipts of a task's state rows."""
+GROUPS = f"{PREFIX}groups"
+"""The view that the result SQL reads."""
+
+
+def group_column(number: int) -> str:
+    """Return the column of rows and groups with the value of a group expression."""
+    return f"{PREFIX}g{number}"
+
+
+def argument_column(number: int) -> str:
+    """Return the column of rows with an argument of aggregates."""
+    return f"{PREFIX}a{number}"
+
+
+def value_column(number: int) -> str:
+    """Return the column of groups with the value of an aggregate."""
+    return f"{PREFIX}s{number}"
+
+
+def output_column(number: int) -> str:
+    """Return the column of results with an output column."""
+    return f"{PREFIX}o{number}"
+
+
+def is_own(name: str) -> bool:
+    """Return whether a name is reserved for headrace."""
+    return name.lower().startswith(PREFIX)

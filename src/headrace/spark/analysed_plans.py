@@ -1,0 +1,102 @@
+"""Spark's analysed plan of a query as text, which Spark Connect also gives, and what it says about its sources."""
+
+from __future__ import annotations
+
+import re
+import uuid
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from headrace.errors import OptionError
+from headrace.tables.change_columns import CHANGE_TYPE
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+# By default Spark cuts long lists in the texts of plans.
+_WHOLE_PLANS = {"spark.sql.debug.maxToStringFields": "1000000", "spark.sql.maxPlanStringLength": "2147483632"}
+# A tilde marks the operators of a stream.
+_NODE = re.compile(r"^[ :]*[+:]- ['~]?([A-Za-z0-9]+)|^['~]?([A-Za-z0-9]+)")
+_PASSED_ON = re.compile(
+    rf"cast\({CHANGE_TYPE}#\d+ as string\) AS {CHANGE_TYPE}#\d+|(?<=[\[ ]){CHANGE_TYPE}#\d+(?=[,\]])"
+)
+_TABLE_ROWS = re.compile(r"StreamingRelationV2 [^\n]*, headrace, [^\n]*\breadAs=table\b", re.IGNORECASE)
+
+
+def analysed_plan(spark: SparkSession, sql: str) -> str:
+    """Return the text of the analysed plan of a query, with all columns."""
+    before = {setting: spark.conf.get(setting, None) for setting in _WHOLE_PLANS}
+    try:
+        for setting, value in _WHOLE_PLANS.items():
+            spark.conf.set(setting, value)
+        explained = str(spark.sql(f"EXPLAIN EXTENDED {sql}").collect()[0][0])
+    finally:
+        for setting, earlier in before.items():
+            if earlier is None:
+                spark.conf.unset(setting)
+            else:
+                spark.conf.set(setting, earlier)
+    _, _, plan = explained.partition("== Analyzed Logical Plan ==\n")
+    plan, _, _ = plan.partition("\n== Optimized Logical Plan ==")
+    # The first line has the output columns.
+    return plan.partition("\n")[2]
+
+
+def plan_of(df: DataFrame) -> str:
+    """Return the text of the analysed plan of a DataFrame below a view of it."""
+    name = f"__headrace_{uuid.uuid4().hex}"
+    df.createOrReplaceTempView(name)
+    try:
+        return analysed_plan(df.sparkSession, f"SELECT * FROM {name}")
+    finally:
+        df.sparkSession.catalog.dropTempView(name)
+
+
+def operators(plan: str, *, in_views: bool = False) -> Iterator[str]:
+    """Yield the names of the operators in the text of an analysed plan; of those below views if ``in_views``.
+
+    A line of a plan that a text with a line break inside of a literal begins is not an operator, and can look like one.
+    Then the query is refused.
+    """
+    below: int | None = None
+    for number, line in enumerate(plan.split("\n")):
+        match = _NODE.match(line)
+        if match is None or (number > 0 and match[1] is None):
+            continue
+        depth = match.start(1) if match[1] is not None else 0
+        if below is not None and depth > below:
+            continue
+        name = str(match[1] or match[2])
+        below = depth if name == "View" and not in_views else None
+        yield name
+
+
+def refuse_table_rows(df: DataFrame, what: str) -> None:
+    """Raise `OptionError` if a query reads a scan with ``readAs=table`` as if its changes were rows.
+
+    It can read the scan through views and DataFrames. A query with `_change_type` in an expression or in its result
+    handles the changes itself.
+
+    Args:
+        what: the query, for the message.
+    """
+    if CHANGE_TYPE in df.columns:
+        return
+    plan = plan_of(df)
+    if _TABLE_ROWS.search(plan) and not any(map(_uses_change_type, plan.split("\n"))):
+        raise OptionError(
+            f"{what} reads a scan with readAs = 'table' through a view or a DataFrame, and takes its changes for rows",
+            received=f"a query without the column {CHANGE_TYPE}",
+            valid="a query that names the scan itself, in CREATE STREAM … INSERT INTO or headrace.follow",
+            remedy="write the text of the view as a subquery or in WITH; or, to handle changes yourself, read the scan "
+            "with readAs = 'changes'",
+        )
+
+
+def _uses_change_type(line: str) -> bool:
+    """Return whether an operator does more with the type of changes than to pass it on."""
+    operator = _NODE.match(line)
+    name = "" if operator is None else operator[1] or operator[2]
+    if name in ("StreamingRelationV2", "View"):
+        return False
+    return f"{CHANGE_TYPE}#" in (_PASSED_ON.sub("", line) if name == "Project" else line)
