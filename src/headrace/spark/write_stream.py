@@ -20,6 +20,7 @@ from headrace.formats.registry import format_named, source_of
 from headrace.formats.source import Source
 from headrace.ports import Queue
 from headrace.sinks.targets import TableTarget
+from headrace.spark.analysed_plans import refuse_table_rows
 from headrace.spark.batch_tasks import BatchTasks, Receipts, joined, publishing
 from headrace.spark.default_checkpoint import given_checkpoint
 from headrace.spark.outputs import Output
@@ -179,6 +180,7 @@ def write_stream(
             "the DataFrame is not a stream",
             remedy=f'use df.write.format("{format}") for a batch, or read with readStream',
         )
+    refuse_table_rows(df, "the DataFrame")
     if outputs is None:
         outputs = [_output(source, key, row_change)]
     elif not outputs or location.table or location.queue or key is not None or row_change is not None:

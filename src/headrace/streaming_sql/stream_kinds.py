@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
 from headrace.errors import OptionError, SqlError
+from headrace.spark.analysed_plans import refuse_table_rows
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.scripts import fingerprint
@@ -93,6 +94,7 @@ class InsertStreams(StreamKind):
                 f"stream {stream.name} reads no stream",
                 remedy="select from a scan: CREATE SCAN … ON … USING STREAM",
             )
+        refuse_table_rows(frame, f"stream {stream.name}")
         if options.overwrite:
             raise OptionError(
                 f"option overwrite of stream {stream.name} has no effect: it follows no table",
