@@ -102,16 +102,19 @@ def _read_page(
     fail_on_data_loss: bool,
 ) -> tuple[Position, Page]:
     """Read a page. Also return the position where it starts, which is later than ``position`` after a loss."""
-    try:
-        return position, tunnel.read(channel, position, rows, until, total=total)
-    except DataLossError:
-        if fail_on_data_loss:
-            raise
-        found, lost = tunnel.skip_lost(channel, position)
-        _log.warning(
-            "failOnDataLoss=false: %s changes of tunnel %s, channel %s are lost and skipped",
-            "an unknown number of" if lost is None else lost,
-            tunnel.name,
-            channel,
-        )
-        return found, tunnel.read(channel, found, rows, until, total=total)
+    while True:
+        try:
+            return position, tunnel.read(channel, position, rows, until, total=total)
+        except DataLossError:
+            if fail_on_data_loss:
+                raise
+            found, lost = tunnel.skip_lost(channel, position)
+            if found == position and lost == 0:
+                raise
+            _log.warning(
+                "failOnDataLoss=false: %s changes of tunnel %s, channel %s are lost and skipped",
+                "an unknown number of" if lost is None else lost,
+                tunnel.name,
+                channel,
+            )
+            position = found
