@@ -138,9 +138,13 @@ def test_tables_that_no_tunnel_can_follow_are_findings(store: Store, root: Serve
     root.execute("CREATE TABLE public.keyless (a int)")
     root.execute("CREATE TABLE public.silent (a int PRIMARY KEY)")
     root.execute("ALTER TABLE public.silent REPLICA IDENTITY NOTHING")
-    problems = {"keyless": "no primary key", "silent": "the log does not have", "none": "no such table"}
-    for table, problem in problems.items():
-        (found,) = [each for each in store.diagnose(table) if each.name == f"PostgreSQL: table {table}"]
+    problems = {
+        "table keyless": "no primary key",
+        "changes of silent": "the log does not have",
+        "table none": "no such table",
+    }
+    for name, problem in problems.items():
+        (found,) = [each for each in store.diagnose(name.split()[-1]) if each.name == f"PostgreSQL: {name}"]
         assert (found.status, problem in found.found) == (Status.FAIL, True)
         assert found.remedy
 

@@ -362,18 +362,6 @@ def test_a_store_without_such_tunnels_and_a_tunnel_of_one_table_refuse(store: St
         store.create_tunnel("orders", "one", "Stream").with_json(DEBEZIUM)
 
 
-def test_changes_before_a_new_name_of_the_key_are_an_error_and_not_keys_of_nulls(
-    store: Store, server: psycopg.Connection[Any]
-) -> None:
-    server.execute("INSERT INTO orders VALUES (1, 1)")
-    tunnel = store.create_tunnel_of_tables("public.*", "changes")
-    server.execute("ALTER TABLE orders RENAME id TO number")
-    with pytest.raises(SchemaError, match="primary key of table 'orders' was renamed"):
-        drain(tunnel)
-    server.execute("ALTER TABLE orders RENAME number TO id")
-    assert [change.key[2] for change in drain(tunnel)] == ['{"id":1}']
-
-
 def test_the_description_names_tables_that_are_newer_than_the_tunnel(
     store: Store, server: psycopg.Connection[Any]
 ) -> None:

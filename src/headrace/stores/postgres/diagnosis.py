@@ -16,7 +16,7 @@ from headrace.diagnosis import Finding, Status
 from headrace.errors import HeadraceError
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables import stored_tables
-from headrace.stores.postgres.tunnels import publications, retention, slots
+from headrace.stores.postgres.tunnels import followable, publications, retention, slots
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 
@@ -283,6 +283,7 @@ def _table(database: Database, facts: _Facts, table: str) -> Iterator[Finding]:
         assert found is not None
         return found
 
+    yield from _changes(database, layout)
     rights = database.run(read)
     role, statements = _quoted(facts.role), []
     if not rights.usage:
@@ -298,8 +299,19 @@ def _table(database: Database, facts: _Facts, table: str) -> Iterator[Finding]:
             "\n".join(statements),
         )
     else:
-        yield Finding(name, Status.OK, f"user {facts.role} may read it; its log has the keys of changed rows")
+        yield Finding(name, Status.OK, f"user {facts.role} may read it")
     yield _publication(database, facts, rights, layout, generated)
+
+
+def _changes(database: Database, table: TableLayout) -> Iterator[Finding]:
+    name = f"PostgreSQL: changes of {table.name.text}"
+    refusals, warnings = database.run(lambda statements: followable.inspect(statements, [table.oid]))
+    for refusal in refusals:
+        yield Finding(name, Status.FAIL, f"{refusal.problem}: {refusal.received}", refusal.remedy)
+    for warning in warnings:
+        yield Finding(name, Status.WARN, warning)
+    if not refusals and not warnings:
+        yield Finding(name, Status.OK, "the log has all of them, with the keys of the rows")
 
 
 def _publication(database: Database, facts: _Facts, rights: _Rights, table: TableLayout, generated: bool) -> Finding:

@@ -278,7 +278,12 @@ class PostgresStore(Store):
     def _opened(self, stored: StoredTunnel) -> PostgresTunnel:
         if stored.relation:
             table = PostgresTable(self._connection, stored.table, self._schema)
-            return PostgresTunnel(self._database, table, stored, lambda _: TableSource(self._database, table.layout))
+            return PostgresTunnel(
+                self._database,
+                table,
+                stored,
+                lambda _: TableSource(self._database, stored.id, stored.relation, stored.table),
+            )
 
         def follow(form: JsonForm) -> TablesSource:
             return TablesSource(self._database, stored.id, stored.table, form)

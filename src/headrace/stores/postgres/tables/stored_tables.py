@@ -35,13 +35,21 @@ WHERE c.relkind IN ('r', 'p', 'v', 'm', 'f') AND n.nspname NOT IN ('pg_catalog',
 # A change of a table or column is a new row of the catalog, with the identifier of its transaction.
 _STATE = """
 SELECT c.oid::bigint, c.xmin::text, i.indexrelid::bigint,
-    (SELECT string_agg(a.xmin::text, ' ' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid)
+    (SELECT string_agg(a.xmin::text, ' ' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid),
+    CASE WHEN c.relkind = 'p' THEN (
+        SELECT string_agg(concat_ws(' ', l.oid, l.xmin), ',' ORDER BY l.oid)
+        FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
+    ) END
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
 """
 _TABLE = """
-SELECT c.oid, c.relreplident = 'f', c.relkind::text, c.relpersistence = 'p', (
+SELECT c.oid, CASE c.relkind WHEN 'p' THEN (
+    -- The log has the old rows of a partition by its own replica identity, which a new one does not inherit.
+    SELECT bool_and(l.relreplident = 'f')
+    FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid WHERE t.isleaf OR l.oid = c.oid
+) ELSE c.relreplident = 'f' END, c.relkind::text, c.relpersistence = 'p', (
     SELECT array_agg(a.attname::text ORDER BY k.place)
     FROM pg_index i
     CROSS JOIN LATERAL unnest(i.indkey::int2[]) WITH ORDINALITY k(number, place)
@@ -52,6 +60,13 @@ SELECT c.oid, c.relreplident = 'f', c.relkind::text, c.relpersistence = 'p', (
 )
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
+"""
+_TREE = """
+SELECT m.nspname::text, l.relname::text
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+JOIN pg_class l ON l.oid = c.oid OR l.oid IN (SELECT relid FROM pg_partition_tree(c.oid) WHERE c.relkind = 'p')
+JOIN pg_namespace m ON m.oid = l.relnamespace
+WHERE n.nspname = %s AND c.relname = %s ORDER BY l.oid <> c.oid, 1, 2
 """
 # Each step goes from a domain to its type, or from an array to its elements, as deep as the types of headrace are.
 _COLUMNS = """
@@ -206,7 +221,7 @@ def _check_table(found: TableLayout) -> None:
 
 
 def set_pre_images(connection: psycopg.Connection, table: TableLayout, wanted: bool) -> None:
-    """Let changes contain the whole row before each change, or its key only."""
+    """Let changes contain the whole row before each change, or its key only; of a table with all its partitions."""
     _check_table(table)
     _identify(connection, table.name, wanted)
 
@@ -214,7 +229,8 @@ def set_pre_images(connection: psycopg.Connection, table: TableLayout, wanted: b
 def _identify(connection: psycopg.Connection, name: TableName, wanted: bool) -> None:
     _limit_lock_wait(connection)
     identity = sql.SQL("FULL" if wanted else "DEFAULT")
-    connection.execute(sql.SQL("ALTER TABLE {} REPLICA IDENTITY {}").format(name.sql, identity))
+    for found in connection.execute(_TREE, [name.schema, name.table]).fetchall():
+        connection.execute(sql.SQL("ALTER TABLE {} REPLICA IDENTITY {}").format(TableName(*found).sql, identity))
 
 
 def check_changes(changes: Mapping[str, Any]) -> bool | None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from headrace.errors import NotFoundError
+from headrace.ports import Tunnel
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 from headrace.tunnels.records import (
     INITIAL_BATCH,
@@ -116,6 +117,33 @@ class BatchRecords:
             "SELECT root, depth FROM headrace.batch_plan WHERE tunnel = %s AND batch = %s", (self._tunnel, batch)
         ).fetchone()
         return None if found is None else BatchPlace(*found)
+
+
+class RecordedBatches(Tunnel):
+    """A tunnel whose batches are in the database."""
+
+    _batches: BatchRecords
+
+    def save_plan(self, plan: BatchPlan) -> None:
+        self._batches.save_plan(plan)
+
+    def check_reader(self, batch: str) -> None:
+        self._batches.check_reader(batch)
+
+    def load_plan(self, batch: str) -> BatchPlan | None:
+        return self._batches.load_plan(batch)
+
+    def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
+        return self._batches.record_end(batch, channel, end)
+
+    def end(self, batch: str, channel: str) -> ChannelEnd | None:
+        return self._batches.end(batch, channel)
+
+    def ends(self, batch: str) -> dict[str, ChannelEnd]:
+        return self._batches.ends(batch)
+
+    def prune(self, batch: str, keep: int) -> None:
+        self._batches.prune(batch, keep)
 
 
 def lock_tunnel(statements: Statements, tunnel_id: str) -> str | None:

@@ -13,6 +13,7 @@ from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import TableSchema
 from headrace.wire.pgoutput.messages import Images
+from headrace.wire.pgoutput.relations import Relation
 
 
 class Followed(Protocol):
@@ -33,6 +34,9 @@ class Followed(Protocol):
     def binary(self) -> bool:
         """Whether the decoder reads all columns in binary format."""
 
+    def problem(self, relation: Relation) -> str | None:
+        """Return why rows of a relation of the log are no rows of its table now; None if they are."""
+
     @property
     def published(self) -> Sequence[PublishedTable]:
         """The tables as a publication should have them."""
@@ -40,8 +44,22 @@ class Followed(Protocol):
     def refresh(self) -> bool:
         """Read the definitions of the tables, if they have changed; return whether they have."""
 
+    def check(self) -> None:
+        """Check that the tables can be followed, and that the log has all changes of their rows.
+
+        Raises:
+            UnsupportedError: a table cannot be followed any more.
+            DataLossError: rows have changed without changes in the log.
+        """
+
+    def accept(self) -> bool:
+        """Accept what is not in the log; return whether there is anything."""
+
+    def check_new_columns(self, names: Sequence[str]) -> None:
+        """See `headrace.ports.Tunnel.check_new_columns`."""
+
     def warnings(self) -> list[str]:
-        """Return what is not followed and may be expected to be, in sentences."""
+        """Return what `check` fails for, and what is not followed and may be expected to be, in sentences."""
 
     def name_of(self, relation: int) -> str:
         """Return the name of a table, for errors."""

@@ -6,7 +6,7 @@ The one table has a row for each row of the tables: the names of its schema and 
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
@@ -14,7 +14,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import SchemaError
 from headrace.rows.json_texts import json_texts, objects
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
@@ -45,12 +44,21 @@ _DIGITS: Final = re.compile(r"\((\d)\)")
 
 
 class JsonTable(NamedTuple):
-    """One of the tables: its name when the tunnel was created, its columns in the catalog, and the form of its rows."""
+    """One of the tables of a tunnel.
+
+    Attributes:
+        name: its name when the tunnel was created.
+        layout: its columns in the catalog.
+        columns: its columns in the log.
+        form: the form of its rows.
+        key: the columns of the primary key → the names in keys, which they had when the tunnel was created.
+    """
 
     name: TableName
     layout: TableLayout
     columns: TableColumns
     form: JsonForm
+    key: Mapping[str, str]
 
 
 class _Part(NamedTuple):
@@ -82,31 +90,33 @@ def window(
     return Window(start, end, changes)
 
 
-def base_rows(rows: pa.RecordBatch, table: JsonTable) -> pa.RecordBatch:
-    """Return rows of a table as rows of the one table."""
-    values = dict(zip(rows.schema.names, rows.columns, strict=True))
-    _check_key(values, table)
-    columns = _json_columns(values, table)
-    keys = objects({name: columns[name] for name in table.layout.primary_key}, rows.num_rows)
-    return _rows(table.name, keys, objects(columns, rows.num_rows))
+def base_rows(columns: Mapping[str, tuple[str, pa.Array]], count: int, table: JsonTable) -> pa.RecordBatch:
+    """Return rows of a table as rows of the one table.
+
+    Args:
+        columns: the columns by their present names, with their names when the rows were read.
+        count: the number of rows.
+    """
+    texts = _json_columns({name: values for name, (_, values) in columns.items()}, table)
+    rows = objects({columns[name][0]: text for name, text in texts.items()}, count)
+    return _rows(table.name, _keys(texts, count, table), rows)
 
 
 def _part(changed: ChangedImages, table: JsonTable) -> _Part:
     images, ops = changed
     if not table.form.debezium:
         check_unchanged(images, table.columns)
-    key = table.layout.primary_key
-    # The columns that the table had at that time, so that a repeated read has the same texts after a change of the
-    # table.
-    names = [column.name for column in images.relation.columns if column.name in table.layout.schema]
-    _check_key(names, table)
+    # The columns and names that the table had at that time, so that a repeated read has the same texts after a change
+    # of the table.
+    places = table.columns.places(images.relation)
+    names = list(places)
     columns = _json_columns(dict(zip(names, columns_of(images, table.columns, names), strict=True)), table)
-    keys = objects({name: columns[name] for name in key}, len(images))
-    for place, column in enumerate(images.relation.columns):
+    keys = _keys(columns, len(images), table)
+    for name, place in places.items():
         unchanged = images.unchanged(place)
-        if unchanged is not None and column.name in columns:
-            columns[column.name] = pc.if_else(pa.array(unchanged), _UNAVAILABLE, columns[column.name])
-    rows = objects(columns, len(images))
+        if unchanged is not None:
+            columns[name] = pc.if_else(pa.array(unchanged), _UNAVAILABLE, columns[name])
+    rows = objects({images.relation.columns[places[name]].name: text for name, text in columns.items()}, len(images))
     if not table.form.debezium and (ops == ChangeOp.DELETE).any():
         rows = pc.if_else(pa.array(ops == ChangeOp.DELETE), pa.scalar(None, pa.string()), rows)
     changes = Changes(
@@ -120,15 +130,9 @@ def _part(changed: ChangedImages, table: JsonTable) -> _Part:
     return _Part(changes, images.messages)
 
 
-def _check_key(names: Collection[str], table: JsonTable) -> None:
-    """Check that rows have the columns of the primary key, which is known only by its current names."""
-    missing = [name for name in table.layout.primary_key if name not in names]
-    if missing:
-        raise SchemaError(
-            f"the primary key of table {table.layout.name.text!r} was renamed or replaced after these changes",
-            received=", ".join(missing),
-            remedy="give the columns their former names until the tunnel has read the changes, or create a new tunnel",
-        )
+def _keys(columns: Mapping[str, pa.StringArray], count: int, table: JsonTable) -> pa.StringArray:
+    """Return the keys of rows: the same texts under each name of their columns."""
+    return objects({table.key[name]: columns[name] for name in table.layout.primary_key}, count)
 
 
 def _rows(name: TableName, keys: pa.StringArray, rows: pa.StringArray) -> pa.RecordBatch:

@@ -19,7 +19,7 @@ from headrace.stores.postgres.tunnels.peeks import Peek, Received, messages_for,
 from headrace.stores.postgres.tunnels.positions import lsn_of, lsn_position, lsn_text
 from headrace.stores.postgres.tunnels.publications import Publication
 from headrace.tunnels.values import Position
-from headrace.wire.pgoutput.messages import Truncation
+from headrace.wire.pgoutput.messages import Images, Truncation
 
 WINDOW_BYTES = 64 << 20
 """The log of a window in bytes: its changes are in memory at once."""
@@ -52,6 +52,19 @@ class Marks(NamedTuple):
     lost: int
 
 
+class Stop(NamedTuple):
+    """A place in the log that cannot be read.
+
+    Attributes:
+        lsn: the LSN of the first transaction that cannot be read.
+        after: the LSN after which the log can be read again.
+    """
+
+    lsn: int
+    after: int
+    error: DataLossError
+
+
 class ChangeLog:
     """The changes of a tunnel's tables in a slot.
 
@@ -68,7 +81,7 @@ class ChangeLog:
         self._system = system
         self._publication = publication
         self._followed = followed
-        self._kept: tuple[Window, list[Truncation]] | None = None
+        self._kept: tuple[Window, Stop | None] | None = None
         # At most one. A deque is atomic, so threads need no lock: a thread that finds none reads the slot itself.
         self._peeks: deque[Peek] = deque(maxlen=1)
         self._received: Received | None = None
@@ -146,12 +159,12 @@ class ChangeLog:
         """Return the LSN up to which, as far as is known, the table has no change from an LSN on."""
         return self._empty[1] if self._empty[0] <= lsn <= self._empty[1] else lsn
 
-    def truncation(self, position: Position) -> int | None:
-        """Return the LSN of a truncation that the last read has found at a position, or None."""
-        if self._kept is None or not self._kept[1]:
+    def behind_stop(self, position: Position) -> int | None:
+        """Return the LSN behind a stop that the last read has found at a position, or None."""
+        if self._kept is None or self._kept[1] is None:
             return None
-        lsn = self._kept[1][0].transaction.lsn
-        return lsn if self._kept[0].end <= max(lsn, lsn_of(position)) else None
+        stop = self._kept[1]
+        return stop.after if self._kept[0].end <= max(stop.lsn, lsn_of(position)) else None
 
     def canonical(self, position: Position, marks: Marks, in_base: Visibility | None) -> Position:
         """Return the same position with the smallest number of rows to skip."""
@@ -169,28 +182,22 @@ class ChangeLog:
         """Return a window that contains ``start``; it may end before ``limit`` or after it.
 
         Raises:
-            DataLossError: the table was truncated at the start.
+            DataLossError: the log cannot be read at the start.
         """
         kept = self._kept
         if kept is None or not kept[0].start <= start < kept[0].end:
             in_base = in_base if start < marks.base_end else None
             self._kept = kept = self._read(start, max(start, limit), state, in_base, total)
-        found, truncations = kept
-        if truncations and truncations[0].transaction.lsn <= start:
-            truncated = {each.oid for each in truncations[0].relations} & set(self._followed.relations)
-            raise DataLossError(
-                f"table {', '.join(map(self._followed.name_of, sorted(truncated)))!r} was truncated, and the log does "
-                "not contain the removed rows",
-                received=f"commit version {truncations[0].transaction.lsn}",
-                remedy="create a new tunnel of kind BaseAndStream, or continue after it with failOnDataLoss=false",
-            )
+        found, stop = kept
+        if stop is not None and stop.lsn <= start:
+            raise stop.error
         return found
 
     def _read(
         self, start: int, limit: int, state: slots.SlotState, in_base: Visibility | None, total: int | None
-    ) -> tuple[Window, list[Truncation]]:
+    ) -> tuple[Window, Stop | None]:
         if start >= limit:
-            return self._followed.window([], start, start, in_base), []
+            return self._followed.window([], start, start, in_base), None
         peek: Peek | None = None
         with suppress(IndexError):
             peek = self._peeks.pop()
@@ -213,9 +220,39 @@ class ChangeLog:
         part = peek.read(start, min(start + WINDOW_BYTES, peek.end))
         if part.end < peek.end:
             self._peeks.append(peek)
-        # The changes before a truncation can be read.
-        end = max(start, part.truncations[0].transaction.lsn) if part.truncations else part.end
-        return self._followed.window(part.images, start, end, in_base), part.truncations
+        stops = [self._truncated(each) for each in part.truncations[:1]]
+        stops += [stop for found in part.images if (stop := self._unreadable(found)) is not None]
+        if not stops:
+            return self._followed.window(part.images, start, part.end, in_base), None
+        # The changes before a stop can be read.
+        first = min(stops, key=lambda stop: stop.lsn)
+        end = max(start, first.lsn)
+        before = [found.filter(found.lsns < end) for found in part.images if found.lsns[0] < end]
+        return self._followed.window(before, start, end, in_base), first
+
+    def _truncated(self, truncation: Truncation) -> Stop:
+        oids = {each.oid for each in truncation.relations} & set(self._followed.relations)
+        lsn = truncation.transaction.lsn
+        error = DataLossError(
+            f"table {', '.join(map(self._followed.name_of, sorted(oids)))!r} was truncated, and the log does "
+            "not contain the removed rows",
+            received=f"commit version {lsn}",
+            remedy="create a new tunnel of kind BaseAndStream, or continue after it with failOnDataLoss=false",
+        )
+        return Stop(lsn, lsn + 1, error)
+
+    def _unreadable(self, found: Images) -> Stop | None:
+        """Return a stop before images that are no rows of their table now; None if they are."""
+        problem = self._followed.problem(found.relation)
+        if problem is None:
+            return None
+        first, last = int(found.lsns[0]), int(found.lsns[-1])
+        error = DataLossError(
+            f"changes of table {self._followed.name_of(found.relation.oid)!r} cannot be read by its definition of now",
+            received=f"{problem}; {len(found)} rows in commit versions {first} to {last}",
+            remedy="create a new tunnel of kind BaseAndStream, or continue after them with failOnDataLoss=false",
+        )
+        return Stop(first, last + 1, error)
 
 
 def _check_position(tunnel: str, start: int, state: slots.SlotState, marks: Marks) -> None:

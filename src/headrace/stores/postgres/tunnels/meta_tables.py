@@ -16,7 +16,7 @@ Result = TypeVar("Result")
 Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
 
 _TABLES = Group(
-    ("tunnel", "channel", "tunnel_table", "chunk", "spool", "tunnel_client", "batch_plan", "batch_end"),
+    ("tunnel", "channel", "tunnel_table", "definition", "chunk", "spool", "tunnel_client", "batch_plan", "batch_end"),
     """
 CREATE TABLE IF NOT EXISTS {schema}.tunnel (
     id text PRIMARY KEY,
@@ -69,6 +69,16 @@ CREATE TABLE IF NOT EXISTS {schema}.tunnel_table (
     relation oid NOT NULL,
     table_name text NOT NULL,
     PRIMARY KEY (tunnel, relation)
+);
+-- The versions of the definitions of a tunnel's tables; what the log does not have of a change is in column lost.
+CREATE TABLE IF NOT EXISTS {schema}.definition (
+    tunnel text NOT NULL REFERENCES {schema}.tunnel ON DELETE CASCADE,
+    seq bigint GENERATED ALWAYS AS IDENTITY,
+    relation oid NOT NULL,
+    state text NOT NULL,
+    content text NOT NULL,
+    lost text NOT NULL,
+    PRIMARY KEY (tunnel, relation, state)
 );
 -- The snapshot of a chunk, from its first read until the stream has passed it.
 CREATE TABLE IF NOT EXISTS {schema}.chunk (

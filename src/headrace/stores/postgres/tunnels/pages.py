@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -21,7 +22,10 @@ from headrace.stores.postgres.unrepresentable import ShownAsNull
 from headrace.tables.changes import ChangeOp, Changes, old_rows_remedy
 from headrace.tables.schema import TableSchema
 from headrace.tunnels.values import Position
+from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Images
+from headrace.wire.pgoutput.relations import Relation
+from headrace.wire.pgoutput.text_values import from_texts
 from headrace.wire.pgoutput.tuples import ImageKind
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
@@ -34,6 +38,18 @@ _OPS[ImageKind.OLD_KEY], _OPS[ImageKind.OLD_ROW] = ChangeOp.DELETE, ChangeOp.PRE
 _OPS[ImageKind.DELETED_KEY], _OPS[ImageKind.DELETED_ROW] = ChangeOp.DELETE, ChangeOp.DELETE_WITH_ROW
 
 
+def by_names(relation: Relation) -> Mapping[str, int]:
+    """Return the places of the columns of a relation by their names at that time."""
+    return {column.name: place for place, column in enumerate(relation.columns)}
+
+
+class OldValue(NamedTuple):
+    """The text of a value of a type, for rows that are older than their column."""
+
+    text: str
+    oid: int
+
+
 @dataclass(frozen=True)
 class TableColumns:
     """The table of a tunnel, as its images are decoded.
@@ -43,12 +59,25 @@ class TableColumns:
         schema: its columns in headrace.
         base_types: the oids of types that are domains or enums → the oid of the type with the same format.
         shown_as_null: the columns whose unrepresentable values are null → what receives their number.
+        places: returns the places of a relation's columns by their names in ``schema``.
+        missing: the values of columns in rows that are older than they; null if a column is not among them.
     """
 
     name: str
     schema: TableSchema
     base_types: Mapping[int, int]
     shown_as_null: Mapping[str, ShownAsNull] = field(default_factory=dict)
+    places: Callable[[Relation], Mapping[str, int]] = by_names
+    missing: Mapping[str, OldValue] = field(default_factory=dict)
+
+    def older(self, name: str, rows: int) -> pa.Array:
+        """Return the values of a column in rows that are older than it."""
+        data_type, value = self.schema.changes.field(name).type, self.missing.get(name)
+        if value is None:
+            return pa.nulls(rows, data_type)
+        texts = pa.array([value.text])
+        old = widened(lambda kind, oid: from_texts(texts, oid, kind, name), value.oid, data_type)
+        return pa.repeat(old[0], rows)
 
 
 @dataclass(frozen=True)
@@ -176,18 +205,25 @@ def _ops(images: Images, keys: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int8]
     return ops, keep
 
 
+def widened(decoded: Callable[[pa.DataType, int], pa.Array], oid: int, data_type: pa.DataType) -> pa.Array:
+    """Return values of a type of PostgreSQL as a type that can be wider: the text of a ``real`` is no ``double``."""
+    if oid == types.FLOAT4 and data_type == pa.float64():
+        return decoded(pa.float32(), oid).cast(data_type)
+    return decoded(data_type, oid)
+
+
 def columns_of(images: Images, table: TableColumns, names: Sequence[str]) -> list[pa.Array]:
-    """Return columns of images by their names; a column that the relation did not have yet is null."""
-    places = {column.name: place for place, column in enumerate(images.relation.columns)}
+    """Return columns of images by their names; the relation may not have had all of them yet."""
+    places = table.places(images.relation)
     columns = []
     for name in names:
-        data_type = table.schema.changes.field(name).type
         if name in places:
             oid = images.relation.columns[places[name]].type
-            base = table.base_types.get(oid, oid)
-            columns.append(images.column(places[name], data_type, base, table.shown_as_null.get(name)))
+            base, data_type = table.base_types.get(oid, oid), table.schema.changes.field(name).type
+            shown_as_null = table.shown_as_null.get(name)
+            columns.append(widened(partial(images.column, places[name], report=shown_as_null), base, data_type))
         else:
-            columns.append(pa.nulls(len(images), data_type))
+            columns.append(table.older(name, len(images)))
     return columns
 
 
@@ -199,13 +235,12 @@ def check_unchanged(images: Images, table: TableColumns) -> None:
     Raises:
         UnsupportedError: a value is missing.
     """
-    for place, column in enumerate(images.relation.columns):
+    for name, place in table.places(images.relation).items():
         unchanged = images.unchanged(place)
-        if unchanged is not None and column.name in table.schema.names:
+        if unchanged is not None and name in table.schema:
             first = int(np.flatnonzero(unchanged)[0])
             raise UnsupportedError(
-                f"an update of table {table.name!r} does not contain the unchanged large value of column "
-                f"{column.name!r}",
+                f"an update of table {table.name!r} does not contain the unchanged large value of column {name!r}",
                 received=f"{int(unchanged.sum())} such rows, the first in commit version {int(images.lsns[first])}",
                 remedy=old_rows_remedy(table.name),
             )

@@ -62,7 +62,7 @@ def create_publication(database: Database, name: str, tables: Sequence[TableLayo
     """Create a publication of tables. Changes of partitions have the name of their table.
 
     Raises:
-        UnsupportedError: the log does not have all columns, or not the key of deleted rows.
+        UnsupportedError: the log does not have all columns.
     """
     needs = [has_generated(database, table) for table in tables]
     statement = sql.SQL(
@@ -86,22 +86,15 @@ def has_generated(database: Database, table: TableLayout) -> bool:
     """Return whether a publication of a table has to include generated columns.
 
     Raises:
-        UnsupportedError: the log does not have all columns, or not the key of deleted rows.
+        UnsupportedError: the log does not have all columns.
     """
-    ((version, identity, stored, virtual),) = database.query(
-        "SELECT current_setting('server_version_num')::int, c.relreplident,"
+    ((version, stored, virtual),) = database.query(
+        "SELECT current_setting('server_version_num')::int,"
         " coalesce(array_agg(a.attname::text) FILTER (WHERE a.attgenerated = 's'), '{}'),"
         " coalesce(array_agg(a.attname::text) FILTER (WHERE a.attgenerated = 'v'), '{}')"
-        " FROM pg_class c JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped"
-        " WHERE c.oid = %s GROUP BY c.relreplident",
+        " FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped",
         (table.oid,),
     )
-    if identity not in ("d", "f"):
-        raise UnsupportedError(
-            f"the log does not have the primary key of updated and deleted rows of table {table.name.text!r}",
-            received="REPLICA IDENTITY " + ("NOTHING" if identity == "n" else "USING INDEX"),
-            remedy=f"ALTER TABLE {table.name.text} REPLICA IDENTITY DEFAULT (or FULL, for rows before a change)",
-        )
     with_generated = version >= _GENERATED_COLUMNS
     missing = [*virtual, *(() if with_generated else stored)]
     if missing:

@@ -12,17 +12,20 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 from psycopg import sql
 
 from headrace.errors import AlreadyExistsError, NotFoundError, UnsupportedError
 from headrace.stores.postgres.schemas import TableLayout
-from headrace.stores.postgres.tunnels import publications, slot_options, slots
+from headrace.stores.postgres.tunnels import followable, publications, slot_options, slots
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 from headrace.stores.postgres.tunnels.positions import BASE_START, lsn_text
 from headrace.stores.postgres.tunnels.publications import PublishedTable
+from headrace.stores.postgres.tunnels.recorded import Definitions
 from headrace.stores.postgres.tunnels.slot_options import SlotOptions
+from headrace.stores.postgres.tunnels.table_source import formats
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import Key
 from headrace.tunnels.validation import check_new
@@ -108,6 +111,8 @@ def create(
     slot, publication = options.slot or own, options.publication or own
     ((system,),) = database.query("SELECT system_identifier::text FROM pg_control_system()")
     layouts = [table.layout for table in tables]
+    relations = [layout.oid for layout in layouts]
+    database.run(lambda statements: followable.check(statements, relations))
     of_one = (layouts[0].oid, layouts[0].name.text) if patterns is None else None
     relation, table_name = of_one or (0, str(patterns))
     stored = StoredTunnel(
@@ -126,6 +131,8 @@ def create(
     # The row first: whatever a killed process leaves behind belongs to a tunnel that can be dropped.
     database.run(lambda statements: _insert(statements, stored, [] if of_one else layouts))
     try:
+        # Before the first read of the tables and their log.
+        Definitions(database, tunnel_id, relations, partial(formats, database)).record()
         lsn = 0
         if slot is not None and publication is not None:
             lsn = _open_slot(database, stored, slot, publication, layouts, failover=options.failover)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from functools import partial
-from typing import Any
 
 import pyarrow as pa
 
@@ -19,30 +18,15 @@ from headrace.stores.postgres.tunnels.json_rows import JsonTable
 from headrace.stores.postgres.tunnels.meta_tables import Database
 from headrace.stores.postgres.tunnels.pages import Visibility, Window
 from headrace.stores.postgres.tunnels.publications import PublishedTable
-from headrace.stores.postgres.tunnels.table_source import TableSource, base_types, in_binary
+from headrace.stores.postgres.tunnels.recorded import Definitions
+from headrace.stores.postgres.tunnels.table_source import FollowedTable, base_types, formats, in_binary
 from headrace.tables.conditions import KeyRange
 from headrace.tables.json_forms import PLAIN, JsonForm
 from headrace.tables.schema import TableSchema
 from headrace.wire.pgoutput.messages import Images
+from headrace.wire.pgoutput.relations import Relation
 
 _log = logging.getLogger("headrace")
-# One row for each table; a change of a table or column is a new row of the catalog.
-_STATES = """
-SELECT t.relation::bigint, t.table_name, n.nspname::text, c.relname::text, (
-    SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a
-    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-), c.xmin::text, i.indexrelid::bigint,
-    (SELECT string_agg(a.xmin::text, ' ' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid)
-FROM headrace.tunnel_table t
-LEFT JOIN pg_class c ON c.oid = t.relation
-LEFT JOIN pg_namespace n ON n.oid = c.relnamespace
-LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
-WHERE t.tunnel = %s ORDER BY t.relation
-"""
-
-
-def _same(layout: TableLayout) -> TableLayout:
-    return layout
 
 
 class TablesSource:
@@ -60,14 +44,18 @@ class TablesSource:
 
     def __init__(self, database: Database, tunnel: str, patterns: str, form: JsonForm = PLAIN) -> None:
         self._database = database
-        self._tunnel = tunnel
         self._patterns = patterns
         self._form = form
-        self._states: list[tuple[Any, ...]] | None = None
         # The names when the tunnel was created, and the current names of the tables that exist.
-        self._names: dict[int, str] = {}
+        self._names: dict[int, str] = dict(
+            database.query(
+                "SELECT relation::bigint, table_name FROM headrace.tunnel_table WHERE tunnel = %s ORDER BY relation",
+                (tunnel,),
+            )
+        )
         self._current: dict[int, TableName] = {}
-        self._sources: dict[int, TableSource] = {}
+        self._definitions = Definitions(database, tunnel, list(self._names), partial(formats, database))
+        self._sources: dict[int, FollowedTable] = {}
         self._binary: bool | None = None
         self._choices = database.connection.address.unrepresentable
         self.refresh()
@@ -78,15 +66,10 @@ class TablesSource:
         return [source.layout for source in found if source is not None]
 
     def refresh(self) -> bool:
-        states = self._found_states()
-        if states == self._states:
+        if not self._definitions.refresh():
             return False
-        # The states are older than the definitions: a change between the two is noticed at the next call.
-        self._states, self._sources, self._binary = states, {}, None
-        self._names = {relation: name for relation, name, *_ in states}
-        self._current = {
-            relation: TableName(schema, table) for relation, _, schema, table, *_ in states if table is not None
-        }
+        self._sources, self._binary = {}, None
+        self._current = {state.relation: state.name for state in self._definitions.states}
         for relation in self._names.keys() - self._current.keys():
             _log.warning("table %s was dropped: its changes that were not read are left out", self._names[relation])
         return True
@@ -101,16 +84,30 @@ class TablesSource:
             self._binary = in_binary(base_types(self._database, list(self._current)), self._choices)
         return self._binary
 
+    def problem(self, relation: Relation) -> str | None:
+        source = self._source(relation.oid)
+        return None if source is None else source.bound(relation).problem
+
     @property
     def published(self) -> Sequence[PublishedTable]:
         # Not those of the last `refresh`: DROP TABLE removes a table from its publication.
         return [
-            PublishedTable(relation, TableName(schema, table).text, columns)
-            for relation, _, schema, table, columns, *_ in self._found_states()
-            if table is not None
+            PublishedTable(state.relation, state.name.text, state.columns) for state in self._definitions.read_states()
         ]
 
+    def check(self) -> None:
+        self._definitions.check()
+
+    def accept(self) -> bool:
+        return self._definitions.accept()
+
+    def check_new_columns(self, names: Sequence[str]) -> None:
+        """The columns of the rows are always the same."""
+
     def warnings(self) -> list[str]:
+        return [*self._definitions.warnings(), *self._newer_tables()]
+
+    def _newer_tables(self) -> list[str]:
         """Name the tables that are newer than the tunnel: their changes have no base data."""
         patterns = [each for each in table_patterns.parse([self._patterns]) if each.left_out or each.general]
         if all(pattern.left_out for pattern in patterns):
@@ -138,35 +135,42 @@ class TablesSource:
         source = self._source(relation)
         if source is None:
             raise self._dropped(relation)
-        return source.snapshot(relation, keys)
+        return source.snapshot(keys)
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        table = self._table(relation)
-        if table is None:
+        source, table = self._source(relation), self._table(relation)
+        if source is None or table is None:
             raise self._dropped(relation)
-        return json_rows.base_rows(rows, table)
+        return json_rows.base_rows(source.base_columns(rows, whole=False), rows.num_rows, table)
 
     def _table(self, relation: int) -> JsonTable | None:
         source = self._source(relation)
         if source is None:
             return None
-        return JsonTable(TableName.parse(self._names[relation]), source.layout, source.columns(), self._form)
+        first = self._definitions.history(relation).first
+        now = source.layout
+        key = {
+            name: first.name_of(number, name)
+            for name, number in zip(now.primary_key, self._definitions.history(relation).now.key, strict=True)
+        }
+        return JsonTable(TableName.parse(self._names[relation]), now, source.columns, self._form, key)
 
-    def _source(self, relation: int) -> TableSource | None:
+    def _source(self, relation: int) -> FollowedTable | None:
         """Return a table; None if it was dropped."""
-        while relation in self._current and relation not in self._sources:
+        while True:
+            found = self._sources.get(relation)
+            if found is not None or relation not in self._current:
+                return found
             layout = self._layout(self._current[relation])
             if layout is not None and layout.oid == relation:
-                self._sources[relation] = TableSource(self._database, partial(_same, layout))
-            elif self.refresh():
-                # The table was renamed or dropped since the last `refresh`; the next one must say so, too.
-                self._states = None
-            else:
+                self._sources[relation] = found = FollowedTable(
+                    self._database, layout, self._definitions.history(relation)
+                )
+                return found
+            if not self.refresh():
                 return None
-        return self._sources.get(relation)
-
-    def _found_states(self) -> list[tuple[Any, ...]]:
-        return self._database.query(_STATES, (self._tunnel,))
+            # The table was renamed or dropped since the last `refresh`; the next one must say so, too.
+            self._definitions.forget()
 
     def _layout(self, name: TableName) -> TableLayout | None:
         try:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
+import pyarrow as pa
 
 from headrace.errors import DataLossError, NotFoundError, OptionError, SchemaError, UnsupportedError
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
 from headrace.stores.postgres.tunnels import base_data, clients, retention
-from headrace.stores.postgres.tunnels.batches import BatchRecords, lock_tunnel
+from headrace.stores.postgres.tunnels.batches import BatchRecords, RecordedBatches, lock_tunnel
 from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_of, read_chunks, rows_in
 from headrace.stores.postgres.tunnels.followed import Followed
 from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog, Marks, Place
@@ -28,7 +29,6 @@ from headrace.stores.postgres.tunnels.stored_tunnels import (
 from headrace.stores.postgres.tunnels.visibility import TableChunks
 from headrace.tables.json_forms import PLAIN, JsonForm, Origin
 from headrace.tunnels.channels import stage_of
-from headrace.tunnels.records import BatchPlan, ChannelEnd
 from headrace.tunnels.validation import microseconds
 from headrace.tunnels.values import (
     FINISHED,
@@ -45,7 +45,7 @@ LOOK_BYTES = 8 << 20
 """The log in bytes that is decoded to plan a batch. The tasks of the batch decode it again."""
 
 
-class PostgresTunnel(Tunnel):
+class PostgresTunnel(RecordedBatches):
     """A tunnel of a database, created by `headrace.stores.postgres.store.PostgresStore`.
 
     Args:
@@ -70,6 +70,8 @@ class PostgresTunnel(Tunnel):
         self._opened_tables: Followed | None = None
         self._opened_log: ChangeLog | None = None
         self._chunks: TableChunks | None = None
+        # The channels of base data that cannot be read as rows of the table now.
+        self._unreadable: set[str] = set()
         self.table = table
         self.id = stored.id
         self.name = stored.name
@@ -104,9 +106,10 @@ class PostgresTunnel(Tunnel):
         for row, channel in zip(rows, channels, strict=True):
             try:
                 backlog = self._backlog(row, channel.committed, None, WINDOW_BYTES, spooled.get(row.id))
-            except (DataLossError, SchemaError) as error:
+            except (DataLossError, NotFoundError, SchemaError, UnsupportedError) as error:
                 backlog = Backlog(rows=None)
-                warnings.append(error.problem)
+                if error.problem not in warnings:
+                    warnings.append(error.problem)
             holder = holders.get(row.id)
             described.append(
                 ChannelDescription(channel, backlog)
@@ -199,7 +202,12 @@ class PostgresTunnel(Tunnel):
             if channel not in rows:
                 raise self._no_channel(channel, list(rows.values()))
             bound = None if until is None else until.get(channel)
-            found[channel] = self._backlog(rows[channel], at, bound, LOOK_BYTES, spooled.get(channel))
+            try:
+                self._tables.check()
+                found[channel] = self._backlog(rows[channel], at, bound, LOOK_BYTES, spooled.get(channel))
+            except DataLossError:
+                # The reader fails, or accepts the loss.
+                found[channel] = Backlog(rows=None)
             if found[channel].empty:
                 self._follow_log(rows[channel], at)
         return found
@@ -267,21 +275,9 @@ class PostgresTunnel(Tunnel):
         tables = self._tables
         if position == FINISHED:
             return base_data.no_rows(tables.schema)
+        tables.check()
         if row.kind is ChannelKind.BASE_DATA:
-            chunk = self._chunk(row)
-            return self._database.read(
-                lambda statements: base_data.read(
-                    statements,
-                    self.id,
-                    row.id,
-                    chunk,
-                    tables.schema,
-                    lambda rows: tables.base_rows(row.relation, rows),
-                    position,
-                    max_rows,
-                    until,
-                )
-            )
+            return self._read_base_data(row, position, max_rows, until)
         marks = self._marks()
         place = self._log.find(position, _bound(until), marks, self._in_base(marks), total)
         window, count = place.window, place.last - place.first
@@ -295,23 +291,45 @@ class PostgresTunnel(Tunnel):
             return Page(window.changes.slice(0, 0), self._log.canonical(position, marks, self._in_base(marks)))
         return Page(window.changes.slice(place.first, count), window.position(after))
 
+    def _read_base_data(self, row: ChannelRow, position: Position, max_rows: int, until: Position | None) -> Page:
+        chunk, tables = self._chunk(row), self._tables
+
+        def rows_of(rows: pa.RecordBatch) -> pa.RecordBatch:
+            try:
+                return tables.base_rows(row.relation, rows)
+            except DataLossError:
+                self._unreadable.add(row.id)
+                raise
+
+        return self._database.read(
+            lambda statements: base_data.read(
+                statements, self.id, row.id, chunk, tables.schema, rows_of, position, max_rows, until
+            )
+        )
+
     def skip_lost(self, channel: str, position: Position) -> tuple[Position, int | None]:
         """Return the first readable position; released base data is not lost."""
         row = self._row(channel)
         if position == FINISHED:
             return FINISHED, 0
+        if self._tables.accept():
+            return position, None
         if row.kind is ChannelKind.BASE_DATA:
-            return (FINISHED, 0) if row.finished else (position, 0)
+            return (FINISHED, None) if channel in self._unreadable else (FINISHED, 0) if row.finished else (position, 0)
         state = self._log.state(position)
         if self._log.accept_publication():
             return position, None
         marks = self._marks()
-        truncated = self._log.truncation(position)
-        if truncated is not None:
-            return lsn_position(truncated + 1), None
+        behind = self._log.behind_stop(position)
+        if behind is not None:
+            return lsn_position(behind), None
         if lsn_of(position) >= marks.lost and state.confirmed <= max(marks.advanced, lsn_of(position)):
             return position, 0
         return lsn_position(max(state.confirmed, lsn_of(position))), None
+
+    def check_new_columns(self, names: Sequence[str]) -> None:
+        self._notice_definitions()
+        self._tables.check_new_columns(names)
 
     def advance(self, channel: str, position: Position, rows: int) -> Position:
         row = self._row(channel)
@@ -392,29 +410,6 @@ class PostgresTunnel(Tunnel):
     def client(self, client_id: str) -> TunnelClient:
         return clients.find(self._database, self, client_id)
 
-    # -- records of batches ---------------------------------------------------------------------------
-
-    def save_plan(self, plan: BatchPlan) -> None:
-        self._batches.save_plan(plan)
-
-    def check_reader(self, batch: str) -> None:
-        self._batches.check_reader(batch)
-
-    def load_plan(self, batch: str) -> BatchPlan | None:
-        return self._batches.load_plan(batch)
-
-    def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
-        return self._batches.record_end(batch, channel, end)
-
-    def end(self, batch: str, channel: str) -> ChannelEnd | None:
-        return self._batches.end(batch, channel)
-
-    def ends(self, batch: str) -> dict[str, ChannelEnd]:
-        return self._batches.ends(batch)
-
-    def prune(self, batch: str, keep: int) -> None:
-        self._batches.prune(batch, keep)
-
     # -- base data and log ----------------------------------------------------------------------------
 
     def read_base_data(self) -> None:
@@ -431,6 +426,9 @@ class PostgresTunnel(Tunnel):
         if found is not None:
             return found
         rows = self._tables.snapshot(row.relation, row.keys)
+        while self._tables.refresh():
+            # A table has changed in the meantime: names may be those of other columns.
+            rows = self._tables.snapshot(row.relation, row.keys)
         return self._database.run(lambda statements: base_data.spool(statements, self.id, row.id, rows))
 
     def _notice_definitions(self) -> None:

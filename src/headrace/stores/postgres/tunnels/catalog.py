@@ -1,0 +1,173 @@
+"""The tables of a tunnel in the catalog: their states, which each change replaces, and their definitions."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from typing import LiteralString, NamedTuple
+
+from headrace.stores.postgres.names import TableName
+from headrace.stores.postgres.tunnels.definitions import Column, Definition, Leaf
+from headrace.stores.postgres.tunnels.meta_tables import Statements
+
+# A change of a table, column, partition or enum is a new row of the catalog, with the identifier of its transaction.
+# ANALYZE and VACUUM write into existing rows.
+_STATE: LiteralString = """md5(concat_ws(' ', c.xmin, c.relfilenode, i.indexrelid,
+    (SELECT string_agg(a.xmin::text, ' ' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid),
+    (
+        SELECT string_agg(e.xmin::text, ' ' ORDER BY e.oid)
+        FROM pg_attribute a JOIN pg_type y ON y.oid = a.atttypid
+        JOIN pg_enum e ON e.enumtypid IN (y.oid, y.typelem, y.typbasetype)
+        WHERE a.attrelid = c.oid AND a.atttypid >= 16384
+    ),
+    CASE WHEN c.relhassubclass THEN (
+        SELECT md5(string_agg(concat_ws(' ', l.oid, l.xmin, l.relfilenode, h.xmin, k.indexrelid), ',' ORDER BY l.oid))
+        FROM pg_inherits h JOIN pg_class l ON l.oid = h.inhrelid
+        LEFT JOIN pg_index k ON k.indrelid = l.oid AND k.indisprimary
+        WHERE l.oid = ANY(ARRAY(
+            SELECT relid::oid FROM pg_partition_tree(c.oid)
+            UNION ALL SELECT inhrelid FROM pg_inherits WHERE inhparent = c.oid
+        ))
+    ) END
+))"""
+_STATES: LiteralString = f"""
+SELECT c.oid::bigint, n.nspname::text, c.relname::text, (
+    SELECT array_agg(a.attname::text ORDER BY a.attnum) FROM pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+), {_STATE}
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
+WHERE c.oid = ANY(%s::oid[]) ORDER BY c.oid
+"""
+_DEFINITIONS: LiteralString = f"""
+SELECT c.oid::bigint, {_STATE}, format('%%I.%%I', n.nspname, c.relname), c.relfilenode::bigint,
+    pg_snapshot_xmin(pg_current_snapshot())::text::bigint, c.relnatts, ARRAY(
+    SELECT k.number::int FROM unnest(i.indkey::int2[]) WITH ORDINALITY k(number, place)
+    WHERE k.place <= i.indnkeyatts ORDER BY k.place
+), (
+    SELECT json_agg(json_build_array(
+        a.attnum, a.attname, a.atttypid::bigint, a.atttypmod, format_type(a.atttypid, a.atttypmod), a.atttypid::bigint,
+        a.xmin::text,
+        -- A partitioned table has no rows of its own: its partitions, which got the column with it, have the value.
+        coalesce((a.attmissingval::text::text[])[1], CASE WHEN c.relkind = 'p' THEN (
+            SELECT min((b.attmissingval::text::text[])[1])
+            FROM pg_partition_tree(c.oid) t JOIN pg_attribute b ON b.attrelid = t.relid AND b.attname = a.attname
+        ) END),
+        a.atthasdef OR a.attnotnull OR a.attidentity <> '' OR a.attgenerated <> '',
+        md5(concat_ws(' ', a.attnotnull, a.attidentity, a.attstorage, a.attoptions, a.attacl, a.attgenerated,
+            (SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d WHERE d.adrelid = c.oid AND d.adnum = a.attnum))),
+        ARRAY(
+            SELECT e.enumlabel FROM pg_type y JOIN pg_enum e ON e.enumtypid IN (y.oid, y.typelem, y.typbasetype)
+            WHERE y.oid = a.atttypid AND a.atttypid >= 16384 ORDER BY e.enumsortorder
+        ), a.attgenerated <> ''
+    ) ORDER BY a.attnum)
+    FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+), CASE WHEN c.relkind = 'p' THEN (
+    SELECT json_object_agg(l.oid, json_build_array(
+        format('%%I.%%I', m.nspname, l.relname), l.relfilenode::bigint, (
+            SELECT string_agg(concat(h.xmin, '.', h.cmin), ' ' ORDER BY h.inhrelid)
+            FROM pg_partition_ancestors(l.oid) p JOIN pg_inherits h ON h.inhrelid = p.relid
+            WHERE h.inhrelid <> c.oid AND h.inhrelid IN (SELECT relid FROM pg_partition_tree(c.oid))
+        ), l.relpersistence = 'p'
+    ))
+    FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid JOIN pg_namespace m ON m.oid = l.relnamespace
+    WHERE t.isleaf AND l.relkind <> 'p'
+) END
+FROM pg_class c
+JOIN pg_namespace n ON n.oid = c.relnamespace
+LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
+WHERE c.oid = ANY(%s::oid[]) ORDER BY c.oid
+"""
+# A partition that was created as one is empty then. Otherwise, rows are older than its youngest link, or were written
+# by the same transaction before it.
+_ATTACHED: LiteralString = """
+SELECT h.xmin::text, h.cmin::text, h.xmin::text = a.xmin::text AND h.cmin::text::bigint - a.cmin::text::bigint <= 2,
+    has_table_privilege(%(leaf)s::oid, 'SELECT') AND NOT row_security_active(%(leaf)s::oid)
+FROM pg_partition_ancestors(%(leaf)s::oid) p
+JOIN pg_inherits h ON h.inhrelid = p.relid
+JOIN pg_attribute a ON a.attrelid = h.inhrelid AND a.attnum = -1
+WHERE p.relid <> %(root)s::oid AND p.relid IN (SELECT relid FROM pg_partition_tree(%(root)s::oid))
+ORDER BY age(h.xmin), h.cmin::text::bigint DESC LIMIT 1
+"""
+
+
+class TableState(NamedTuple):
+    """A table in the catalog; ``state`` is a text that each change of it replaces."""
+
+    relation: int
+    schema: str
+    table: str
+    columns: Collection[str]
+    state: str
+
+    @property
+    def name(self) -> TableName:
+        return TableName(self.schema, self.table)
+
+
+def states(statements: Statements, relations: Sequence[int]) -> list[TableState]:
+    """Return the tables that exist: a read of a few rows of the catalog for each."""
+    return [TableState(*row) for row in statements.execute(_STATES, (list(relations),)).fetchall()]
+
+
+def definitions(
+    statements: Statements, relations: Sequence[int], base_types: Mapping[int, int]
+) -> dict[int, tuple[str, Definition]]:
+    """Return the definitions of tables that exist, each with its state.
+
+    Args:
+        base_types: the declared types of their columns → types with the same format in the log.
+    """
+    found = {}
+    for relation, state, name, file, xid, attributes, key, columns, leaves in statements.execute(
+        _DEFINITIONS, (list(relations),)
+    ).fetchall():
+        typed = (Column(*each) for each in columns or ())
+        found[relation] = (
+            state,
+            Definition(
+                name,
+                file,
+                xid,
+                attributes,
+                key,
+                [column._replace(base=base_types.get(column.type, column.type)) for column in typed],
+                {oid: Leaf(*each) for oid, each in (leaves or {}).items()},
+            ),
+        )
+    return found
+
+
+def attached_with_rows(statements: Statements, root: int, oid: str, leaf: Leaf) -> bool:
+    """Return whether a partition has rows from before it was attached; true if the user may not look."""
+    found = statements.first(_ATTACHED, {"root": root, "leaf": oid})
+    if found is None:
+        return False
+    xid, command, created, readable = found
+    if created:
+        return False
+    return not readable or _has_row(
+        statements, leaf, f"age(t.xmin) > age('{xid}'::xid) OR (t.xmin = '{xid}' AND t.cmin::text::bigint < {command})"
+    )
+
+
+def may_be_truncated(statements: Statements, oid: str, leaf: Leaf, xid: int) -> bool:
+    """Return whether a partition with a new file may be without rows that it had.
+
+    VACUUM FULL and CLUSTER keep the transactions that have written rows, and TRUNCATE removes the rows.
+
+    Args:
+        xid: rows of transactions before it are older than the former file.
+    """
+    found = statements.first(
+        "SELECT has_table_privilege(%(leaf)s::oid, 'SELECT') AND NOT row_security_active(%(leaf)s::oid)", {"leaf": oid}
+    )
+    readable = found is not None and found[0]
+    return not readable or not _has_row(statements, leaf, f"age(t.xmin) > age('{xid % (1 << 32)}'::xid)")
+
+
+def _has_row(statements: Statements, leaf: Leaf, condition: str) -> bool:
+    # `name` is quoted by the server.
+    found = statements.connection.execute(f"SELECT EXISTS (SELECT FROM ONLY {leaf.name} t WHERE {condition})".encode())
+    row = found.fetchone()
+    return row is not None and bool(row[0])

@@ -1,0 +1,201 @@
+"""The definitions of a tunnel's tables that were seen, in table ``headrace.definition``, and what was lost in between.
+
+Each change of the catalog that a call notices is a further version. Changes that the log does not have, such as the
+rows of a partition that is detached, are recorded with it: each read fails with their names until they are accepted.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+
+from headrace.errors import DataLossError
+from headrace.stores.postgres.tunnels import catalog, definitions, followable
+from headrace.stores.postgres.tunnels.catalog import TableState
+from headrace.stores.postgres.tunnels.definitions import Definition, History, Leaf
+from headrace.stores.postgres.tunnels.followable import Inspected
+from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
+
+_DELIVERED = """
+SELECT EXISTS (SELECT FROM headrace.channel WHERE tunnel = %(tunnel)s AND committed <> start)
+    OR EXISTS (SELECT FROM headrace.batch_plan WHERE tunnel = %(tunnel)s)
+"""
+
+
+class Definitions:
+    """The versions of the definitions of a tunnel's tables.
+
+    Args:
+        tunnel: the id of the tunnel.
+        relations: the oids of its tables.
+        base_types: returns the declared types of the columns of tables → types with the same format in the log.
+    """
+
+    def __init__(
+        self,
+        database: Database,
+        tunnel: str,
+        relations: Sequence[int],
+        base_types: Callable[[Sequence[int]], Mapping[int, int]],
+    ) -> None:
+        self._database = database
+        self._tunnel = tunnel
+        self._relations = relations
+        self._base_types = base_types
+        self._states: dict[int, TableState] = {}
+        self._texts: dict[int, list[str]] = {}
+        self._histories: dict[int, History] = {}
+        self._lost: list[str] = []
+        self._inspected = Inspected([], [])
+
+    @property
+    def states(self) -> Collection[TableState]:
+        """The tables that exist, at the time of the last `refresh`."""
+        return self._states.values()
+
+    def state(self, relation: int) -> TableState | None:
+        return self._states.get(relation)
+
+    def read_states(self) -> list[TableState]:
+        """Return the tables that exist now."""
+        return self._database.read(lambda statements: catalog.states(statements, self._relations))
+
+    def refresh(self) -> bool:
+        """Read the states of the tables, and their definitions if they have changed; return whether they have."""
+        found = {state.relation: state for state in self.read_states()}
+        if found and found == self._states:
+            return False
+        # The states are older than the definitions: a change between the two is noticed at the next call.
+        self._load(self._database.read(self._rows), found)
+        self._states = found
+        return True
+
+    def forget(self) -> None:
+        """Let the next `refresh` read all definitions."""
+        self._states = {}
+
+    def _load(self, rows: list[tuple[int, str, str, str]], states: Mapping[int, TableState]) -> None:
+        latest = {relation: state for relation, state, _, _ in rows}
+        changed = [relation for relation, state in states.items() if latest.get(relation) != state.state]
+        if changed:
+            base_types = self._base_types(changed)
+            rows = self._database.run(lambda statements: self._record(statements, changed, base_types))
+        # Threads may read the former ones meanwhile.
+        self._texts, self._histories = _by_relation(rows), {}
+        self._lost = _lost(rows)
+        self._inspected = self._database.read(lambda statements: followable.inspect(statements, list(states)))
+
+    def _rows(self, statements: Statements) -> list[tuple[int, str, str, str]]:
+        return statements.execute(
+            "SELECT relation::bigint, state, content, lost FROM headrace.definition WHERE tunnel = %s ORDER BY seq",
+            (self._tunnel,),
+        ).fetchall()
+
+    def record(self) -> None:
+        """Record the first version of all tables."""
+        base_types = self._base_types(self._relations)
+        self._database.run(lambda statements: self._record(statements, self._relations, base_types))
+
+    def _record(
+        self, statements: Statements, relations: Sequence[int], base_types: Mapping[int, int]
+    ) -> list[tuple[int, str, str, str]]:
+        """Record the present definitions of some tables; return all rows."""
+        # Processes record one after the other.
+        tunnel = statements.first("SELECT slot FROM headrace.tunnel WHERE id = %s FOR NO KEY UPDATE", (self._tunnel,))
+        rows = self._rows(statements)
+        before = _by_relation(rows)
+        latest = {relation: (state, lost) for relation, state, _, lost in rows}
+        delivered = statements.first(_DELIVERED, {"tunnel": self._tunnel})
+        for relation, (state, now) in catalog.definitions(statements, relations, base_types).items():
+            former, lost = latest.get(relation, (None, "[]"))
+            if former == state:
+                continue
+            versions = [Definition.parse(content) for content in before.get(relation, ())]
+            # Without a stream, rows are those of the time when they were read.
+            if versions and tunnel is not None and tunnel[0] is not None:
+                new = _losses(statements, relation, versions, now, delivered=bool(delivered and delivered[0]))
+                lost = json.dumps([*json.loads(lost), *(f"table {now.name}: {each}" for each in new)])
+            row = {"tunnel": self._tunnel, "relation": relation, "former": former, "state": state, "lost": lost}
+            if versions and versions[-1].has_columns_of(now):
+                statements.execute(
+                    "UPDATE headrace.definition SET state = %(state)s, content = %(content)s, lost = %(lost)s"
+                    " WHERE tunnel = %(tunnel)s AND relation = %(relation)s AND state = %(former)s",
+                    {**row, "content": now.text},
+                )
+                continue
+            if versions:
+                # Only the last version is compared with the present partitions.
+                statements.execute(
+                    "UPDATE headrace.definition SET content = %(content)s, lost = '[]'"
+                    " WHERE tunnel = %(tunnel)s AND relation = %(relation)s AND state = %(former)s",
+                    {**row, "content": versions[-1]._replace(leaves={}).text},
+                )
+            statements.execute(
+                "INSERT INTO headrace.definition (tunnel, relation, state, content, lost)"
+                " VALUES (%(tunnel)s, %(relation)s, %(state)s, %(content)s, %(lost)s) ON CONFLICT DO NOTHING",
+                {**row, "content": now.text},
+            )
+        return self._rows(statements)
+
+    def history(self, relation: int) -> History:
+        """Return the versions of the definition of a table that exists."""
+        histories = self._histories
+        if relation not in histories:
+            histories[relation] = History([Definition.parse(text) for text in self._texts[relation]])
+        return histories[relation]
+
+    def check(self) -> None:
+        """Check that the tables can be followed, and that nothing was lost between their definitions.
+
+        Raises:
+            UnsupportedError: a table cannot be followed any more.
+            DataLossError: rows have changed without changes in the log.
+        """
+        for refusal in self._inspected.refusals:
+            raise refusal.error
+        if self._lost:
+            # Another process may have accepted it.
+            self._lost = _lost(self._database.read(self._rows))
+        if self._lost:
+            raise DataLossError(
+                "rows of a followed table have changed, and the log does not contain it",
+                received="; ".join(self._lost),
+                remedy="create a new tunnel of kind BaseAndStream, or continue with failOnDataLoss=false, after which "
+                "rows that were read before may differ from those of the table",
+            )
+
+    def accept(self) -> bool:
+        """Accept what was lost; return whether anything was."""
+        found = self._database.query(
+            "UPDATE headrace.definition SET lost = '[]' WHERE tunnel = %s AND lost <> '[]' RETURNING 1", (self._tunnel,)
+        )
+        self._lost = []
+        return bool(found)
+
+    def warnings(self) -> list[str]:
+        """Return the problems for which `check` fails, and what readers may miss."""
+        return [*(refusal.text for refusal in self._inspected.refusals), *self._lost, *self._inspected.warnings]
+
+
+def _by_relation(rows: Sequence[tuple[int, str, str, str]]) -> dict[int, list[str]]:
+    """Return the versions of each table."""
+    found: dict[int, list[str]] = {}
+    for relation, _, content, _ in rows:
+        found.setdefault(relation, []).append(content)
+    return found
+
+
+def _lost(rows: Sequence[tuple[int, str, str, str]]) -> list[str]:
+    return [each for *_, lost in rows for each in json.loads(lost)]
+
+
+def _losses(
+    statements: Statements, relation: int, versions: Sequence[Definition], now: Definition, *, delivered: bool
+) -> list[str]:
+    def attached(oid: str, leaf: Leaf) -> bool:
+        return catalog.attached_with_rows(statements, relation, oid, leaf)
+
+    def truncated(oid: str, leaf: Leaf) -> bool:
+        return catalog.may_be_truncated(statements, oid, leaf, versions[-1].xid)
+
+    return definitions.losses(versions, now, delivered=delivered, attached=attached, truncated=truncated)
