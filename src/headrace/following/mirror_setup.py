@@ -111,7 +111,8 @@ class MirrorSetup:
                 tunnel's name is in use.
             DataLossError: the target is a mirror of this source whose tunnel no longer exists, or whose tables were
                 dropped.
-            SchemaError, UnsupportedError: the target's columns do not fit, and cannot be added.
+            SchemaError, UnsupportedError: the target's columns do not fit, and cannot be added, or its rows lack values
+                of new columns.
         """
         record = self._record()
         found = self._target_table()
@@ -140,6 +141,9 @@ class MirrorSetup:
                 valid=tunnel.name,
                 remedy="leave out the tunnel, or drop the target table first",
             )
+        names = self._form.tables[0].schema.names
+        if (new := [name for name in names if name not in found.schema]) and _has_rows(found):
+            tunnel.check_new_columns(new)
         self._fit_tables()
         return tunnel
 

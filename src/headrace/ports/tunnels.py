@@ -256,6 +256,13 @@ class Tunnel(Port):
         The number is None if the store does not know it.
         """
 
+    def check_new_columns(self, names: Sequence[str]) -> None:
+        """Check that columns are null in all rows that were read before they were columns of these names.
+
+        Raises:
+            SchemaError: they have other values there, which no change brings.
+        """
+
     @abstractmethod
     def advance(self, channel: str, position: Position, rows: int) -> Position:
         """Return the position that is ``rows`` rows after a position, to split a page."""

@@ -1,0 +1,113 @@
+"""Mirrors and streams of PostgreSQL's tables whose definition changes: right values, or an error whose remedy works."""
+
+from __future__ import annotations
+
+import uuid
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+import headrace
+from headrace.errors import SchemaError
+from tests.conformance import serving
+
+Server = psycopg.Connection[Any]
+
+
+@pytest.fixture
+def server() -> Iterator[Server]:
+    with psycopg.connect(serving.postgres_database(f"m{uuid.uuid4().hex}"), autocommit=True) as connection:
+        yield connection
+
+
+@pytest.fixture
+def url(server: Server) -> Iterator[str]:
+    found = f"postgresql://postgres@{server.info.host}:{server.info.port}/{server.info.dbname}"
+    yield found
+    with headrace.open(found) as store:
+        for tunnel in store.tunnels():
+            store.drop_tunnel(tunnel.id)
+
+
+@pytest.mark.parametrize(
+    ("change", "problem", "remedy"),
+    [
+        (
+            "ALTER TABLE t ADD c int NOT NULL DEFAULT 5",
+            "that were read before have a value in its new column 'c'.*received: 5",
+            "ALTER TABLE copy ADD COLUMN c int DEFAULT 5",
+        ),
+        (
+            "ALTER TABLE t RENAME name TO full_name",
+            "columns of the source were renamed.*full_name instead of name",
+            "ALTER TABLE t RENAME full_name TO name",
+        ),
+        ("ALTER TABLE t ADD c int", None, None),
+    ],
+    ids=["default", "name", "empty"],
+)
+def test_the_old_rows_of_a_mirror_have_the_values_of_a_new_column(
+    spark: SparkSession, server: Server, url: str, tmp_path: Path, change: str, problem: str | None, remedy: str | None
+) -> None:
+    server.execute("CREATE TABLE t (id int PRIMARY KEY, name text)")
+    server.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+
+    def run() -> None:
+        mirror = headrace.mirror(
+            spark, source=url, table="t", to=url, to_table="copy", checkpoint=str(tmp_path / "checkpoint")
+        )
+        mirror.trigger(availableNow=True).start().awaitTermination()
+
+    run()
+    server.execute("INSERT INTO t VALUES (3, 'c')")
+    server.execute(change)
+    server.execute("INSERT INTO t VALUES (4, 'd')")
+    if problem is not None and remedy is not None:
+        with pytest.raises(SchemaError, match=problem):
+            run()
+        server.execute(remedy)
+    run()
+    copied = {row[0]: row[1] for row in server.execute("SELECT id, to_jsonb(r) FROM copy r")}
+    assert copied == {row[0]: row[1] for row in server.execute("SELECT id, to_jsonb(r) FROM t r")}
+
+
+def test_a_query_continues_after_a_dropped_partition_only_if_it_accepts_the_loss(
+    spark: SparkSession, server: Server, url: str, tmp_path: Path
+) -> None:
+    server.execute("CREATE TABLE t (id int PRIMARY KEY, n int) PARTITION BY RANGE (id)")
+    server.execute("CREATE TABLE t0 PARTITION OF t FOR VALUES FROM (0) TO (10)")
+    server.execute("CREATE TABLE t1 PARTITION OF t FOR VALUES FROM (10) TO (20)")
+    server.execute("INSERT INTO t VALUES (1, 1), (11, 1)")
+    server.execute("CREATE TABLE copy (id int PRIMARY KEY, n int)")
+    with headrace.open(url) as store:
+        store.create_tunnel("t", "changes")
+
+    def run(**options: str) -> None:
+        changes = spark.readStream.format("headrace").options(store=url, tunnel="changes", **options).load()
+        headrace.write_stream(
+            changes.select("id", "n"),
+            store=url,
+            table="copy",
+            checkpoint=str(tmp_path / "checkpoint"),
+            trigger={"availableNow": True},
+        ).start().awaitTermination()
+
+    run()
+    server.execute("DROP TABLE t0")
+    server.execute("INSERT INTO t VALUES (12, 1)")
+    with pytest.raises(StreamingQueryException, match=r"partition public\.t0 was detached or dropped"):
+        run()
+    run(failOnDataLoss="false")
+    server.execute("TRUNCATE t")
+    server.execute("INSERT INTO t VALUES (13, 1)")
+    with pytest.raises(StreamingQueryException, match="truncated"):
+        run()
+    run(failOnDataLoss="false")
+    server.execute("INSERT INTO t VALUES (14, 1)")
+    run()
+    assert [row[0] for row in server.execute("SELECT id FROM copy ORDER BY id")] == [1, 11, 12, 13, 14]
