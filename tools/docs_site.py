@@ -33,7 +33,10 @@ _REFERENCE = {
     "Queues": ["Queue", "Consumer", "Producer"],
     "Spark": ["session", "checkpoint", "write_stream", "Output", "follow", "mirror", "merge", "LagListener", "lag_of"],
     "Streaming SQL": ["sql", "StreamingSql"],
-    "Errors": ["HeadraceError"],
+    # `HeadraceError` with the errors below it.
+    "Errors": sorted(
+        (name for name in headrace.__all__ if name.endswith("Error")), key=lambda name: name != "HeadraceError"
+    ),
 }
 # Classes that `headrace.spark.data_sources` makes, which have no docstrings of their own.
 _DATA_SOURCES = ["HeadraceDataSource", "TablestoreDataSource", "YtDataSource"]
