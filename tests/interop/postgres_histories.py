@@ -247,6 +247,9 @@ class History:
             row[name] = rows[0][name] if rows else None
 
     def add_volatile_column(self) -> None:
+        if self.state:
+            # Nothing in the log says which values the rows got that were read before.
+            return
         column = Column(f"v{len(self.log)}", "double precision")
         if self.run(f"ALTER TABLE {self.table} ADD {column.name} double precision DEFAULT random()"):
             self.columns.append(column)
