@@ -282,6 +282,24 @@ def test_a_damaged_first_frame_of_a_store_that_was_never_copied_into_its_file_is
         headrace.open(directory, create=True)
 
 
+@pytest.mark.parametrize("database", [None, b""])
+def test_a_log_without_its_database_is_damage_and_is_kept(
+    killed: tuple[Path, int], tmp_path: Path, database: bytes | None
+) -> None:
+    files, _ = killed
+    log = (files / "db-wal").read_bytes()
+    crashed(files, tmp_path / "whole", log)
+    crashed(files, tmp_path / "store", log)
+    (tmp_path / "store/db").unlink()
+    if database is not None:
+        (tmp_path / "store/db").write_bytes(database)
+    for create in (False, True):
+        with pytest.raises(StoreDamagedError, match=r"database is missing.*put the database back"):
+            headrace.open(tmp_path / "store", create=create)
+    shutil.copyfile(files / "db", tmp_path / "store/db")
+    assert content(tmp_path / "store") == content(tmp_path / "whole")
+
+
 def test_a_new_store_is_in_its_file_before_the_first_row(tmp_path: Path) -> None:
     headrace.open(tmp_path / "store", create=True, synchronous="off")
     shutil.copytree(tmp_path / "store", tmp_path / "copy", ignore=shutil.ignore_patterns("*-wal", "*-shm"))

@@ -90,6 +90,7 @@ class Database:
         self._commits = CommitWatch(self.directory / LOCK_FILE)
         self._files = StoreFiles(self.directory)
         self._connections = Connections(functools.partial(_connect, self._files, synchronous, may_create=create))
+        self._files.check_log_has_database()
         if not (self.directory / DATABASE_FILE).exists() and not create:
             raise _nothing_here(self.directory)
         new_entries = self._make_directory() if create else []

@@ -13,7 +13,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import TypeAlias
 
-from headrace.errors import StoreError
+from headrace.errors import StoreDamagedError, StoreError
 
 DATABASE_FILE = "db"
 _Identity: TypeAlias = tuple[int, int]
@@ -53,6 +53,17 @@ class StoreFiles:
         elif self.database.exists():
             # An overlay file system may give a file its number when it is opened.
             self._identity(self._path)
+
+    def check_log_has_database(self) -> None:
+        """Raise `StoreDamagedError` for a write-ahead log without a database: SQLite removes it, with its commits."""
+        log = Path(self._logs[0])
+        # The log first: while another process creates the store, the database is written before it.
+        if log.exists() and log.stat().st_size and not (self.database.exists() and self.database.stat().st_size):
+            raise StoreDamagedError(
+                "the store's database is missing, and its write-ahead log has commits",
+                received=f"{log} without {self.database}",
+                remedy="put the database back beside it, or restore a backup into another directory",
+            )
 
     def logs(self) -> tuple[_Identity, _Identity]:
         """Return the identities of the write-ahead log and its index, while a connection is open."""
