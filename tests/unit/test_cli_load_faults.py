@@ -42,6 +42,17 @@ def test_a_key_is_written_in_both_ways_in_all_commands(run: Run, rows: str, key:
     assert run("queue", "append", "queue", rows, *key)["rows"] == 4
 
 
+def test_column_types_are_written_in_both_ways(run: Run) -> None:
+    types = {"a": "long", "b": "struct<x:decimal(4,1),y:array<int>>", "c": "map<string,long>", "d": "string not null"}
+    texts = [f"{name}={kind}" for name, kind in types.items()]
+    run("queue", "create", "apart", *(each for text in texts for each in ("-c", text)))
+    run("queue", "create", "together", "-c", ",".join(texts[:3]), "-c", texts[3])
+    assert run("queue", "describe", "together")["columns"] == run("queue", "describe", "apart")["columns"]
+    # A name can have both characters.
+    run("queue", "create", "names", "-c", "a,b=long", "-c", "c=d=long")
+    assert [column["column"] for column in run("queue", "describe", "names")["columns"]] == ["a,b", "c=d"]
+
+
 @pytest.mark.parametrize("columns", [["-c", "b", "-c", "n"], ["--columns", "b,n"]])
 def test_columns_are_written_in_both_ways_in_all_commands(run: Run, rows: str, store: str, columns: list[str]) -> None:
     run("load", rows, "-t", "t", "-k", "a,b")
@@ -163,3 +174,9 @@ def test_files_that_are_no_text_are_named(run: Run, tmp_path: Path, arguments: l
     assert "a ZIP archive" in failed["error"]["message"]
     assert f"unzip -p '{archive}' | headrace load -" in failed["error"]["remedy"]
     assert "UTF-16" in run("load", str(wide), "-t", "t", "-k", "a", *arguments, code=1)["error"]["message"]
+    narrow = tmp_path / "my names.csv"
+    narrow.write_bytes("id,name\n1,Müller\n".encode("latin1"))
+    run("table", "create", "names", "-c", "id=long,name=string", "-k", "id")
+    for table in ("names", "new"):
+        failed = run("load", str(narrow), "-t", table, "-k", "id", *arguments, code=1)
+        assert f"iconv -f LATIN1 -t UTF-8 '{narrow}' | headrace load - --format csv" in failed["error"]["remedy"]

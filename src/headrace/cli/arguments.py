@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Collection, Sequence
 from typing import Any
 
@@ -15,6 +16,7 @@ TYPES_HELP = (
     "Types: boolean, byte, short, int, long, float, double, decimal(p,s), string, binary, date, timestamp, "
     "array<…>, map<…,…>, struct<name:…,…>. 'not null' can follow a type."
 )
+_NEXT_COLUMN = re.compile(r",(?=[^,=<>()]+=)")
 
 
 def format_option(command: Callable[..., Any]) -> Callable[..., Any]:
@@ -49,15 +51,24 @@ def listed(texts: Sequence[str], known: Collection[str] = ()) -> list[str]:
 
 
 def column_types(columns: tuple[str, ...]) -> dict[str, str]:
-    """Parse ``NAME=TYPE`` texts. The last equals sign separates them, because a name can contain one."""
+    """Parse ``NAME=TYPE`` texts, also several in one text with commas.
+
+    The last equals sign separates a name from its type, because a name can contain one.
+    """
     types: dict[str, str] = {}
-    for text in columns:
+    for text in (each for column in columns for each in _columns_in(column)):
         name, equals, kind = text.rpartition("=")
         if not equals or name in types:
             problem = "a column occurs twice" if equals else "a column is written NAME=TYPE"
             raise OptionError(problem, received=repr(text))
         types[name] = kind
     return types
+
+
+def _columns_in(text: str) -> list[str]:
+    # Types have commas in brackets, but no equals signs. A name can contain a comma.
+    parts = [part.strip() for part in _NEXT_COLUMN.split(text)]
+    return parts if all("=" in part for part in parts) else [text]
 
 
 def whole_number(text: str, option: str) -> int:

@@ -12,6 +12,7 @@ import binascii
 import contextlib
 import io
 import re
+import shlex
 import zoneinfo
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -111,11 +112,14 @@ def file_errors(source: InputFile, file_format: str, schema: RowSchema | None = 
             f"cannot read the rows of the file: {str(error) or 'they need more memory than there is'}",
             received=f"{source.path} as {file_format}",
             valid=None if schema is None else _columns_text(schema),
-            remedy=_remedy(str(error)),
+            remedy=_remedy(str(error), source.path, file_format),
         ) from error
 
 
-def _remedy(error: str) -> str | None:
+def _remedy(error: str, path: str, file_format: str) -> str | None:
+    if "invalid UTF8" in error:
+        utf8 = f"iconv -f LATIN1 -t UTF-8 {shlex.quote(path)}"
+        return f"convert its text, from LATIN1 for example: {utf8} | headrace load - --format {file_format} …"
     if "expected a zone offset" in error or "zone offset" in error:
         return "give --timezone for timestamps without a time zone"
     marker = _NO_VALUE.search(error)

@@ -127,9 +127,16 @@ def _errors(query: Query) -> Iterator[None]:
     except (duckdb.Error, pa.ArrowException, OSError) as error:
         if "std::bad_alloc" in str(error):
             raise memory_error(query.memory_bytes) from None
+        if "max_expression_depth" in str(error):
+            # Its advice is a setting, and settings are locked.
+            raise _too_deep() from None
         raise SqlError(str(error).strip() or type(error).__name__) from error
     except RecursionError:
-        raise SqlError("the statement is nested too deeply") from None
+        raise _too_deep() from None
+
+
+def _too_deep() -> SqlError:
+    return SqlError("the statement is nested too deeply", remedy="join operands by a list: x IN (…), list_sum([…])")
 
 
 def _define_views(connection: duckdb.DuckDBPyConnection, scans: Scans, select: Select) -> None:
