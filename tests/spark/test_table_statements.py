@@ -140,7 +140,20 @@ def test_a_script_with_added_columns_runs_again(session: StreamingSql, tmp_path:
             "CREATE STREAM s OPTIONS (checkpointLocation = 'cp') INSERT INTO ordes SELECT id FROM changes",
             "did you mean orders",
         ),
-        ("CREATE STREAM s INSERT INTO orders SELECT id FROM changes ORDER BY id LIMIT 3", "a top n of groups"),
+        (
+            "CREATE STREAM s INSERT INTO copies SELECT id, usr FROM now WHERE price > 1",
+            "no such column; received: usr; .*did you mean user[^+]*$",
+        ),
+        (
+            "EXPLAIN CREATE STREAM s INSERT INTO copies SELECT id, usr FROM now",
+            "no such column; received: usr; .*did you mean user[^+]*$",
+        ),
+        (
+            "CREATE STREAM s MERGE INTO copies USING changes ON copies.id = changes.id "
+            "WHEN MATCHED THEN UPDATE SET price = changes.prise",
+            "no such column; received: prise; .*did you mean price[^+]*$",
+        ),
+        ("CREATE STREAM s INSERT INTO copies SELECT id FROM changes ORDER BY id LIMIT 3", "a top n of groups"),
         ("CREATE TABLE d USING delta LOCATION '/nowhere'", "spark.jars.packages=io.delta"),
         ("CREATE TABLE d (id INT) USING delta", "spark.jars.packages=io.delta"),
         ("CREATE TABLE d USING avro LOCATION '/nowhere'", "spark.jars.packages=org.apache.spark:spark-avro"),
@@ -152,6 +165,9 @@ def test_a_refused_statement_says_what_to_write(
     store.create_tunnel("Orders", "changes")
     session.run(
         "CREATE SCAN changes ON orders USING STREAM OPTIONS (tunnel = 'changes');"
+        "CREATE SCAN now ON orders USING STREAM OPTIONS (tunnel = 'changes', readAs = 'table');"
+        "CREATE TABLE copies (id BIGINT, price DOUBLE, PRIMARY KEY (id)) "
+        f"USING headrace OPTIONS (store = '{tmp_path / 'shop'}');"
         f"CREATE QUEUE views (id INT) OPTIONS (store = '{tmp_path / 'shop'}');"
         f"CREATE TABLE files (id INT) USING parquet LOCATION '{tmp_path / 'files'}'"
     )

@@ -23,12 +23,14 @@ _ORDER = re.compile("Sorting is not supported|[Ll]imits? (is|are) not supported|
 _QUOTED = re.compile("`((?:[^`]|``)*)`")
 
 
-def translated(error: AnalysisException, part: ScriptPart, sent: str, names: Sequence[str]) -> HeadraceError | None:
+def translated(
+    error: AnalysisException, part: ScriptPart, sent: str | None, names: Sequence[str]
+) -> HeadraceError | None:
     """Return the error of a statement in the dialect's words; None if Spark's own error is as good.
 
     Args:
         part: the statement in its script.
-        sent: the statement as Spark got it.
+        sent: the statement as Spark got it; None for parts of it.
         names: the tables and scans of the workspace.
     """
     condition = error.getCondition() or ""

@@ -72,7 +72,8 @@ class Streams:
 
     def _start(self, statement: st.CreateStream, *, available_now: bool) -> None:
         stream = self._defined(statement, available_now=available_now)
-        ready = self._kind(statement.body).prepare(stream)
+        with self._tables.own_errors(statement.body.reads):
+            ready = self._kind(statement.body).prepare(stream)
         text = stream_text(stream.name, statement.options, statement.body.text)
         scans, _ = self._tables.definitions_in(statement.body.reads)
         self._check_tunnels(stream.name, scans)
@@ -217,7 +218,8 @@ class Streams:
             status = self._registry.get(str(created))
             created = self._statements.get(status.name.lower()) or self._from_script(status)
         stream = self._defined(created, available_now=available_now)
-        rows = explanation(stream, self._kind(created.body), self._catalog, self._tables)
+        with self._tables.own_errors(created.body.reads):
+            rows = explanation(stream, self._kind(created.body), self._catalog, self._tables)
         return Result(statement.part.text, ("property", "value"), rows)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
@@ -43,12 +45,18 @@ class Tables:
             SqlError, NotFoundError: a column or table does not exist, or a watermark is on another type.
             AnalysisException: Spark refuses the query.
         """
-        from pyspark.errors import AnalysisException
-
         self.create_views_for(part)
         sent = rewrite(part, self._types_of)
-        try:
+        with self.own_errors(part, sent):
             return self._spark.sql(sent)
+
+    @contextlib.contextmanager
+    def own_errors(self, part: st.ScriptPart, sent: str | None = None) -> Iterator[None]:
+        """Raise errors of Spark's analyser in a block in the dialect's words, see `translated`."""
+        from pyspark.errors import AnalysisException
+
+        try:
+            yield
         except AnalysisException as error:
             names = [table.name for table in self._catalog.tables()] + [scan.name for scan in self._catalog.scans()]
             own = translated(error, part, sent, names)
