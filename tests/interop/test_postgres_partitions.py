@@ -142,6 +142,17 @@ def test_partitions_that_change_with_the_log_are_followed(store: Store, server: 
     assert tunnel.describe().warnings == ()
 
 
+def test_partitions_with_defaults_of_their_own_do_not_give_older_rows_a_value(store: Store, server: Server) -> None:
+    tunnel = store.create_tunnel("p", "changes")
+    drain(tunnel)
+    server.execute("INSERT INTO p VALUES (3, 1)")
+    server.execute("CREATE TABLE p30 (LIKE p INCLUDING ALL); ALTER TABLE p30 ADD c int DEFAULT 1")
+    server.execute("ALTER TABLE p ADD c int DEFAULT 5")
+    server.execute(_ATTACH)
+    with pytest.raises(DataLossError, match=r"column 'c' is newer, and rows before it have values"):
+        drain(tunnel)
+
+
 def test_a_partition_that_becomes_unlogged_is_refused_until_it_is_logged(store: Store, server: Server) -> None:
     tunnel = store.create_tunnel("p", "changes")
     drain(tunnel)

@@ -15,7 +15,7 @@ from headrace.wire.pgoutput.relations import Relation, RelationColumn
 
 
 def column(number: int, name: str, kind: int = types.TEXT, modifier: int = -1, **other: Any) -> Column:
-    found = Column(number, name, kind, modifier, "", kind, f"row {number}", None, False, "", (), False)
+    found = Column(number, name, kind, modifier, "", kind, f"row {number}", None, "", (), False)
     return found._replace(**other)
 
 
@@ -180,13 +180,15 @@ def test_a_domain_keeps_the_values_of_its_type() -> None:
 
 def test_values_of_a_new_column_are_known_from_its_first_version() -> None:
     first = named("id@1")
-    filled = version(column(1, "id"), column(2, "c", missing="5", filled=True))
-    rewritten = version(column(1, "id"), column(2, "d", filled=True), file=2)
+    filled = version(column(1, "id"), column(2, "c", missing="5"))
+    rewritten = version(column(1, "id"), column(2, "d"), file=2)
     assert History([first, filled, rewritten]).missing == {"d": ("5", types.TEXT)}
     bound = History([first, rewritten]).bound(relation("id"))
     assert (bound.problem, "column 'd' is newer" in str(bound.newer)) == (None, True)
-    empty = version(column(1, "id"), column(2, "e"), file=2)
+    empty = version(column(1, "id"), column(2, "e"))
     assert History([first, empty]).bound(relation("id")).newer is None
+    mixed = version(column(1, "id"), column(2, "m", mixed=True))
+    assert "column 'm' is newer" in str(History([first, mixed]).bound(relation("id")).newer)
 
 
 def lost(before: Definition, after: Definition, *, delivered: bool = True, rows: bool = True) -> list[str]:
@@ -201,16 +203,28 @@ def test_a_rewrite_is_a_loss_of_the_columns_whose_rows_in_the_catalog_it_has_rep
     using = version(column(1, "id"), column(2, "a", row="new"), column(3, "n", types.INT4), file=2)
     assert lost(before, using) == ["column 'a' was rewritten, and its values may have changed"]
     assert lost(before, using._replace(file=1)) == []
-    # Another column explains the rewrite.
-    changed = column(2, "a", row="new", other="NOT NULL")
-    assert lost(before, version(column(1, "id"), changed, column(3, "n", types.INT8), file=2)) == []
-    assert lost(before, version(column(1, "id"), changed, column(3, "n", types.INT4), file=2)) != []
+    # Another column could explain the rewrite, and the new name the row in the catalog.
+    renamed = column(2, "b", row="new")
+    assert lost(before, version(column(1, "id"), renamed, column(3, "n", types.INT8), file=2)) != []
+    # The rewrite fills in the value of older rows, unless ALTER … TYPE has made the default again.
+    default = version(column(1, "id"), column(2, "a", missing="x", other="1"))
+    assert lost(default, version(column(1, "id"), column(2, "a", row="new", other="1"), file=2)) == []
+    assert lost(default, version(column(1, "id"), column(2, "a", row="new", other="2"), file=2)) != []
+
+
+def test_values_of_an_enum_are_the_same_in_their_order() -> None:
+    before = version(column(1, "id"), column(2, "e", labels=["a", "b"]))
+    for labels, problem in {"0a1b2": "", "ba": "renamed: b", "ac": "renamed: b", "cb": "renamed: a"}.items():
+        found = lost(before, version(column(1, "id"), column(2, "e", labels=list(labels))))
+        assert [each.endswith(problem) for each in found] == [True] * bool(problem)
 
 
 def test_names_of_other_columns_are_a_loss_of_rows_that_were_read() -> None:
     swapped = named("id@1 b@2 a@3")
     assert len(lost(named("id@1 a@2 b@3"), swapped)) == 2
     assert lost(named("id@1 a@2 b@3"), swapped, delivered=False) == []
+    # Messages of both versions are alike.
+    assert len(lost(named("id@1 a@2"), named("id@1 a@3"), delivered=False)) == 1
     versions = [named("id@1 a@2"), named("id@1")]
     (found,) = losses(
         versions, named("id@1 a@3"), delivered=True, attached=lambda oid, leaf: True, truncated=lambda oid, leaf: True

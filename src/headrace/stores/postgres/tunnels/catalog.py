@@ -9,16 +9,27 @@ from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.tunnels.definitions import Column, Definition, Leaf
 from headrace.stores.postgres.tunnels.meta_tables import Statements
 
-# A change of a table, column, partition or enum is a new row of the catalog, with the identifier of its transaction.
+# The types of users that columns have, and those that these consist of: the base of a domain, the elements of an array,
+# the columns of a composite type, the bounds of a range.
+_PARTS: LiteralString = """WITH RECURSIVE parts AS (
+        SELECT a.atttypid AS oid FROM pg_attribute a WHERE {columns} AND a.atttypid >= 16384
+        UNION SELECT p.oid FROM parts JOIN pg_type y ON y.oid = parts.oid CROSS JOIN LATERAL (
+            SELECT unnest(ARRAY[y.typbasetype, y.typelem])
+            UNION ALL SELECT r.rngsubtype FROM pg_range r WHERE r.rngtypid = y.oid OR r.rngmultitypid = y.oid
+            UNION ALL SELECT f.atttypid FROM pg_attribute f WHERE f.attrelid = y.typrelid AND f.attnum > 0
+        ) p(oid) WHERE p.oid >= 16384
+    )"""
+_OF_TABLE: LiteralString = _PARTS.replace("{columns}", "a.attrelid = c.oid")
+_OF_COLUMN: LiteralString = _PARTS.replace(" FROM pg_attribute a WHERE {columns} AND", " WHERE")
+# A change of a table, column, partition or type is a new row of the catalog, with the identifier of its transaction.
 # ANALYZE and VACUUM write into existing rows.
-_STATE: LiteralString = """md5(concat_ws(' ', c.xmin, c.relfilenode, i.indexrelid,
+_STATE: LiteralString = f"""md5(concat_ws(' ', c.xmin, c.relfilenode, i.indexrelid,
     (SELECT string_agg(a.xmin::text, ' ' ORDER BY a.attnum) FROM pg_attribute a WHERE a.attrelid = c.oid),
-    (
-        SELECT string_agg(e.xmin::text, ' ' ORDER BY e.oid)
-        FROM pg_attribute a JOIN pg_type y ON y.oid = a.atttypid
-        JOIN pg_enum e ON e.enumtypid IN (y.oid, y.typelem, y.typbasetype)
-        WHERE a.attrelid = c.oid AND a.atttypid >= 16384
-    ),
+    ({_OF_TABLE} SELECT concat_ws(' ',
+        (SELECT string_agg(e.xmin::text, ' ' ORDER BY e.oid) FROM parts JOIN pg_enum e ON e.enumtypid = parts.oid),
+        (SELECT string_agg(f.xmin::text, ' ' ORDER BY f.attrelid, f.attnum) FROM parts
+            JOIN pg_type y ON y.oid = parts.oid JOIN pg_attribute f ON f.attrelid = y.typrelid AND f.attnum > 0)
+    )),
     CASE WHEN c.relhassubclass THEN (
         SELECT md5(string_agg(concat_ws(' ', l.oid, l.xmin, l.relfilenode, h.xmin, k.indexrelid), ',' ORDER BY l.oid))
         FROM pg_inherits h JOIN pg_class l ON l.oid = h.inhrelid
@@ -49,19 +60,28 @@ SELECT c.oid::bigint, {_STATE}, format('%%I.%%I', n.nspname, c.relname), c.relfi
         a.attnum, a.attname, a.atttypid::bigint, a.atttypmod, format_type(a.atttypid, a.atttypmod), a.atttypid::bigint,
         a.xmin::text,
         -- A partitioned table has no rows of its own: its partitions, which got the column with it, have the value.
-        coalesce((a.attmissingval::text::text[])[1], CASE WHEN c.relkind = 'p' THEN (
-            SELECT min((b.attmissingval::text::text[])[1])
-            FROM pg_partition_tree(c.oid) t JOIN pg_attribute b ON b.attrelid = t.relid AND b.attname = a.attname
-        ) END),
-        a.atthasdef OR a.attnotnull OR a.attidentity <> '' OR a.attgenerated <> '',
+        coalesce((a.attmissingval::text::text[])[1], CASE WHEN m.texts = 1 THEN m.text END),
         md5(concat_ws(' ', a.attnotnull, a.attidentity, a.attstorage, a.attoptions, a.attacl, a.attgenerated,
-            (SELECT pg_get_expr(d.adbin, d.adrelid) FROM pg_attrdef d WHERE d.adrelid = c.oid AND d.adnum = a.attnum))),
-        ARRAY(
-            SELECT e.enumlabel FROM pg_type y JOIN pg_enum e ON e.enumtypid IN (y.oid, y.typelem, y.typbasetype)
-            WHERE y.oid = a.atttypid AND a.atttypid >= 16384 ORDER BY e.enumsortorder
-        ), a.attgenerated <> ''
+            -- ALTER … TYPE makes a new default of the same expression.
+            (SELECT concat(d.oid, pg_get_expr(d.adbin, d.adrelid)) FROM pg_attrdef d
+                WHERE d.adrelid = c.oid AND d.adnum = a.attnum))),
+        ARRAY({_OF_COLUMN}
+            SELECT e.enumlabel FROM parts JOIN pg_enum e ON e.enumtypid = parts.oid
+            ORDER BY e.enumtypid, e.enumsortorder
+        ), a.attgenerated <> '', ({_OF_COLUMN}
+            SELECT string_agg(concat_ws(' ', f.attrelid, f.attnum, f.atttypid, f.atttypmod), ','
+                ORDER BY f.attrelid, f.attnum)
+            FROM parts JOIN pg_type w ON w.oid = parts.oid
+            JOIN pg_attribute f ON f.attrelid = w.typrelid AND f.attnum > 0 AND NOT f.attisdropped
+        ), m.texts > 1
     ) ORDER BY a.attnum)
-    FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
+    FROM pg_attribute a CROSS JOIN LATERAL (
+        SELECT min((b.attmissingval::text::text[])[1]) AS text,
+            count(DISTINCT (b.attmissingval::text::text[])[1]) AS texts
+        FROM pg_partition_tree(CASE WHEN c.relkind = 'p' THEN c.oid END) t
+        JOIN pg_attribute b ON b.attrelid = t.relid AND b.attname = a.attname
+    ) m
+    WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 ), CASE WHEN c.relkind = 'p' THEN (
     SELECT json_object_agg(l.oid, json_build_array(
         format('%%I.%%I', m.nspname, l.relname), l.relfilenode::bigint, (

@@ -41,10 +41,11 @@ class Column(NamedTuple):
         base: a type with the same format in the log: of a domain its own type, of an enum ``text``.
         row: the transaction that has written its row of the catalog.
         missing: the text of the value that rows have that are older than the column; None for null.
-        filled: whether rows may have a value though writers give none.
-        other: its further attributes in the catalog, and its expression if it is generated.
-        labels: the values of an enum.
+        other: its further attributes in the catalog, and its default with the expression.
+        labels: the values of the enums that its type consists of, in their order.
         generated: whether it is computed from other columns.
+        fields: the columns of the composite types that its type consists of.
+        mixed: whether partitions differ in ``missing``, which is None then.
     """
 
     number: int
@@ -55,10 +56,11 @@ class Column(NamedTuple):
     base: int
     row: str
     missing: str | None
-    filled: bool
     other: str
     labels: Sequence[str]
     generated: bool
+    fields: str | None = None
+    mixed: bool = False
 
 
 class Leaf(NamedTuple):
@@ -114,10 +116,7 @@ class Definition(NamedTuple):
     def has_columns_of(self, other: Definition) -> bool:
         """Whether messages of the two versions have the same columns, and rows the same values in newer columns."""
         mine, theirs = (
-            [
-                (each.number, each.name, each.type, each.modifier, each.missing, each.filled, list(each.labels))
-                for each in version.columns
-            ]
+            [(*each[:4], each.missing, list(each.labels), each.fields, each.mixed) for each in version.columns]
             for version in (self, other)
         )
         return (self.attributes, list(self.key), mine) == (other.attributes, list(other.key), theirs)
@@ -257,7 +256,8 @@ class History:
                     continue
                 if column.missing is not None:
                     missing[self._current[column.number].name] = column.missing, column.base
-                elif before is not None and column.filled and _rewritten(before, after):
+                elif before is not None and (column.mixed or _rewritten(before, after)):
+                    # A rewrite fills in the default that the column had when it was added.
                     unknown.add(column.number)
         return missing, unknown
 
@@ -265,6 +265,11 @@ class History:
 def _sent(version: Definition) -> list[Sequence[Column]]:
     """Return the columns that a Relation message of a version can have: with generated columns, and without them."""
     return [version.columns, [column for column in version.columns if not column.generated]]
+
+
+def _messages(version: Definition) -> set[tuple[tuple[str, int, int], ...]]:
+    """Return the columns that Relation messages of a version can have, as the messages describe them."""
+    return {tuple((column.name, column.type, column.modifier) for column in columns) for columns in _sent(version)}
 
 
 def _between(before: Sequence[Column], after: Sequence[Column], new: range, count: int) -> Iterator[tuple[int, ...]]:
@@ -296,17 +301,10 @@ def keeps_values(before: Column, after: Column) -> bool:
     """Return whether each value of a column is the same in its new type."""
     if (before.type, before.modifier) == (after.type, after.modifier):
         return True
-    if before.labels:
-        return (
-            set(before.labels) <= set(after.labels)
-            if after.labels
-            else (after.base, after.modifier)
-            == (
-                types.TEXT,
-                -1,
-            )
-        )
-    if after.labels:
+    if before.labels and before.base == after.base and after.modifier == -1:
+        # An enum, or an array of one; other types with enums have formats of their own.
+        return set(before.labels) <= set(after.labels) or not after.labels
+    if before.labels or after.labels:
         return False
     if before.base == after.base:
         if after.modifier in (-1, before.modifier):
@@ -342,13 +340,14 @@ def losses(
     """
     before = versions[-1]
     found = list(_of_columns(before, after, delivered))
-    if delivered:
-        numbers = {column.name: column.number for version in versions for column in version.columns}
-        found += [
-            f"{column.name!r} is the name of another column than before"
-            for column in after.columns
-            if numbers.get(column.name, column.number) != column.number
-        ]
+    # Unread changes of a version that has the same names do not say which columns they have.
+    alike = versions if delivered else [each for each in versions if _messages(each) & _messages(after)]
+    numbers = {column.name: column.number for version in alike for column in version.columns}
+    found += [
+        f"{column.name!r} is the name of another column than before"
+        for column in after.columns
+        if numbers.get(column.name, column.number) != column.number
+    ]
     if list(before.key) != list(after.key):
         found.append("the table has another primary key")
     rewritten = any(change for change in _changed_types(before, after)) or bool(found)
@@ -370,7 +369,6 @@ def losses(
 
 def _of_columns(before: Definition, after: Definition, delivered: bool) -> Iterator[str]:
     old = {column.number: column for column in before.columns}
-    explained = any(_changed_types(before, after)) or any(column.number not in old for column in after.columns)
     rewritten = _rewritten(before, after)
     for column in after.columns:
         was = old.get(column.number)
@@ -382,22 +380,26 @@ def _of_columns(before: Definition, after: Definition, delivered: bool) -> Itera
                     f"column {column.name!r} got type {column.declared} instead of {was.declared}, and its values may "
                     "have changed"
                 )
-        elif set(was.labels) - set(column.labels):
-            renamed = ", ".join(sorted(set(was.labels) - set(column.labels)))
-            yield f"values of the enum of column {column.name!r} were renamed: {renamed}"
-        elif rewritten and was.row != column.row and (_same(was, column) or not explained) and not _filled(was, column):
+        elif renamed := _renamed(was.labels, column.labels):
+            yield f"values of the enum of column {column.name!r} were renamed: {', '.join(renamed)}"
+        elif was.fields != column.fields:
+            yield f"the type {column.declared} of column {column.name!r} has other columns than before"
+        elif rewritten and was.row != column.row and not _filled(was, column):
             yield f"column {column.name!r} was rewritten, and its values may have changed"
         elif was.generated and rewritten and was.other != column.other:
             yield f"the expression of column {column.name!r} has changed"
 
 
-def _same(was: Column, now: Column) -> bool:
-    return (was.name, was.other) == (now.name, now.other)
+def _renamed(was: Sequence[str], now: Sequence[str]) -> list[str]:
+    """Return values of an enum that it does not have in the same order; new ones can be anywhere."""
+    left = iter(now)
+    kept = list(itertools.takewhile(lambda label: label in left, was))
+    return sorted(set(was) - set(now)) or list(was[len(kept) :])
 
 
 def _filled(was: Column, now: Column) -> bool:
     """Return whether a rewrite of the table has written the value of older rows into them."""
-    return was.missing is not None and now.missing is None
+    return was.missing is not None and now.missing is None and was.other == now.other
 
 
 def _changed_types(before: Definition, after: Definition) -> Iterator[bool]:
