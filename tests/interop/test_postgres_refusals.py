@@ -11,7 +11,7 @@ from psycopg import sql
 
 import headrace
 from headrace.diagnosis import Status
-from headrace.errors import UnsupportedError
+from headrace.errors import StoreError, UnsupportedError
 from headrace.ports import Store
 from tests.conformance import serving
 from tests.conformance.reading import drain, replay, state_of
@@ -177,6 +177,8 @@ def test_hidden_rows_are_an_error(store: Store, server: Server, url: str, forced
         with headrace.open(url.replace("postgres@", f"{user}@")) as other:
             with pytest.raises(UnsupportedError, match=f"may hide rows of table public.t.*user {user}"):
                 other.create_tunnel("t", "changes", publication="all_rows")
+            with pytest.raises(StoreError, match=r"ALTER ROLE … BYPASSRLS"):
+                other.table("t").scan().read_all()
             findings = [each.found for each in other.diagnose("t") if each.status is Status.FAIL]
             assert any("row-level security" in each for each in findings)
             server.execute(
@@ -186,6 +188,13 @@ def test_hidden_rows_are_an_error(store: Store, server: Server, url: str, forced
             )
             tunnel = other.create_tunnel("t", "changes", publication="all_rows")
             assert sorted(replay(drain(tunnel))) == [(1,), (2,)]
+            if not forced:
+                server.execute(sql.SQL("ALTER ROLE {} NOBYPASSRLS").format(role))
+                server.execute("ALTER TABLE t ADD c int")
+                with pytest.raises(UnsupportedError, match="may hide rows"):
+                    drain(tunnel)
+                server.execute(sql.SQL("ALTER ROLE {} BYPASSRLS").format(role))
+                assert drain(tunnel) == []
             other.drop_tunnel("changes")
     finally:
         server.execute("DROP TABLE t CASCADE; DROP SCHEMA IF EXISTS headrace CASCADE")

@@ -237,7 +237,9 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
             return StoreError(
                 f"the user has no right to do this in {server}",
                 received=received,
-                remedy="let its owner GRANT the right",
+                remedy="ALTER ROLE … BYPASSRLS; the table's owner needs only ALTER TABLE … NO FORCE ROW LEVEL SECURITY"
+                if "row-level security policy for" in message
+                else "let its owner GRANT the right",
             )
         case "25006":
             return StoreError(

@@ -151,6 +151,9 @@ class Definitions:
             UnsupportedError: a table cannot be followed any more.
             DataLossError: rows have changed without changes in the log.
         """
+        if self._inspected.refusals:
+            # The rights of a role are in no state of a table.
+            self._inspected = self._database.read(lambda statements: followable.inspect(statements, list(self._states)))
         for refusal in self._inspected.refusals:
             raise refusal.error
         if self._lost:
