@@ -11,7 +11,7 @@ from psycopg import sql
 
 import headrace
 from headrace.diagnosis import Status
-from headrace.errors import StoreError, UnsupportedError
+from headrace.errors import DataLossError, StoreError, UnsupportedError
 from headrace.ports import Store
 from tests.conformance import serving
 from tests.conformance.reading import drain, replay, state_of
@@ -153,6 +153,22 @@ def test_a_followed_table_that_becomes_such_a_table_is_an_error_until_it_is_none
     assert tunnel.describe().warnings == ()
     server.execute("UPDATE t SET v = 5")
     assert replay(drain(tunnel)) == state_of(store.table("t"))
+
+
+def test_a_key_that_was_deferrable_for_a_time_is_an_error_if_changes_have_old_rows(
+    store: Store, server: Server
+) -> None:
+    server.execute(_TABLE)
+    server.execute("INSERT INTO t VALUES (1, 1), (2, 2)")
+    server.execute("ALTER TABLE t REPLICA IDENTITY FULL")
+    tunnel = store.create_tunnel("t", "changes")
+    server.execute("REINDEX TABLE CONCURRENTLY t")
+    assert replay(drain(tunnel)) == state_of(store.table("t"))
+    server.execute("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD CONSTRAINT t_pkey PRIMARY KEY (id) DEFERRABLE")
+    server.execute("UPDATE t SET id = id + 1")
+    server.execute("ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id)")
+    with pytest.raises(DataLossError, match="the primary key was made again"):
+        drain(tunnel)
 
 
 @pytest.mark.parametrize("forced", [True, False], ids=["owner", "reader"])

@@ -92,7 +92,10 @@ SELECT c.oid::bigint, {_STATE}, format('%%I.%%I', n.nspname, c.relname), c.relfi
     ))
     FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid JOIN pg_namespace m ON m.oid = l.relnamespace
     WHERE t.isleaf AND l.relkind <> 'p'
-) END
+) END, (SELECT k.oid::bigint FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype = 'p'), (
+    SELECT bool_or(l.relreplident = 'f') FROM pg_class l
+    WHERE l.oid = c.oid OR l.oid IN (SELECT relid FROM pg_partition_tree(c.oid))
+)
 FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
@@ -139,7 +142,7 @@ def definitions(
         base_types: the declared types of their columns → types with the same format in the log.
     """
     found = {}
-    for relation, state, name, file, xid, attributes, key, columns, leaves in statements.execute(
+    for relation, state, name, file, xid, attributes, key, columns, leaves, constraint, full in statements.execute(
         _DEFINITIONS, (list(relations),)
     ).fetchall():
         typed = (Column(*each) for each in columns or ())
@@ -153,6 +156,8 @@ def definitions(
                 key,
                 [column._replace(base=base_types.get(column.type, column.type)) for column in typed],
                 {oid: Leaf(*each) for oid, each in (leaves or {}).items()},
+                constraint,
+                full,
             ),
         )
     return found

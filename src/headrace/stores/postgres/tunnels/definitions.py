@@ -90,6 +90,8 @@ class Definition(NamedTuple):
         key: the numbers of the columns of its primary key.
         columns: its columns, in the order of their numbers.
         leaves: its partitions by their oids, as texts.
+        constraint: the oid of its primary key, which another constraint of the same columns does not have.
+        full: whether its changes, or those of a partition, have the old rows, and do not say which columns are the key.
     """
 
     name: str
@@ -99,6 +101,8 @@ class Definition(NamedTuple):
     key: Sequence[int]
     columns: Sequence[Column]
     leaves: Mapping[str, Leaf]
+    constraint: int | None = None
+    full: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Definition:
@@ -350,6 +354,13 @@ def losses(
     ]
     if list(before.key) != list(after.key):
         found.append("the table has another primary key")
+    elif (
+        before.constraint != after.constraint
+        and (before.full or after.full)
+        and _key_types(before) == _key_types(after)
+    ):
+        # A change of a type makes the constraint again.
+        found.append("the primary key was made again, and its changes may have rows of equal keys")
     rewritten = any(change for change in _changed_types(before, after)) or bool(found)
     for oid, leaf in before.leaves.items():
         now = after.leaves.get(oid)
@@ -365,6 +376,10 @@ def losses(
         if oid not in before.leaves and attached(oid, leaf):
             found.append(f"partition {leaf.name} was attached with rows")
     return found
+
+
+def _key_types(version: Definition) -> list[tuple[int, int, int]]:
+    return [(each.number, each.type, each.modifier) for each in version.columns if each.number in version.key]
 
 
 def _of_columns(before: Definition, after: Definition, delivered: bool) -> Iterator[str]:
