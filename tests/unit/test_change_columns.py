@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError, OptionError, SchemaError, UnsupportedError
 from headrace.formats.tablestore.columns import TablestoreShape, parse_catalog
-from headrace.tables.change_columns import ROW_KEY, SIGNED, ChangeShape, SignedShape
+from headrace.tables.change_columns import ROW_KEY, SIGNED, TABLE_COLUMN, ChangeShape, SignedShape
 from headrace.tables.changes import ChangeOp, Changes
 from headrace.tables.schema import TableSchema
 
@@ -133,9 +133,10 @@ def test_changes_with_their_old_rows_can_be_followed() -> None:
 
 
 def test_the_schema_tells_the_key_of_the_rows_and_whether_they_can_be_followed() -> None:
-    for shape, mark in ((ChangeShape(SCHEMA), None), (SignedShape(SCHEMA, "items"), {SIGNED.encode(): b"true"})):
-        assert shape.schema.field("id").metadata == {ROW_KEY.encode(): b"0"}
-        assert not shape.schema.field("name").metadata
+    for shape, mark in ((ChangeShape(SCHEMA), None), (SignedShape(SCHEMA, "items"), {SIGNED.encode(): b"1"})):
+        names = {name: {TABLE_COLUMN.encode(): name.encode()} if mark else {} for name in ("id", "name")}
+        assert shape.schema.field("id").metadata == {ROW_KEY.encode(): b"0", **names["id"]}
+        assert (shape.schema.field("name").metadata or {}) == names["name"]
         assert (shape.schema.field("_change_type").metadata or {}) == (mark or {})
 
 

@@ -110,6 +110,7 @@ def valid_arguments(found: dict[str, Any], receiver: str, method: str) -> dict[s
             "directory": f"backup-{uuid.uuid4()}",
             "form": PLAIN,
             "sql": "SELECT 1",
+            "names": ["n"],
         },
     }
     if receiver in ("base", "stream"):

@@ -75,6 +75,14 @@ class Others:
             queue.close()
 
 
+@pytest.fixture(autouse=True)
+def handlers_of_python() -> Iterator[None]:
+    """Python's own handler of Ctrl-C: an active session of Spark has another one."""
+    previous = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, previous)
+
+
 @pytest.fixture
 def store(tmp_path: Path) -> Iterator[EmbeddedStore]:
     with headrace.open(tmp_path / "store", create=True, synchronous="off") as created:

@@ -50,6 +50,7 @@ def test_the_error_for_a_bad_argument_is_clear(arguments: dict[str, Any], says: 
 
     class Frame:
         isStreaming = True
+        columns = ("_change_type",)
 
     given: dict[str, Any] = {"store": tmp_path / "shop", "table": "t", "checkpoint": tmp_path / "cp"} | arguments
     frame: Any = Frame()
@@ -125,6 +126,7 @@ def test_all_values_from_spark_are_checked(tmp_path: Path) -> None:
 def test_a_stream_that_is_not_started_shows_no_address() -> None:
     class Stream:
         isStreaming = True
+        columns = ("_change_type",)
         sparkSession = type("Session", (), {"conf": {}})
 
     store, checkpoint = "postgresql://shop:s3cret@db/shop", "s3a://key:s3cret@bucket/checkpoint"

@@ -180,7 +180,6 @@ def write_stream(
             "the DataFrame is not a stream",
             remedy=f'use df.write.format("{format}") for a batch, or read with readStream',
         )
-    refuse_table_rows(df, "the DataFrame")
     if outputs is None:
         outputs = [_output(source, key, row_change)]
     elif not outputs or location.table or location.queue or key is not None or row_change is not None:
@@ -189,6 +188,8 @@ def write_stream(
             remedy='write_stream(df, store=…, outputs=[headrace.Output(table="…"), headrace.Output(queue="…")])',
         )
     _check_tables_once(outputs)
+    # Last, because it asks Spark.
+    refuse_table_rows(df, "the DataFrame")
     return StreamWriter(
         df=df,
         store_url=location.store_url,
