@@ -62,7 +62,7 @@ SELECT c.oid::bigint, {_STATE}, format('%%I.%%I', n.nspname, c.relname), c.relfi
         -- A partitioned table has no rows of its own: its partitions, which got the column with it, have the value.
         coalesce((a.attmissingval::text::text[])[1], CASE WHEN m.texts = 1 THEN m.text END),
         md5(concat_ws(' ', a.attnotnull, a.attidentity, a.attstorage, a.attoptions, a.attacl, a.attgenerated,
-            -- ALTER … TYPE makes a new default of the same expression.
+            -- ALTER TYPE makes a new default of the same expression.
             (SELECT concat(d.oid, pg_get_expr(d.adbin, d.adrelid)) FROM pg_attrdef d
                 WHERE d.adrelid = c.oid AND d.adnum = a.attnum))),
         ARRAY({_OF_COLUMN}
