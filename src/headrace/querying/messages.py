@@ -61,7 +61,7 @@ class NextRows(NamedTuple):
 
 
 class EndScan(NamedTuple):
-    """Ends a scan that nobody reads further."""
+    """Ends a scan before its last row."""
 
     scan: int
 

@@ -64,7 +64,7 @@ def main(queries: int, rows: int) -> None:
     resource.setrlimit(resource.RLIMIT_FSIZE, (0, 0))
     threading.Thread(target=_end_with_parent, daemon=True).start()
     with Connection(queries) as requests, Connection(rows) as tables:
-        # Loads what the first query needs, while nobody waits for it.
+        # Loads what the first query needs before it comes.
         duckdb.connect(":memory:").sql("SELECT 1").to_arrow_reader()
         while True:
             try:

@@ -13,7 +13,7 @@ from headrace.streaming_sql.stream_history import WHOLE_BATCH, BatchRecord
 
 MAX_POINTS = 240
 Period: TypeAlias = tuple[float, float]
-# A stream without a batch for this time, and for so many times its usual distance, was idle.
+# A stream was idle if it had no batch for this time, and for this multiple of the usual time between batches.
 _IDLE_SECONDS, _IDLE_STEPS = 60.0, 5
 # In the order in which Spark goes through them.
 PHASES = {

@@ -66,7 +66,7 @@ class Group:
 
     Attributes:
         names: the names of the tables.
-        statements: the statements that create those that do not exist, with ``{schema}`` for the quoted schema.
+        statements: the statements that create the missing ones, with ``{schema}`` for the quoted schema.
     """
 
     names: tuple[str, ...]
