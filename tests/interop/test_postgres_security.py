@@ -182,7 +182,8 @@ def test_a_session_without_headrace_falls_into_the_traps(cluster: PostgresServer
 
 
 def test_names_of_other_schemas_are_not_called_by_tables_and_writes(shadowed: Store) -> None:
-    shadowed.drop_table("made", missing_ok=True)
+    for name in ("made", "target"):
+        shadowed.drop_table(name, missing_ok=True)
     made = shadowed.create_table("made", _COLUMNS, "id", pre_images=True)
     rows = [dict.fromkeys(_COLUMNS) | {"id": f"k{number}", "n": number} for number in range(20)]
     rows[0] |= {"d": 1.5, "b": 1, "x": b"x", "tags": ["a", None]}
@@ -196,6 +197,7 @@ def test_names_of_other_schemas_are_not_called_by_tables_and_writes(shadowed: St
     assert made.get_many([{"id": "k0"}]).num_rows == 1
     assert len(made.splits(4)) == 4
     kinds = shadowed.table("kinds")
+    kinds.delete([{"a": "one", "w": "w"}])
     kinds.put([{"a": "a", "w": "w", "m": "good", "ms": ["good"], "v": "12345", "f": -0.0}])
     assert kinds.scan().read_all().to_pylist() == [
         {"a": "a", "w": "w", "m": "good", "ms": ["good"], "v": "12345", "f": -0.0}
