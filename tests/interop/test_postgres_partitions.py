@@ -153,6 +153,19 @@ def test_partitions_with_defaults_of_their_own_do_not_give_older_rows_a_value(st
         drain(tunnel)
 
 
+def test_values_that_a_rewrite_of_partitions_has_given_to_unread_rows_are_an_error(
+    store: Store, server: Server
+) -> None:
+    tunnel = store.create_tunnel("p", "changes")
+    drain(tunnel)
+    server.execute("INSERT INTO p VALUES (2, 2)")
+    server.execute("ALTER TABLE p ADD r float8 DEFAULT random()")
+    # A rewrite for a type leaves no old row, too.
+    server.execute("ALTER TABLE p ALTER n TYPE bigint")
+    with pytest.raises(DataLossError, match="column 'r' is newer"):
+        drain(tunnel)
+
+
 def test_a_partition_that_becomes_unlogged_is_refused_until_it_is_logged(store: Store, server: Server) -> None:
     tunnel = store.create_tunnel("p", "changes")
     drain(tunnel)

@@ -92,6 +92,7 @@ class Definition(NamedTuple):
         leaves: its partitions by their oids, as texts.
         constraint: the oid of its primary key, which another constraint of the same columns does not have.
         full: whether its changes, or those of a partition, have the old rows, and do not say which columns are the key.
+        rewritten: whether it, or a partition, has another file than in the version before.
     """
 
     name: str
@@ -103,6 +104,7 @@ class Definition(NamedTuple):
     leaves: Mapping[str, Leaf]
     constraint: int | None = None
     full: bool = False
+    rewritten: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Definition:
@@ -260,7 +262,7 @@ class History:
                     continue
                 if column.missing is not None:
                     missing[self._current[column.number].name] = column.missing, column.base
-                elif before is not None and (column.mixed or _rewritten(before, after)):
+                elif before is not None and (column.mixed or after.rewritten):
                     # A rewrite fills in the default that the column had when it was added.
                     unknown.add(column.number)
         return missing, unknown
@@ -384,7 +386,7 @@ def _key_types(version: Definition) -> list[tuple[int, int, int]]:
 
 def _of_columns(before: Definition, after: Definition, delivered: bool) -> Iterator[str]:
     old = {column.number: column for column in before.columns}
-    rewritten = _rewritten(before, after)
+    rewritten = is_rewritten(before, after)
     for column in after.columns:
         was = old.get(column.number)
         if was is None:
@@ -425,7 +427,7 @@ def _changed_types(before: Definition, after: Definition) -> Iterator[bool]:
             yield (was.type, was.modifier) != (column.type, column.modifier)
 
 
-def _rewritten(before: Definition, after: Definition) -> bool:
+def is_rewritten(before: Definition, after: Definition) -> bool:
     """Return whether the table or a partition of it has another file."""
     return before.file != after.file or any(
         oid in after.leaves and after.leaves[oid].file != leaf.file for oid, leaf in before.leaves.items()

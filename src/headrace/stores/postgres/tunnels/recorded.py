@@ -120,10 +120,11 @@ class Definitions:
                 statements.execute(
                     "UPDATE headrace.definition SET state = %(state)s, content = %(content)s, lost = %(lost)s"
                     " WHERE tunnel = %(tunnel)s AND relation = %(relation)s AND state = %(former)s",
-                    {**row, "content": now.text},
+                    {**row, "content": now._replace(rewritten=versions[-1].rewritten).text},
                 )
                 continue
             if versions:
+                now = now._replace(rewritten=definitions.is_rewritten(versions[-1], now))
                 # Only the last version is compared with the present partitions.
                 statements.execute(
                     "UPDATE headrace.definition SET content = %(content)s, lost = '[]'"
