@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 import headrace
 from headrace.errors import SchemaError, StoreBusyError
-from headrace.ports import Store
+from headrace.ports import Store, Write
 from headrace.stores.postgres.tunnels import blockers, slots
+from headrace.tables.changes import RowChange
 from tests.conformance import serving
 from tests.postgres_server import USER
 
@@ -81,3 +83,44 @@ def test_texts_of_databases_in_other_encodings_are_right(store: Store, encoding:
         session.execute(f'UPDATE "tä" SET v = {correction} WHERE "ü" = 2'.encode())
         assert table.get({"ü": 2}) == {"ü": 2, "v": "café"}
         encoded.drop_table("tä")
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "problem"),
+    [
+        ("bit(3)", "1111", r"does not match type bit\(3\).*received: '1111'.*valid: PostgreSQL's type bit\(3\)"),
+        ("uuid", "nope", "invalid input syntax for type uuid.*valid: PostgreSQL's type uuid"),
+        ("varchar(3)", "long", "would round or shorten.*received: 'long'.*widen the column"),
+        ("numeric(40,2)", "1e50", r"numeric field overflow.*type numeric\(40,2\)"),
+        ("age", -1, r"constraint \"age_check\".*type public.age CHECK \(\(VALUE > 0\)\)"),
+        ("jsonb", "{", "invalid input syntax for type json"),
+    ],
+)
+def test_a_value_that_the_server_refuses_is_named_with_its_column_and_row(
+    store: Store, kind: str, value: object, problem: str
+) -> None:
+    with psycopg.connect(store.url, autocommit=True) as session:
+        session.execute("DROP TABLE IF EXISTS t; DROP DOMAIN IF EXISTS age; CREATE DOMAIN age AS int CHECK (VALUE > 0)")
+        session.execute(f"CREATE TABLE t (id int, k text, other int, v {kind}, PRIMARY KEY (k, id))".encode())
+    table = store.table("t")
+    rows = [{"id": number, "k": "a", "v": value if number == 70 else None} for number in range(100)]
+    publisher = store.publisher("job")
+    batches = pa.Table.from_pylist(rows).to_batches()
+    writes = [Write("t", RowChange.UPDATE, tuple(publisher.stage(0, batches, table="t", change=RowChange.UPDATE)))]
+    where = r"column 'v' of table 't'.*key k = 'a', id = 70"
+    works: list[Callable[[], object]] = [
+        lambda: table.put(rows),
+        lambda: table.update(rows),
+        lambda: publisher.publish(0, writes),
+    ]
+    for work in works:
+        with pytest.raises(SchemaError, match=f"{where}.*{problem}"):
+            work()
+    assert table.scan().read_all().num_rows == 0
+
+
+def test_a_key_that_the_server_refuses_is_named(store: Store) -> None:
+    with psycopg.connect(store.url, autocommit=True) as session:
+        session.execute("CREATE TABLE numbered (id int PRIMARY KEY)")
+    with pytest.raises(SchemaError, match=r"column 'id' of table 'numbered'.*key id = 1099511627776.*out of range"):
+        store.table("numbered").put({"id": 2**40})

@@ -12,9 +12,12 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.errors import RowsNotWrittenError
+from headrace.errors import RowsNotWrittenError, UnsupportedError
 from headrace.ports import Store, Write
 from headrace.stores.postgres.publication import publisher as publishing
+from headrace.stores.postgres.tables import table as tables
+from headrace.stores.postgres.tables.attempts import Care
+from headrace.stores.postgres.tables.writing import apply
 from headrace.tables.changes import RowChange
 from tests.conformance import serving
 from tests.postgres_server import needs_version
@@ -146,6 +149,13 @@ def test_unique_values_move_between_rows_of_a_batch(
     assert stored() == [(2, "c", 4), (3, "b", 2), (4, "a", None)]
     store.table("t").put([{"id": 2, "u": "b", "parent": 4}, {"id": 3, "u": "c", "parent": 2}])
     assert stored() == [(2, "b", 4), (3, "c", 2), (4, "a", None)]
+    store.table("t").update([{"id": 2, "u": "c"}, {"id": 3, "u": "b"}, {"id": 5, "u": "e"}])
+    assert stored() == [(2, "c", 4), (3, "b", 2), (4, "a", None), (5, "e", None)]
+    # A new row takes the value of an existing one, which keeps its other cells.
+    publish(store, "t", [{"id": 5, "u": "b"}, {"id": 3, "u": "c"}, {"id": 2, "u": "e"}], change=RowChange.UPDATE)
+    store.table("t").update([{"id": 2, "u": "b"}, {"id": 3, "u": "c"}, {"id": 6, "u": "e"}, {"id": 5, "u": None}])
+    assert stored() == [(2, "b", 4), (3, "c", 2), (4, "a", None), (5, None, None), (6, "e", None)]
+    store.table("t").delete([{"id": 5}, {"id": 6}])
     # In several pieces, whose rows refer to later ones.
     monkeypatch.setattr(publishing, "_APPLY_ROWS", 1)
     rows = [{"id": 3, "u": "q", "parent": 9}, {"id": 9, "u": "a", "parent": None}, {"id": 2, "u": "c", "parent": 9}]
@@ -218,6 +228,75 @@ def test_a_table_with_a_key_without_overlaps_is_a_target(store: Store, session: 
         table.put({"id": 1, "at": "[1,3)", "v": "x"})
 
 
+def test_only_a_violation_that_can_pass_is_attempted_again(
+    store: Store, session: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    session.execute("CREATE TABLE t (id int PRIMARY KEY, u text UNIQUE, n int CHECK (n > 0), p int REFERENCES t)")
+    session.execute("INSERT INTO t VALUES (1, 'a', 1, NULL)")
+    attempted: list[Care] = []
+
+    def counted(*arguments: Any, care: Care, **options: Any) -> None:
+        attempted.append(care)
+        apply(*arguments, care=care, **options)
+
+    monkeypatch.setattr(tables, "apply", counted)
+    table = store.table("t")
+    for rows, constraint, cares in (
+        ([{"id": 2, "n": 0}, {"id": 3}], "t_n_check", [Care.ROW_BY_ROW]),
+        ([{"id": 2, "u": "a"}], "t_u_key", [Care.ROW_BY_ROW]),
+        ([{"id": 2, "p": 7}, {"id": 3}], "t_p_fkey", [Care.ROW_BY_ROW, Care.TOGETHER]),
+        ([{"id": 2, "u": "a"}, {"id": 3}], "t_u_key", [Care.ROW_BY_ROW, Care.REPLACED]),
+    ):
+        attempted.clear()
+        with pytest.raises(RowsNotWrittenError, match=constraint):
+            table.put(rows)
+        assert attempted == cares
+
+
+def test_rows_that_a_rule_or_trigger_drops_are_an_error(store: Store, session: psycopg.Connection) -> None:
+    session.execute("CREATE TABLE t (id int PRIMARY KEY, v int)")
+    session.execute("CREATE TABLE late (id int PRIMARY KEY DEFERRABLE, v int NOT NULL)")
+    session.execute(
+        """
+        CREATE FUNCTION drop_one() RETURNS trigger LANGUAGE plpgsql AS
+            $$ BEGIN RETURN CASE WHEN coalesce(NEW.id, OLD.id) = 1 THEN NULL ELSE coalesce(NEW, OLD) END; END $$
+        """
+    )
+    dropping = "BEFORE INSERT OR UPDATE OR DELETE ON {} FOR EACH ROW EXECUTE FUNCTION drop_one()"
+    for name in ("t", "late"):
+        table = store.table(name)
+        table.put([{"id": 1, "v": 1}, {"id": 2, "v": 2}])
+        session.execute(f"CREATE TRIGGER dropping {dropping.format(name)}".encode())
+        works = (
+            lambda table=table: table.put([{"id": 1, "v": 5}, {"id": 3, "v": 3}]),
+            lambda table=table: table.update([{"id": 3, "v": 3}, {"id": 1, "v": 5}]),
+            lambda table=table: table.delete([{"id": 2}, {"id": 1}]),
+            lambda name=name: publish(store, name, [{"id": 3, "v": 3}], [{"id": 1}]),
+            lambda name=name: publish(store, name, [{"id": 2, "v": 3}], change=RowChange.REPLACE_ALL),
+        )
+        for work in works:
+            with pytest.raises(
+                RowsNotWrittenError, match=rf"'{name}' has not taken.*id = 1; trigger dropping.*DISABLE"
+            ):
+                work()
+        assert table.scan().read_all().to_pylist() == [{"id": 1, "v": 1}, {"id": 2, "v": 2}]
+        session.execute(f"DROP TRIGGER dropping ON {name}".encode())
+        # A trigger may leave out what is not there, and what would not change.
+        session.execute(
+            f"CREATE TRIGGER same BEFORE UPDATE ON {name} FOR EACH ROW EXECUTE FUNCTION"
+            " suppress_redundant_updates_trigger()".encode()
+        )
+        table.put([{"id": 1, "v": 1}, {"id": 2, "v": 3}])
+        table.delete([{"id": 2}, {"id": 9}])
+        publish(store, name, [{"id": 1, "v": 1}, {"id": 2, "v": 3}], [{"id": 7}])
+        for event, work in (("INSERT", lambda table=table: table.put({"id": 4, "v": 4})), ("DELETE", works[2])):
+            session.execute(f"CREATE RULE rewritten AS ON {event} TO {name} DO INSTEAD NOTHING".encode())
+            with pytest.raises((RowsNotWrittenError, UnsupportedError), match=r"rule.*DROP RULE"):
+                work()
+            session.execute(f"DROP RULE rewritten ON {name}".encode())
+        assert table.scan().read_all().to_pylist() == [{"id": 1, "v": 1}, {"id": 2, "v": 3}]
+
+
 def test_a_generated_identity_beside_the_key_follows_or_is_an_error(store: Store, session: psycopg.Connection) -> None:
     session.execute("CREATE TABLE t (id int PRIMARY KEY, n int GENERATED ALWAYS AS IDENTITY, v text)")
     table = store.table("t")
@@ -225,11 +304,15 @@ def test_a_generated_identity_beside_the_key_follows_or_is_an_error(store: Store
     table.put([{"id": 2, "n": 20, "v": "b"}])
     publish(store, "t", [{"id": 1, "n": 10, "v": "c"}, {"id": 2, "n": 20, "v": "d"}])
     assert session.execute("SELECT * FROM t ORDER BY id").fetchall() == [(1, 10, "c"), (2, 20, "d")]
-    with pytest.raises(RowsNotWrittenError, match=r"'n'.*ALTER COLUMN n SET GENERATED BY DEFAULT"):
-        table.update({"id": 1, "n": 11})
-    session.execute("ALTER TABLE t ALTER COLUMN n SET GENERATED BY DEFAULT")
     table.update({"id": 1, "n": 11})
     assert table.get({"id": 1}) == {"id": 1, "n": 11, "v": "c"}
+    # A row of which another one depends is not replaced.
+    session.execute("CREATE TABLE child (t int REFERENCES t ON DELETE CASCADE)")
+    with pytest.raises(RowsNotWrittenError, match=r"'n'.*ALTER COLUMN n SET GENERATED BY DEFAULT"):
+        table.update({"id": 1, "n": 12})
+    session.execute("ALTER TABLE t ALTER COLUMN n SET GENERATED BY DEFAULT")
+    table.update({"id": 1, "n": 12})
+    assert table.get({"id": 1}) == {"id": 1, "n": 12, "v": "c"}
 
 
 def test_a_missing_partition_and_a_foreign_key_are_errors_with_a_remedy(

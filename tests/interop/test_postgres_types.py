@@ -152,7 +152,7 @@ def test_a_text_is_not_rounded_or_shortened(
 ) -> None:
     session.execute(f"CREATE TABLE t (id int PRIMARY KEY, n {kind})")
     for write in (store.table("t").put, store.table("t").update):
-        with pytest.raises(SchemaError, match=r"column 'n' would round or shorten"):
+        with pytest.raises(SchemaError, match=r"column 'n' .*would round or shorten"):
             write({"id": 1, "n": value})
     assert store.table("t").scan([]).read_all().num_rows == 0
 

@@ -15,10 +15,11 @@ import pyarrow as pa
 from psycopg import sql
 
 from headrace import failpoints
-from headrace.errors import NotFoundError, PublicationError, UnsupportedError
+from headrace.errors import NotFoundError, PublicationError, SchemaError, UnsupportedError
 from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
 from headrace.rows import to_arrow
 from headrace.stores.postgres.connection import Bulk, Connection
+from headrace.stores.postgres.failures import RefusedValueError
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.own_tables import OwnTables
 from headrace.stores.postgres.publication import staging
@@ -26,6 +27,7 @@ from headrace.stores.postgres.publication.staging import BatchKey
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.session import CATALOG_PATH
 from headrace.stores.postgres.tables.attempts import Care, attempts
+from headrace.stores.postgres.tables.refused_values import refusal
 from headrace.stores.postgres.tables.replacing import replace_all
 from headrace.stores.postgres.tables.table import PostgresTable
 from headrace.stores.postgres.tables.writing import apply, check_values, delete, set_path
@@ -146,7 +148,9 @@ class PostgresPublisher(Publisher):
         # Before the transaction: one connection after the other, because a pooler may have no second one.
         layouts = self._layouts(writes)
         try:
-            published = attempts(publish)
+            published = attempts(publish, sum(staged.rows for write in writes for staged in write.staged))
+        except RefusedValueError as error:
+            raise self._refusal(batch, writes, layouts) or error from None
         except _ClaimLost:
             assert claim is not None
             table = PostgresTable(self._connection, claim.table, self._schema)
@@ -238,6 +242,24 @@ class PostgresPublisher(Publisher):
             kept.append(rows.select(table.primary_key))
         if gone is not None:
             delete(bulk, table, gone, pa.concat_tables(kept), path, care)
+
+    def _refusal(
+        self, batch: int, writes: Sequence[Write | Append], layouts: Mapping[str, TableLayout]
+    ) -> SchemaError | None:
+        """Return the error that names a value which the table of a write refuses."""
+
+        def load(bulk: Bulk, write: Write) -> list[pa.Table]:
+            with bulk.cursor() as cursor:
+                return list(self._load(cursor, batch, write, layouts[write.table], at_once=False))
+
+        for write in writes:
+            if isinstance(write, Write) and write.table in layouts:
+                loaded = self._connection.run_bulk(lambda bulk, write=write: load(bulk, write))  # type: ignore[misc]
+                for rows in loaded:
+                    found = refusal(self._connection, layouts[write.table], rows)
+                    if found is not None:
+                        return found
+        return None
 
     def _load(
         self, cursor: adbc.Cursor, batch: int, write: Write, table: TableLayout, *, at_once: bool

@@ -2,7 +2,8 @@
 
 A value of a unique column moves from one row to another, or two rows swap theirs: the server checks each row as it
 writes it, and refuses the first. The source has checked the same rows at the end of a statement or transaction. So a
-write that violates a constraint is attempted again in ways that cost more.
+write that violates a constraint is attempted again in a way that costs more, if it can help. A temporary error is
+repeated by `headrace.stores.postgres.connection`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from enum import IntEnum
 from typing import TypeVar
 
 from headrace.stores.postgres.connection import Bulk
-from headrace.stores.postgres.failures import ViolationError
+from headrace.stores.postgres.failures import Passes, ViolationError
 from headrace.stores.postgres.schemas import TableLayout
 
 Result = TypeVar("Result")
@@ -38,19 +39,32 @@ class Care(IntEnum):
     """Existing rows are deleted and inserted in one statement, if nothing but the table notices."""
 
 
-def attempts(write: Callable[[Care], Result]) -> Result:
-    """Run a function that writes in a transaction, with more care each time that rows violate a constraint.
+def attempts(write: Callable[[Care], Result], rows: int) -> Result:
+    """Run a function that writes in a transaction, with more care if rows violate a constraint that it may satisfy.
+
+    Args:
+        rows: the number of rows to write. One row has no order.
 
     Raises:
         ViolationError: the rows violate the constraint in any order.
     """
-    for care in Care:
+    care = Care.ROW_BY_ROW
+    while True:
         try:
             return write(care)
         except ViolationError as error:
-            if care is Care.REPLACED or not error.depends_on_order:
+            more = _NEXT[error.passes]
+            if more <= care or (rows == 1 and error.passes is not Passes.IF_REPLACED):
                 raise
-    raise AssertionError
+            care = more
+
+
+_NEXT = {
+    Passes.NEVER: Care.ROW_BY_ROW,
+    Passes.TOGETHER: Care.TOGETHER,
+    Passes.MOVED: Care.REPLACED,
+    Passes.IF_REPLACED: Care.REPLACED,
+}
 
 
 def replaceable(bulk: Bulk, table: TableLayout) -> bool:

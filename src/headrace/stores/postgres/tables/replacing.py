@@ -9,7 +9,8 @@ from headrace.rows.by_position import last_rows
 from headrace.stores.postgres.connection import Bulk
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables.attempts import Care, replaceable
-from headrace.stores.postgres.tables.statements import STAGE, same_key, writes
+from headrace.stores.postgres.tables.statements import STAGE, columns_to_set, same_key, writes
+from headrace.stores.postgres.tables.taken import is_staged, undeleted, unwritten
 from headrace.stores.postgres.tables.writing import check_fixed, grouped, stage, write
 from headrace.tables.changes import RowChange
 
@@ -35,4 +36,8 @@ def replace_all(bulk: Bulk, table: TableLayout, rows: pa.Table, path: str, care:
     else:
         statements = writes(table, RowChange.PUT, columns, others, only_differing=True)
         check_fixed(bulk, table, columns)
-    write(bulk, statements, path, deferred=care is not Care.ROW_BY_ROW)
+    checks = [
+        unwritten(table, columns, columns_to_set(columns, RowChange.PUT), keep_nulls=True),
+        undeleted(table, sql.SQL("NOT {}").format(is_staged(columns))),
+    ]
+    write(bulk, table, statements, checks, path, deferred=care is not Care.ROW_BY_ROW)

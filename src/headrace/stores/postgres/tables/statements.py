@@ -84,6 +84,51 @@ def changed_identities(table: TableLayout, columns: Sequence[PgColumn]) -> sql.C
     )
 
 
+def replacement(table: TableLayout, columns: Sequence[PgColumn], *, keep_nulls: bool) -> sql.Composable:
+    """Return the statement that updates rows by deleting and inserting them, so that they can swap unique values.
+
+    Args:
+        columns: the columns of the staged rows, whose keys are different.
+        keep_nulls: whether the update sets cells to null.
+    """
+    places = {column.name: place for place, column in enumerate(columns)}
+    new = staged(columns)
+    written = [column for column in table.columns if not column.generated]
+    cells: list[sql.Composable] = []
+    for number, column in enumerate(written):
+        old, place = sql.Identifier("s", f"o{number}"), places.get(column.name)
+        if place is None or column.in_key:
+            cells.append(old)
+        else:
+            cells.append(new[place] if keep_nulls else sql.SQL("COALESCE({}, {})").format(new[place], old))
+    return sql.SQL(
+        "WITH removed AS (DELETE FROM {table} t USING pg_temp.{stage} s WHERE {same} RETURNING {returned}),"
+        " replaced AS (INSERT INTO {table} ({names}) OVERRIDING SYSTEM VALUE"
+        " SELECT {cells} FROM removed s WHERE {removed} RETURNING 1)"
+        " INSERT INTO {table} ({given}) OVERRIDING SYSTEM VALUE SELECT {new} FROM pg_temp.{stage} s"
+        " WHERE (SELECT pg_catalog.count(*) FROM replaced) OPERATOR(pg_catalog.>=) 0"
+        " AND NOT EXISTS (SELECT FROM {table} t WHERE {same})"
+    ).format(
+        table=table.name.sql,
+        stage=sql.Identifier(STAGE),
+        same=same_key(columns),
+        removed=_AFTER_REMOVAL,
+        returned=sql.SQL(", ").join(
+            [
+                *(sql.Identifier("s", f"c{place}") for place in range(len(columns))),
+                *(
+                    sql.SQL("t.{} AS {}").format(sql.Identifier(column.name), sql.Identifier(f"o{number}"))
+                    for number, column in enumerate(written)
+                ),
+            ]
+        ),
+        names=sql.SQL(", ").join(sql.Identifier(column.name) for column in written),
+        cells=sql.SQL(", ").join(cells),
+        given=sql.SQL(", ").join(sql.Identifier(column.name) for column in columns),
+        new=sql.SQL(", ").join(new),
+    )
+
+
 def writes(
     table: TableLayout,
     change: RowChange,
@@ -105,7 +150,7 @@ def writes(
     whole, kept = change is RowChange.PUT, change is RowChange.UPDATE and not keep_nulls
     given = {column.name for column in columns}
     required = {column.name for column in table.columns if column.not_null and not column.in_key and not column.filled}
-    set_columns = [column for column in columns if _is_set(column, whole=whole)]
+    set_columns = columns_to_set(columns, change)
     # An INSERT checks NOT NULL before it looks for a conflict.
     late = not whole and bool(required) and (kept or not given >= required)
     if table.arbiter and not late:
@@ -118,9 +163,13 @@ def writes(
     ]
 
 
-def _is_set(column: PgColumn, *, whole: bool) -> bool:
-    """Whether a write sets a column of an existing row; of a ``whole`` row, also the new form of an equal key."""
-    return not column.always_identity and (not column.in_key or (whole and not column.is_canonical))
+def columns_to_set(columns: Sequence[PgColumn], change: RowChange) -> list[PgColumn]:
+    """Return the columns that a write sets in existing rows; of a whole row, also the new form of an equal key."""
+    return [
+        column
+        for column in columns
+        if not column.always_identity and (not column.in_key or (change is RowChange.PUT and not column.is_canonical))
+    ]
 
 
 def _update(
@@ -140,7 +189,7 @@ def _update(
     if removed is not None:
         conditions.insert(0, _AFTER_REMOVAL)
     if only_differing:
-        conditions.append(_differ(set_columns, [values[column.name] for column in set_columns]))
+        conditions.append(differing(columns, set_columns))
     return [
         sql.SQL("{}UPDATE {} t SET {} FROM pg_temp.{} s WHERE {}").format(
             _removing(removed),
@@ -208,6 +257,23 @@ def _cells(columns: Sequence[PgColumn], values: Sequence[sql.Composable], *, kep
 
 def _removing(removed: sql.Composable | None) -> sql.Composable:
     return _NOTHING if removed is None else sql.SQL("WITH removed AS ({} RETURNING 1) ").format(removed)
+
+
+def differing(columns: Sequence[PgColumn], set_columns: Sequence[PgColumn], *, kept: bool = False) -> sql.Composable:
+    """Return the condition that a row has another value than the staged row in a column to set.
+
+    Args:
+        columns: the columns of the staged rows.
+        kept: whether a null keeps the cell.
+    """
+    values = dict(zip((column.name for column in columns), staged(columns), strict=True))
+    new = [values[column.name] for column in set_columns]
+    if kept:
+        new = [
+            sql.SQL("COALESCE({}, {})").format(value, sql.Identifier("t", column.name))
+            for column, value in zip(set_columns, new, strict=True)
+        ]
+    return _differ(set_columns, new)
 
 
 def _differ(columns: Sequence[PgColumn], values: Sequence[sql.Composable]) -> sql.Composable:

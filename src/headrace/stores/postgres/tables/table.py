@@ -14,11 +14,13 @@ from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.rows import check_not_null, to_arrow
 from headrace.rows.by_position import aligned, last_rows
 from headrace.rows.conditions import typed_key, typed_range
+from headrace.stores.postgres.failures import RefusedValueError
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tables.attempts import Care, attempts
 from headrace.stores.postgres.tables.reading import fetch, scan, selected, splits
+from headrace.stores.postgres.tables.refused_values import refusal
 from headrace.stores.postgres.tables.statements import STAGE, same_key
 from headrace.stores.postgres.tables.writing import apply, check_values, committed_version, stage, without_nul
 from headrace.tables.changes import RowChange
@@ -118,7 +120,10 @@ class PostgresTable(Table):
                 lambda bulk: apply(bulk, layout, change, rows, path, keep_nulls=keep_nulls, care=care)
             )
 
-        attempts(write)
+        try:
+            attempts(write, rows.num_rows)
+        except RefusedValueError as error:
+            raise refusal(self._connection, layout, rows) or error from None
         return self._connection.run_bulk(committed_version, repeatable=True)
 
     # -- reading ----------------------------------------------------------------------------------------

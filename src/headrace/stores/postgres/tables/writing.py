@@ -20,7 +20,17 @@ from headrace.stores.postgres.connection import Bulk
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
 from headrace.stores.postgres.session import CATALOG_PATH, path_statement
 from headrace.stores.postgres.tables.attempts import Care, replaceable
-from headrace.stores.postgres.tables.statements import GONE, STAGE, changed_identities, deletion, removal, writes
+from headrace.stores.postgres.tables.statements import (
+    GONE,
+    STAGE,
+    changed_identities,
+    columns_to_set,
+    deletion,
+    removal,
+    replacement,
+    writes,
+)
+from headrace.stores.postgres.tables.taken import check_taken, is_staged, undeleted, unwritten
 from headrace.tables.changes import RowChange
 
 _GROUP = "headrace group"
@@ -99,21 +109,18 @@ def apply(
     columns = [table.column(name) for name in rows.column_names]
     if change is RowChange.DELETE:
         stage(bulk, rows)
-        write(bulk, [deletion(table, columns)], path, deferred=deferred)
+        checks = [undeleted(table, is_staged(columns))]
+        write(bulk, table, [deletion(table, columns)], checks, path, rows=rows.num_rows, deferred=deferred)
         return
-    replaces = (
-        care is Care.REPLACED
-        and change is RowChange.PUT
-        and set(rows.column_names).issuperset(table.written.names)
-        and replaceable(bulk, table)
-    )
+    whole = set(rows.column_names).issuperset(table.written.names)
+    replaces = care is Care.REPLACED and (change is RowChange.UPDATE or whole) and replaceable(bulk, table)
     given, key = grouped(bulk, table, rows)
     for number, part in enumerate(_rounds(given, key, merge=change is RowChange.UPDATE and not keep_nulls)):
         if number:
             set_path(bulk, CATALOG_PATH)
         stage(bulk, part.select(rows.column_names))
         removed, names = None, [STAGE]
-        if replaces or gone is not None:
+        if gone is not None or (replaces and change is RowChange.PUT):
             keys = [] if gone is None else [gone.select(table.primary_key)]
             if replaces:
                 keys.append(part.select(table.primary_key))
@@ -121,10 +128,17 @@ def apply(
             names.append(GONE)
             spared = not replaces and not (are_exact(rows, table) and are_exact(keys[0], table))
             removed = removal(table, columns, spared=spared)
-        statements = writes(table, change, columns, removed, keep_nulls=keep_nulls)
+        if replaces and change is RowChange.UPDATE:
+            statements = [replacement(table, columns, keep_nulls=keep_nulls)]
+        else:
+            statements = writes(table, change, columns, removed, keep_nulls=keep_nulls)
         if not replaces:
             check_fixed(bulk, table, columns)
-        write(bulk, statements, path, names, deferred=deferred)
+        checks = [unwritten(table, columns, columns_to_set(columns, change), keep_nulls=keep_nulls)]
+        if removed is not None:
+            checks.append(undeleted(table, _is_gone(table, columns)))
+        count = part.num_rows if removed is None else None
+        write(bulk, table, statements, checks, path, names, rows=count, deferred=deferred)
 
 
 def delete(bulk: Bulk, table: TableLayout, gone: pa.Table, kept: pa.Table, path: str, care: Care) -> None:
@@ -132,16 +146,33 @@ def delete(bulk: Bulk, table: TableLayout, gone: pa.Table, kept: pa.Table, path:
     stage(bulk, kept.select(table.primary_key))
     stage(bulk, gone.select(table.primary_key), GONE)
     spared = not (are_exact(kept, table) and are_exact(gone, table))
-    statement = removal(table, [table.column(name) for name in table.primary_key], spared=spared)
-    write(bulk, [statement], path, [STAGE, GONE], deferred=care is not Care.ROW_BY_ROW)
+    columns = [table.column(name) for name in table.primary_key]
+    write(
+        bulk,
+        table,
+        [removal(table, columns, spared=spared)],
+        [undeleted(table, _is_gone(table, columns))],
+        path,
+        [STAGE, GONE],
+        deferred=care is not Care.ROW_BY_ROW,
+    )
+
+
+def _is_gone(table: TableLayout, columns: Sequence[PgColumn]) -> sql.Composable:
+    """Return the condition that row ``t`` has a key of `GONE`, and not that of a staged row of some columns."""
+    keys = [table.column(name) for name in table.primary_key]
+    return sql.SQL("{} AND NOT {}").format(is_staged(keys, "g"), is_staged(columns))
 
 
 def write(
     bulk: Bulk,
+    table: TableLayout,
     statements: Sequence[sql.Composable],
+    checks: Sequence[sql.Composable],
     path: str,
     names: Sequence[str] = (STAGE,),
     *,
+    rows: int | None = None,
     deferred: bool = False,
 ) -> None:
     """Run statements that write staged rows into a user's table, and drop the staged rows.
@@ -149,15 +180,27 @@ def write(
     Args:
         path: the search path of the user: functions of triggers, defaults and constraints may name objects without a
             schema. It stays until the end of the transaction: deferred triggers run at the commit.
+        checks: find a row that the table has not taken, see `headrace.stores.postgres.tables.taken`.
         names: the temporary tables of the staged rows.
+        rows: the count of written rows that needs no check.
         deferred: whether deferrable constraints are checked at the commit.
+
+    Raises:
+        RowsNotWrittenError: a rule or a trigger of the table has dropped a row.
     """
     set_path(bulk, path)
     with bulk.cursor() as cursor:
         if deferred:
             cursor.execute("SET CONSTRAINTS ALL DEFERRED")
+        written = 0
         for statement in statements:
             cursor.execute(statement.as_string(None))
+            written += cursor.rowcount
+        if written != rows:
+            set_path(bulk, CATALOG_PATH)
+            for check in checks:
+                check_taken(cursor, table, check)
+            set_path(bulk, path)
         for name in names:
             cursor.execute(f'DROP TABLE pg_temp."{name}"')
 
