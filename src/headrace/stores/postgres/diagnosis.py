@@ -305,7 +305,7 @@ def _table(database: Database, facts: _Facts, table: str) -> Iterator[Finding]:
 
 def _changes(database: Database, table: TableLayout) -> Iterator[Finding]:
     name = f"PostgreSQL: changes of {table.name.text}"
-    refusals, warnings = database.run(lambda statements: followable.inspect(statements, [table.oid]))
+    refusals, warnings = database.run(lambda statements: followable.inspect(statements, [table.oid], as_columns=True))
     for refusal in refusals:
         yield Finding(name, Status.FAIL, f"{refusal.problem}: {refusal.received}", refusal.remedy)
     for warning in warnings:

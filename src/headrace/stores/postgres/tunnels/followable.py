@@ -9,15 +9,22 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import LiteralString, NamedTuple
 
+from psycopg import sql
+
 from headrace.errors import UnsupportedError
 from headrace.stores.postgres.tunnels.meta_tables import Statements
+from headrace.tables.change_columns import CHANGE_COLUMNS
 
 _MEMBERS: LiteralString = """
 SELECT format('%%I.%%I', n.nspname, r.relname), format('%%I.%%I', o.nspname, m.relname), m.relkind, m.relpersistence,
     m.relreplident, r.relkind = 'p' AND r.relreplident = 'f' AS full_images,
     m.oid <> r.oid AND r.relkind <> 'p' AS child, i.indexrelid IS NOT NULL AS has_key,
     coalesce(i.indimmediate AND i.indisvalid, false) AS usable, m.oid = r.oid AND row_security_active(r.oid) AS hidden,
-    quote_ident(current_user)
+    quote_ident(current_user), ARRAY(
+        SELECT attname::text FROM pg_attribute
+        WHERE attrelid = r.oid AND m.oid = r.oid AND attnum > 0 AND NOT attisdropped AND lower(attname) = ANY(%s)
+        ORDER BY attnum
+    )
 FROM pg_class r
 JOIN pg_namespace n ON n.oid = r.relnamespace
 CROSS JOIN unnest(CASE
@@ -64,6 +71,7 @@ class _Member(NamedTuple):
     usable: bool
     hidden: bool
     user: str
+    clashing: list[str]
 
 
 class Inspected(NamedTuple):
@@ -73,9 +81,14 @@ class Inspected(NamedTuple):
     warnings: list[str]
 
 
-def inspect(statements: Statements, relations: Sequence[int]) -> Inspected:
-    """Look at tables, by their oids, with all their partitions."""
-    members = [_Member(*row) for row in statements.execute(_MEMBERS, (list(relations),)).fetchall()]
+def inspect(statements: Statements, relations: Sequence[int], *, as_columns: bool) -> Inspected:
+    """Look at tables, by their oids, with all their partitions.
+
+    Args:
+        as_columns: the columns of the table are columns of the changes, as in a tunnel of one table.
+    """
+    names = CHANGE_COLUMNS.names if as_columns else []
+    members = [_Member(*row) for row in statements.execute(_MEMBERS, (names, list(relations))).fetchall()]
     without = [each for each in members if each.full_images and each.kind != "p" and each.identity != "f"]
     return Inspected(
         [found for member in members if (found := _refusal(member)) is not None],
@@ -87,9 +100,9 @@ def inspect(statements: Statements, relations: Sequence[int]) -> Inspected:
     )
 
 
-def check(statements: Statements, relations: Sequence[int]) -> None:
-    """Raise `UnsupportedError` if tables cannot be followed."""
-    for found in inspect(statements, relations).refusals:
+def check(statements: Statements, relations: Sequence[int], *, as_columns: bool) -> None:
+    """Raise `UnsupportedError` if tables cannot be followed; see `inspect`."""
+    for found in inspect(statements, relations, as_columns=as_columns).refusals:
         raise found.error
 
 
@@ -102,6 +115,14 @@ def _refusal(member: _Member) -> Refusal | None:
             f"child table {name}",
             f"ALTER TABLE {name} NO INHERIT {member.table}, or make it a partitioned table; leave "
             f"{member.table} out of a tunnel of several tables",
+        )
+    if member.clashing:
+        column = member.clashing[0]
+        return Refusal(
+            f"column {column!r} of {of} has the name of a column that changes have",
+            f"{', '.join(member.clashing)}; changes have {', '.join(CHANGE_COLUMNS.names)}",
+            f"ALTER TABLE {name} RENAME COLUMN {sql.Identifier(column).as_string(None)} TO …, or create a tunnel of "
+            "several tables (--tables), whose changes have the rows as JSON",
         )
     if member.kind == "f":
         return Refusal(

@@ -29,6 +29,7 @@ class Definitions:
         tunnel: the id of the tunnel.
         relations: the oids of its tables.
         base_types: returns the declared types of the columns of tables → types with the same format in the log.
+        as_columns: whether the columns of the table are columns of the changes.
     """
 
     def __init__(
@@ -37,11 +38,14 @@ class Definitions:
         tunnel: str,
         relations: Sequence[int],
         base_types: Callable[[Sequence[int]], Mapping[int, int]],
+        *,
+        as_columns: bool = False,
     ) -> None:
         self._database = database
         self._tunnel = tunnel
         self._relations = relations
         self._base_types = base_types
+        self._as_columns = as_columns
         self._states: dict[int, TableState] = {}
         self._texts: dict[int, list[str]] = {}
         self._histories: dict[int, History] = {}
@@ -83,7 +87,12 @@ class Definitions:
         # Threads may read the former ones meanwhile.
         self._texts, self._histories = _by_relation(rows), {}
         self._lost = _lost(rows)
-        self._inspected = self._database.read(lambda statements: followable.inspect(statements, list(states)))
+        self._inspect(list(states))
+
+    def _inspect(self, relations: list[int]) -> None:
+        self._inspected = self._database.read(
+            lambda statements: followable.inspect(statements, relations, as_columns=self._as_columns)
+        )
 
     def _rows(self, statements: Statements) -> list[tuple[int, str, str, str]]:
         return statements.execute(
@@ -154,7 +163,7 @@ class Definitions:
         """
         if self._inspected.refusals:
             # The rights of a role are in no state of a table.
-            self._inspected = self._database.read(lambda statements: followable.inspect(statements, list(self._states)))
+            self._inspect(list(self._states))
         for refusal in self._inspected.refusals:
             raise refusal.error
         if self._lost:

@@ -112,7 +112,7 @@ def create(
     ((system,),) = database.query("SELECT system_identifier::text FROM pg_control_system()")
     layouts = [table.layout for table in tables]
     relations = [layout.oid for layout in layouts]
-    database.run(lambda statements: followable.check(statements, relations))
+    database.run(lambda statements: followable.check(statements, relations, as_columns=patterns is None))
     of_one = (layouts[0].oid, layouts[0].name.text) if patterns is None else None
     relation, table_name = of_one or (0, str(patterns))
     stored = StoredTunnel(

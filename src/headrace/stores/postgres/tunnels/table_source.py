@@ -220,7 +220,7 @@ class TableSource:
         self._database = database
         self._relation = relation
         self._name = TableName.parse(name)
-        self._definitions = Definitions(database, tunnel, [relation], partial(formats, database))
+        self._definitions = Definitions(database, tunnel, [relation], partial(formats, database), as_columns=True)
         self._opened: FollowedTable | None = None
         self._types: Mapping[int, BaseType] | None = None
         self.refresh()
