@@ -6,7 +6,7 @@ The number of columns of existing tables and queues is not checked.
 from __future__ import annotations
 
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.tables.schema import RowSchema, TableSchema
+from headrace.tables.schema import MAX_KEY_COLUMNS, RowSchema, TableSchema
 from headrace.types import KEY_TYPES, check_nesting, type_name
 
 MAX_COLUMNS = 1900
@@ -26,12 +26,26 @@ def check_key_types(schema: TableSchema) -> None:
             )
 
 
-def check_columns(schema: RowSchema, most: int = MAX_COLUMNS) -> None:
+def check_key_length(schema: TableSchema, most: int = MAX_KEY_COLUMNS) -> None:
+    """Raise `SchemaError` if a primary key has more columns than a store allows."""
+    if len(schema.primary_key) > most:
+        raise SchemaError(
+            "the primary key has too many columns",
+            received=", ".join(schema.primary_key),
+            valid=f"1 to {most} columns",
+            remedy="join some of its columns into one, for example as a JSON text",
+        )
+
+
+def check_columns(schema: RowSchema, most: int = MAX_COLUMNS, most_in_key: int = MAX_KEY_COLUMNS) -> None:
     """Raise `SchemaError` if a table or queue cannot have these columns.
 
     Args:
         most: the maximum number of columns in the store, see `Capabilities.max_columns`.
+        most_in_key: the maximum number of columns of a primary key in the store.
     """
+    if isinstance(schema, TableSchema):
+        check_key_length(schema, most_in_key)
     if len(schema.columns) > most:
         raise SchemaError(
             "too many columns",

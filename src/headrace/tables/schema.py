@@ -22,6 +22,7 @@ Key: TypeAlias = tuple[KeyValue, ...]
 """The values of the key columns of a row, in key order; a bound may be a prefix of a key."""
 
 MAX_KEY_COLUMNS = 4
+"""The maximum number of key columns of a table in most stores; PostgreSQL has more."""
 _NOT_NULL = re.compile(r"(.*\S)\s+not\s+null\s*", re.IGNORECASE | re.DOTALL)
 
 
@@ -130,10 +131,8 @@ class TableSchema(RowSchema):
         object.__setattr__(self, "columns", columns)
 
     def _check_key(self) -> None:
-        if not 1 <= len(self.primary_key) <= MAX_KEY_COLUMNS or len(set(self.primary_key)) != len(self.primary_key):
-            raise SchemaError(
-                "a table needs a primary key of 1 to 4 different columns", received=list(self.primary_key)
-            )
+        if not self.primary_key or len(set(self.primary_key)) != len(self.primary_key):
+            raise SchemaError("a table needs a primary key of different columns", received=list(self.primary_key))
         types = {column.name: column.type for column in self.columns}
         for name in self.primary_key:
             if name not in types:

@@ -18,7 +18,7 @@ from headrace.errors import SchemaError
 from headrace.stores.postgres.failures import ROUNDED, UNREADABLE
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.unrepresentable import Choice, Choices, ShownAsNull
-from headrace.tables.schema import MAX_KEY_COLUMNS, Column, KeylessSchema, TableSchema
+from headrace.tables.schema import Column, KeylessSchema, TableSchema
 from headrace.types import KEY_TYPES, type_name
 
 CATALOG = "pg_catalog"
@@ -171,6 +171,12 @@ class PgColumn:
         column = sql.Identifier(table, self.name)
         fits = None if self.shown_as_null is None else self._fits(column)
         return column if fits is None else sql.SQL("CASE WHEN {} THEN {} END").format(fits, column)
+
+    def is_nulled(self, table: str = "t") -> sql.Composable | None:
+        """Return the condition that a value is shown as null; None if the column has no such values."""
+        column = sql.Identifier(table, self.name)
+        fits = None if self.shown_as_null is None else self._fits(column)
+        return None if fits is None else sql.SQL("{} IS NOT NULL AND NOT ({})").format(column, fits)
 
     def _fits(self, column: sql.Composable) -> sql.Composable | None:
         """Return the condition that the column's type in headrace has a value; None if it has all of them.
@@ -339,7 +345,7 @@ class TableLayout:
         return KeylessSchema(
             columns,
             (),
-            f"table {name!r} has no primary key of 1 to {MAX_KEY_COLUMNS} columns",
+            f"table {name!r} has no primary key",
             f"ALTER TABLE {self.name.sql.as_string(None)} ADD PRIMARY KEY (…)",
         )
 

@@ -21,7 +21,7 @@ from headrace.stores.postgres.publication.publisher import PostgresPublisher
 from headrace.stores.postgres.schemas import COLUMN_TYPES
 from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tables.several_tables import SeveralTables
-from headrace.stores.postgres.tables.table import MAX_COLUMNS, PostgresTable
+from headrace.stores.postgres.tables.table import MAX_COLUMNS, MAX_KEY_COLUMNS, PostgresTable
 from headrace.stores.postgres.tunnels import slot_options, stored_tunnels, table_patterns
 from headrace.stores.postgres.tunnels.meta_tables import Database
 from headrace.stores.postgres.tunnels.slot_options import SlotOptions
@@ -118,7 +118,7 @@ class PostgresStore(Store):
         **options: Any,
     ) -> PostgresTable:
         schema = TableSchema.of(columns, primary_key)
-        check_columns(schema, self.capabilities.max_columns)
+        check_columns(schema, MAX_COLUMNS, MAX_KEY_COLUMNS)
         check_key_types(schema)
         try:
             self._connection.run(lambda session: stored_tables.create(session, name, schema, options, self._schema))
@@ -218,7 +218,7 @@ class PostgresStore(Store):
         keyless = [each.text for each, table in zip(names, found, strict=True) if not table.schema.primary_key]
         if keyless:
             raise SchemaError(
-                "tables of the tunnel have no primary key of 1 to 4 columns",
+                "tables of the tunnel have no primary key",
                 received=keyless,
                 remedy="ALTER TABLE … ADD PRIMARY KEY (…), or leave them out: "
                 + ",".join(f"!{each.schema}.{each.table}" for each in names if each.text in keyless[:3]),

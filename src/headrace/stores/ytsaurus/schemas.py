@@ -18,7 +18,7 @@ from headrace.errors import SchemaError, UnsupportedError
 from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, ROW_INDEX, TABLET_INDEX, TIMESTAMP, QueueSchema
 from headrace.rows import to_column
 from headrace.stores.ytsaurus.connection import as_batch
-from headrace.tables.column_limits import check_key_types
+from headrace.tables.column_limits import check_key_length, check_key_types
 from headrace.tables.schema import Column, RowSchema, TableSchema
 from headrace.types import check_nesting
 from headrace.wire.ytsaurus.types import YtColumn, schema_of, yt_columns
@@ -59,6 +59,7 @@ class TableLayout:
         key = [column.name for column in given if column.sort_order is not None]
         try:
             schema = TableSchema(tuple(_key_column(column) for column in given), tuple(key))
+            check_key_length(schema)
             check_key_types(schema)
         except (SchemaError, UnsupportedError) as error:
             raise UnsupportedError(

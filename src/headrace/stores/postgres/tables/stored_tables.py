@@ -19,7 +19,7 @@ from headrace.stores.postgres.schemas import RELATIONS, TableLayout, column_of
 from headrace.stores.postgres.tables.new_types import sql_type
 from headrace.stores.postgres.unrepresentable import NO_CHOICES, Choices
 from headrace.tables.options import TableOptions
-from headrace.tables.schema import MAX_KEY_COLUMNS, Column, TableSchema
+from headrace.tables.schema import Column, TableSchema
 
 FIXED_OPTIONS = TableOptions(retention_seconds=None)
 """The options of all tables that the write-ahead log has, except for the images of rows before a change."""
@@ -154,7 +154,7 @@ def layout(connection: psycopg.Connection, name: str, schema: str, choices: Choi
     if found is None:
         raise NotFoundError("no such table", received=repr(parsed.text), valid=names(connection, schema))
     oid, pre_images, kind, logged, key, arbiter = found
-    primary_key = tuple(key) if key and len(key) <= MAX_KEY_COLUMNS else ()
+    primary_key = tuple(key or ())
     columns = tuple(
         column_of(row, primary_key, schema, parsed, choices) for row in connection.execute(_COLUMNS, {"oid": oid})
     )

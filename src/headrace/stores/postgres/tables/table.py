@@ -32,7 +32,7 @@ from headrace.tables.schema import KeyValue, TableSchema
 if TYPE_CHECKING:
     from headrace.stores.postgres.connection import Bulk, Connection
 
-MAX_COLUMNS = 1600
+MAX_COLUMNS, MAX_KEY_COLUMNS = 1600, 32
 
 
 class PostgresTable(Table):
@@ -190,7 +190,7 @@ class PostgresTable(Table):
     def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:
         layout = self.layout()
         wider = layout.schema.with_columns(columns)
-        check_columns(wider, MAX_COLUMNS)
+        check_columns(wider, MAX_COLUMNS, MAX_KEY_COLUMNS)
         added = wider.columns[len(layout.columns) :]
         self._connection.run(lambda session: stored_tables.add_columns(session, layout, added, self._own))
 
