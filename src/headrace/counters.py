@@ -39,12 +39,13 @@ def disable() -> None:
         _tallies.clear()
 
 
-def add(family: str, *labels: str, seconds: float) -> None:
-    """Count one operation.
+def add(family: str, *labels: str, seconds: float, count: int = 1) -> None:
+    """Count an operation.
 
     Args:
-        family: the kind of operation: ``store`` or ``http``.
+        family: the kind of operation: ``store``, ``http`` or ``unrepresentable``.
         labels: the values of the family's labels. Their number must be bounded.
+        count: how many there were.
     """
     key = (family, *labels)
     with _guard:
@@ -53,7 +54,7 @@ def add(family: str, *labels: str, seconds: float) -> None:
             if len(_tallies) >= _MOST:
                 return
             tally = _tallies[key] = Tally()
-        tally.count += 1
+        tally.count += count
         tally.seconds += seconds
 
 

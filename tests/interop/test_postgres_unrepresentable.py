@@ -5,16 +5,21 @@ from __future__ import annotations
 import datetime
 import json
 import logging
+import re
 from collections.abc import Iterator, Mapping
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import psycopg
 import pytest
 
 import headrace
+from headrace import counters
+from headrace.cli.main import main
 from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.formats.headrace.source import HeadraceSource
+from headrace.monitoring.exposition import exposition, make_registry
 from headrace.ports import Store, Tunnel
 from tests.conformance import serving
 
@@ -45,6 +50,13 @@ def server(url: str) -> Iterator[Server]:
     with headrace.open(url) as store:
         for tunnel in store.tunnels():
             store.drop_tunnel(tunnel.id)
+
+
+@pytest.fixture
+def counted() -> Iterator[None]:
+    counters.enable()
+    yield
+    counters.disable()
 
 
 def create(server: Server, *, binary: bool = True) -> None:
@@ -104,6 +116,63 @@ def test_nulls_and_texts_instead_of_values_that_stop_a_tunnel(
         assert texts.table("t").get({"id": 2}, ["grid"]) == {"grid": "{1,2}"}
         texts.table("t").put(texts.table("t").scan().read_all())
         assert server.execute(f"SELECT {_texts()} FROM t WHERE id = 1").fetchone() == tuple(own.values())
+
+
+def test_nulls_are_counted_wherever_they_are_shown(
+    url: str, server: Server, caplog: pytest.LogCaptureFixture, counted: None
+) -> None:
+    server.execute("CREATE TABLE t (id int PRIMARY KEY, day date, grid int[], plain int)")
+    server.execute("INSERT INTO t VALUES (1, 'infinity', '{{1}}'), (2, NULL, NULL), (3, '2024-01-01', '{1}')")
+    caplog.set_level(logging.WARNING, "headrace")
+
+    def counts() -> tuple[int, int]:
+        found = counters.of_family("unrepresentable")
+        return tuple(found[("t", name)].count if ("t", name) in found else 0 for name in ("day", "grid"))  # type: ignore[return-value]
+
+    with headrace.open(url, unrepresentable="day=null,grid=null,plain=null") as store:
+        table = store.table("t")
+        tunnel = store.create_tunnel("t", "changes")
+        assert counts() == (1, 1)
+        server.execute("INSERT INTO t VALUES (4, '-infinity', NULL)")
+        assert (
+            len([row for batch in tunnel.consume(client="test", idle="stop") for row in batch.to_arrow().to_pylist()])
+            == 4
+        )
+        assert counts() == (2, 1)
+        assert table.scan().read_all().column("day").null_count == 3
+        assert counts() == (4, 2)
+        assert table.scan(["id", "grid"]).read_all().schema.names == ["id", "grid"]
+        assert counts() == (4, 3)
+        assert table.get({"id": 1}, ["day"]) == {"day": None}
+        assert table.get_many([{"id": 4}, {"id": 3}], ["day", "plain"]).column("day").null_count == 1
+        assert counts() == (6, 3)
+        metrics, _ = exposition(make_registry())
+        assert b'headrace_unrepresentable_values_total{column="day",table="t"} 6.0' in metrics
+    assert "column grid of table t: headrace's type does not have 1 values, which are null" in caplog.text
+
+
+def test_the_command_line_has_the_option(
+    url: str, server: Server, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    server.execute("CREATE TABLE t (id int PRIMARY KEY, day date)")
+    server.execute("INSERT INTO t VALUES (1, 'infinity')")
+    assert main(["table", "scan", "t", "-s", url]) == 1
+    remedy = re.search(r"--store-option '(.*)'", " ".join(capsys.readouterr().err.split()))
+    assert remedy is not None
+    option = ["-s", url, "--json", "--store-option", remedy[1]]
+    for command in (
+        ["table", "scan", "t"],
+        ["table", "head", "t"],
+        ["query", "SELECT * FROM t"],
+        ["tunnel", "create", "t", "changes"],
+        ["tunnel", "tail", "changes", "--no-follow"],
+        ["export", "t", str(tmp_path / "t.jsonl")],
+    ):
+        assert main([*command, *option]) == 0, capsys.readouterr()
+    shown = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [row["day"] for row in shown if "day" in row] == [None] * 4
+    assert main(["table", "scan", "t", "-s", url, "--store-option", "day"]) == 1
+    assert "--store-option takes NAME=VALUE" in capsys.readouterr().err
 
 
 def test_a_condition_sees_the_nulls_that_are_shown(url: str, server: Server) -> None:

@@ -25,6 +25,7 @@ class App:
     """The values of the options that all commands share.
 
     Attributes:
+        store_options: texts ``name=value`` for options of the store.
         error_code: the exit code of an error. A command that has another meaning for 1 sets it.
         owns_process: whether the command is all that this process does.
     """
@@ -32,6 +33,7 @@ class App:
     json: bool = False
     debug: bool = False
     store_url: str | None = None
+    store_options: tuple[str, ...] = ()
     error_code: int = 1
     owns_process: bool = False
 
@@ -62,7 +64,8 @@ class App:
         import headrace
 
         self.output.start_waiting("Waiting for the store")
-        return headrace.open(self.store_url, create=create)
+        options = parse_pairs(self.store_options, "--store-option")
+        return headrace.open(self.store_url, create=create, **options)
 
 
 class CommandGroup(click.Group):
@@ -94,16 +97,29 @@ def common_options(command: Command) -> Command:
 
 
 def store_option(command: Command) -> Command:
-    """Add ``--store``."""
-    return click.option(
-        "-s",
-        "--store",
-        "store_url",
-        metavar="STORE",
-        callback=_remember,
-        expose_value=False,
-        help="The store: a path or a URL.  [env var: HEADRACE_STORE]",
-    )(command)
+    """Add ``--store`` and ``--store-option``."""
+    for option in (
+        click.option(
+            "--store-option",
+            "store_options",
+            metavar="NAME=VALUE",
+            multiple=True,
+            callback=_remember,
+            expose_value=False,
+            help="An option of the store, such as schema=own for PostgreSQL. Repeatable.",
+        ),
+        click.option(
+            "-s",
+            "--store",
+            "store_url",
+            metavar="STORE",
+            callback=_remember,
+            expose_value=False,
+            help="The store: a path or a URL.  [env var: HEADRACE_STORE]",
+        ),
+    ):
+        command = option(command)
+    return command
 
 
 def parse_pairs(pairs: tuple[str, ...], option: str) -> dict[str, str]:

@@ -33,6 +33,14 @@ class OperationCollector(Collector):
             "Requests to the servers of this process: checkpoint_server, endpoints.tablestore, endpoints.ytsaurus, ui.",
             ("server", "method", "status"),
         )
+        nulled = CounterMetricFamily(
+            "headrace_unrepresentable_values",
+            "Values that this process has shown as null, by option unrepresentable.",
+            labels=("table", "column"),
+        )
+        for labels, tally in sorted(counters.of_family("unrepresentable").items()):
+            nulled.add_metric(labels, tally.count)
+        yield nulled
 
 
 def _families(family: str, name: str, text: str, labels: tuple[str, ...]) -> Iterator[Metric]:

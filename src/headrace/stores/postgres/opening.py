@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -75,6 +76,9 @@ def open_store(url: str | os.PathLike[str], options: Mapping[str, Any], create: 
             "option schema is not the name of a schema", received=repr(schema)[:200], valid="a text of up to 63 bytes"
         )
     seconds = options.get("retry_seconds", Address.retry_seconds)
+    if isinstance(seconds, str):
+        with suppress(ValueError):
+            seconds = float(seconds)
     if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= _LONGEST_SECONDS:
         raise OptionError(
             "option retry_seconds cannot be read", received=repr(seconds)[:200], valid="a number of seconds from 0 on"

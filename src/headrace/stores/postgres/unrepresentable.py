@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
+from headrace import counters
 from headrace.errors import OptionError, shown
 from headrace.stores.postgres.names import TableName, quoted
 
@@ -81,12 +82,14 @@ def _name(name: object) -> str:
 
 @dataclass(frozen=True)
 class ShownAsNull:
-    """A column whose unrepresentable values are null. It is called with their number."""
+    """A column whose unrepresentable values are null. It is called with their number: of changes, scans and others."""
 
     table: str
     column: str
 
     def __call__(self, count: int) -> None:
+        if counters.enabled:
+            counters.add("unrepresentable", self.table, self.column, seconds=0, count=count)
         _log.warning(
             "column %s of table %s: headrace's type does not have %d values, which are null (option unrepresentable)",
             self.column,

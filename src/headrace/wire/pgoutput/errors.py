@@ -40,7 +40,8 @@ def value_error(
         valid=valid,
         remedy=remedy
         or f"replace the value in the table; if changes in the log have it, open the store with option "
-        f"unrepresentable='{column}=null' (or {column}=text, for a column of PostgreSQL's texts)",
+        f"unrepresentable='{column}=null' (or {column}=text, for a column of PostgreSQL's texts); on the command line "
+        f"it is --store-option 'unrepresentable={column}=null'",
     )
     error.unfit = unfit
     return error

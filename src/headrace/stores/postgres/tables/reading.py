@@ -6,7 +6,8 @@ A statement has one snapshot, so a scan shows one state of the table.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 
 import psycopg
 import pyarrow as pa
@@ -18,6 +19,7 @@ from headrace.stores.postgres.connection import Bulk, Connection
 from headrace.stores.postgres.schemas import VIEW, PgColumn, TableLayout, from_text
 from headrace.stores.postgres.session import path_statement
 from headrace.stores.postgres.tables.conditions import where
+from headrace.stores.postgres.unrepresentable import ShownAsNull
 from headrace.tables.conditions import KeyRange, Predicate
 from headrace.tables.schema import Key
 
@@ -27,15 +29,24 @@ _MOST_EXACT_PAGES = 1000
 
 
 def selected(table: TableLayout, columns: Sequence[str]) -> sql.Composable:
-    """Return the select list of columns, in their order."""
+    """Return the select list of columns, in their order, and then of conditions of values that are shown as null."""
     if not columns:
         # A COPY of no columns has no rows in Arrow.
         return sql.SQL("true")
-    named = (
-        sql.SQL("{} AS {}").format(table.column(name).read(), sql.Identifier(f"c{index}"))
-        for index, name in enumerate(columns)
+    stored = [table.column(name) for name in columns]
+    values = [*(column.read() for column in stored), *(each for _, each in _nulled(stored))]
+    return sql.SQL(", ").join(
+        sql.SQL("{} AS {}").format(value, sql.Identifier(f"c{index}")) for index, value in enumerate(values)
     )
-    return sql.SQL(", ").join(named)
+
+
+def _nulled(columns: Sequence[PgColumn]) -> list[tuple[ShownAsNull, sql.Composable]]:
+    """Return what counts the values that are shown as null, and their condition, of columns that may have some."""
+    return [
+        (column.shown_as_null, condition)
+        for column in columns
+        if column.shown_as_null is not None and (condition := column.is_nulled()) is not None
+    ]
 
 
 def key_order(table: TableLayout) -> sql.Composable:
@@ -77,7 +88,8 @@ def fetch(bulk: Bulk, statement: sql.Composable, columns: Sequence[PgColumn], wa
     with bulk.cursor() as cursor:
         cursor.execute(statement.as_string(None))
         rows = cursor.fetch_arrow_table()
-    return pa.Table.from_batches([_typed(batch, columns, wanted) for batch in rows.to_batches()], wanted)
+    with _counting(columns) as typed:
+        return pa.Table.from_batches([typed(batch, wanted) for batch in rows.to_batches()], wanted)
 
 
 def _batches(
@@ -89,22 +101,39 @@ def _batches(
     batch_rows: int,
 ) -> Iterator[pa.RecordBatch]:
     # A reader that is dropped before its end closes the connection, which cancels the statement.
-    with connection.reading() as bulk, bulk.cursor() as cursor:
+    with connection.reading() as bulk, bulk.cursor() as cursor, _counting(columns) as typed:
         if path is not None:
             cursor.execute(path_statement(path))
         cursor.execute(statement)
         for batch in cursor.fetch_record_batch():
-            typed = _typed(batch, columns, wanted)
-            for start in range(0, typed.num_rows, batch_rows):
-                yield typed.slice(start, batch_rows)
+            rows = typed(batch, wanted)
+            for start in range(0, rows.num_rows, batch_rows):
+                yield rows.slice(start, batch_rows)
 
 
-def _typed(batch: pa.RecordBatch, columns: Sequence[PgColumn], wanted: pa.Schema) -> pa.RecordBatch:
-    """Return a batch of ADBC with the columns and types of a table."""
-    if not columns:
-        return batch.select([])
-    arrays = [_array(values, column) for values, column in zip(batch.columns, columns, strict=True)]
-    return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+@contextmanager
+def _counting(columns: Sequence[PgColumn]) -> Iterator[Callable[[pa.RecordBatch, pa.Schema], pa.RecordBatch]]:
+    """Yield a function that returns a batch of ADBC with the columns and types of a table, see `selected`.
+
+    In the end, the values that are shown as null are reported.
+    """
+    reports = [report for report, _ in _nulled(columns)]
+    counts = [0] * len(reports)
+
+    def typed(batch: pa.RecordBatch, wanted: pa.Schema) -> pa.RecordBatch:
+        if not columns:
+            return batch.select([])
+        for place, flags in enumerate(batch.columns[len(columns) :]):
+            counts[place] += flags.true_count
+        arrays = [_array(values, column) for values, column in zip(batch.columns, columns, strict=False)]
+        return pa.RecordBatch.from_arrays(arrays, schema=wanted)
+
+    try:
+        yield typed
+    finally:
+        for report, count in zip(reports, counts, strict=True):
+            if count:
+                report(count)
 
 
 def _array(values: pa.Array, column: PgColumn) -> pa.Array:

@@ -126,20 +126,10 @@ class FollowedTable:
         """Return the rows of a key range in key order, with their snapshot, from one short transaction."""
         table = self.layout
         names = table.schema.names
-        inside = where(table, keys, ())
         statement = sql.SQL("SELECT {} FROM {} t WHERE {} ORDER BY {}").format(
-            selected(table, names), table.name.sql, inside, key_order(table)
+            selected(table, names), table.name.sql, where(table, keys, ()), key_order(table)
         )
         columns = [table.column(name) for name in names]
-        nulled = {column: column.shown_as_null for column in columns if column.shown_as_null is not None}
-        counts = sql.SQL("SELECT {} FROM {} t WHERE {}").format(
-            sql.SQL(", ").join(
-                sql.SQL("count({}) - count({})").format(sql.Identifier("t", column.name), column.shown())
-                for column in nulled
-            ),
-            table.name.sql,
-            inside,
-        )
         # Before the snapshot, so that the changes that follow base data have higher versions.
         ((lsn,),) = self._database.query("SELECT pg_current_wal_insert_lsn()::text")
 
@@ -147,11 +137,6 @@ class FollowedTable:
             with bulk.cursor() as cursor:
                 cursor.execute("SELECT pg_current_snapshot()::text")
                 ((text,),) = cursor.fetchall()
-                if nulled:
-                    cursor.execute(counts.as_string(None))
-                    for report, count in zip(nulled.values(), cursor.fetchone(), strict=True):
-                        if count:
-                            report(count)
             return text, fetch(bulk, statement, columns, table.schema.changes)
 
         text, rows = self._database.connection.run_bulk(read, repeatable=True, one_snapshot=True)
