@@ -8,15 +8,18 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 
 import headrace
 from headrace.cli.main import main
 from headrace.errors import SchemaError, StoreError, UnsupportedError
-from headrace.ports import Store
+from headrace.ports import Store, Write
 from headrace.sinks.targets import TableTarget
+from headrace.tables.changes import RowChange
 from headrace.ui.server import UiThread
 from tests.conformance import serving
+from tests.conformance.reading import drain, replay, state_of
 from tests.ui.conftest import Browser
 
 DATABASE = "first_contact"
@@ -59,6 +62,9 @@ CREATE EXTENSION postgres_fdw;
 CREATE SERVER here FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '127.0.0.1', port '{port}', dbname '{database}');
 CREATE USER MAPPING FOR CURRENT_USER SERVER here OPTIONS (user 'postgres');
 CREATE FOREIGN TABLE elsewhere (id bigint, customer text) SERVER here OPTIONS (table_name 'orders');
+CREATE SERVER away FOREIGN DATA WRAPPER postgres_fdw OPTIONS (host '127.0.0.1', port '1');
+CREATE USER MAPPING FOR CURRENT_USER SERVER away OPTIONS (user 'postgres');
+CREATE FOREIGN TABLE unreachable (id bigint) SERVER away;
 """
 
 
@@ -109,7 +115,7 @@ def test_everything_that_has_rows_is_listed_described_and_read(store: Store) -> 
         "events": (("id", "day"), True, 2),
         "events_old": (("id", "day"), True, 1),
         "events_rest": (("id", "day"), True, 1),
-        "five": ((), False, 1),
+        "five": (("a", "b", "c", "d", "e"), True, 1),
         "keyless": ((), False, 3),
         "kept": ((), False, 2),
         "nothing": ((), False, 1),
@@ -120,7 +126,7 @@ def test_everything_that_has_rows_is_listed_described_and_read(store: Store) -> 
         "shop.rates": ((), False, 1),
         "unlogged": (("id",), False, 1),
     }
-    assert set(names) - {"elsewhere"} == {*expected, "empty"}
+    assert set(names) - {"elsewhere", "unreachable"} == {*expected, "empty"}
     assert len(store.tables()) == len(names) + _TABLES
     for name, (key, logged, rows) in expected.items():
         described = store.table(name).describe()
@@ -129,6 +135,8 @@ def test_everything_that_has_rows_is_listed_described_and_read(store: Store) -> 
         assert found.schema.names == list(described.schema.names)
     if "elsewhere" in names:
         assert store.table("elsewhere").scan(where={"id": 2}).read_all().to_pylist() == [{"id": 2, "customer": "Ben"}]
+        with pytest.raises(StoreError, match=r'foreign table.*server "away".*ALTER SERVER'):
+            store.table("unreachable").scan().read_all()
     with pytest.raises(StoreError, match="REFRESH MATERIALIZED VIEW"):
         store.table("empty").scan().read_all()
 
@@ -152,7 +160,6 @@ def test_a_view_is_read_with_its_functions_types_and_conditions(store: Store) ->
     ("name", "remedy"),
     [
         ("keyless", 'ALTER TABLE "public"."keyless" ADD PRIMARY KEY'),
-        ("five", "of 1 to 4 columns"),
         ("kept", "a materialized view"),
         ("priced", "a view"),
     ],
@@ -175,6 +182,64 @@ def test_what_needs_a_key_is_refused_by_name_with_the_way_out(store: Store, name
             work()
         assert repr(name) in str(caught.value)
         assert remedy in str(caught.value)
+
+
+def test_a_parent_of_other_tables_is_not_written(store: Store, url: str) -> None:
+    parent = store.table("parent")
+    row = {"id": 2, "v": "x"}
+    publisher = store.publisher("job of the parent")
+    staged = tuple(publisher.stage(0, pa.Table.from_pylist([row]).to_batches(), table="parent", change=RowChange.PUT))
+    works: list[Callable[[], object]] = [
+        lambda: parent.put(row),
+        lambda: parent.update(row),
+        lambda: parent.delete({"id": 2}),
+        lambda: publisher.publish(0, [Write("parent", RowChange.PUT, staged)]),
+    ]
+    for work in works:
+        with pytest.raises(UnsupportedError, match=r"'parent' has rows of a table.*child.*NO INHERIT"):
+            work()
+    assert parent.scan().read_all().to_pylist() == [{"id": 2, "v": "c"}]
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute("ALTER TABLE child NO INHERIT parent")
+        try:
+            parent.put(row)
+            parent.delete({"id": 2})
+        finally:
+            session.execute("ALTER TABLE child INHERIT parent")
+
+
+def test_a_tunnel_whose_base_data_cannot_be_read_is_not_created(store: Store, url: str) -> None:
+    with psycopg.connect(url, autocommit=True) as session:
+        session.execute("CREATE TABLE endless (id int PRIMARY KEY, until date)")
+        session.execute("INSERT INTO endless VALUES (1, 'infinity')")
+        slots = "SELECT count(*) FROM pg_replication_slots WHERE database = current_database()"
+        before = session.execute(slots).fetchone()
+        with pytest.raises(SchemaError, match=r"'until'.*unrepresentable"):
+            store.create_tunnel("endless", "followed")
+        assert store.tunnels("endless") == []
+        assert session.execute(slots).fetchone() == before
+        session.execute("DROP TABLE endless")
+
+
+def test_a_key_of_many_columns_is_written_split_and_followed(store: Store) -> None:
+    key = [f"k{number}" for number in range(7)]
+    columns = {**dict.fromkeys(key, "long"), "v": "string"}
+    table = store.create_table("many_keys", columns, key)
+    rows: list[dict[str, Any]] = [{**dict.fromkeys(key, 1), "k6": number, "v": "a"} for number in range(1000)]
+    table.put(rows)
+    tunnel = store.create_tunnel("many_keys", "followed", base_channels=2)
+    try:
+        table.update({**rows[5], "v": "b"})
+        table.delete({name: rows[6][name] for name in key})
+        assert [len(each.high or ()) for each in table.splits(2)] == [7, 0]
+        assert table.get({name: rows[5][name] for name in key}) == {**rows[5], "v": "b"}
+        assert replay(drain(tunnel)) == state_of(table)
+    finally:
+        store.drop_table("many_keys")
+    with pytest.raises(SchemaError, match=r"too many columns.*valid: 1 to 32 columns"):
+        store.create_table(
+            "most", {f"k{number}": "long" for number in range(33)}, [f"k{number}" for number in range(33)]
+        )
 
 
 def test_a_view_is_not_changed(store: Store) -> None:

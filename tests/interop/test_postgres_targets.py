@@ -281,7 +281,7 @@ def test_rows_that_a_rule_or_trigger_drops_are_an_error(store: Store, session: p
                 work()
         assert table.scan().read_all().to_pylist() == [{"id": 1, "v": 1}, {"id": 2, "v": 2}]
         session.execute(f"DROP TRIGGER dropping ON {name}".encode())
-        # A trigger may leave out what is not there, and what would not change.
+        # A delete of a missing row, and an update that changes nothing, are no dropped rows.
         session.execute(
             f"CREATE TRIGGER same BEFORE UPDATE ON {name} FOR EACH ROW EXECUTE FUNCTION"
             " suppress_redundant_updates_trigger()".encode()

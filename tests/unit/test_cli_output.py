@@ -51,6 +51,17 @@ def test_json_lists_are_one_document_even_when_empty() -> None:
     assert err.getvalue() == ""
 
 
+def test_one_wide_table_in_a_list_does_not_make_all_lines_wide() -> None:
+    output, out, _ = outputs(ConsoleOutput)
+    record = {"name": "wide", "columns": [f"c{number}" for number in range(1600)]}
+    output.records([record], columns=("name", "columns"), nothing="Nothing.")
+    assert "c19, and 1580 more" in out.getvalue()
+    assert max(map(len, out.getvalue().splitlines())) < 150
+    output, out, _ = outputs(JsonOutput)
+    output.records([record], columns=("name", "columns"), nothing="Nothing.")
+    assert json.loads(out.getvalue()) == [record]
+
+
 def test_an_empty_list_on_the_console_is_a_note() -> None:
     output, out, err = outputs(ConsoleOutput)
     output.records([], columns=("name",), nothing="Nothing here.")

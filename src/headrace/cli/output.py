@@ -135,7 +135,7 @@ class ConsoleOutput(Output):
 
     def records(self, records: Sequence[Record], *, columns: Sequence[str], nothing: str) -> None:
         if records:
-            self._print_table(columns, [[record.get(column) for column in columns] for record in records])
+            self._print_table(columns, [[_few(record.get(column)) for column in columns] for record in records])
         else:
             self.note(nothing)
 
@@ -354,6 +354,7 @@ def _show_nothing(rows: int, size: int) -> None:
 
 
 _ROWS_PER_TABLE = 1000
+_MOST_ITEMS = 20
 _SECONDS_BEFORE_STATUS = 0.5
 _ENDLESS = 1_000_000
 
@@ -439,6 +440,13 @@ def _cell(value: Any, *, lines: bool = False) -> str:
         return "\n".join(_cell(line) for line in text.rstrip("\n").split("\n"))
     # Control characters in data must not reach the terminal.
     return text if text.isprintable() else "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
+
+
+def _few(value: Any) -> Any:
+    """Return a value with the first of many items: the columns of one wide table would make all lines as wide."""
+    if not isinstance(value, list | tuple) or len(value) <= _MOST_ITEMS:
+        return value
+    return [*value[:_MOST_ITEMS], f"and {len(value) - _MOST_ITEMS} more"]
 
 
 def _is_list_of_records(value: Any) -> bool:

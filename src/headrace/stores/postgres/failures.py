@@ -27,6 +27,10 @@ _SERIALIZATION = ("40001", "40P01")
 _BUSY = (*_SERIALIZATION, "53300", "55006", "55P03", "57P03")
 # 25P03 and 25P04: the server closed an idle or a long transaction.
 _LOST = ("57P01", "57P02", "57P05", "25P03", "25P04")
+# A statement of a connection that works: the server cannot connect to the server of a foreign table.
+_FOREIGN = "08001"
+# What the server calls an internal error, and Arrow's streams, which keep no state.
+_UNKNOWN = "XX000"
 _REFUSED = re.compile(
     r"authentication failed|no password supplied|pg_hba\.conf|role \".*\" (does not exist|is not permitted to log in)"
 )
@@ -128,7 +132,9 @@ class Failure:
     @property
     def lost(self) -> bool:
         """Whether the connection is lost."""
-        return not self.connecting and (not self.state or self.state[:2] == "08" or self.state in _LOST)
+        return not self.connecting and (
+            not self.state or (self.state[:2] == "08" and self.state != _FOREIGN) or self.state in _LOST
+        )
 
     @property
     def may_pass(self) -> bool:
@@ -192,7 +198,7 @@ def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | N
     if isinstance(error, OSError | pa.ArrowException) and _STREAM_ERROR in str(error):
         # An error amid the rows of a statement passes through Arrow's stream, which keeps its text only.
         text = _first_line(str(error))
-        state = "55006" if _SLOT_IN_USE.search(text) else "XX000" if "ERROR:" in text else ""
+        state = "55006" if _SLOT_IN_USE.search(text) else _UNKNOWN if "ERROR:" in text else ""
         message, _, hint = (text.partition("ERROR: ")[2] or text).partition(" HINT: ")
         return Failure(state, message.strip(), hint=hint.strip())
     return None
@@ -207,7 +213,7 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
     state, message = failure.state, failure.message
     if not state or failure.lost or failure.unusable or failure.scarce:
         return _connection_error(failure, server)
-    received = f"{message} ({state})"
+    received = message if state == _UNKNOWN else f"{message} ({state})"
     if unreadable := _UNREADABLE.search(message):
         return SchemaError(
             f"column {unreadable[1]!r} has a value that Arrow cannot represent",
@@ -268,9 +274,13 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
             return StoreError(
                 f"the user has no right to do this in {server}",
                 received=received,
-                remedy="ALTER ROLE … BYPASSRLS; the table's owner needs only ALTER TABLE … NO FORCE ROW LEVEL SECURITY"
-                if "row-level security policy for" in message
-                else "let its owner GRANT the right",
+                remedy=_missing_right(message),
+            )
+        case "08001":
+            return StoreError(
+                f"{server} has a foreign table whose server it cannot reach",
+                received=" ".join(f"{message}: {failure.detail}".split()).rstrip(":"),
+                remedy="start that server, or correct it by ALTER SERVER and ALTER USER MAPPING",
             )
         case "25006":
             return StoreError(
@@ -329,6 +339,14 @@ def _violation(failure: Failure) -> HeadraceError:
     )
     error.passes = _PASSES.get(state, Passes.NEVER)
     return error
+
+
+def _missing_right(message: str) -> str:
+    if "row-level security policy for" in message:
+        return "ALTER ROLE … BYPASSRLS; the table's owner needs only ALTER TABLE … NO FORCE ROW LEVEL SECURITY"
+    if message.startswith("must be owner"):
+        return "connect as its owner, or let the owner GRANT its role to the user"
+    return "let its owner GRANT the right; `headrace doctor --table …` prints the statements"
 
 
 def _table(schema: str | None, name: str | None) -> str:

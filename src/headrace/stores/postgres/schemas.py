@@ -308,6 +308,7 @@ class TableLayout:
         logged: whether its changes are in the write-ahead log.
         arbiter: whether INSERT … ON CONFLICT can use the primary key, which is not deferrable and has no ranges
             WITHOUT OVERLAPS.
+        child: a table that inherits from it, in SQL; None if there is none.
     """
 
     name: TableName
@@ -318,6 +319,7 @@ class TableLayout:
     kind: str
     logged: bool
     arbiter: bool
+    child: str | None
 
     @property
     def partitioned(self) -> bool:

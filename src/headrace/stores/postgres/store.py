@@ -248,7 +248,12 @@ class PostgresStore(Store):
         )
         tunnel = self._opened(stored)
         if small:
-            tunnel.read_base_data()
+            try:
+                tunnel.read_base_data()
+            except BaseException:
+                # A tunnel without a user would keep the log of the server.
+                stored_tunnels.drop(self._database, stored)
+                raise
         return tunnel
 
     def tunnel(

@@ -39,7 +39,7 @@ SELECT c.oid::bigint, c.xmin::text, i.indexrelid::bigint,
     CASE WHEN c.relkind = 'p' THEN (
         SELECT string_agg(concat_ws(' ', l.oid, l.xmin), ',' ORDER BY l.oid)
         FROM pg_partition_tree(c.oid) t JOIN pg_class l ON l.oid = t.relid
-    ) END
+    ) END, c.relhassubclass AND EXISTS (SELECT FROM pg_inherits h WHERE h.inhparent = c.oid)
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
@@ -57,6 +57,8 @@ SELECT c.oid, CASE c.relkind WHEN 'p' THEN (
     WHERE i.indrelid = c.oid AND i.indisprimary AND k.place <= i.indnkeyatts
 ), EXISTS (
     SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND i.indimmediate AND NOT i.indisexclusion
+), (
+    SELECT h.inhrelid::regclass::text FROM pg_inherits h WHERE h.inhparent = c.oid AND c.relkind = 'r' LIMIT 1
 )
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
@@ -153,12 +155,12 @@ def layout(connection: psycopg.Connection, name: str, schema: str, choices: Choi
     found = connection.execute(_TABLE, [parsed.schema, parsed.table]).fetchone() if "\0" not in name else None
     if found is None:
         raise NotFoundError("no such table", received=repr(parsed.text), valid=names(connection, schema))
-    oid, pre_images, kind, logged, key, arbiter = found
+    oid, pre_images, kind, logged, key, arbiter, child = found
     primary_key = tuple(key or ())
     columns = tuple(
         column_of(row, primary_key, schema, parsed, choices) for row in connection.execute(_COLUMNS, {"oid": oid})
     )
-    return TableLayout(parsed, oid, columns, primary_key, pre_images, kind, logged, arbiter)
+    return TableLayout(parsed, oid, columns, primary_key, pre_images, kind, logged, arbiter, child)
 
 
 def create(

@@ -14,7 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from psycopg import sql
 
-from headrace.errors import SchemaError
+from headrace.errors import SchemaError, UnsupportedError
 from headrace.rows.by_position import last_rows, repeats
 from headrace.stores.postgres.connection import Bulk
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
@@ -48,7 +48,15 @@ def check_values(rows: pa.Table, table: TableLayout) -> None:
     Raises:
         SchemaError: a string has the character NUL, a time has more digits than its column, or PostgreSQL does not have
             the year.
+        UnsupportedError: the primary key is not unique, because the rows of another table belong to the table.
     """
+    if table.child is not None:
+        raise UnsupportedError(
+            f"table {table.name.text!r} has rows of a table that inherits from it, among which its key is not unique",
+            received=f"child table {table.child}",
+            remedy=f"ALTER TABLE {table.child} NO INHERIT {table.name.sql.as_string(None)}, or make it a partitioned "
+            "table",
+        )
     for name in rows.column_names:
         column, values = table.column(name), rows.column(name)
         if pa.types.is_list(values.type):
