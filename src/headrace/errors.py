@@ -32,6 +32,7 @@ The attribute ``retryable`` of a type says whether a retry can succeed.
 
 from __future__ import annotations
 
+import copy
 import re
 from collections.abc import Iterable
 from typing import Any, ClassVar
@@ -79,6 +80,7 @@ class HeadraceError(Exception):
         return (_rebuild, (type(self), self.args, self.__dict__.copy()))
 
 
+_SKIPS = "failOnDataLoss=false"
 _LONGEST_RECEIVED = 1000
 _LONGEST_SHOWN = 100
 
@@ -213,6 +215,15 @@ class MissingDependencyError(HeadraceError, ImportError):
 
 class DataLossError(HeadraceError):
     """Requested rows no longer exist: they were trimmed, have expired or were dropped."""
+
+    def with_option(self, name: str) -> DataLossError:
+        """Return the error with the name that option ``failOnDataLoss=false`` has for another kind of reader."""
+        if self.remedy is None or _SKIPS not in self.remedy:
+            return self
+        found = copy.copy(self)
+        found.remedy = self.remedy.replace(_SKIPS, name)
+        found.args = (str(self).replace(_SKIPS, name),)
+        return found
 
 
 class StateMismatchError(HeadraceError):

@@ -343,8 +343,10 @@ def test_lost_changes_are_an_error(tunnel: Tunnel, table: Table) -> None:
     put(table, *range(30, 30_000))
     (partition,) = table.describe().partitions
     table.trim(before={partition.id: partition.next}, cut_tunnels=True)
-    with pytest.raises(DataLossError):
+    with pytest.raises(DataLossError, match="set option fail_on_data_loss=False to continue after them"):
         ids(quick(tunnel))
+    put(table, 7)
+    assert ids(quick(tunnel, idle="stop", fail_on_data_loss=False)) == [7]
 
 
 def test_a_dropped_tunnel_ends_a_waiting_worker(store: Store, tunnel: Tunnel) -> None:

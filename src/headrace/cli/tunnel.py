@@ -222,7 +222,11 @@ def follow(
         finished = {channel for channel, position in positions.items() if position == FINISHED}
         states = channel_states({channel.id: channel.parents for channel in channels}, finished)
         for channel_id in [channel_id for channel_id, state in states.items() if state == ChannelState.OPEN]:
-            page = source.read(channel_id, positions[channel_id], _PAGE_ROWS)
+            try:
+                page = source.read(channel_id, positions[channel_id], _PAGE_ROWS)
+            except DataLossError as error:
+                # A look accepts no loss: the reader would not learn of it.
+                raise error.with_option("failOnDataLoss=false in the query that reads the tunnel") from None
             found_any |= page.next != positions[channel_id]
             positions[channel_id] = page.next
             if page.changes.num_rows:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -10,11 +9,11 @@ from headrace import failpoints
 from headrace.errors import DataLossError, LostRaceError
 from headrace.ports import Tunnel
 from headrace.tables.changes import Changes
+from headrace.tunnels.losses import read_on
 from headrace.tunnels.records import ChannelEnd, ChannelPlan
 from headrace.tunnels.values import FINISHED, Page, Position
 
 PAGE_ROWS = 65536
-_log = logging.getLogger("headrace")
 
 
 @dataclass(frozen=True)
@@ -102,19 +101,8 @@ def _read_page(
     fail_on_data_loss: bool,
 ) -> tuple[Position, Page]:
     """Read a page. Also return the position where it starts, which is later than ``position`` after a loss."""
-    while True:
-        try:
-            return position, tunnel.read(channel, position, rows, until, total=total)
-        except DataLossError:
-            if fail_on_data_loss:
-                raise
-            found, lost = tunnel.skip_lost(channel, position)
-            if found == position and lost == 0:
-                raise
-            _log.warning(
-                "failOnDataLoss=false: %s changes of tunnel %s, channel %s are lost and skipped",
-                "an unknown number of" if lost is None else lost,
-                tunnel.name,
-                channel,
-            )
-            position = found
+
+    def read(start: Position) -> Page:
+        return tunnel.read(channel, start, rows, until, total=total)
+
+    return (position, read(position)) if fail_on_data_loss else read_on(tunnel, channel, position, read)

@@ -256,6 +256,13 @@ class Tunnel(Port):
         The number is None if the store does not know it.
         """
 
+    def accept_lost(self, channel: str, position: Position) -> bool:
+        """Accept for all readers a loss that stops reads at every position; return whether there was one.
+
+        For a store that records such losses, as of rows that were read before.
+        """
+        return False
+
     def check_new_columns(self, names: Sequence[str]) -> None:
         """Check that columns are null in all rows that were read before they were columns of these names.
 
@@ -303,6 +310,7 @@ class Tunnel(Port):
         heartbeat_interval: float | None = None,
         timeout: float = 60.0,
         idle: str = "wait",
+        fail_on_data_loss: bool = True,
     ) -> TunnelWorker:
         """Read the tunnel without Spark, at least once. All workers of the tunnel share its channels.
 
@@ -318,6 +326,7 @@ class Tunnel(Port):
             timeout: the number of seconds without a heartbeat after which other workers get this worker's channels.
                 It is also the maximum time that a channel waits for its current batch before it moves.
             idle: ``wait`` for new changes, or ``stop`` after all workers have read and saved all changes.
+            fail_on_data_loss: raise `DataLossError` if changes were lost; otherwise skip them, and log it.
         """
         return TunnelWorker(
             self,
@@ -327,6 +336,7 @@ class Tunnel(Port):
             heartbeat_interval=heartbeat_interval,
             timeout=timeout,
             idle=idle,
+            fail_on_data_loss=fail_on_data_loss,
         )
 
     def wait_for_change(self, timeout: float) -> bool:

@@ -222,12 +222,16 @@ def mirror(
 
 def _check_complete(source: Source) -> None:
     """Raise `OptionError` if an option skips changes: the mirror would have other rows than its source."""
-    for name, valid in (("startingPosition", Start(StartKind.COMMITTED)), ("failOnDataLoss", True)):
+    again = "; after a loss, drop the target, and start the mirror with a new tunnel and a new checkpoint location"
+    for name, valid, otherwise in (
+        ("startingPosition", Start(StartKind.COMMITTED), ""),
+        ("failOnDataLoss", True, again),
+    ):
         if source.settings.get(name) != valid:
             raise OptionError(
                 f"a mirror needs all changes of its source, and option {name} skips some",
                 received=source.options.get(name.lower(), "")[:200],
-                remedy=f"leave out option {name}",
+                remedy=f"leave out option {name}{otherwise}",
             )
 
 

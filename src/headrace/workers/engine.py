@@ -26,6 +26,7 @@ from headrace.errors import (
     StoreError,
 )
 from headrace.tunnels.leases import Lease, LeaseStatus
+from headrace.tunnels.losses import read_on
 from headrace.tunnels.values import FINISHED, ChannelState, Page, Position
 from headrace.workers.interfaces import ConsumedTunnel, WorkerClient
 from headrace.workers.leased_channel import FIRST_PAUSE, LONGEST_PAUSE, LeasedChannel
@@ -63,13 +64,17 @@ class Engine:
     Args:
         tag: the name of the worker.
         batch_rows: the maximum number of rows in a page.
+        fail_on_data_loss: end with a `DataLossError` if changes were lost; otherwise skip and log them.
     """
 
-    def __init__(self, tunnel: ConsumedTunnel, tag: str, batch_rows: int, pace: Pace) -> None:
+    def __init__(
+        self, tunnel: ConsumedTunnel, tag: str, batch_rows: int, pace: Pace, *, fail_on_data_loss: bool
+    ) -> None:
         self._tunnel = tunnel
         self._tag = tag
         self._batch_rows = batch_rows
         self._pace = pace
+        self._fail_on_data_loss = fail_on_data_loss
         self._changed = threading.Condition()
         self._client: WorkerClient | None = None
         # The process that reads. A forked child has none of its threads, and may have inherited locks that they held.
@@ -238,14 +243,22 @@ class Engine:
             while (leased := self._next_to_read()) is not None:
                 start = leased.read
                 try:
-                    page = self._tunnel.read(leased.id, start, self._batch_rows)
-                    pages = list(cut(self._tunnel, leased.id, start, page, self._batch_rows))
+                    begin, page = self._read_page(leased.id, start)
+                    pages = list(cut(self._tunnel, leased.id, begin, page, self._batch_rows))
+                except DataLossError as error:
+                    self._take_error(leased, error.with_option("fail_on_data_loss=False"))
                 except HeadraceError as error:
                     self._take_error(leased, error)
                 else:
                     self._take_pages(leased, start, pages, page.next)
         except Exception as error:
             self._fail(error)
+
+    def _read_page(self, channel: str, start: Position) -> tuple[Position, Page]:
+        def read(position: Position) -> Page:
+            return self._tunnel.read(channel, position, self._batch_rows)
+
+        return (start, read(start)) if self._fail_on_data_loss else read_on(self._tunnel, channel, start, read)
 
     def _take_error(self, leased: LeasedChannel, error: HeadraceError) -> None:
         if error.retryable:

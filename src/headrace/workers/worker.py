@@ -79,7 +79,7 @@ class TunnelWorker:
     After a `break` the current batch is not acknowledged, unless `ChangeBatch.done` was called.
 
     Raises, from the iteration:
-        DataLossError: unread changes were removed.
+        DataLossError: changes were lost, unless ``fail_on_data_loss`` is false.
         NotFoundError: the tunnel was dropped.
         TunnelTakenError: a streaming query has started to read the tunnel.
         HeadraceError: another permanent error of the store.
@@ -95,6 +95,7 @@ class TunnelWorker:
         heartbeat_interval: float | None,
         timeout: float,
         idle: str,
+        fail_on_data_loss: bool,
     ) -> None:
         if batch_rows < 1:
             raise OptionError("batch_rows must be at least 1", received=batch_rows)
@@ -114,7 +115,7 @@ class TunnelWorker:
         self.tunnel = tunnel
         self.idle = idle
         pace = Pace(checkpoint_interval, heartbeat_interval, timeout)
-        self._engine = Engine(tunnel, client, batch_rows, pace)
+        self._engine = Engine(tunnel, client, batch_rows, pace, fail_on_data_loss=fail_on_data_loss)
         self._primary_key: tuple[str, ...] = ()
         # Releases the channels after a loop without `with`. The threads refer to the engine only, not to this object.
         finalizer = weakref.finalize(self, self._engine.leave)

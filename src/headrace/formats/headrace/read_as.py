@@ -48,12 +48,16 @@ def check_options(settings: Settings) -> None:
         raise OptionError(
             "option readAs=table needs a tunnel", remedy="set option tunnel to a tunnel of kind BaseAndStream"
         )
-    for name, why in (("preImages", "hides the old rows"), ("failOnDataLoss", "skips lost changes")):
+    again = "; after a loss, start with a new tunnel, a new target and a new checkpoint location"
+    for name, why, otherwise in (
+        ("preImages", "hides the old rows", ""),
+        ("failOnDataLoss", "skips lost changes", again),
+    ):
         if not settings.get(name):
             raise OptionError(
                 f"option readAs=table needs all rows, and {name}=false {why}",
                 received=f"readAs=table, {name}=false",
-                remedy=f"leave out option {name}",
+                remedy=f"leave out option {name}{otherwise}",
             )
     start = settings.get("startingPosition")
     if not isinstance(start, Start) or start.kind not in _FROM_THE_BEGINNING:

@@ -312,13 +312,9 @@ class PostgresTunnel(RecordedBatches):
         row = self._row(channel)
         if position == FINISHED:
             return FINISHED, 0
-        if self._tables.accept():
-            return position, None
         if row.kind is ChannelKind.BASE_DATA:
             return (FINISHED, None) if channel in self._unreadable else (FINISHED, 0) if row.finished else (position, 0)
         state = self._log.state(position)
-        if self._log.accept_publication():
-            return position, None
         marks = self._marks()
         behind = self._log.behind_stop(position)
         if behind is not None:
@@ -326,6 +322,11 @@ class PostgresTunnel(RecordedBatches):
         if lsn_of(position) >= marks.lost and state.confirmed <= max(marks.advanced, lsn_of(position)):
             return position, 0
         return lsn_position(max(state.confirmed, lsn_of(position))), None
+
+    def accept_lost(self, channel: str, position: Position) -> bool:
+        if self._tables.accept():
+            return True
+        return self._row(channel).kind is ChannelKind.STREAM and self._log.accept_publication()
 
     def check_new_columns(self, names: Sequence[str]) -> None:
         self._notice_definitions()
