@@ -78,6 +78,16 @@ _REFUSED = {
         "column '_Commit_Version' of table public.t has the name of a column that changes have",
         'ALTER TABLE public.t RENAME COLUMN "_Commit_Version" TO version',
     ),
+    "a key of names": (
+        "CREATE TABLE t (id regclass PRIMARY KEY, v int)",
+        "primary key of table public.t has the names of other objects.*id regclass",
+        "ALTER TABLE public.t ALTER id TYPE oid",
+    ),
+    "a key of a domain over names": (
+        "CREATE DOMAIN d AS regtype[]; CREATE TABLE t (v int, id d PRIMARY KEY)",
+        "primary key of table public.t has the names of other objects.*id public.d",
+        "ALTER TABLE public.t ALTER id TYPE text",
+    ),
     "an unlogged table": (
         "CREATE UNLOGGED TABLE t (id int PRIMARY KEY, v int)",
         "unlogged",
@@ -117,7 +127,7 @@ def test_a_table_is_refused_before_anything_is_created_and_followed_after_the_re
         each for each in store.diagnose("t") if each.name == "PostgreSQL: changes of t" and each.status is Status.FAIL
     ]
     # The application's statements go on.
-    server.execute("INSERT INTO t VALUES (1, 1)")
+    server.execute("INSERT INTO t (id, v) VALUES ('{1}', 1)" if " d " in definition else "INSERT INTO t VALUES (1, 1)")
     server.execute("UPDATE t SET v = 2")
     server.execute(remedy)
     assert remedy.split()[0] in found.remedy

@@ -24,6 +24,20 @@ SELECT format('%%I.%%I', n.nspname, r.relname), format('%%I.%%I', o.nspname, m.r
         SELECT attname::text FROM pg_attribute
         WHERE attrelid = r.oid AND m.oid = r.oid AND attnum > 0 AND NOT attisdropped AND lower(attname) = ANY(%s)
         ORDER BY attnum
+    ), (
+        SELECT string_agg(format('%%I %%s', a.attname, format_type(a.atttypid, a.atttypmod)), ', ' ORDER BY a.attnum)
+        FROM pg_attribute a WHERE a.attrelid = m.oid AND a.attnum = ANY(i.indkey) AND EXISTS (
+            WITH RECURSIVE parts AS (
+                SELECT a.atttypid AS oid UNION SELECT p.oid FROM parts JOIN pg_type y ON y.oid = parts.oid
+                CROSS JOIN LATERAL (
+                    SELECT unnest(ARRAY[y.typbasetype, y.typelem])
+                    UNION ALL SELECT g.rngsubtype FROM pg_range g WHERE g.rngtypid = y.oid
+                    UNION ALL SELECT f.atttypid FROM pg_attribute f WHERE f.attrelid = y.typrelid AND f.attnum > 0
+                ) p(oid) WHERE p.oid <> 0
+            )
+            SELECT FROM parts JOIN pg_type y ON y.oid = parts.oid
+            WHERE y.typnamespace = 'pg_catalog'::regnamespace AND starts_with(y.typname::text, 'reg')
+        )
     )
 FROM pg_class r
 JOIN pg_namespace n ON n.oid = r.relnamespace
@@ -72,6 +86,7 @@ class _Member(NamedTuple):
     hidden: bool
     user: str
     clashing: list[str]
+    names: str | None
 
 
 class Inspected(NamedTuple):
@@ -144,6 +159,13 @@ def _refusal(member: _Member) -> Refusal | None:
             f"user {member.user}",
             f"ALTER ROLE {member.user} BYPASSRLS; the owner of the table needs only ALTER TABLE {name} NO FORCE ROW "
             "LEVEL SECURITY",
+        )
+    if member.names is not None:
+        return Refusal(
+            f"the primary key of {of} has the names of other objects, and an object that is renamed or dropped gives "
+            "its rows another key without a change",
+            member.names,
+            f"ALTER TABLE {member.table} ALTER … TYPE text for these columns",
         )
     if member.kind == "p":
         return _identity(member, of) if member.identity in _IDENTITIES else None
