@@ -230,6 +230,17 @@ _LOST = {
         ],
         "enum of column 'm' were renamed",
     ),
+    "a renamed value of an enum, for a time": (
+        [
+            "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",
+            "ALTER TYPE mood RENAME VALUE 'blue' TO 'sad'",
+        ],
+        "enum of column 'm' were renamed",
+    ),
+    "a composite type with another column for a time": (
+        ["ALTER TYPE pair ADD ATTRIBUTE y int", "ALTER TYPE pair DROP ATTRIBUTE y"],
+        "type public.pair of column 'p' has other columns",
+    ),
     "a renamed value within a composite type": (
         ["ALTER TYPE tone RENAME VALUE 'low' TO 'deep'"],
         "enum of column 'p' were renamed: low",
@@ -337,27 +348,6 @@ def test_a_new_column_with_unknown_values_is_an_error_for_older_rows_only(store:
     server.execute("INSERT INTO t VALUES (5)")
     server.execute("ALTER TABLE t ADD d rank")
     with pytest.raises(DataLossError, match=r"column 'd' is newer, and rows before it have values"):
-        drain(tunnel)
-
-
-def test_values_by_using_are_noticed_beside_a_default_that_the_rewrite_fills_in(store: Store, server: Server) -> None:
-    server.execute("CREATE TABLE t (id int PRIMARY KEY)")
-    server.execute("INSERT INTO t VALUES (1)")
-    server.execute("ALTER TABLE t ADD c int DEFAULT 5")
-    tunnel = store.create_tunnel("t", "changes")
-    drain(tunnel)
-    server.execute("ALTER TABLE t ALTER c TYPE int USING c * 10")
-    with pytest.raises(DataLossError, match="column 'c' was rewritten"):
-        drain(tunnel)
-
-
-def test_unread_values_of_a_dropped_column_are_none_of_a_new_one_of_its_name(store: Store, server: Server) -> None:
-    server.execute("CREATE TABLE t (id int PRIMARY KEY, a text)")
-    tunnel = store.create_tunnel("t", "changes")
-    server.execute("INSERT INTO t VALUES (1, 'old')")
-    server.execute("ALTER TABLE t DROP a")
-    server.execute("ALTER TABLE t ADD a text")
-    with pytest.raises(DataLossError, match="'a' is the name of another column than before"):
         drain(tunnel)
 
 

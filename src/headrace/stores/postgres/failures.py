@@ -45,6 +45,8 @@ _UNUSABLE = re.compile(
 _ADBC_PREFIX = re.compile(r"^[A-Z_]+: (\[libpq\] )?(.*?: ERROR: +)?", re.DOTALL)
 _STREAM_ERROR = "[libpq]"
 _SLOT_IN_USE = re.compile(r"replication slot .* is active for PID")
+COPIES = "; a mirror, and a query with readAs=table, also need a new target and a new checkpoint location"
+"""The end of the remedy of a loss: a copy of a table has all changes, and does not take ``failOnDataLoss=false``."""
 UNREADABLE = "headrace cannot read column "
 """The begin of the text that a query casts to a type, to fail with the name of a column."""
 ROUNDED = "headrace does not round column "

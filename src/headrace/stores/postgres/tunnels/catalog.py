@@ -72,8 +72,17 @@ SELECT c.oid::bigint, {_STATE}, format('%%I.%%I', n.nspname, c.relname), c.relfi
             SELECT string_agg(concat_ws(' ', f.attrelid, f.attnum, f.atttypid, f.atttypmod), ','
                 ORDER BY f.attrelid, f.attnum)
             FROM parts JOIN pg_type w ON w.oid = parts.oid
-            JOIN pg_attribute f ON f.attrelid = w.typrelid AND f.attnum > 0 AND NOT f.attisdropped
-        ), m.texts > 1
+            JOIN pg_attribute f ON f.attrelid = w.typrelid AND f.attnum > 0
+        ), m.texts > 1, ({_OF_COLUMN}
+            SELECT coalesce(json_object_agg(e.oid, e.xmin::text), '{{}}')
+            FROM parts JOIN pg_enum e ON e.enumtypid = parts.oid
+        ),
+        -- ADD COLUMN writes the row of the table with that of the column, which gets a default two commands later.
+        a.xmin = c.xmin AND a.cmin::text::bigint <= c.cmin::text::bigint + CASE WHEN a.atthasdef THEN 2 ELSE 0 END,
+        -- VACUUM FULL, CLUSTER and a new column write it after the row of the index. ALTER TYPE begins with it, and
+        -- writes that of its column later.
+        c.relkind <> 'p' AND a.xmin = x.xmin
+            AND (a.cmin::text = '0' OR a.cmin::text::bigint > x.cmin::text::bigint)
     ) ORDER BY a.attnum)
     FROM pg_attribute a CROSS JOIN LATERAL (
         SELECT min((b.attmissingval::text::text[])[1]) AS text,
@@ -95,10 +104,11 @@ SELECT c.oid::bigint, {_STATE}, format('%%I.%%I', n.nspname, c.relname), c.relfi
 ) END, (SELECT k.oid::bigint FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype = 'p'), (
     SELECT bool_or(l.relreplident = 'f') FROM pg_class l
     WHERE l.oid = c.oid OR l.oid IN (SELECT relid FROM pg_partition_tree(c.oid))
-)
+), pg_current_wal_insert_lsn() - '0/0'
 FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
+LEFT JOIN pg_class x ON x.oid = i.indexrelid
 WHERE c.oid = ANY(%s::oid[]) ORDER BY c.oid
 """
 # A partition that was created as one is empty then. Otherwise, rows are older than its youngest link, or were written
@@ -141,8 +151,10 @@ def definitions(
     Args:
         base_types: the declared types of their columns → types with the same format in the log.
     """
+    # Before the snapshot of the next statement; the LSN in its result is later than its snapshot.
+    before = statements.first("SELECT pg_current_wal_insert_lsn() - '0/0'")
     found = {}
-    for relation, state, name, file, xid, attributes, key, columns, leaves, constraint, full in statements.execute(
+    for relation, state, name, file, xid, attributes, key, columns, leaves, constraint, full, lsn in statements.execute(
         _DEFINITIONS, (list(relations),)
     ).fetchall():
         typed = (Column(*each) for each in columns or ())
@@ -158,6 +170,8 @@ def definitions(
                 {oid: Leaf(*each) for oid, each in (leaves or {}).items()},
                 constraint,
                 full,
+                int(lsn),
+                None if before is None else int(before[0]),
             ),
         )
     return found

@@ -13,7 +13,6 @@ from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.tables.conditions import KeyRange
 from headrace.tables.schema import TableSchema
 from headrace.wire.pgoutput.messages import Images
-from headrace.wire.pgoutput.relations import Relation
 
 
 class Followed(Protocol):
@@ -34,8 +33,11 @@ class Followed(Protocol):
     def binary(self) -> bool:
         """Whether the decoder reads all columns in binary format."""
 
-    def problem(self, relation: Relation) -> str | None:
-        """Return why rows of a relation of the log are no rows of its table now; None if they are."""
+    def pieces(self, images: Images) -> Sequence[Images]:
+        """Return images in pieces, between whose changes the tunnel has not looked at the definition of the table."""
+
+    def problem(self, images: Images) -> str | None:
+        """Return why images of one piece are no rows of their table now; None if they are."""
 
     @property
     def published(self) -> Sequence[PublishedTable]:

@@ -108,7 +108,7 @@ def _part(changed: ChangedImages, table: JsonTable) -> _Part:
         check_unchanged(images, table.columns)
     # The columns and names that the table had at that time, so that a repeated read has the same texts after a change
     # of the table.
-    places = table.columns.places(images.relation)
+    places = table.columns.places(images)
     names = list(places)
     columns = _json_columns(dict(zip(names, columns_of(images, table.columns, names), strict=True)), table)
     keys = _keys(columns, len(images), table)

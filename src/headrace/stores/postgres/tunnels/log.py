@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from headrace.errors import DataLossError
+from headrace.stores.postgres.failures import COPIES
 from headrace.stores.postgres.tunnels import slots
 from headrace.stores.postgres.tunnels.followed import Followed
 from headrace.stores.postgres.tunnels.meta_tables import Database
@@ -220,14 +221,15 @@ class ChangeLog:
         part = peek.read(start, min(start + WINDOW_BYTES, peek.end))
         if part.end < peek.end:
             self._peeks.append(peek)
+        images = [piece for found in part.images for piece in self._followed.pieces(found)]
         stops = [self._truncated(each) for each in part.truncations[:1]]
-        stops += [stop for found in part.images if (stop := self._unreadable(found)) is not None]
+        stops += [stop for found in images if (stop := self._unreadable(found)) is not None]
         if not stops:
-            return self._followed.window(part.images, start, part.end, in_base), None
+            return self._followed.window(images, start, part.end, in_base), None
         # The changes before a stop can be read.
         first = min(stops, key=lambda stop: stop.lsn)
         end = max(start, first.lsn)
-        before = [found.filter(found.lsns < end) for found in part.images if found.lsns[0] < end]
+        before = [found.filter(found.lsns < end) for found in images if found.lsns[0] < end]
         return self._followed.window(before, start, end, in_base), first
 
     def _truncated(self, truncation: Truncation) -> Stop:
@@ -237,20 +239,21 @@ class ChangeLog:
             f"table {', '.join(map(self._followed.name_of, sorted(oids)))!r} was truncated, and the log does "
             "not contain the removed rows",
             received=f"commit version {lsn}",
-            remedy="create a new tunnel of kind BaseAndStream, or continue after it with failOnDataLoss=false",
+            remedy="create a new tunnel of kind BaseAndStream, or continue after it with failOnDataLoss=false" + COPIES,
         )
         return Stop(lsn, lsn + 1, error)
 
     def _unreadable(self, found: Images) -> Stop | None:
         """Return a stop before images that are no rows of their table now; None if they are."""
-        problem = self._followed.problem(found.relation)
+        problem = self._followed.problem(found)
         if problem is None:
             return None
         first, last = int(found.lsns[0]), int(found.lsns[-1])
         error = DataLossError(
             f"changes of table {self._followed.name_of(found.relation.oid)!r} cannot be read by its definition of now",
             received=f"{problem}; {len(found)} rows in commit versions {first} to {last}",
-            remedy="create a new tunnel of kind BaseAndStream, or continue after them with failOnDataLoss=false",
+            remedy="create a new tunnel of kind BaseAndStream, or continue after them with failOnDataLoss=false"
+            + COPIES,
         )
         return Stop(first, last + 1, error)
 

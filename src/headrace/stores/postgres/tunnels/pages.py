@@ -24,7 +24,6 @@ from headrace.tables.schema import TableSchema
 from headrace.tunnels.values import Position
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Images
-from headrace.wire.pgoutput.relations import Relation
 from headrace.wire.pgoutput.text_values import from_texts
 from headrace.wire.pgoutput.tuples import ImageKind
 
@@ -38,9 +37,9 @@ _OPS[ImageKind.OLD_KEY], _OPS[ImageKind.OLD_ROW] = ChangeOp.DELETE, ChangeOp.PRE
 _OPS[ImageKind.DELETED_KEY], _OPS[ImageKind.DELETED_ROW] = ChangeOp.DELETE, ChangeOp.DELETE_WITH_ROW
 
 
-def by_names(relation: Relation) -> Mapping[str, int]:
+def by_names(images: Images) -> Mapping[str, int]:
     """Return the places of the columns of a relation by their names at that time."""
-    return {column.name: place for place, column in enumerate(relation.columns)}
+    return {column.name: place for place, column in enumerate(images.relation.columns)}
 
 
 class OldValue(NamedTuple):
@@ -67,7 +66,7 @@ class TableColumns:
     schema: TableSchema
     base_types: Mapping[int, int]
     shown_as_null: Mapping[str, ShownAsNull] = field(default_factory=dict)
-    places: Callable[[Relation], Mapping[str, int]] = by_names
+    places: Callable[[Images], Mapping[str, int]] = by_names
     missing: Mapping[str, OldValue] = field(default_factory=dict)
 
     def older(self, name: str, rows: int) -> pa.Array:
@@ -214,7 +213,7 @@ def widened(decoded: Callable[[pa.DataType, int], pa.Array], oid: int, data_type
 
 def columns_of(images: Images, table: TableColumns, names: Sequence[str]) -> list[pa.Array]:
     """Return columns of images by their names; the relation may not have had all of them yet."""
-    places = table.places(images.relation)
+    places = table.places(images)
     columns = []
     for name in names:
         if name in places:
@@ -235,7 +234,7 @@ def check_unchanged(images: Images, table: TableColumns) -> None:
     Raises:
         UnsupportedError: a value is missing.
     """
-    for name, place in table.places(images.relation).items():
+    for name, place in table.places(images).items():
         unchanged = images.unchanged(place)
         if unchanged is not None and name in table.schema:
             first = int(np.flatnonzero(unchanged)[0])

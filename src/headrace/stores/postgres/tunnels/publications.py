@@ -12,6 +12,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from headrace.errors import DataLossError, NotFoundError, UnsupportedError
+from headrace.stores.postgres.failures import COPIES
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 
@@ -186,7 +187,7 @@ class Publication:
         if fault is None and self._differs(statements, state):
             return Fault(
                 f"{what} was changed, and may have left out changes in between",
-                "create a new tunnel, or continue with failOnDataLoss=false",
+                "create a new tunnel, or continue with failOnDataLoss=false" + COPIES,
             )
         return fault
 

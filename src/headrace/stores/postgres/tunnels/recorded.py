@@ -10,10 +10,12 @@ import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 
 from headrace.errors import DataLossError
+from headrace.stores.postgres.failures import COPIES
 from headrace.stores.postgres.tunnels import catalog, definitions, followable
 from headrace.stores.postgres.tunnels.catalog import TableState
-from headrace.stores.postgres.tunnels.definitions import Definition, History, Leaf
+from headrace.stores.postgres.tunnels.definitions import Definition, Leaf
 from headrace.stores.postgres.tunnels.followable import Inspected
+from headrace.stores.postgres.tunnels.histories import History
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 
 _DELIVERED = """
@@ -106,7 +108,10 @@ class Definitions:
         self._database.run(lambda statements: self._record(statements, self._relations, base_types))
 
     def _record(
-        self, statements: Statements, relations: Sequence[int], base_types: Mapping[int, int]
+        self,
+        statements: Statements,
+        relations: Sequence[int],
+        base_types: Mapping[int, int],
     ) -> list[tuple[int, str, str, str]]:
         """Record the present definitions of some tables; return all rows."""
         # Processes record one after the other.
@@ -115,7 +120,8 @@ class Definitions:
         before = _by_relation(rows)
         latest = {relation: (state, lost) for relation, state, _, lost in rows}
         delivered = statements.first(_DELIVERED, {"tunnel": self._tunnel})
-        for relation, (state, now) in catalog.definitions(statements, relations, base_types).items():
+        found = catalog.definitions(statements, relations, base_types)
+        for relation, (state, now) in found.items():
             former, lost = latest.get(relation, (None, "[]"))
             if former == state:
                 continue
@@ -129,11 +135,11 @@ class Definitions:
                 statements.execute(
                     "UPDATE headrace.definition SET state = %(state)s, content = %(content)s, lost = %(lost)s"
                     " WHERE tunnel = %(tunnel)s AND relation = %(relation)s AND state = %(former)s",
-                    {**row, "content": now._replace(rewritten=versions[-1].rewritten).text},
+                    {**row, "content": versions[-1].seen_again(now).text},
                 )
                 continue
             if versions:
-                now = now._replace(rewritten=definitions.is_rewritten(versions[-1], now))
+                now = now._replace(new_file=definitions.rewritten(versions[-1], now))
                 # Only the last version is compared with the present partitions.
                 statements.execute(
                     "UPDATE headrace.definition SET content = %(content)s, lost = '[]'"
@@ -174,7 +180,7 @@ class Definitions:
                 "rows of a followed table have changed, and the log does not contain it",
                 received="; ".join(self._lost),
                 remedy="create a new tunnel of kind BaseAndStream, or continue with failOnDataLoss=false, after which "
-                "rows that were read before may differ from those of the table",
+                "rows that were read before may differ from those of the table" + COPIES,
             )
 
     def accept(self) -> bool:

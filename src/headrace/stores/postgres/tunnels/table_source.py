@@ -13,13 +13,15 @@ from psycopg import sql
 from headrace.cached import cached_property
 from headrace.errors import DataLossError, NotFoundError, SchemaError, UnsupportedError
 from headrace.stores.postgres.connection import Bulk
+from headrace.stores.postgres.failures import COPIES
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tables.conditions import where
 from headrace.stores.postgres.tables.reading import fetch, key_order, selected
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
-from headrace.stores.postgres.tunnels.definitions import Bound, Column, History
+from headrace.stores.postgres.tunnels.definitions import Column
+from headrace.stores.postgres.tunnels.histories import Bound, History
 from headrace.stores.postgres.tunnels.meta_tables import Database
 from headrace.stores.postgres.tunnels.pages import OldValue, TableColumns, Visibility, Window, window
 from headrace.stores.postgres.tunnels.positions import parse_lsn
@@ -31,7 +33,6 @@ from headrace.tables.schema import TableSchema
 from headrace.types import type_name
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Images
-from headrace.wire.pgoutput.relations import Relation
 
 # The metadata of a field of base data: the column when it was read, as JSON.
 _COLUMN = b"column"
@@ -114,13 +115,17 @@ class FollowedTable:
             self.layout.schema,
             history.base_types,
             {each.name: each.shown_as_null for each in self.layout.columns if each.shown_as_null is not None},
-            lambda relation: self.bound(relation).places,
+            lambda images: self.bound(images).places,
             {name: OldValue(*value) for name, value in history.missing.items()},
         )
 
-    def bound(self, relation: Relation) -> Bound:
-        """Return the columns of a relation of the log as those of the table now."""
-        return self._history.bound(relation)
+    def pieces(self, images: Images) -> Sequence[Images]:
+        """Return images in pieces, as `bound` needs them."""
+        return self._history.pieces(images)
+
+    def bound(self, images: Images) -> Bound:
+        """Return the columns of images as those of the table now."""
+        return self._history.bound(images.relation, images.lsns, images.xids)
 
     def snapshot(self, keys: KeyRange) -> ChunkRows:
         """Return the rows of a key range in key order, with their snapshot, from one short transaction."""
@@ -173,7 +178,7 @@ class FollowedTable:
                 f"rows of base data cannot be read as rows of table {self.layout.name.text!r} any more",
                 received=problem,
                 remedy="create a new tunnel of kind BaseAndStream, or continue without these rows with "
-                "failOnDataLoss=false",
+                "failOnDataLoss=false" + COPIES,
             )
         columns = {}
         for now in self._history.now.columns:
@@ -231,8 +236,11 @@ class TableSource:
             found = self._types = base_types(self._database, [self._relation])
         return in_binary(found, self._database.connection.address.unrepresentable)
 
-    def problem(self, relation: Relation) -> str | None:
-        bound = self._table.bound(relation)
+    def pieces(self, images: Images) -> Sequence[Images]:
+        return self._table.pieces(images)
+
+    def problem(self, images: Images) -> str | None:
+        bound = self._table.bound(images)
         return bound.problem or bound.newer
 
     @property

@@ -24,7 +24,6 @@ from headrace.tables.conditions import KeyRange
 from headrace.tables.json_forms import PLAIN, JsonForm
 from headrace.tables.schema import TableSchema
 from headrace.wire.pgoutput.messages import Images
-from headrace.wire.pgoutput.relations import Relation
 
 _log = logging.getLogger("headrace")
 
@@ -84,9 +83,13 @@ class TablesSource:
             self._binary = in_binary(base_types(self._database, list(self._current)), self._choices)
         return self._binary
 
-    def problem(self, relation: Relation) -> str | None:
-        source = self._source(relation.oid)
-        return None if source is None else source.bound(relation).problem
+    def pieces(self, images: Images) -> Sequence[Images]:
+        source = self._source(images.relation.oid)
+        return [images] if source is None else source.pieces(images)
+
+    def problem(self, images: Images) -> str | None:
+        source = self._source(images.relation.oid)
+        return None if source is None else source.bound(images).problem
 
     @property
     def published(self) -> Sequence[PublishedTable]:
