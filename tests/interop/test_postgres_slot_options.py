@@ -20,9 +20,11 @@ from headrace.errors import (
     StoreBusyError,
     UnsupportedError,
 )
-from headrace.ports import Store
+from headrace.ports import Store, Tunnel
+from headrace.tunnels.values import TunnelKind
 from tests.conformance import serving
-from tests.conformance.reading import drain, only_channel, read_from
+from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
+from tests.interop.test_postgres_partitions import accepted
 from tests.postgres_server import needs_version
 
 Server = psycopg.Connection[Any]
@@ -91,6 +93,80 @@ def test_an_existing_slot_and_publication_are_used_and_left(
     tunnel = store.create_tunnel("orders", "changes", **names)
     server.execute("INSERT INTO orders VALUES ('b', 1)")
     assert [change.key for change in drain(tunnel)] == [("a",), ("b",)]
+
+
+_SWAP = "ALTER TABLE t RENAME a TO x; ALTER TABLE t RENAME b TO a; ALTER TABLE t RENAME x TO b"
+
+
+@pytest.mark.parametrize("lagging", [False, True])
+@pytest.mark.parametrize("several", [False, True])
+@pytest.mark.parametrize(
+    "change",
+    [
+        f"BEGIN; {_SWAP}; COMMIT",
+        "ALTER TABLE t DROP a, ADD a text",
+        "ALTER TABLE t ALTER n TYPE int USING n * 100",
+        "ALTER TYPE mood RENAME VALUE 'sad' TO 'blue'",
+        "ALTER TYPE pair RENAME ATTRIBUTE x TO y",
+        "ALTER TABLE t DROP CONSTRAINT t_pkey, ADD PRIMARY KEY (id, n)",
+    ],
+)
+def test_changes_of_an_existing_slot_before_a_change_of_the_definition_are_an_error(
+    store: Store, server: Server, slot: str, change: str, several: bool, lagging: bool
+) -> None:
+    server.execute("CREATE TYPE mood AS ENUM ('sad'); CREATE TYPE pair AS (x int)")
+    server.execute("CREATE TABLE t (id int PRIMARY KEY, n int DEFAULT 1, b text, m mood, p pair, a text)")
+    if lagging:
+        # A new slot begins with the catalog_xmin of the oldest one.
+        create_slot(server, slot + "_old")
+    server.execute("CREATE TABLE alike (id int PRIMARY KEY)")
+    server.execute("CREATE PUBLICATION shop FOR ALL TABLES")
+    create_slot(server, slot)
+    server.execute("INSERT INTO t VALUES (1, 1, 'b', NULL, NULL, 'a')")
+    server.execute(change)
+    server.execute("INSERT INTO alike VALUES (1)")
+
+    def create(kind: TunnelKind = TunnelKind.STREAM) -> Tunnel:
+        return (
+            store.create_tunnel_of_tables("public.t", "changes", kind, slot=slot, publication="shop")
+            if several
+            else store.create_tunnel("t", "changes", kind, slot=slot, publication="shop")
+        )
+
+    tunnel = create()
+    server.execute("INSERT INTO t (id) VALUES (2)")
+    for _ in range(2):
+        with pytest.raises(DataLossError, match="may have changed after the begin of the slot"):
+            drain(tunnel)
+    if not several:
+        assert [change.key[0] for change in accepted(tunnel)] == [2]
+    store.drop_tunnel("changes")
+    # The other remedy. The first changes are in base data.
+    tunnel = create(TunnelKind.BASE_AND_STREAM)
+    server.execute("INSERT INTO t (id) VALUES (3)")
+    found = drain(tunnel)
+    assert len(found) == 3
+    if not several:
+        assert replay(found) == state_of(store.table("t"))
+    # A table that was not changed is as before.
+    tunnel = store.create_tunnel("alike", "others", "Stream", publication="shop")
+    server.execute("INSERT INTO alike VALUES (2)")
+    assert [change.key for change in drain(tunnel)] == [(2,)]
+
+
+def test_a_changed_definition_is_no_error_without_earlier_changes(store: Store, server: Server, slot: str) -> None:
+    server.execute("CREATE PUBLICATION shop FOR ALL TABLES")
+    create_slot(server, slot)
+    server.execute("CREATE TABLE t (id int PRIMARY KEY, a text)")
+    server.execute("CREATE TABLE made (id int PRIMARY KEY, a text)")
+    server.execute("INSERT INTO made VALUES (1, 'a')")
+    server.execute("ALTER TABLE t RENAME a TO b; ALTER TABLE t ADD c int DEFAULT 5")
+    tunnel = store.create_tunnel("t", "changes", "Stream", slot=slot, publication="shop")
+    server.execute("INSERT INTO t VALUES (1, 'b')")
+    assert [change.row for change in drain(tunnel)] == [{"id": 1, "b": "b", "c": 5}]
+    store.drop_tunnel("changes")
+    tunnel = store.create_tunnel("made", "changes", "Stream", slot=slot, publication="shop")
+    assert [change.row for change in drain(tunnel)] == [{"id": 1, "a": "a"}]
 
 
 def test_an_existing_publication_gets_a_slot_of_its_own(store: Store, server: Server) -> None:

@@ -224,7 +224,7 @@ def test_a_domain_keeps_the_values_of_its_type() -> None:
 def test_values_of_a_new_column_are_known_from_its_first_version() -> None:
     first = named("id@1")
     filled = version(column(1, "id"), column(2, "c", missing="5"))
-    rewritten = version(column(1, "id"), column(2, "d"), file=2)
+    rewritten = version(column(1, "id"), column(2, "d"), file=2)._replace(new_file=True)
     assert History([first, filled, rewritten]).missing == {"d": ("5", types.TEXT)}
     bound = History([first, rewritten]).bound(relation("id"))
     assert (bound.problem, "column 'd' is newer" in str(bound.newer)) == (None, True)

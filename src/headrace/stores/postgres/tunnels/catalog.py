@@ -122,6 +122,26 @@ JOIN pg_attribute a ON a.attrelid = h.inhrelid AND a.attnum = -1
 WHERE p.relid <> %(root)s::oid AND p.relid IN (SELECT relid FROM pg_partition_tree(%(root)s::oid))
 ORDER BY age(h.xmin), h.cmin::text::bigint DESC LIMIT 1
 """
+# Rows of the catalog that are older than the catalog_xmin of a slot were there at its begin. What a table or type was
+# created with has no older form.
+_NEWER: LiteralString = f"""
+SELECT c.oid::bigint FROM pg_class c
+JOIN pg_attribute o ON o.attrelid = c.oid AND o.attnum = -1
+JOIN pg_replication_slots s ON s.slot_name = %s
+WHERE c.oid = ANY(%s::oid[]) AND EXISTS (
+    SELECT FROM (
+        SELECT a.xmin, o.xmin FROM pg_attribute a WHERE a.attrelid = c.oid AND a.attnum > 0
+        UNION ALL SELECT k.xmin, o.xmin FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype = 'p'
+        UNION ALL SELECT h.xmin, p.xmin FROM pg_partition_tree(c.oid) t JOIN pg_inherits h ON h.inhrelid = t.relid
+            JOIN pg_attribute p ON p.attrelid = t.relid AND p.attnum = -1 WHERE t.relid <> c.oid
+        UNION ALL ({_OF_TABLE} SELECT e.xmin, y.xmin FROM parts
+            JOIN pg_type y ON y.oid = parts.oid JOIN pg_enum e ON e.enumtypid = y.oid)
+        UNION ALL ({_OF_TABLE} SELECT f.xmin, y.xmin FROM parts
+            JOIN pg_type y ON y.oid = parts.oid JOIN pg_attribute f ON f.attrelid = y.typrelid AND f.attnum > 0)
+    ) r(row, created)
+    WHERE r.row::text <> r.created::text AND age(r.row) BETWEEN 0 AND age(s.catalog_xmin)
+)
+"""
 
 
 class TableState(NamedTuple):
@@ -175,6 +195,11 @@ def definitions(
             ),
         )
     return found
+
+
+def newer_than_slot(statements: Statements, relations: Sequence[int], slot: str) -> set[int]:
+    """Return the tables whose definitions may be newer than the first changes of a slot."""
+    return {relation for (relation,) in statements.execute(_NEWER, (slot, list(relations))).fetchall()}
 
 
 def attached_with_rows(statements: Statements, root: int, oid: str, leaf: Leaf) -> bool:

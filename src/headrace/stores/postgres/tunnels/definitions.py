@@ -90,9 +90,10 @@ class Definition(NamedTuple):
         leaves: its partitions by their oids, as texts.
         constraint: the oid of its primary key, which another constraint of the same columns does not have.
         full: whether its changes, or those of a partition, have the old rows, and do not say which columns are the key.
-        new_file: whether it, or a partition, has another file than in the version before.
         since: changes that are committed from this LSN on are changes of this version or a later one.
         until: changes that are committed before this LSN are changes of this version or an earlier one.
+        late: whether earlier changes than those from ``since`` on may be those of another definition.
+        new_file: whether it, or a partition, has another file than in the version before.
     """
 
     name: str
@@ -104,9 +105,10 @@ class Definition(NamedTuple):
     leaves: Mapping[str, Leaf]
     constraint: int | None = None
     full: bool = False
-    new_file: bool = False
     since: int | None = None
     until: int | None = None
+    late: bool = False
+    new_file: bool = False
 
     @classmethod
     def parse(cls, text: str) -> Definition:
@@ -136,7 +138,7 @@ class Definition(NamedTuple):
         """Return a version with the columns of this one as one version that was seen at both times."""
         fresh = {column.number for column in self.columns if column.fresh}
         columns = [column._replace(fresh=column.fresh or column.number in fresh) for column in now.columns]
-        return now._replace(new_file=self.new_file, since=self.since, columns=columns)
+        return now._replace(new_file=self.new_file, since=self.since, late=self.late, columns=columns)
 
     def name_of(self, number: int, default: str) -> str:
         """Return the name of a column by its number, or a default if there is none."""

@@ -65,7 +65,7 @@ class History:
 
     def pieces(self, images: Images) -> list[Images]:
         """Return images in pieces: what `bound` can know of their changes is the same for all of a piece."""
-        if len(self._versions) == 1:
+        if len(self._versions) == 1 and not self.first.late:
             return [images]
         cuts = {0, *np.searchsorted(images.lsns, self._looks).tolist(), len(images)}
         for xid in self._added:
@@ -83,6 +83,10 @@ class History:
             lsns: the LSNs of the commits of its changes, in order; without any, they can be any.
             xids: the ids of their transactions.
         """
+        if self.first.late and not (len(lsns) and _is_at(self.first.since, lsns[0])):
+            return Bound(
+                {}, "the definition may have changed after the begin of the slot, and before the tunnel was created"
+            )
         first, last = 0, len(self._versions) - 1
         added: Collection[int] = frozenset()
         if len(lsns):

@@ -102,16 +102,21 @@ class Definitions:
             (self._tunnel,),
         ).fetchall()
 
-    def record(self) -> None:
-        """Record the first version of all tables."""
+    def record(self, existing_slot: str | None = None) -> None:
+        """Record the first version of all tables.
+
+        Args:
+            existing_slot: the slot of the tunnel, if it may have older changes.
+        """
         base_types = self._base_types(self._relations)
-        self._database.run(lambda statements: self._record(statements, self._relations, base_types))
+        self._database.run(lambda statements: self._record(statements, self._relations, base_types, existing_slot))
 
     def _record(
         self,
         statements: Statements,
         relations: Sequence[int],
         base_types: Mapping[int, int],
+        existing_slot: str | None = None,
     ) -> list[tuple[int, str, str, str]]:
         """Record the present definitions of some tables; return all rows."""
         # Processes record one after the other.
@@ -121,7 +126,10 @@ class Definitions:
         latest = {relation: (state, lost) for relation, state, _, lost in rows}
         delivered = statements.first(_DELIVERED, {"tunnel": self._tunnel})
         found = catalog.definitions(statements, relations, base_types)
-        for relation, (state, now) in found.items():
+        # After the definitions, so that a change between the two counts as newer than the slot.
+        late = set() if existing_slot is None else catalog.newer_than_slot(statements, relations, existing_slot)
+        for relation, (state, seen) in found.items():
+            now = seen._replace(late=relation in late)
             former, lost = latest.get(relation, (None, "[]"))
             if former == state:
                 continue

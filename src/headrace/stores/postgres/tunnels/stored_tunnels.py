@@ -132,10 +132,14 @@ def create(
     database.run(lambda statements: _insert(statements, stored, [] if of_one else layouts))
     try:
         # Before the first read of the tables and their log.
-        Definitions(database, tunnel_id, relations, partial(formats, database)).record()
+        Definitions(database, tunnel_id, relations, partial(formats, database)).record(options.slot)
         lsn = 0
         if slot is not None and publication is not None:
             lsn = _open_slot(database, stored, slot, publication, layouts, failover=options.failover)
+            if has_base and options.slot is not None:
+                # Base data has all changes before.
+                ((now,),) = database.query("SELECT pg_current_wal_insert_lsn() - '0/0'")
+                lsn = max(lsn, int(now))
         # After the slot: rows that this count does not see are in the stream.
         sizes = [_size(database, layout) for layout in layouts] if has_base else []
         ranges = [
