@@ -63,7 +63,10 @@ spark.udf.register("same", F.udf(lambda id: id, "long"))
 accepted = []
 for condition in ("same(id) = 1", "changing(id) = 1", "number() = 'x'", "moment() > DATE '2026-01-01'", "user = 'x'",
         "to_date('today') > DATE '2026-01-01'", "CAST('no' || 'w' AS TIMESTAMP) > DATE '2026-01-01'",
-        "CAST(substr('now#1', 1, 3) AS TIMESTAMP) > DATE '2026-01-01'", "DATE '2026-01-01' < '2026-01-02'"):
+        "CAST(substr('now#1', 1, 3) AS TIMESTAMP) > DATE '2026-01-01'", "DATE '2026-01-01' < '2026-01-02'",
+        "nullif(timestamp_seconds(id), 'no' || 'w') > DATE '2026-01-01'",
+        "nullif(timestamp_seconds(id), '2026-01-01') > DATE '2026-01-01'",
+        "array_contains(array(1, 2), id) AND nullif(id, CAST(2 AS INT)) > 0"):
     try:
         headrace.follow(spark, f"SELECT id FROM current WHERE {condition}; -- all", scans={"current": current},
             store=store.url, table="live", checkpoint=directory / "g")
@@ -103,7 +106,14 @@ def test_streams_and_batches_run_over_connect(tmp_path: Path) -> None:
     assert lines[-6] == "{'id': 0, 'price': 7.0, 'times': 1} {'id': 2, 'price': 0.5, 'times': 0}"
     assert lines[-7] == str([{"bucket": 0, "count": 50, "total": even}, {"bucket": 1, "count": 50, "total": odd}])
     assert lines[-5] == str([{"bucket": 0, "n": 5}, {"bucket": 1, "n": 5}])
-    assert lines[-4] == str(["same(id) = 1", "DATE '2026-01-01' < '2026-01-02'"])
+    assert lines[-4] == str(
+        [
+            "same(id) = 1",
+            "DATE '2026-01-01' < '2026-01-02'",
+            "nullif(timestamp_seconds(id), '2026-01-01') > DATE '2026-01-01'",
+            "array_contains(array(1, 2), id) AND nullif(id, CAST(2 AS INT)) > 0",
+        ]
+    )
     assert lines[-3] == "10 {0: 10} {'id': 8, 'price': 0.0}"
     # The server of the second checkpoint is in the client's process.
     assert lines[-2] == "True"

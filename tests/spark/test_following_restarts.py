@@ -215,6 +215,43 @@ def test_a_running_merge_stops_when_its_target_gets_a_job(spark: SparkSession, s
         running.processAllAvailable()
 
 
+def test_a_stream_does_not_write_the_target_of_a_mirror_or_a_followed_query(
+    spark: SparkSession, shop: Store, tmp_path: Path
+) -> None:
+    shop.create_tunnel("orders", "changes")
+    changes = spark.readStream.format("headrace").options(store=shop.url, tunnel="changes").load()
+    df = changes.select("id", "user", "price")
+    query = headrace.mirror(spark, source=shop.url, table="orders", to=shop.url, to_table="copy", name="m").start()
+    query.processAllAvailable()
+    query.stop()
+    with pytest.raises(OptionError, match="a mirror fills table 'copy', and this stream"):
+        headrace.write_stream(df, store=shop.url, table="copy", checkpoint=tmp_path / "w").start()
+    native = df.writeStream.format("headrace").options(store=shop.url, checkpointLocation=str(tmp_path / "n"))
+    with pytest.raises(Exception, match="a mirror fills table 'copy', and this stream"):
+        native.start("copy").processAllAvailable()
+    shop.create_table("rows", {"id": "long", "user": "string", "price": "double"}, "id")
+    with Following(spark, shop, "SELECT id, user, price FROM orders", ["orders"], "rows", tmp_path) as followed:
+        followed.advance()
+    with pytest.raises(OptionError, match="a followed query fills table 'rows', and this stream"):
+        headrace.write_stream(df, store=shop.url, table="rows", row_change="update", checkpoint=tmp_path / "v").start()
+
+
+def test_a_query_does_not_join_its_own_target(spark: SparkSession, shop: Store, tmp_path: Path) -> None:
+    shop.create_table("users", {"id": "long", "n": "long"}, "id")
+    spark.read.format("headrace").options(store=shop.url, table="users").load().createOrReplaceTempView("known")
+    spark.sql("CREATE OR REPLACE TEMPORARY VIEW counted AS SELECT id, count(*) AS m FROM known GROUP BY id")
+    for static in ("known", "counted"):
+        rows = f"SELECT o.id, 1L AS n FROM orders o LEFT ANTI JOIN {static} k ON o.id = k.id"
+        with (
+            Following(spark, shop, rows, ["orders"], "users", tmp_path, tunnels=static) as query,
+            pytest.raises(OptionError, match=f"reads its own target as a static table.*{static}"),
+        ):
+            query.start()
+    shop.create_table("others", {"id": "long", "n": "long"}, "id")
+    with Following(spark, shop, rows, ["orders"], "others", tmp_path) as query:
+        assert query.advance() == query.expected()
+
+
 # -- a target that is its own source -------------------------------------------------------------------------
 
 

@@ -16,6 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from headrace.errors import PublicationError
+from headrace.following.jobs import FollowedJobs
 from headrace.formats.source import Source
 from headrace.ports import Queue, Staged, Store
 from headrace.sinks.batch_writer import BatchWriter
@@ -96,6 +97,12 @@ class _NativeSink(Sent):
 
 class StreamSink(_NativeSink, DataSourceStreamArrowWriter):
     """Append mode: publishes each batch once, with the query's id as the job."""
+
+    def __init__(self, source: Source, schema: StructType) -> None:
+        super().__init__(source, schema)
+        if isinstance(self._target, TableTarget):
+            with source.open_store() as store:
+                FollowedJobs(store).check_other(self._target.name, "this stream")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._stage(*streaming_batch(), iterator)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace import notebooks
 from headrace.errors import OptionError
+from headrace.following.jobs import FollowedJobs
 from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.options import SINK
 from headrace.formats.registry import format_named, source_of
@@ -58,14 +59,16 @@ class StreamWriter(BatchedStream):
         Raises:
             NotFoundError: the store, a table or a queue does not exist.
             SchemaError: the columns do not fit.
-            OptionError: the stream puts rows into the table that it reads; Spark cannot write the checkpoint, or does
-                not accept the trigger.
+            OptionError: the stream puts rows into the table that it reads; a mirror or a followed query fills a table;
+                Spark cannot write the checkpoint, or does not accept the trigger.
         """
         complete = self.mode == "complete"
         targets = [output.target(complete=complete, columns=self.columns) for output in self.outputs]
         with open_store(self.store_url, **self.store_options) as store:
             for output, target in zip(self.outputs, targets, strict=True):
                 target.check(store, _columns(self.df, output))
+                if isinstance(target, TableTarget):
+                    FollowedJobs(store).check_other(target.name, "this stream")
                 if isinstance(target, TableTarget) and target.change in (RowChange.PUT, RowChange.REPLACE_ALL):
                     check_no_feedback(self.df.schema, store, target.name, "this stream")
             # The absolute URL: tasks may have another working directory.

@@ -186,7 +186,7 @@ def _check_operators(spark: SparkSession, sql: str, *, aggregates: int) -> str:
         raise SqlError(
             "a followed query cannot have an operator of this query's plan",
             received=named,
-            remedy="aggregates that can be followed: count, sum, avg, min, max, count(DISTINCT …)",
+            remedy="leave it out; aggregates that can be followed: count, sum, avg, min, max, count(DISTINCT …)",
         )
     return plan
 

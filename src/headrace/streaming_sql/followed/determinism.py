@@ -31,6 +31,12 @@ _END_OF_CAST = re.compile(r" as (?:date|timestamp|timestamp_ntz)\)")
 _ATTRIBUTE = re.compile(r"#\d")
 # The literals in a plan that cannot be the word of a time. Spark writes them without quotes.
 _NUMERIC = re.compile(r"[+-]?\d[^()]*|null")
+# Expressions that are no texts: casts to other types, collections, the time zone of a function, and numbers.
+_NO_TEXT = re.compile(
+    r"cast\(.* as (?!string\))[^()]*(\([\d,]+\)[^()]*)?\)( as [^()]*(\([\d,]+\))?)?$"
+    r"|(array|map|struct|named_struct|Some)\(|[+-]?\d"
+)
+_NOT_IN_TEXTS = re.compile(r"[#(),]")
 
 
 def check_deterministic(spark: SparkSession, sql: str, plan: str) -> None:
@@ -189,7 +195,7 @@ def _check_over_connect(spark: SparkSession, sql: str, plan: str) -> None:
 
     Spark refuses a subquery that is not deterministic after LATERAL. Of constants that become times, the analysed plan
     shows those with an explicit or implicit cast, but not those inside of some functions. So a text that is the word of
-    a time is refused wherever it is.
+    a time is refused wherever it is, and so is a computed constant as the argument of a function.
     """
     from pyspark.errors import AnalysisException
 
@@ -203,12 +209,36 @@ def _check_over_connect(spark: SparkSession, sql: str, plan: str) -> None:
         if token.kind is TokenKind.STRING:
             if is_special_time(token):
                 raise _refusal(f"{token.text}, which Spark can convert to the current time", "write it in another way")
-            # A text must not look like the id of a column.
-            plan = plan.replace(string_value(token), string_value(token).replace("#", ""))
+            # A text must not look like the id of a column, or like a call.
+            plan = plan.replace(string_value(token), _NOT_IN_TEXTS.sub("", string_value(token)))
     for match in _END_OF_CAST.finditer(plan):
         inner = _inside(plan, match.start())
         if inner is not None and not _ATTRIBUTE.search(inner) and not _NUMERIC.fullmatch(inner):
             raise _refusal(f"the time of a computed text: {inner}", "write it as one literal")
+    computed = next(_computed_constants(plan), None)
+    if computed is not None:
+        raise _refusal(
+            f"{computed}, a computed constant in a function that can convert it to the current time",
+            "write it as one literal",
+        )
+
+
+def _computed_constants(plan: str) -> Iterator[str]:
+    """Yield the arguments of calls in a plan that are calls, can be texts, and have no column."""
+    # For each open bracket: where its current argument begins, and whether it belongs to a call.
+    opened: list[tuple[int, bool]] = []
+    for place, character in enumerate(plan):
+        if character == "\n":
+            opened.clear()
+        elif character == "(":
+            opened.append((place + 1, plan[place - 1 : place].isalnum() or plan[place - 1 : place] == "_"))
+        elif character in ",)" and opened:
+            start, called = opened.pop()
+            argument = plan[start:place].strip()
+            if called and "(" in argument and not _ATTRIBUTE.search(argument) and not _NO_TEXT.match(argument):
+                yield argument
+            if character == ",":
+                opened.append((place + 1, called))
 
 
 def _inside(plan: str, end: int) -> str | None:

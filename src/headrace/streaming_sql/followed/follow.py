@@ -26,7 +26,7 @@ from headrace.streaming_sql.followed.functions import called_functions
 from headrace.streaming_sql.followed.plans import FollowedPlan
 from headrace.streaming_sql.followed.scans import FollowedScan, one_stream
 from headrace.streaming_sql.followed.settings import answer_settings, check_unchanged, with_variables
-from headrace.streaming_sql.followed.static_tables import StaticTable, read_static_tables, reading
+from headrace.streaming_sql.followed.static_tables import StaticTable, read_static_tables, reading, refuse_target
 from headrace.tables.change_columns import source_mark
 from headrace.tables.changes import RowChange
 
@@ -108,7 +108,7 @@ class FollowedStream(BatchedStream):
 
         Raises:
             SchemaError: they do not fit.
-            OptionError: the target is a followed table.
+            OptionError: the target is a followed table, or a static one.
         """
         self.target.check(store, self.plan.output)
         table = store.table(self.target.name, self.target.columns)
@@ -120,6 +120,7 @@ class FollowedStream(BatchedStream):
                 received=f"table {self.target.name!r}, followed as {', '.join(followed)}",
                 remedy="write into another table",
             )
+        refuse_target(self.spark, self.plan.checked.query.others, store, table.name)
         primary_key = table.schema.primary_key
         self.plan.check_key(self.target.name, primary_key)
         return primary_key

@@ -202,8 +202,9 @@ class FollowedPlan:
                     "would overwrite each other",
                     received=f"({', '.join(primary_key)})",
                     valid=f"also {', '.join(missing)}, selected as it is",
-                    remedy="select the key columns of the scan into key columns of the target, with the scan's name if "
-                    "USING gives those of another table; or GROUP BY the key of the target",
+                    remedy="select the key columns of the scan into key columns of the target; with USING or NATURAL, "
+                    f"where a plain name can be the column of another table, write {scan.name}.{missing[0]}, or the "
+                    "alias of the scan; or GROUP BY the key of the target",
                 )
 
 

@@ -12,16 +12,22 @@ import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError, SqlError
+from headrace.formats.registry import format_named
+from headrace.spark.checkpoint import is_connect
 from headrace.spark.masters import is_this_machine
 from headrace.streaming_sql.language.lexer import quote_name, tokenize
 from headrace.streaming_sql.language.query_shape import QueryShape
+from headrace.streaming_sql.providers import is_headrace
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
     from pyspark.sql.types import DataType
+
+    from headrace.formats.location import Location
+    from headrace.ports import Store
 
 # Spark's condition for rows of `localCheckpoint` that no executor has.
 _LOSS = "CHECKPOINT_RDD_BLOCK_ID_NOT_FOUND"
@@ -64,6 +70,36 @@ def read_static_tables(spark: SparkSession, names: Sequence[str]) -> Iterator[tu
         for table in tables:
             spark.catalog.dropTempView(table.view)
         raise
+
+
+def refuse_target(spark: SparkSession, names: Sequence[str], store: Store, target: str) -> None:
+    """Raise `OptionError` if a static table reads the target of its query, whose rows change with each batch.
+
+    Over Spark Connect, plans do not show what they read, and the next start of the query finds other rows.
+    """
+    if is_connect(spark):
+        return
+    own = store.table(target).identity() or target
+    for name in names:
+        for location in _locations(_table(spark, name)):
+            with location.open_store() as other:
+                table = location.open_table(other)
+                if other.id == store.id and (table.identity() or table.name) == own:
+                    raise OptionError(
+                        "the query reads its own target as a static table, whose rows change with each batch",
+                        received=f"{name}, which reads table {target!r}",
+                        remedy="write into another table, or read a copy of the rows",
+                    )
+
+
+def _locations(df: DataFrame) -> Iterator[Location]:
+    """Yield the tables of headrace's formats that a DataFrame reads, also below views."""
+    leaves: Any = df._jdf.queryExecution().analyzed().collectLeaves()
+    for leaf in (leaves.apply(index) for index in range(leaves.size())):
+        if leaf.getClass().getSimpleName() == "DataSourceV2Relation" and is_headrace(leaf.table().name()):
+            location = format_named(leaf.table().name()).locate(dict(leaf.options().asCaseSensitiveMap()))
+            if location.table is not None:
+                yield location
 
 
 def is_loss(error: BaseException) -> bool:
