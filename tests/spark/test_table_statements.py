@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,6 +112,31 @@ def test_a_script_with_added_columns_runs_again(session: StreamingSql, tmp_path:
         session.run(script.replace("(id BIGINT", "(id STRING"))
 
 
+def test_inserted_values_become_those_of_the_columns_or_are_refused(
+    spark: SparkSession, session: StreamingSql, store: Store, tmp_path: Path
+) -> None:
+    session.run(
+        "CREATE TABLE kinds (id BIGINT, d DOUBLE, f FLOAT, day DATE, s VARCHAR, i INT, at TIMESTAMP, m DECIMAL(5,2), "
+        f"PRIMARY KEY (id)) USING headrace OPTIONS (store = '{tmp_path / 'shop'}');"
+        "INSERT INTO kinds (id, d, f, day, s, i, at, m) "
+        "VALUES (1, 2.5, 2.5, TIMESTAMP '2026-01-02 03:00:00', 2.5, 2.5, DATE '2026-01-01', 2.567);"
+        "UPDATE kinds SET d = 3.5, s = id, i = 7L"
+    )
+    expected = {"id": 1, "d": 3.5, "f": 2.5, "day": datetime.date(2026, 1, 2), "s": "1", "i": 7, "at": DAY}
+    expected |= {"m": decimal.Decimal("2.57")}
+    assert rows_of(store.table("kinds")) == [expected]
+    for ansi in ("true", "false"):
+        spark.conf.set("spark.sql.ansi.enabled", ansi)
+        for statement, value in (
+            ("INSERT INTO kinds (id, i) VALUES (1, 5000000000L)", "5000000000"),
+            ("INSERT INTO kinds (id, m) SELECT id, id + 1000 FROM kinds", "1001"),
+            ("UPDATE kinds SET i = 5000000000L", "5000000000"),
+        ):
+            with pytest.raises(SqlError, match=f"a value does not fit column .*; received: {value}; valid: (int|dec)"):
+                session.run(statement)
+    assert rows_of(store.table("kinds")) == [expected]
+
+
 @pytest.mark.parametrize(
     ("statement", "says"),
     [
@@ -119,6 +145,22 @@ def test_a_script_with_added_columns_runs_again(session: StreamingSql, tmp_path:
         ("UPDATE orders SET price = 1, price = 2", "set twice"),
         ("UPDATE orders SET price = 1 FROM other WHERE true", "UPDATE has no FROM"),
         ("UPDATE orders SET price = DEFAULT", "columns have no DEFAULT"),
+        (
+            "UPDATE orders SET price = 'abc' WHERE false",
+            r"column 'price'.*received: string; valid: double; CAST\(price",
+        ),
+        ("UPDATE orders SET price = user_prise(1)", "no such function; received: user_prise; [^`]*$"),
+        ("UPDATE orders SET price = CAST('abc' AS DOUBLE)", r"value 'abc' .* received: CAST\('abc' AS DOUBLE\)\nin"),
+        ("INSERT INTO orders SELECT 9 AS id, 'x' AS price", "^column 'price' .*received: string; valid: double"),
+        ("INSERT INTO orders SELECT 9 AS id, 1 AS prize", "does not have a column of the query; received: 'prize'"),
+        ("DELETE orders WHERE id = 1", "line 1, column 1: DELETE needs FROM.*write DELETE FROM orders WHERE"),
+        ("REPLACE INTO orders VALUES (1)", "INSERT INTO a table with a primary key replaces"),
+        ("REPLACE TABLE orders (id BIGINT) USING parquet", "INSERT OVERWRITE orders SELECT"),
+        ("CREATE OR REPLACE TABLE fresh (id BIGINT) USING headrace", "table fresh cannot be replaced"),
+        ("SELECT sume(price) FROM orders", "line 1, column 8: no such function; received: sume; did you mean sum"),
+        ("SELECT id\nFRM orders o", r"^line 2, column 5: Syntax error at or near 'orders'\n  FRM"),
+        ("SELECT price + array(1) FROM orders", r"^line 1, column 8: Cannot resolve [^\n]*\)\n  SELECT"),
+        ("SELECT 1 / (id - id) FROM orders", r"^Division by zero.*received: 1 / \(id - id\)$"),
         ("UPDATE changes SET price = 1", "changes is a scan.*name its table, orders"),
         ("DELETE FROM views", "a queue, whose rows never change"),
         ("DELETE FROM files WHERE id = 1", "INSERT OVERWRITE files"),
@@ -149,6 +191,10 @@ def test_a_script_with_added_columns_runs_again(session: StreamingSql, tmp_path:
             "no such column; received: usr; .*did you mean user[^+]*$",
         ),
         (
+            "CREATE STREAM s INSERT INTO copies SELECT id, sume(price) AS price FROM now GROUP BY id",
+            "no such function; received: sume; did you mean sum[^+]*$",
+        ),
+        (
             "CREATE STREAM s MERGE INTO copies USING changes ON copies.id = changes.id "
             "WHEN MATCHED THEN UPDATE SET price = changes.prise",
             "no such column; received: prise; .*did you mean price[^+]*$",
@@ -172,7 +218,7 @@ def test_a_refused_statement_says_what_to_write(
         f"CREATE TABLE files (id INT) USING parquet LOCATION '{tmp_path / 'files'}'"
     )
     with pytest.raises(HeadraceError, match=f"(?s){says}"):
-        session.run(statement)
+        session.run(statement)[0].fetch()
     assert rows_of(orders) == ROWS
 
 

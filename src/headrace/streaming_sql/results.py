@@ -6,6 +6,8 @@ import datetime
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.streaming_sql.spark_errors import clear_errors
+
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
@@ -29,11 +31,16 @@ class Result:
     dataframe: DataFrame | None = None
 
     def fetch(self, limit: int | None = None) -> list[tuple[Any, ...]]:
-        """Run the query, if there is one, and return the rows, at most ``limit``."""
+        """Run the query, if there is one, and return the rows, at most ``limit``.
+
+        Raises:
+            SqlError: Spark cannot run the query.
+        """
         if self.dataframe is None:
             return list(self.rows[:limit])
-        frame = self.dataframe if limit is None else self.dataframe.limit(limit)
-        return [tuple(row) for row in frame.collect()]
+        with clear_errors():
+            frame = self.dataframe if limit is None else self.dataframe.limit(limit)
+            return [tuple(row) for row in frame.collect()]
 
 
 def instant(seconds: float | None) -> str | None:

@@ -20,6 +20,7 @@ from headrace.streaming_sql.new_tables import create_in_store, drop_if_unused, s
 from headrace.streaming_sql.queues import Queues
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.script_checks import check_script, placed
+from headrace.streaming_sql.spark_errors import clear_errors
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
 from headrace.streaming_sql.streams import Streams
 from headrace.streaming_sql.table_statements import TableStatements
@@ -92,6 +93,7 @@ class StreamingSql:
             st.Update: self._of_table(statements.update),
             st.Delete: self._of_table(statements.delete),
             st.Truncate: self._of_table(statements.truncate),
+            st.ReplaceTable: self._replace_table,
             st.BatchMerge: self._of_table(statements.merge),
             st.AlterTable: self._of_table(statements.alter),
             st.ShowCreateTable: self._of_table(statements.show_create),
@@ -122,7 +124,8 @@ class StreamingSql:
 
         Raises:
             SqlError: a statement cannot be parsed, with line, column and a caret.
-            HeadraceError, pyspark.errors.PySparkException: a statement cannot be run.
+            HeadraceError: a statement cannot be run. An error of Spark has Spark's sentence.
+            pyspark.errors.PySparkException: a function of the user's fails in a statement.
         """
         return list(self.run_each(text, available_now=available_now))
 
@@ -142,7 +145,7 @@ class StreamingSql:
         self._created = []
         for number, statement in enumerate(statements, start=1):
             try:
-                with placed(statement, number, len(statements)):
+                with placed(statement, number, len(statements)), clear_errors():
                     result = self._handlers[type(statement)](statement)
             except Exception:
                 self._remove_unused()
@@ -204,6 +207,11 @@ class StreamingSql:
             return self._spark_statement(statement) if definition is None else run(statement, definition)
 
         return handle
+
+    def _replace_table(self, statement: st.ReplaceTable) -> Result:
+        """Let Spark replace one of its own tables; those of headrace are refused."""
+        self._table_statements.own(statement)
+        return self._spark_statement(statement)
 
     def _create_table(self, statement: st.CreateTable) -> Result:
         if self._tables.belongs_to_spark(statement):

@@ -15,6 +15,8 @@ from typing import TYPE_CHECKING
 from headrace.errors import AlreadyExistsError, SqlError, UnsupportedError
 from headrace.option_names import nearest
 from headrace.ports import Table
+from headrace.sinks.targets import check_columns
+from headrace.streaming_sql.assignment import assigned
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.lexer import quote_name
@@ -23,7 +25,7 @@ from headrace.streaming_sql.new_tables import option_names
 from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.scripts import table_text
-from headrace.streaming_sql.tables import Tables
+from headrace.streaming_sql.tables import Tables, column_types
 from headrace.tables.options import TableOptions
 from headrace.types import type_name
 
@@ -48,6 +50,8 @@ class TableStatements:
             SqlError: the name is that of a scan, or of a definition with a format of Spark.
         """
         name = str(statement.target)
+        if isinstance(statement, st.ReplaceTable):
+            self._refuse_replacing(name, statement.provider)
         scan = self._catalog.find_scan(name)
         if scan is not None:
             raise SqlError(f"{name} is a scan, which can only be read", remedy=f"name its table, {scan.table}")
@@ -60,6 +64,15 @@ class TableStatements:
             )
         return found
 
+    def _refuse_replacing(self, name: str, provider: str) -> None:
+        if is_headrace(provider) or self._catalog.find_table(name) is not None:
+            raise UnsupportedError(
+                f"table {name} cannot be replaced: tunnels and readers rely on its history",
+                received="REPLACE TABLE",
+                remedy=f"to replace its rows write INSERT OVERWRITE {name} SELECT …; for other columns, DROP TABLE "
+                f"{name}, delete it with `headrace table drop`, and CREATE TABLE again",
+            )
+
     # -- rows ---------------------------------------------------------------------------------------------
 
     def update(self, statement: st.Update, definition: TableDefinition) -> Result:
@@ -69,8 +82,7 @@ class TableStatements:
             repeated = next((name for name, _ in chosen if [each for each, _ in chosen].count(name) > 1), None)
             if repeated is not None:
                 raise SqlError("a column is set twice", received=repeated)
-            types = self._tables.types_of(quote_name(definition.name))
-            values = [f"CAST(({value.text}) AS {types[name]}) AS {quote_name(name)}" for name, value in chosen]
+            values = [f"({value.text}) AS {quote_name(name)}" for name, value in chosen]
             rows = self._rows(statement, definition, schema, values)
             if rows.num_rows:
                 table.update(rows)
@@ -95,11 +107,17 @@ class TableStatements:
         self, statement: st.Update | st.Delete, definition: TableDefinition, schema: TableSchema, values: list[str]
     ) -> pa.Table:
         """Return the keys of the rows that a statement changes, and values of columns."""
+        from pyspark.sql.pandas.types import to_arrow_schema
+
         alias = quote_name(statement.alias or definition.name)
         columns = ", ".join([*(f"{alias}.{quote_name(name)}" for name in schema.primary_key), *values])
         condition = "" if statement.where is None else f" WHERE {statement.where.text}"
         text = f"SELECT {columns} FROM {quote_name(definition.name)} AS {alias}{condition}"
-        return self._tables.spark_sql(self._query(text)).toArrow()
+        frame = self._tables.spark_sql(self._query(text), of_script=False)
+        frame = assigned(frame, column_types(definition), definition.name)
+        # Without rows, too, as Spark checks the types of an UPDATE.
+        check_columns(to_arrow_schema(frame.schema, timezone="UTC"), schema, f"table {definition.name!r}")
+        return frame.toArrow()
 
     @staticmethod
     def _query(text: str) -> st.ScriptPart:

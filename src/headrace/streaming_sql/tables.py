@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING
 from headrace.errors import SqlError
 from headrace.formats.options import BATCH_READ, BATCH_WRITE, SOURCE
 from headrace.formats.registry import format_named
+from headrace.ports import Table
+from headrace.streaming_sql.assignment import assigned
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
 from headrace.streaming_sql.definition_checks import check_provider
 from headrace.streaming_sql.format_options import check_definition, check_given, options_for_use
@@ -16,6 +18,7 @@ from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.lexer import quote_name, tokenize
 from headrace.streaming_sql.language.query_shape import QueryShape
 from headrace.streaming_sql.language.rewriting import rewrite
+from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.providers import is_headrace, is_of_files
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.secrets import secret_values
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.readwriter import DataFrameReader
     from pyspark.sql.streaming.readwriter import DataStreamReader
+    from pyspark.sql.types import DataType
 
 
 class Tables:
@@ -38,31 +42,36 @@ class Tables:
 
     # -- names in statements ------------------------------------------------------------------------------
 
-    def spark_sql(self, part: st.ScriptPart) -> DataFrame:
+    def spark_sql(self, part: st.ScriptPart, *, of_script: bool = True) -> DataFrame:
         """Run a query in Spark SQL with the dialect's functions and the names of the catalog.
 
+        Args:
+            of_script: the user has written the query, so that errors can point into it.
+
         Raises:
-            SqlError, NotFoundError: a column or table does not exist, or a watermark is on another type.
-            AnalysisException: Spark refuses the query.
+            SqlError, NotFoundError: Spark refuses the query.
         """
         self.create_views_for(part)
         sent = rewrite(part, self._types_of)
-        with self.own_errors(part, sent):
+        with self.own_errors(part, sent if of_script else None):
             return self._spark.sql(sent)
 
     @contextlib.contextmanager
     def own_errors(self, part: st.ScriptPart, sent: str | None = None) -> Iterator[None]:
-        """Raise errors of Spark's analyser in a block in the dialect's words, see `translated`."""
-        from pyspark.errors import AnalysisException
+        """Raise Spark's errors in a block in the dialect's words, see `translated`."""
+        from pyspark.errors import PySparkException
 
         try:
             yield
-        except AnalysisException as error:
+        except PySparkException as error:
             names = [table.name for table in self._catalog.tables()] + [scan.name for scan in self._catalog.scans()]
-            own = translated(error, part, sent, names)
+            own = translated(error, part, sent, names, self._functions)
             if own is None:
                 raise
             raise own from None
+
+    def _functions(self) -> list[str]:
+        return [str(name) for (name,) in self._spark.sql("SHOW FUNCTIONS").collect()]
 
     def rewritten(self, part: st.ScriptPart) -> str:
         """Return a query as Spark SQL, without the dialect's functions."""
@@ -198,7 +207,9 @@ class Tables:
         return frame.toDF(*insert.columns)
 
     def write(self, frame: DataFrame, table: TableDefinition, *, overwrite: bool = False) -> None:
-        """Write a batch into a table. headrace's formats match columns by name."""
+        """Write a batch into a table. headrace's formats match columns by name, and cast as Spark's INSERT does."""
+        if is_headrace(table.provider):
+            frame = assigned(frame, column_types(table), table.name)
         options = options_for_use(table.provider, table.resolved_options(), BATCH_WRITE)
         writer = frame.write.format(table.provider).options(**options)
         writer.mode("overwrite" if overwrite else "append").save()
@@ -219,6 +230,17 @@ def check_scan_options(scan: ScanDefinition, table: TableDefinition) -> None:
         use = SOURCE if scan.streaming else BATCH_READ
         place = f"scan {scan.name}, a {use} with format {table.provider}"
         check_given(table.provider, scan.options, use=use, place=place)
+
+
+def column_types(table: TableDefinition) -> dict[str, DataType]:
+    """Return the types of the columns of a table or queue in its store, which a batch can write."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    location = location_of(table)
+    with location.open_store() as store:
+        found = location.open(store)
+        schema = found.schema if isinstance(found, Table) else found.schema.written
+        return {column.name: from_arrow_type(column.type) for column in schema.columns}
 
 
 def _with_columns(changes: DataFrame, columns: str | None) -> DataFrame:

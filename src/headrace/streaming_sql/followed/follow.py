@@ -27,6 +27,7 @@ from headrace.streaming_sql.followed.plans import FollowedPlan
 from headrace.streaming_sql.followed.scans import FollowedScan, one_stream
 from headrace.streaming_sql.followed.settings import answer_settings, check_unchanged, with_variables
 from headrace.streaming_sql.followed.static_tables import StaticTable, read_static_tables, reading, refuse_target
+from headrace.streaming_sql.spark_errors import clear_errors
 from headrace.tables.change_columns import source_mark
 from headrace.tables.changes import RowChange
 
@@ -193,9 +194,8 @@ def follow(
         A `FollowedStream`; its ``start()`` returns Spark's ``StreamingQuery``.
 
     Raises:
-        SqlError: the query has a construct that cannot be followed.
+        SqlError: the query has a construct that cannot be followed, or Spark refuses it.
         OptionError: an option is missing, invalid, or unknown to the format; or a scan is not a followed one.
-        AnalysisException, ParseException: Spark's errors for an invalid query.
     """
     format = format_name(format)
     checkpoint_location = given_checkpoint(checkpoint, name)
@@ -207,7 +207,9 @@ def follow(
     if not scans:
         raise OptionError("no scans to follow", valid='scans={"orders_now": df}')
     text, variables = with_variables(spark, sql)
-    plan = FollowedPlan.read(spark, text, [FollowedScan.of(scan, df) for scan, df in scans.items()])
+    followed = [FollowedScan.of(scan, df) for scan, df in scans.items()]
+    with clear_errors():
+        plan = FollowedPlan.read(spark, text, followed)
     return followed_stream(
         spark,
         scans,

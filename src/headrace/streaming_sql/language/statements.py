@@ -104,6 +104,13 @@ class Truncate(TableStatement):
 
 
 @dataclass(frozen=True, kw_only=True)
+class ReplaceTable(TableStatement):
+    """``REPLACE TABLE`` or ``CREATE OR REPLACE TABLE``. ``provider`` is empty if the statement has none."""
+
+    provider: str
+
+
+@dataclass(frozen=True, kw_only=True)
 class BatchMerge(TableStatement):
     """``MERGE INTO`` outside of a stream."""
 

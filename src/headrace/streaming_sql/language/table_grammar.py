@@ -5,6 +5,7 @@ They belong to headrace if their table does, which only the catalog knows: other
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 
 from headrace.errors import SqlError
@@ -86,6 +87,22 @@ def _until(cursor: Cursor, what: str, ends: Callable[[Token], bool]) -> st.Scrip
     return cursor.part(start, last.end)
 
 
+def _delete_without_from(cursor: Cursor) -> st.Statement:
+    target = _target(cursor)
+    name = "table" if target is None else target.part.text
+    raise cursor.refused(
+        "DELETE needs FROM before the table", cursor.whole.start, remedy=f"write DELETE FROM {name} WHERE …"
+    )
+
+
+def _upsert(cursor: Cursor) -> st.Statement:
+    raise cursor.refused(
+        "there is no such statement",
+        cursor.whole.start,
+        remedy="INSERT INTO a table with a primary key replaces the rows that have the same keys",
+    )
+
+
 def _truncate(cursor: Cursor) -> st.Statement:
     target = _target(cursor)
     if target is None:
@@ -141,6 +158,16 @@ def _new_columns(cursor: Cursor) -> dict[str, str]:
             raise cursor.expected("COLUMN")
 
 
+def _replace(cursor: Cursor) -> st.Statement:
+    # Its columns can follow in parentheses.
+    if not cursor.at_name() or cursor.at_words("IDENTIFIER"):
+        return _spark(cursor)
+    target = cursor.need_name("the table")
+    provider = next((after.name for word, after in itertools.pairwise(cursor.left()) if word.is_word("USING")), "")
+    cursor.rest_or_end()
+    return st.ReplaceTable(part=cursor.whole, target=target, provider=provider)
+
+
 def _show_create(cursor: Cursor) -> st.Statement:
     target = _target(cursor)
     if target is None:
@@ -172,6 +199,11 @@ def _streaming_table(cursor: Cursor) -> st.Statement:
 READERS: dict[str, Callable[[Cursor], st.Statement]] = {
     "UPDATE": _update,
     "DELETE FROM": _delete,
+    "DELETE": _delete_without_from,
+    "REPLACE INTO": _upsert,
+    "UPSERT INTO": _upsert,
+    "REPLACE TABLE": _replace,
+    "CREATE OR REPLACE TABLE": _replace,
     "TRUNCATE TABLE": _truncate,
     "TRUNCATE": _truncate,
     "MERGE INTO": _merge,
