@@ -137,6 +137,18 @@ def test_inserted_values_become_those_of_the_columns_or_are_refused(
     assert rows_of(store.table("kinds")) == [expected]
 
 
+def test_secrets_of_set_are_not_shown(session: StreamingSql) -> None:
+    shown = session.run(
+        "SET password=pa$$; SET spark.app.passphrase = 'pass phrase'; SET spark.app.url=postgresql://u:wordpass@h/d;"
+        "SET spark.sql.shuffle.partitions=3; SET; SET -v"
+    )
+    rows = [row for result in shown for row in result.fetch()]
+    assert ("password", "***") in rows
+    assert ("spark.sql.shuffle.partitions", "3") in rows
+    assert not any(secret in str(rows) for secret in ("pa$$", "pass phrase", "wordpass"))
+    assert [row[:2] for row in rows if row[1] == "***" and "spark.sql." in row[0]] == []
+
+
 @pytest.mark.parametrize(
     ("statement", "says"),
     [

@@ -13,7 +13,8 @@ NOT_STORED = "<secret, not stored>"
 
 _SECRET = re.compile(r"secret|token|passw(or)?d|passphrase|credential|key|jaas")
 _HARMLESS = re.compile(
-    r"(primary|foreign|partition|row|sort|include|group)keys?|key(columns?|fields?|space|(de)?serializer)"
+    r"(primary|foreign|partition|row|sort|include|group|map|join|timestamp|version)keys?"
+    r"|key(columns?|fields?|space|words|ordering|ssubset|(de)?serializer)"
     r"|keystore(location|type)|tokenendpointurl"
 )
 _ENVIRONMENT = re.compile(r"\$\{env:([^}]*)\}")

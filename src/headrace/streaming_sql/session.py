@@ -20,6 +20,7 @@ from headrace.streaming_sql.new_tables import create_in_store, drop_if_unused, s
 from headrace.streaming_sql.queues import Queues
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.script_checks import check_script, placed
+from headrace.streaming_sql.secrets import is_clear_secret
 from headrace.streaming_sql.spark_errors import clear_errors
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
 from headrace.streaming_sql.streams import Streams
@@ -197,6 +198,12 @@ class StreamingSql:
                 remedy=f"name the table to see its current rows: SELECT … FROM {tables or '…'}; or run the query as a "
                 "stream: CREATE STREAM name INSERT INTO table SELECT …",
             )
+        if statement.part.text[:3].upper() == "SET" and frame.columns[:2] == ["key", "value"]:
+            rows = [
+                (key, "***" if is_clear_secret(key, value) else value, *others)
+                for key, value, *others in frame.collect()
+            ]
+            return Result(statement.part.text, tuple(frame.columns), tuple(rows))
         return Result(statement.part.text, tuple(frame.columns), dataframe=frame)
 
     def _of_table(self, run: Callable[[Any, TableDefinition], Result]) -> Callable[[Any], Result]:
