@@ -194,7 +194,7 @@ def test_dates_and_times_in_json_are_recognised(tmp_path: Path) -> None:
     row = {"day": "2026-01-02", "local": "2026-01-02 03:04", "at": "2026-01-02T03:04:05.678+01:00", "text": "2026-01"}
     file.write_text(json.dumps(row) + "\n" + json.dumps(dict.fromkeys(row)) + "\n")
     with open_input(str(file)) as source:
-        found = infer_columns(source, "jsonl")
+        found = infer_columns(source, "jsonl").schema
     assert {column.name: type_name(column.type) for column in found.columns} == {
         "day": "date", "local": "timestamp_ntz", "at": "timestamp", "text": "string",
     }  # fmt: skip
@@ -323,7 +323,7 @@ def test_types_that_no_column_can_have_become_the_nearest_ones(
     with pyarrow.ipc.new_file(file, table.schema) as writer:
         writer.write_table(table)
     with open_input(str(file)) as source:
-        found = infer_columns(source, "arrow")
+        found = infer_columns(source, "arrow").schema
     assert [type_name(column.type) for column in found.columns] == [expected]
     assert sum(batch.num_rows for batch in read_rows(str(file), None, found)) == 1
 
@@ -387,11 +387,11 @@ def test_columns_are_inferred_from_whole_rows(tmp_path: Path, monkeypatch: pytes
     file = tmp_path / "x.csv"
     file.write_text("a,b\n" + '1,"x\n,y"\n' * 50)
     with open_input(str(file)) as source:
-        assert infer_columns(source, "csv").names == ("a", "b")
+        assert infer_columns(source, "csv").schema.names == ("a", "b")
     lines = tmp_path / "x.jsonl"
     lines.write_text('{"a": 1, "b": "xxxxxxxx"}\n' * 50)
     with open_input(str(lines)) as source:
-        assert infer_columns(source, "jsonl").names == ("a", "b")
+        assert infer_columns(source, "jsonl").schema.names == ("a", "b")
     lines.write_text("")
     with open_input(str(lines)) as source, pytest.raises(SchemaError, match="no columns"):
         infer_columns(source, "jsonl")

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.csv
 import pyarrow.json
 
+from headrace.cli.exact_values import Widened, exact_type, is_checked
 from headrace.cli.file_formats import InputFile
 from headrace.cli.row_files import (
     NULL_MARKERS,
@@ -20,6 +22,7 @@ from headrace.cli.row_files import (
     file_errors,
     parquet_file,
 )
+from headrace.cli.row_places import csv_error, csv_header
 from headrace.errors import SchemaError
 from headrace.tables.schema import Column, RowSchema
 from headrace.types import parse_type, type_name
@@ -34,10 +37,23 @@ _TIMES = {
 }
 
 
-def infer_columns(source: InputFile, file_format: str, rules: TextRules = PLAIN) -> RowSchema:
+class FileColumns(NamedTuple):
+    """The columns of a file.
+
+    Attributes:
+        schema: the columns.
+        widened: why columns have a wider type than most of their values need, by name.
+    """
+
+    schema: RowSchema
+    widened: Mapping[str, Widened]
+
+
+def infer_columns(source: InputFile, file_format: str, rules: TextRules = PLAIN) -> FileColumns:
     """Return the columns of a file: those of a Parquet or Arrow file, or those that fit the beginning of a text file.
 
     Types that no column can have become the nearest one: a column without values and a time of the day are strings.
+    The type of a CSV column keeps each value: a column with ``007`` is one of strings.
 
     With a time zone for timestamps without one, they are timestamps.
 
@@ -45,12 +61,29 @@ def infer_columns(source: InputFile, file_format: str, rules: TextRules = PLAIN)
         OptionError: the file cannot be read.
         SchemaError: the file is not of the format, has no columns, or has one with a type that no column can have.
     """
+    widened: dict[str, Widened] = {}
     with file_errors(source, file_format):
-        schema = _file_schema(source, file_format, rules.nulls)
+        schema = _file_schema(source, file_format, rules.nulls, widened)
+        _check_names(schema.names, source.path)
         columns = [Column(field.name, _column_type(field, rules.timezone), field.nullable) for field in schema]
-    if not columns:
-        raise SchemaError("the file has no columns", received=source.path)
-    return RowSchema(tuple(columns))
+    return FileColumns(RowSchema(tuple(columns)), widened)
+
+
+def _check_names(names: Sequence[str], path: str) -> None:
+    if not names:
+        raise SchemaError("the file has no columns", received=path)
+    for number, name in enumerate(names, start=1):
+        if not name.strip():
+            raise SchemaError(
+                f"column {number} of the file has no name", received=path, remedy="give each column of the file a name"
+            )
+        if name in names[: number - 1]:
+            first = names.index(name) + 1
+            raise SchemaError(
+                f"columns {first} and {number} of the file have the same name",
+                received=f"{name!r} in {path}",
+                remedy="give each column of the file its own name",
+            )
 
 
 def spoiled_by_markers(source: InputFile, found: RowSchema, rules: TextRules) -> list[tuple[str, str, str]]:
@@ -64,14 +97,14 @@ def spoiled_by_markers(source: InputFile, found: RowSchema, rules: TextRules) ->
         # Searching is faster than parsing, and most files have no marker.
         if marker.encode() not in source.beginning(SAMPLE_BYTES):
             continue
-        without = infer_columns(source, "csv", TextRules(rules.timezone, (*rules.nulls, marker)))
+        without = infer_columns(source, "csv", TextRules(rules.timezone, (*rules.nulls, marker))).schema
         for before, after in zip(found.columns, without.columns, strict=True):
             if pa.types.is_string(before.type) and not pa.types.is_string(after.type):
                 spoiled[before.name] = (before.name, marker, type_name(after.type))
     return list(spoiled.values())
 
 
-def _file_schema(source: InputFile, file_format: str, nulls: Sequence[str]) -> pa.Schema:
+def _file_schema(source: InputFile, file_format: str, nulls: Sequence[str], widened: dict[str, Widened]) -> pa.Schema:
     match file_format:
         case "parquet":
             schema = parquet_file(source).schema_arrow
@@ -80,20 +113,44 @@ def _file_schema(source: InputFile, file_format: str, nulls: Sequence[str]) -> p
             schema = arrow_reader(source).schema
             source.seekable().seek(0)
         case "csv":
-            schema = _csv_schema(source.beginning(SAMPLE_BYTES), nulls)
+            schema = _csv_schema(source, nulls, widened)
         case _:
             schema = _json_schema(source.beginning(SAMPLE_BYTES))
     return schema
 
 
-def _csv_schema(sample: bytes, nulls: Sequence[str]) -> pa.Schema:
-    sample = _whole_rows(sample)
+def _csv_schema(source: InputFile, nulls: Sequence[str], widened: dict[str, Widened]) -> pa.Schema:
+    sample = _whole_rows(source.beginning(SAMPLE_BYTES))
     if not sample.strip():
         return pa.schema([])
-    parse, convert = csv_options(nulls=nulls)
-    options = pyarrow.csv.ReadOptions(block_size=len(sample) + 1)
-    reader = pyarrow.csv.open_csv(pa.BufferReader(sample), options, parse, convert)
-    return reader.schema
+    header = csv_header(source)
+    # With threads, Arrow's errors have no row numbers.
+    options = pyarrow.csv.ReadOptions(block_size=len(sample) + 1, use_threads=False)
+    parse, convert = csv_options(header.separator, nulls=nulls)
+    try:
+        schema = pyarrow.csv.open_csv(_copied(sample), options, parse, convert).schema
+    except pa.ArrowInvalid as error:
+        raise csv_error(error, source.path, header, None) from None
+    _check_names(schema.names, source.path)
+    checked = [field.name for field in schema if is_checked(field.type) or pa.types.is_timestamp(field.type)]
+    if checked:
+        parse, convert = csv_options(header.separator, pa.schema([(name, pa.string()) for name in checked]), nulls)
+        convert.include_columns = checked
+        texts = pyarrow.csv.read_csv(_copied(sample), options, parse, convert)
+        for name in checked:
+            index = schema.get_field_index(name)
+            kind, change = exact_type(texts.column(name), schema.field(index).type)
+            if change is not None:
+                widened[name] = change
+                schema = schema.set(index, pa.field(name, kind))
+    return schema
+
+
+def _copied(sample: bytes) -> pa.BufferReader:
+    """Return bytes as a file in Arrow's memory. Its threads abort a process if they free Python's memory at the end."""
+    copy = pa.BufferOutputStream()
+    copy.write(sample)
+    return pa.BufferReader(copy.getvalue())
 
 
 def _whole_rows(sample: bytes) -> bytes:

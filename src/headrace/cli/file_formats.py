@@ -25,6 +25,7 @@ STANDARD = "-"
 """Standard input or output."""
 SUFFIXES = {
     ".csv": "csv",
+    ".tsv": "csv",
     ".jsonl": "jsonl",
     ".ndjson": "jsonl",
     ".json": "jsonl",
@@ -34,6 +35,7 @@ SUFFIXES = {
     ".feather": "arrow",
 }
 ARROW_STREAM_SUFFIX = ".arrows"
+TABS_SUFFIX = ".tsv"
 COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd", ".lz4": "lz4"}
 """The suffixes of compressed files, with pyarrow's names of the compressions."""
 _COMPRESSED = {b"\x1f\x8b": "gzip", b"BZh": "bz2", b"\x28\xb5\x2f\xfd": "zstd", b"\x04\x22\x4d\x18": "lz4"}

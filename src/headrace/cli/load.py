@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -73,7 +74,7 @@ def load(
       zstdcat clicks.jsonl.zst | headrace load - --queue clicks -s shop
     """
     from headrace.cli.file_formats import format_of, open_input, paths_of
-    from headrace.cli.loading import Loading
+    from headrace.cli.loading import Loading, total_bytes
     from headrace.cli.row_files import TextRules, check_timezone
     from headrace.queues.columns import QueueSchema
 
@@ -83,6 +84,8 @@ def load(
     name, kind = str(table or queue), "table" if table else "queue"
     rules = TextRules(timezone, nulls)
     paths = paths_of(files)
+    # Before a store is created for them.
+    total_bytes(paths)
     with app.store(create=True) as store, contextlib.ExitStack() as stack:
         target = _existing(store, table, queue)
         opened = None
@@ -95,7 +98,9 @@ def load(
                 )
             opened = stack.enter_context(open_input(paths[0]))
             chosen = format_of(paths[0], file_format, beginning=opened.beginning(8))
-            found = _columns(app, opened, chosen, column_types(columns), rules)
+            given = column_types(columns)
+            found = _columns(app, opened, chosen, given, rules)
+            rules = replace(rules, inferred=tuple(name for name in found.names if name not in given))
             key = _known(listed(keys, found.names), found.names)
             made = (
                 store.create_table(name, found, key)
@@ -143,12 +148,19 @@ def _drop_empty(store: Store, made: Table | Queue) -> None:
 
 def _columns(app: App, source: InputFile, file_format: str, given: dict[str, str], rules: TextRules) -> pa.Schema:
     """Return the columns of a new table or queue: the inferred ones, with the given types."""
+    from headrace.cli.exact_values import NUMBERS
     from headrace.cli.file_columns import infer_columns, spoiled_by_markers
     from headrace.tables.schema import RowSchema, parse_columns
+    from headrace.types import type_name
 
-    found = infer_columns(source, file_format, rules)
+    found, widened = infer_columns(source, file_format, rules)
     wanted = {column.name: column for column in parse_columns(given)}
     _known(wanted, found.names)
+    for name, (text, narrow) in widened.items():
+        if name not in wanted:
+            remedy = f"; with --column {name}={narrow} it is a {narrow}" if narrow in NUMBERS else ""
+            kind = type_name(found.column(name).type)
+            app.output.warning(f"column {name} becomes a {kind}: a {narrow} would change {text!r}{remedy}")
     if file_format == "csv":
         for name, marker, kind in spoiled_by_markers(source, found, rules):
             if name not in wanted:

@@ -58,7 +58,7 @@ class Loading:
 
         An error, and an interruption, tell how many rows were written before, and how to go on.
         """
-        total = _total_bytes(self.paths)
+        total = total_bytes(self.paths)
         try:
             with self.output.progress(self.text, total) as show:
                 for portion in rebatched(self._batches(show), _WRITE_BYTES, by_bytes=True):
@@ -107,8 +107,12 @@ class Loading:
                 done += source.size or 0
 
 
-def _total_bytes(paths: Sequence[str]) -> int | None:
-    """Return the size of all files; None with standard input."""
+def total_bytes(paths: Sequence[str]) -> int | None:
+    """Return the size of all files; None with standard input.
+
+    Raises:
+        OptionError: a file cannot be read.
+    """
     if STANDARD in paths:
         return None
     size = 0

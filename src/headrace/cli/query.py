@@ -81,14 +81,25 @@ def query(
             _show(app, reader, limit, file, file_format)
 
 
+_ROWS_PER_BATCH = 1000
+
+
 def _show(app: App, reader: pa.RecordBatchReader, limit: int | None, file: str | None, file_format: str | None) -> None:
     from headrace.cli.row_files import first_rows
 
     batches = first_rows(reader, limit)
     if file is not None or file_format not in (None, "table"):
         _write(app, file or "-", file_format, reader.schema, batches)
-    elif not app.output.rows(batches):
+    elif not app.output.rows(_larger(batches)):
         app.output.note("No rows.")
+
+
+def _larger(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Return batches as a few larger ones: DuckDB can answer with one row in each, which would be tables of one row."""
+    from headrace.rows.rebatching import rebatched
+
+    for table in rebatched(batches, _ROWS_PER_BATCH):
+        yield from table.combine_chunks().to_batches()
 
 
 def _write(app: App, file: str, file_format: str | None, schema: pa.Schema, batches: Iterator[pa.RecordBatch]) -> None:

@@ -24,9 +24,10 @@ import pyarrow.ipc
 import pyarrow.json
 import pyarrow.parquet
 
+from headrace.cli.exact_values import WAS_INFERRED, check_json_numbers, exactly, is_checked
 from headrace.cli.file_formats import InputFile, format_of, open_input
 from headrace.cli.json_rows import JsonRowError, needs_this_reader, read_nested_json_lines
-from headrace.cli.row_places import RowError, csv_error, csv_header, place_of_row
+from headrace.cli.row_places import ClosedQuotes, RowError, csv_error, csv_header, place_of_row
 from headrace.errors import OptionError, SchemaError
 from headrace.option_names import nearest
 from headrace.tables.schema import Column, RowSchema
@@ -50,10 +51,12 @@ class TextRules:
     Attributes:
         timezone: the time zone of timestamps without one, a name such as ``Europe/Berlin``.
         nulls: the texts of CSV fields without quotes that are null, besides the empty field.
+        inferred: the columns whose types were inferred. A value that such a type would change is an error.
     """
 
     timezone: str | None = None
     nulls: tuple[str, ...] = ()
+    inferred: tuple[str, ...] = ()
 
 
 PLAIN = TextRules()
@@ -84,11 +87,11 @@ def rows_of(
         raise OptionError("--null is for CSV; other formats have nulls", received=f"{source.path} as {file_format}")
     rows = 0
     with file_errors(source, file_format, schema):
-        texts = _text_schema(schema, rules.timezone)
-        for batch in FORMATS[file_format](source, texts, rules.nulls):
+        texts = _text_schema(schema, rules, file_format)
+        for batch in FORMATS[file_format](source, texts, rules):
             if batch.num_rows:
                 try:
-                    yield _typed(batch, schema, rules.timezone)
+                    yield _typed(batch, schema, texts, rules.timezone)
                 except RowError as error:
                     place = place_of_row(source.path, file_format, rows + error.row)
                     raise RowError(f"{place}, {error}") from None
@@ -122,40 +125,58 @@ def _remedy(error: str, path: str, file_format: str) -> str | None:
         return f"convert its text, from LATIN1 for example: {utf8} | headrace load - --format {file_format} …"
     if "expected a zone offset" in error or "zone offset" in error:
         return "give --timezone for timestamps without a time zone"
+    if WAS_INFERRED in error:
+        return "give the type of the column with --column"
     marker = _NO_VALUE.search(error)
     return None if marker is None else f"if {marker[1]} means that there is no value, give --null {marker[1]}"
 
 
 def csv_options(
-    types: pa.Schema | None = None, nulls: Sequence[str] = ()
+    separator: str, types: pa.Schema | None = None, nulls: Sequence[str] = ()
 ) -> tuple[pyarrow.csv.ParseOptions, pyarrow.csv.ConvertOptions]:
     """Return how CSV is read; without ``types``, Arrow infers them."""
     convert = pyarrow.csv.ConvertOptions(
         column_types=types, null_values=["", *nulls], strings_can_be_null=True, quoted_strings_can_be_null=False
     )
-    return pyarrow.csv.ParseOptions(newlines_in_values=True), convert
+    return pyarrow.csv.ParseOptions(delimiter=separator, newlines_in_values=True), convert
 
 
-def _read_csv(source: InputFile, texts: RowSchema, nulls: Sequence[str]) -> Iterator[pa.RecordBatch]:
-    parse, convert = csv_options(texts.arrow, nulls)
+def _read_csv(source: InputFile, texts: RowSchema, rules: TextRules) -> Iterator[pa.RecordBatch]:
     header = csv_header(source)
+    parse, convert = csv_options(header.separator, texts.arrow, rules.nulls)
+    file = ClosedQuotes(source.file)
+    # It copies: an Arrow thread that frees memory of Python at the end of the process would abort it.
+    stream = pa.BufferedInputStream(pa.PythonFile(file, mode="r"), _BLOCK_BYTES)
+    rows, last = 0, None
     try:
         # With threads, Arrow's errors have no row numbers, and it is not faster.
-        yield from pyarrow.csv.open_csv(source.file, pyarrow.csv.ReadOptions(use_threads=False), parse, convert)
+        for batch in pyarrow.csv.open_csv(stream, pyarrow.csv.ReadOptions(use_threads=False), parse, convert):
+            if batch.num_rows:
+                if last is not None:
+                    yield last
+                rows, last = rows + batch.num_rows, batch
     except pa.ArrowInvalid as error:
         if "Empty CSV file" not in str(error):
             raise csv_error(error, source.path, header, texts) from None
+    if last is not None:
+        # The end of the file is known now.
+        unclosed = file.unclosed(last)
+        if unclosed is not None:
+            place = place_of_row(source.path, "csv", rows - 1)
+            raise RowError(f"{place}, value {unclosed[:_SHOWN]!r}: its quote is not closed")
+        yield last
 
 
-def _read_json_lines(source: InputFile, texts: RowSchema, nulls: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _read_json_lines(source: InputFile, texts: RowSchema, rules: TextRules) -> Iterator[pa.RecordBatch]:
     file = source.file
-    if needs_this_reader(texts):
-        yield from read_nested_json_lines(file, texts)
-        return
+    nested, inferred = needs_this_reader(texts), [texts.column(name) for name in rules.inferred if name in texts]
     line = 1
     while block := file.read(_BLOCK_BYTES):
         block += file.readline()
-        if block.strip():
+        check_json_numbers(block, inferred, line)
+        if nested:
+            yield from read_nested_json_lines(io.BytesIO(block), texts, first_line=line)
+        elif block.strip():
             try:
                 batches = _json_batches(block, texts)
             except pa.ArrowException:
@@ -186,7 +207,7 @@ def parquet_file(source: InputFile) -> pyarrow.parquet.ParquetFile:
     return pyarrow.parquet.ParquetFile(source.seekable())
 
 
-def _read_parquet(source: InputFile, texts: RowSchema, nulls: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _read_parquet(source: InputFile, texts: RowSchema, rules: TextRules) -> Iterator[pa.RecordBatch]:
     return parquet_file(source).iter_batches()  # type: ignore[no-any-return]
 
 
@@ -197,7 +218,7 @@ def arrow_reader(source: InputFile) -> pyarrow.ipc.RecordBatchFileReader | pyarr
     return pyarrow.ipc.open_stream(source.file)
 
 
-def _read_arrow(source: InputFile, texts: RowSchema, nulls: Sequence[str]) -> Iterator[pa.RecordBatch]:
+def _read_arrow(source: InputFile, texts: RowSchema, rules: TextRules) -> Iterator[pa.RecordBatch]:
     reader = arrow_reader(source)
     if isinstance(reader, pyarrow.ipc.RecordBatchStreamReader):
         batches: Iterable[pa.RecordBatch] = reader
@@ -209,7 +230,7 @@ def _read_arrow(source: InputFile, texts: RowSchema, nulls: Sequence[str]) -> It
         yield batch
 
 
-FORMATS: dict[str, Callable[[InputFile, RowSchema, Sequence[str]], Iterator[pa.RecordBatch]]] = {
+FORMATS: dict[str, Callable[[InputFile, RowSchema, TextRules], Iterator[pa.RecordBatch]]] = {
     "csv": _read_csv,
     "jsonl": _read_json_lines,
     "parquet": _read_parquet,
@@ -217,22 +238,26 @@ FORMATS: dict[str, Callable[[InputFile, RowSchema, Sequence[str]], Iterator[pa.R
 }
 
 
-def _text_schema(schema: RowSchema, timezone: str | None) -> RowSchema:
+def _text_schema(schema: RowSchema, rules: TextRules, file_format: str) -> RowSchema:
     """Return the types with which the text formats are read. `_typed` then converts them to the schema's types."""
 
-    def read_as(data_type: pa.DataType) -> pa.DataType:
-        as_text = data_type in (pa.date32(), pa.binary()) or (timezone and _has_zone(data_type))
-        return pa.string() if as_text else data_type
+    def read_as(column: Column) -> pa.DataType:
+        as_text = column.type in (pa.date32(), pa.binary()) or (rules.timezone and _has_zone(column.type))
+        checked = file_format == "csv" and column.name in rules.inferred and is_checked(column.type)
+        return pa.string() if as_text or checked else column.type
 
-    return RowSchema(tuple(Column(column.name, read_as(column.type)) for column in schema.columns))
+    return RowSchema(tuple(Column(column.name, read_as(column)) for column in schema.columns))
 
 
 def _has_zone(data_type: pa.DataType) -> bool:
     return bool(pa.types.is_timestamp(data_type) and data_type.tz)
 
 
-def _typed(batch: pa.RecordBatch, schema: RowSchema, timezone: str | None) -> pa.RecordBatch:
+def _typed(batch: pa.RecordBatch, schema: RowSchema, texts: RowSchema, timezone: str | None) -> pa.RecordBatch:
     """Return the rows with the column types of the schema.
+
+    Args:
+        texts: the types with which a text format was read.
 
     Raises:
         RowError: a value does not fit, or is null in a column that has no nulls.
@@ -240,8 +265,11 @@ def _typed(batch: pa.RecordBatch, schema: RowSchema, timezone: str | None) -> pa
     columns = []
     for name, values in zip(batch.schema.names, batch.columns, strict=True):
         column = schema.column(name)
+        numbers = is_checked(column.type) and texts.column(name).type != column.type
 
-        def convert(values: pa.Array, target: pa.DataType = column.type) -> pa.Array:
+        def convert(values: pa.Array, target: pa.DataType = column.type, numbers: bool = numbers) -> pa.Array:
+            if numbers:
+                return exactly(values, target)
             return in_zone(values, timezone) if timezone and _has_zone(target) else converted(values, target)
 
         try:

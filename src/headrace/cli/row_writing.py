@@ -10,7 +10,7 @@ import pyarrow.csv
 import pyarrow.ipc
 import pyarrow.parquet
 
-from headrace.cli.file_formats import ARROW_STREAM_SUFFIX, COMPRESSIONS, STANDARD
+from headrace.cli.file_formats import ARROW_STREAM_SUFFIX, COMPRESSIONS, STANDARD, TABS_SUFFIX
 from headrace.cli.json_rows import with_objects
 from headrace.cli.output import to_json
 from headrace.errors import SchemaError
@@ -28,21 +28,22 @@ def write_rows(
     """Write rows to an open file; return their number.
 
     Args:
-        path: the name of the file, whose suffix chooses the stream format of Arrow (``.arrows``, and standard output).
+        path: the name of the file, whose suffix chooses the stream format of Arrow (``.arrows``, and standard output)
+            and tabs in CSV (``.tsv``).
 
     Raises:
         SchemaError: a column has a type that the format does not have.
     """
+    plain = path.removesuffix(next((end for end in COMPRESSIONS if path.endswith(end)), ""))
     match file_format:
         case "csv":
-            return _write_csv(file, schema, batches)
+            return _write_csv(file, "\t" if plain.endswith(TABS_SUFFIX) else ",", schema, batches)
         case "jsonl":
             return _write_json_lines(file, schema, batches)
         case "parquet":
             with pyarrow.parquet.ParquetWriter(file, schema, compression="zstd") as writer:
                 return _write_batches(writer, batches)
         case _:
-            plain = path.removesuffix(next((end for end in COMPRESSIONS if path.endswith(end)), ""))
             stream = path == STANDARD or plain.endswith(ARROW_STREAM_SUFFIX)
             opened = pyarrow.ipc.new_stream(file, schema) if stream else pyarrow.ipc.new_file(file, schema)
             with opened as writer:
@@ -57,7 +58,7 @@ def _write_batches(writer: pa.RecordBatchWriter | pa.parquet.ParquetWriter, batc
     return rows
 
 
-def _write_csv(file: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
+def _write_csv(file: BinaryIO, separator: str, schema: pa.Schema, batches: Iterable[pa.RecordBatch]) -> int:
     without = [field for field in schema if pa.types.is_nested(field.type) or pa.types.is_duration(field.type)]
     if without:
         raise SchemaError(
@@ -66,8 +67,8 @@ def _write_csv(file: BinaryIO, schema: pa.Schema, batches: Iterable[pa.RecordBat
             remedy="leave them out with --columns, or choose another format: jsonl, parquet or arrow",
         )
     texts = pa.schema([pa.field(field.name, _csv_type(field.type)) for field in schema])
-    rows = 0
-    with pyarrow.csv.CSVWriter(file, texts) as writer:
+    rows, options = 0, pyarrow.csv.WriteOptions(delimiter=separator)
+    with pyarrow.csv.CSVWriter(file, texts, write_options=options) as writer:
         for batch in batches:
             columns = [_csv_values(values) for values in batch.columns]
             writer.write_batch(pa.RecordBatch.from_arrays(columns, schema=texts))

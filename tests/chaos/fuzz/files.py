@@ -82,7 +82,7 @@ def _reads(file_format: str) -> Callable[[], Iterator[Callable[[bytes], bool]]]:
             def infer() -> None:
                 with open_input(str(path)) as source:
                     assert format_of("-", file_format, beginning=source.beginning(8)) == file_format
-                    columns = infer_columns(source, file_format).arrow
+                    columns = infer_columns(source, file_format).schema.arrow
                 _read(columns)
 
             def _read(columns: pa.Schema) -> None:
