@@ -59,12 +59,30 @@ def test_failed_streams_are_first_and_states_are_filters(page: Browser, streams:
     assert shown("/") == ["failed_one", "running_one"]
     assert shown("/?state=running") == ["running_one"]
     assert shown("/?state=lost") == []
+    assert "No stream is lost" in page.get("/?state=lost").text
+    assert 'href="/?state=failed&amp;q=one"' in page.get("/?q=one").text
     text = html.unescape(page.get("/").text)
     assert re.search(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC: {re.escape(ERROR)}", text)
     # A stream that does not run reports no lag.
     assert "lag unknown" in text.partition("running_one")[0]
     assert 'href="/table?name=orders">totals</a>' in text
     assert "<b>file://" in text
+
+
+@pytest.mark.parametrize(
+    ("path", "problem"),
+    [
+        ("/?state=bogus", "Unknown state in the address of the page; received: 'bogus'; valid: starting, running, "),
+        ("/stream?name=failed_one&period=week", "Unknown period in the address of the page; received: 'week'; valid: "),
+        ("/queue/rows?name=clicks&partition=9", "Unknown partition in the address of the page; received: '9'; valid: "),
+    ],
+)
+def test_an_unknown_value_in_an_address_is_an_error(
+    page: Browser, streams: StreamRegistry, path: str, problem: str
+) -> None:
+    answer = page.get(path)
+    assert answer.status == 400
+    assert problem in html.unescape(answer.text)
 
 
 def test_an_error_of_an_earlier_run_is_no_alarm(page: Browser, streams: StreamRegistry) -> None:

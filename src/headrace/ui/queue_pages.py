@@ -9,7 +9,7 @@ from headrace.ports import Consumer
 from headrace.rows.shown_values import shown_values
 from headrace.types import type_name
 from headrace.ui.pictures import offset_bar, shares
-from headrace.ui.requests import Page, Request, whole_number
+from headrace.ui.requests import Page, Request, one_of, whole_number
 from headrace.ui.rows import PAGE_ROWS
 from headrace.ui.site import Site, part_of
 
@@ -51,9 +51,7 @@ def queue_rows(site: Site, request: Request) -> Page:
     """Rows of one partition of a queue: from a row index, or the newest."""
     queue = site.store.queue(request.query.get("name", ""))
     bounds = queue.bounds()
-    partition = whole_number(request.query.get("partition", ""), 0)
-    if partition not in bounds:
-        partition = next(iter(bounds), 0)
+    partition = int(one_of(request, "partition", map(str, bounds), str(next(iter(bounds), 0))))
     limits = bounds[partition]
     newest = max(limits.lower, limits.upper - PAGE_ROWS)
     first = whole_number(request.query.get("from", ""), newest, low=limits.lower, high=max(limits.lower, limits.upper))

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import parse_qsl
 
+from headrace.errors import OptionError
 from headrace.http.admission import network_of
 from headrace.http.application import Scope
 
@@ -89,6 +90,18 @@ def fields(encoded: bytes) -> dict[str, str]:
         return dict(parse_qsl(encoded.decode("latin-1"), keep_blank_values=True, max_num_fields=_MAX_FIELDS))
     except ValueError:
         raise BadRequestError(400, "The request has too many fields.") from None
+
+
+def one_of(request: Request, name: str, values: Iterable[str], default: str) -> str:
+    """Return a parameter of the URL that has one of some values.
+
+    Raises:
+        OptionError: it has another value.
+    """
+    value = request.query.get(name, default)
+    if value != default and value not in (valid := list(values)):
+        raise OptionError(f"unknown {name} in the address of the page", received=repr(value), valid=valid)
+    return value
 
 
 def whole_number(text: str, default: int, *, low: int = 0, high: int = 2**53) -> int:

@@ -10,8 +10,8 @@ import time
 from pathlib import Path
 
 from headrace.errors import NotFoundError
-from headrace.streaming_sql.stream_registry import StreamStatus
-from headrace.ui.requests import Page, Request
+from headrace.streaming_sql.stream_registry import STATES, StreamStatus
+from headrace.ui.requests import Page, Request, one_of
 from headrace.ui.site import Site, part_of
 from headrace.ui.stream_charts import charts_of
 from headrace.ui.stream_graph import StreamGraph, graph_of, guarantee_of
@@ -31,7 +31,7 @@ def stream_list(site: Site, request: Request) -> Page:
     states: dict[str, int] = {}
     for status in every:
         states[status.state] = states.get(status.state, 0) + 1
-    state = request.query.get("state", "")
+    state = one_of(request, "state", STATES, "")
     streams = {status.name: status for status in every if state in ("", status.state)}
     part = part_of(list(streams), request, _LIST_LENGTH)
     shown = [{"status": streams[name], "graph": _graph(site, streams[name])} for name in part.items]
@@ -43,8 +43,7 @@ def stream_page(site: Site, request: Request) -> Page:
     """One stream."""
     site.collect_ended()
     status = site.registry.get(request.query.get("name", ""))
-    period = request.query.get("period", "hour")
-    period = period if period in PERIODS else "hour"
+    period = one_of(request, "period", PERIODS, "hour")
     # The period moves in steps: the page is sent to browsers whenever it changes.
     until = -(-time.time() // _STEP_SECONDS) * _STEP_SECONDS
     since = until - PERIODS[period]
