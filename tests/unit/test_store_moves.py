@@ -137,3 +137,48 @@ def test_handles_of_other_processes_notice_it(store: Store, tmp_path: Path) -> N
     go.set()
     assert "were replaced while it was open" in errors.get(timeout=30)
     process.join()
+
+
+def _put_in_another_process(directory: Path, results: Any) -> None:
+    try:
+        with headrace.open(directory) as store:
+            store.table("orders").put([{"id": 20}])
+        results.put("written")
+    except StoreError as error:
+        results.put(str(error))
+
+
+def in_another_process(directory: Path) -> str:
+    results = CONTEXT.Queue()
+    process = CONTEXT.Process(target=_put_in_another_process, args=(directory, results))
+    process.start()
+    result: str = results.get(timeout=30)
+    process.join()
+    return result
+
+
+@pytest.mark.parametrize("first", ["other", "own"])
+def test_a_removed_index_of_the_log_loses_no_row(store: Store, orders: Table, tmp_path: Path, first: str) -> None:
+    (tmp_path / "store" / "db-shm").unlink()
+    if first == "own":
+        refused(orders, "db-shm does not exist")
+    assert in_another_process(tmp_path / "store") == "written"
+    refused(orders, "were replaced while it was open.*db-shm")
+    # A new handle of this process would use the old index.
+    with pytest.raises(StoreError, match=r"were replaced while it was open.*db-shm"):
+        headrace.open(tmp_path / "store")
+    store.close()
+    with headrace.open(tmp_path / "store") as again:
+        assert again.table("orders").scan(["id"]).read_all().to_pylist() == [{"id": 0}, {"id": 20}]
+
+
+def test_a_removed_log_is_an_error_for_others_and_is_saved_at_the_end(
+    store: Store, orders: Table, tmp_path: Path
+) -> None:
+    (tmp_path / "store" / "db-wal").unlink()
+    refused(orders, "db-wal does not exist")
+    assert "write-ahead log was removed while a process used it" in in_another_process(tmp_path / "store")
+    store.close()
+    assert in_another_process(tmp_path / "store") == "written"
+    with headrace.open(tmp_path / "store") as again:
+        assert again.table("orders").scan(["id"]).read_all().to_pylist() == [{"id": 0}, {"id": 20}]

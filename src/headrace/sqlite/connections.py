@@ -49,10 +49,14 @@ class Connections:
 
     Args:
         open_one: opens a connection.
+        closing: called before a connection is closed.
     """
 
-    def __init__(self, open_one: Callable[[], apsw.Connection]) -> None:
+    def __init__(
+        self, open_one: Callable[[], apsw.Connection], closing: Callable[[apsw.Connection], object] = bool
+    ) -> None:
         self._open_one = open_one
+        self._closing = closing
         self._open: set[apsw.Connection] = set()
         # The largest number of open connections since there was none.
         self._most = 0
@@ -132,6 +136,7 @@ class Connections:
             if connection in self._open:
                 self._open.discard(connection)
                 self._most = self._most if self._open else 0
+                self._closing(connection)
                 connection.close(True)
 
 

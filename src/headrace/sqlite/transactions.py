@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import weakref
 from collections.abc import Callable
 from types import TracebackType
 from typing import Protocol
@@ -12,6 +13,9 @@ import apsw
 from headrace.errors import StoreError
 from headrace.sqlite import interrupts
 from headrace.sqlite.forks import no_fork
+
+closed_early: weakref.WeakSet[apsw.Connection] = weakref.WeakSet()
+"""Connections that `roll_back` has closed. A question to a connection could disturb the thread that uses it."""
 
 
 class Lock(Protocol):
@@ -124,3 +128,4 @@ def roll_back(connection: apsw.Connection, *, failed: bool = False) -> None:
             connection.execute("ROLLBACK")
         if failed and connection.txn_state("main") != apsw.SQLITE_TXN_NONE:
             connection.close(True)
+            closed_early.add(connection)

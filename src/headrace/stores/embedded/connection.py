@@ -43,7 +43,13 @@ from headrace.stores.embedded.format import (
     rewrite_with_checksums,
     upgrade,
 )
-from headrace.stores.embedded.store_files import DATABASE_FILE, StoreFiles, make_durable_directory, sync_entries
+from headrace.stores.embedded.store_files import (
+    DATABASE_FILE,
+    StoreFiles,
+    keep_log,
+    make_durable_directory,
+    sync_entries,
+)
 from headrace.stores.embedded.writer_lock import WriterLock
 
 LOCK_FILE = "writer.lock"
@@ -89,7 +95,8 @@ class Database:
         self._local = threading.local()
         self._commits = CommitWatch(self.directory / LOCK_FILE)
         self._files = StoreFiles(self.directory)
-        self._connections = Connections(functools.partial(_connect, self._files, synchronous, may_create=create))
+        connect = functools.partial(_connect, self._files, synchronous, may_create=create)
+        self._connections = Connections(connect, self._files.closing)
         self._files.check_log_has_database()
         if not (self.directory / DATABASE_FILE).exists() and not create:
             raise _nothing_here(self.directory)
@@ -159,7 +166,7 @@ class Database:
         if lost < 2:
             return
         if self.synchronous == "full":
-            _keep_log(self.connection)
+            keep_log(self.connection)
             self._connections.close()
             raise StoreDamagedError(
                 "the store's write-ahead log is damaged, and its last commits cannot be read",
@@ -194,15 +201,7 @@ class Database:
         """
         connection = self._connections.of_this_thread()
         if not connection.in_transaction:
-            self._files.check()
-            if getattr(self._local, "logs_of", None) is not connection:
-                self._local.logs = self._files.logs()
-                self._local.logs_of = connection
-        return connection
-
-    def _connection_to_write(self) -> apsw.Connection:
-        connection = self.connection
-        self._files.check_logs(self._local.logs)
+            self._files.check_opened(connection)
         return connection
 
     def writer_lock(self) -> WriterLock:
@@ -284,7 +283,7 @@ class _Write(Transaction):
     """A write transaction of a database."""
 
     def __init__(self, database: Database) -> None:
-        super().__init__(database._connection_to_write, "BEGIN IMMEDIATE", as_store_error, database.writer_lock())
+        super().__init__(lambda: database.connection, "BEGIN IMMEDIATE", as_store_error, database.writer_lock())
         self._database = database
 
     @atomic
@@ -398,16 +397,15 @@ def _connect(files: StoreFiles, synchronous: str, *, may_create: bool) -> apsw.C
         provide_notes(connection)
         version = connection.pragma("user_version")
         problem = _problem(connection, version, files.database, may_create=may_create)
-    if problem is not None:
-        _keep_log(connection)
+    try:
+        if problem is not None:
+            raise problem
+        files.opened(connection)
+    except StoreError:
+        keep_log(connection)
         connection.close()
-        raise problem
+        raise
     return connection
-
-
-def _keep_log(connection: apsw.Connection) -> None:
-    """Let the close of a connection not copy the write-ahead log into the database and delete it."""
-    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
 def _problem(

@@ -8,15 +8,33 @@ transaction compares the files at the paths with the open ones.
 from __future__ import annotations
 
 import errno
+import logging
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import TypeAlias
+from typing import NamedTuple, TypeAlias
+
+import apsw
 
 from headrace.errors import StoreDamagedError, StoreError
+from headrace.sqlite.transactions import closed_early
 
 DATABASE_FILE = "db"
 _Identity: TypeAlias = tuple[int, int]
+_log = logging.getLogger("headrace")
+
+
+class _Opened(NamedTuple):
+    """The files of an open connection: the database, the write-ahead log, and the log's index."""
+
+    database: _Identity
+    log: _Identity
+    log_index: _Identity
+
+
+# SQLite uses one index for all connections of a process to a database, also if another file has its name now.
+_opened: dict[apsw.Connection, _Opened] = {}
+os.register_at_fork(after_in_child=_opened.clear)
 
 
 class StoreFiles:
@@ -32,6 +50,7 @@ class StoreFiles:
         self._path = str(self.database)
         self._logs = (f"{self.database}-wal", f"{self.database}-shm")
         self._known: _Identity | None = None
+        self._warned = False
 
     def check(self) -> _Identity:
         """Return the identity of the database's file.
@@ -47,12 +66,28 @@ class StoreFiles:
         return found
 
     def check_before_opening(self) -> None:
-        """Check the database's file, if there is one, before a connection opens it."""
-        if self._known is not None:
-            self.check()
-        elif self.database.exists():
-            # An overlay file system may give a file its number when it is opened.
-            self._identity(self._path)
+        """Check the files, if there are some, before a connection opens them.
+
+        Raises:
+            StoreDamagedError: the write-ahead log was removed while processes use it.
+        """
+        # An overlay file system may give a file its number when it is opened.
+        if self._known is None and not self.database.exists():
+            return
+        database = self._identity(self._path) if self._known is None else self.check()
+        for connection, opened in list(_opened.items()):
+            if opened.database == database and connection not in closed_early:
+                self._check_logs(opened)
+                break
+        log, index = map(Path, self._logs)
+        # Looked at twice: another process may have created both in between.
+        if not log.exists() and index.exists() and not log.exists():
+            raise StoreDamagedError(
+                "the store's write-ahead log was removed while a process used it, and its commits cannot be read",
+                received=f"{index} without {log}",
+                remedy="end the processes that have the store open, which saves their commits; after a crash, restore "
+                f"a backup, or delete {index} to go on without them",
+            )
 
     def check_log_has_database(self) -> None:
         """Raise `StoreDamagedError` for a write-ahead log without a database: SQLite removes it, with its commits."""
@@ -65,24 +100,48 @@ class StoreFiles:
                 remedy="put the database back beside it, or restore a backup into another directory",
             )
 
-    def logs(self) -> tuple[_Identity, _Identity]:
-        """Return the identities of the write-ahead log and its index, while a connection is open."""
-        wal, index = self._logs
-        return self._identity(wal), self._identity(index)
+    def opened(self, connection: apsw.Connection) -> None:
+        """Note the files of an open connection."""
+        _opened[connection] = _Opened(self._identity(self._path), *map(self._identity, self._logs))
 
-    def check_logs(self, known: tuple[_Identity, _Identity]) -> None:
-        """Raise `StoreError` if the write-ahead log or its index differ from a result of `logs`."""
-        if self.logs() != known:
-            raise self._replaced(self._logs[0])
+    def check_opened(self, connection: apsw.Connection) -> None:
+        """Raise `StoreError` if a file of an open connection was replaced, moved or removed."""
+        self.check()
+        self._check_logs(_opened[connection])
+
+    def closing(self, connection: apsw.Connection) -> None:
+        """Prepare the close of a connection.
+
+        The last connection copies the log into the database, and deletes the log. If the index has been replaced, other
+        processes may have written into the database, and the copy would undo that.
+        """
+        opened = _opened.pop(connection, None)
+        if opened is None or connection in closed_early:
+            return
+        try:
+            found = self._identity(self._path), self._identity(self._logs[1])
+            unchanged = found == (opened.database, opened.log_index)
+        except StoreError:
+            unchanged = False
+        if not unchanged:
+            keep_log(connection)
+            if not self._warned:
+                _log.warning("files of the store %s were replaced or removed while it was open", self.database.parent)
+            self._warned = True
+
+    def _check_logs(self, opened: _Opened) -> None:
+        for path, known in zip(self._logs, (opened.log, opened.log_index), strict=True):
+            if self._identity(path) != known:
+                raise self._replaced(path)
 
     def _identity(self, path: str) -> _Identity:
         try:
             status = os.stat(path)  # noqa: PTH116
         except FileNotFoundError:
             raise StoreError(
-                "the store was moved or removed while it was open",
+                "the store, or a file of it, was moved or removed while it was open",
                 received=f"{path} does not exist",
-                remedy="open the store again, at its new place",
+                remedy="close this handle, and open the store again, at its new place if it was moved",
             ) from None
         if status.st_nlink > 1:
             raise StoreError(
@@ -100,6 +159,11 @@ class StoreFiles:
             received=path,
             remedy="open the store again; what this handle has written before is in the replaced files",
         )
+
+
+def keep_log(connection: apsw.Connection) -> None:
+    """Let the close of a connection not copy the write-ahead log into the database and delete it."""
+    connection.config(apsw.SQLITE_DBCONFIG_NO_CKPT_ON_CLOSE, 1)
 
 
 def make_durable_directory(directory: Path) -> list[Path]:
