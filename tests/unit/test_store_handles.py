@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.errors import NotFoundError, StoreError
+from headrace.errors import NotFoundError, StoreError, UnsupportedError
 from headrace.ports import Store
 from tests.processes import CONTEXT
 
@@ -88,6 +88,11 @@ def test_handles_can_be_pickled(store: Store, tmp_path: Path) -> None:
     assert copies[2].bounds()[0].upper == 1
     assert copies[3].describe().channels
     assert copies[0].wait_for_change(0)
+
+
+def test_a_worker_cannot_be_pickled_and_says_what_can(store: Store) -> None:
+    with pytest.raises(UnsupportedError, match=r"has threads.*send the tunnel, and call its consume\(\) there"):
+        pickle.dumps(store.tunnel("changes").consume(client="one", idle="stop"))
 
 
 def _put(orders: Any, number: int) -> None:

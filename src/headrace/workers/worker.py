@@ -7,11 +7,11 @@ import weakref
 from collections.abc import Callable
 from functools import partial
 from types import TracebackType
-from typing import Self
+from typing import NoReturn, Self
 
 import pyarrow as pa
 
-from headrace.errors import OptionError
+from headrace.errors import OptionError, UnsupportedError
 from headrace.tables.change_columns import ChangeShape
 from headrace.tables.changes import Changes
 from headrace.tables.schema import TableSchema, columns_of
@@ -84,6 +84,13 @@ class TunnelWorker:
         TunnelTakenError: a streaming query has started to read the tunnel.
         HeadraceError: another permanent error of the store.
     """
+
+    def __reduce__(self) -> NoReturn:
+        raise UnsupportedError(
+            "a worker of a tunnel has threads, and cannot be sent to another process",
+            received="pickle of a TunnelWorker",
+            remedy="send the tunnel, and call its consume() there",
+        )
 
     def __init__(
         self,
