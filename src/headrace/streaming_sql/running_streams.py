@@ -103,8 +103,12 @@ class RunningStreams:
         self._wait_for_starts()
         try:
             query = start()
-        except BaseException as error:
+        except Exception as error:
             self._registry.set_ended(name, "failed", _one_line(error, secrets), _remedy(error, secrets))
+            raise
+        except BaseException:
+            # The user has ended the process.
+            self._registry.set_ended(name, "stopped")
             raise
         self._registry.set_running(name, str(query.id))
         deadline = math.inf if timeout_ms is None else time.monotonic() + timeout_ms / 1000
