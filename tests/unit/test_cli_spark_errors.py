@@ -1,8 +1,12 @@
-"""Which lines of Spark's processes reach the terminal."""
+"""Which lines and errors of Spark's processes reach the terminal."""
 
 from __future__ import annotations
 
+import contextlib
 import io
+import logging
+import os
+import signal
 import sys
 import threading
 from importlib import import_module
@@ -10,6 +14,8 @@ from typing import Any
 
 import pytest
 
+from headrace.cli import run
+from headrace.cli.app import App
 from headrace.cli.spark_errors import SparkErrors, filtered
 
 DAEMON = """Traceback (most recent call last):
@@ -74,3 +80,23 @@ def test_the_standard_error_of_a_process_is_filtered_until_it_ends(monkeypatch: 
         if thread.name == "spark-stderr":
             thread.join(60)
     assert output.getvalue() == PRINTED
+
+
+@pytest.mark.parametrize("asked", [True, False])
+def test_errors_of_spark_after_the_end_was_requested_are_warnings(
+    asked: bool, capsys: pytest.CaptureFixture[str]
+) -> None:
+    # A service manager sends SIGTERM to the processes of Spark, too.
+    level, handler = logging.getLogger("py4j").level, signal.signal(signal.SIGTERM, run._end_requested)
+    try:
+        with contextlib.nullcontext() if asked else pytest.raises(ConnectionError), run.until_end_requested(App()):
+            try:
+                if asked:
+                    os.kill(os.getpid(), signal.SIGTERM)
+            finally:
+                raise ConnectionError("Spark has ended\nat java.lang.Thread")
+    finally:
+        signal.signal(signal.SIGTERM, handler)
+        logging.getLogger("py4j").setLevel(level)
+    shown = " ".join(capsys.readouterr().err.split())
+    assert shown.endswith("they continue at the next start: Spark has ended" if asked else "")

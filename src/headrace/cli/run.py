@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import signal
 import warnings
@@ -172,9 +173,23 @@ def execute(
     workspace = Workspace(options.workspace)
     check_script(statements, Catalog(workspace), StreamRegistry(workspace))
     workspace.close()
-    with contextlib.suppress(EndRequested), streaming_session(app, name, options) as streaming:
+    with until_end_requested(app), streaming_session(app, name, options) as streaming:
         show_results(app, streaming.run_each(text, available_now=available_now))
         follow_streams(app, streaming, fail_fast=fail_fast)
+
+
+@contextlib.contextmanager
+def until_end_requested(app: App) -> Iterator[None]:
+    """Leave the block at SIGTERM. Errors after it are warnings: a service manager ends Spark's processes, too."""
+    try:
+        yield
+    except EndRequested:
+        pass
+    except Exception as error:
+        if signal.getsignal(signal.SIGTERM) != signal.SIG_IGN:
+            raise
+        reason = str(error).partition("\n")[0]
+        app.output.warning(f"Spark ended before its streams were stopped; they continue at the next start: {reason}")
 
 
 @contextlib.contextmanager
@@ -218,6 +233,8 @@ def _silence_pyspark() -> None:
 
 def _end_requested(number: int, frame: FrameType | None) -> NoReturn:
     signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    # py4j logs a traceback for each call of a Spark that ends at the same time.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
     raise EndRequested
 
 

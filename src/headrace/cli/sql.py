@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import sys
 import threading
 from pathlib import Path
@@ -12,7 +11,7 @@ import click
 
 from headrace.cli.app import App, common_options, pass_app
 from headrace.cli.interruptible import run_interruptibly
-from headrace.cli.run import EndRequested, SparkOptions, execute, show_results, spark_options, streaming_session
+from headrace.cli.run import SparkOptions, execute, show_results, spark_options, streaming_session, until_end_requested
 from headrace.errors import SqlError
 
 if TYPE_CHECKING:
@@ -41,7 +40,7 @@ def sql(app: App, text: str | None, workspace: Path, master: str | None, conf: t
     if text is not None:
         execute(app, text, "headrace sql", options)
         return
-    with contextlib.suppress(EndRequested), streaming_session(app, "headrace sql", options) as streaming:
+    with until_end_requested(app), streaming_session(app, "headrace sql", options) as streaming:
         _Prompt(app, streaming).run()
 
 
