@@ -155,5 +155,5 @@ def rewrite_with_checksums(file: Path, patience_seconds: float) -> None:
         connection.pragma("checksum_verification", "off")
         connection.execute("VACUUM")
         connection.pragma("user_version", CHECKSUM_FORMAT)
-        connection.pragma("locking_mode", "normal")
+        # Still alone: a reader that comes between would keep the database from changing its mode.
         connection.pragma("journal_mode", "wal")
