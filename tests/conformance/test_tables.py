@@ -403,7 +403,7 @@ def test_a_table_is_created_once(store: Store) -> None:
         ({"a": "string"}, ("a", "a")),
         ({"a": "double"}, ("a",)),
         ({"a": "strings"}, ("a",)),
-        (dict.fromkeys("abcde", "string"), tuple("abcde")),
+        ({f"c{n}": "string" for n in range(33)}, tuple(f"c{n}" for n in range(33))),
         ({"": "string"}, ("",)),
     ],
 )

@@ -132,7 +132,8 @@ OTHERS = [
     Kind("bit varying(5)", ["1011", ""]),
     Kind("tsvector", ["'a':1 'b'"]),
     Kind("pg_lsn", ["16/B374D848"]),
-    Kind("regtype", ["integer"]),
+    # Refused in a key.
+    Kind("regtype", ["integer"], None),
     Kind("oidvector", ["1 4294967295"]),
     Kind("int4range", ["[1,5)", "empty"]),
     Kind("tstzrange", ['["2024-01-01 10:00:00+00",infinity)']),

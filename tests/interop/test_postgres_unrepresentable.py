@@ -54,6 +54,8 @@ def server(url: str) -> Iterator[Server]:
 
 @pytest.fixture
 def counted() -> Iterator[None]:
+    # Another test of the process may have counted.
+    counters.disable()
     counters.enable()
     yield
     counters.disable()
