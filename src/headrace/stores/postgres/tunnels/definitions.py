@@ -21,6 +21,8 @@ _WIDER = {
 # Types whose modifier is a greatest length, or a number of digits after the point.
 _TIMETZ, _VARBIT = 1266, 1562
 _LIMITED = frozenset({types.VARCHAR, types.BPCHAR, types.TIME, _TIMETZ, types.TIMESTAMP, types.TIMESTAMPTZ, _VARBIT})
+# Types of which a plain change to a wider one writes no row again.
+_STORED_ALIKE = _LIMITED - {types.BPCHAR} | {types.NUMERIC}
 _VARHDRSZ = 4
 
 
@@ -237,6 +239,8 @@ def _of_columns(before: Definition, after: Definition, delivered: bool) -> Itera
                     f"column {column.name!r} got type {column.declared} instead of {was.declared}, and its values may "
                     "have changed"
                 )
+            elif new_file and _keeps_file(was, column) and not _needs_file(old, after, column.number):
+                yield f"column {column.name!r} was rewritten as {column.declared}, and its values may have changed"
         elif renamed := _renamed(was.labels, column.labels):
             yield f"values of the enum of column {column.name!r} were renamed: {', '.join(renamed)}"
         elif any(column.values.get(value, row) != row for value, row in was.values.items()):
@@ -247,6 +251,26 @@ def _of_columns(before: Definition, after: Definition, delivered: bool) -> Itera
             yield f"column {column.name!r} was rewritten, and its values may have changed"
         elif was.generated and new_file and was.other != column.other:
             yield f"the expression of column {column.name!r} has changed"
+
+
+def _keeps_file(was: Column, now: Column) -> bool:
+    """Return whether a change of a type leaves the rows as they are stored, if it has no USING."""
+    if was.labels or now.labels:
+        return False
+    return {was.base, now.base} <= _TEXTS or (was.base == now.base and now.base in _STORED_ALIKE)
+
+
+def _needs_file(old: Mapping[int, Column], after: Definition, number: int) -> bool:
+    """Return whether other columns than one explain a new file: new ones, and changes of types."""
+    return any(
+        each.number not in old
+        or (
+            (old[each.number].type, old[each.number].modifier) != (each.type, each.modifier)
+            and not _keeps_file(old[each.number], each)
+        )
+        for each in after.columns
+        if each.number != number
+    )
 
 
 def _renamed(was: Sequence[str], now: Sequence[str]) -> list[str]:
