@@ -125,6 +125,8 @@ QUERIES = [
     "WITH x AS (SELECT user AS u, k FROM orders_now WHERE k > 0) SELECT u, max(k) FROM x GROUP BY u HAVING sum(k) > 2",
     "SELECT bool_and(k > 1), every(k > 0), bool_or(k > 2), max(DISTINCT k), count(ALL k), count(1), count(k, price) "
     "FROM orders_now GROUP BY user",
+    "SELECT k, any(user LIKE 'a%') AS a, some(user LIKE ANY ('a%', 'b%')) AS b, max(user NOT LIKE ALL ('a%')) AS c "
+    "FROM orders_now WHERE user LIKE ANY ('a%', 'b%', 'c%') GROUP BY k",
     "SELECT transform(array(max(k)), x -> x + 1)[0] AS t, tags[0] AS tag FROM orders_now GROUP BY tags[0]",
     "SELECT coalesce(user, '?') AS user, struct(sum(k) AS s, coalesce(user, '?') AS u) AS both "
     "FROM orders_now GROUP BY coalesce(user, '?')",

@@ -23,7 +23,7 @@ from headrace.streaming_sql.language.token_text import TokenText
 AggregateKind = Literal["count_rows", "count", "sum", "avg", "min", "max", "count_distinct"]
 _KINDS: dict[str, AggregateKind] = {
     "count": "count", "count_if": "count", "sum": "sum", "avg": "avg", "mean": "avg", "min": "min", "max": "max",
-    "every": "min", "bool_and": "min", "bool_or": "max",
+    "every": "min", "bool_and": "min", "some": "max", "any": "max", "bool_or": "max",
 }  # fmt: skip
 _CAST_AS_TEXT = re.compile(r"\(*cast\s*\((.+)\sas\s+string\s*\)\)*", re.DOTALL)
 
@@ -65,7 +65,11 @@ class Group:
 
 def is_aggregate_call(text: TokenText, index: int) -> bool:
     """Return whether a token is the name of a permitted aggregate in a call."""
-    return text.is_call(index) and not text.is_symbol(index - 1, ".") and text.tokens[index].name.lower() in _KINDS
+    # LIKE ANY and LIKE SOME are no calls.
+    is_call = (
+        text.is_call(index) and not text.is_symbol(index - 1, ".") and not text.is_word(index - 1, "LIKE", "ILIKE")
+    )
+    return is_call and text.tokens[index].name.lower() in _KINDS
 
 
 class Names(Protocol):
