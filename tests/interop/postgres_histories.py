@@ -97,11 +97,17 @@ SETTINGS = (
 
 @dataclass
 class Column:
-    """A column as the history knows it; types that were altered have no more values of their own."""
+    """A column as the history knows it; types that were altered have no more values of their own.
+
+    Attributes:
+        retyped: whether its type was altered since the last read. Values by a USING in the same time are not noticed
+            in some types (docs/postgres.md), so the history has none.
+    """
 
     name: str
     type: str
     key: bool = False
+    retyped: bool = False
 
 
 @dataclass
@@ -273,10 +279,11 @@ class History:
             new = self.random.choice(ALTERATIONS[column.type])
             zone = self.random.choice(("", "SET LOCAL TimeZone = 'America/New_York'; "))
             if self.run(f"{zone}ALTER TABLE {self.table} ALTER {column.name} TYPE {new}"):
-                column.type = new
+                column.type, column.retyped = new, True
 
     def alter_using(self) -> None:
-        columns = [each for each in self.columns if each.type in ("integer", "bigint", "numeric(10,2)", "text")]
+        types = ("integer", "bigint", "numeric(10,2)", "text")
+        columns = [each for each in self.columns if each.type in types and not each.retyped]
         if columns:
             column = self.random.choice(columns)
             changed = "upper({0})" if column.type == "text" else "{0} * 2 + 1"
@@ -348,6 +355,8 @@ class History:
     def read(self, tunnel: Tunnel) -> None:
         """Put the changes that a tunnel has into the state."""
         self.has_read = True
+        for column in self.columns:
+            column.retyped = False
         for batch in tunnel.consume(client="reader", idle="stop", batch_rows=self.random.choice((1, 3, 1000))):
             key = tunnel.table.schema.primary_key
             for row in rows_of(batch.to_arrow()):
