@@ -21,6 +21,7 @@ from headrace.errors import (
     UnsupportedError,
 )
 from headrace.ports import Store, Tunnel
+from headrace.stores.postgres.tunnels import slots
 from headrace.tunnels.values import TunnelKind
 from tests.conformance import serving
 from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
@@ -93,6 +94,21 @@ def test_an_existing_slot_and_publication_are_used_and_left(
     tunnel = store.create_tunnel("orders", "changes", **names)
     server.execute("INSERT INTO orders VALUES ('b', 1)")
     assert [change.key for change in drain(tunnel)] == [("a",), ("b",)]
+
+
+def test_base_data_beside_an_existing_slot_begins_when_all_commits_are_visible(
+    store: Store, server: Server, slot: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(slots, "_CREATE_SECONDS", 1)
+    server.execute("CREATE PUBLICATION shop FOR TABLE orders")
+    create_slot(server, slot)
+    with psycopg.connect(store.url) as writer:
+        writer.execute("INSERT INTO orders VALUES ('a', 1)")
+        with pytest.raises(StoreBusyError, match="open write transactions"):
+            store.create_tunnel("orders", "changes", slot=slot, publication="shop")
+    assert store.tunnels() == []
+    tunnel = store.create_tunnel("orders", "changes", slot=slot, publication="shop")
+    assert [change.key for change in drain(tunnel)] == [("a",)]
 
 
 _SWAP = "ALTER TABLE t RENAME a TO x; ALTER TABLE t RENAME b TO a; ALTER TABLE t RENAME x TO b"

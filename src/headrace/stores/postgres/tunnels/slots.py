@@ -7,6 +7,7 @@ which sends each change by itself.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import LiteralString, NamedTuple
 
@@ -143,6 +144,27 @@ def create_slot(database: Database, name: str, *, failover: bool = False) -> int
         if not late:
             raise
         raise blockers.waited(database, _CREATE_SECONDS) from None
+
+
+def visible_commits(database: Database) -> int:
+    """Return an LSN whose earlier commits later snapshots see. Waits for open write transactions.
+
+    A commit is in the log before snapshots see it: until the disk, and synchronous standbys, have it.
+
+    Raises:
+        StoreBusyError: transactions were open for too long.
+    """
+    ((lsn,),) = database.query("SELECT pg_current_wal_insert_lsn() - '0/0'")
+    # After the LSN: a snapshot is older than the other results of its statement.
+    ((end,),) = database.query("SELECT pg_snapshot_xmax(pg_current_snapshot())::text::bigint")
+    deadline, pause = time.monotonic() + _CREATE_SECONDS, 0.01
+    with blockers.named(database, _CREATE_SECONDS):
+        while database.query("SELECT pg_snapshot_xmin(pg_current_snapshot())::text::bigint")[0][0] < end:
+            if time.monotonic() > deadline:
+                raise blockers.waited(database, _CREATE_SECONDS)
+            time.sleep(pause)
+            pause = min(2 * pause, 1.0)
+    return int(lsn)
 
 
 def drop_slot(database: Database, name: str) -> None:

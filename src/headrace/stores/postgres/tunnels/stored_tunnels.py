@@ -138,8 +138,7 @@ def create(
             lsn = _open_slot(database, stored, slot, publication, layouts, failover=options.failover)
             if has_base and options.slot is not None:
                 # Base data has all changes before.
-                ((now,),) = database.query("SELECT pg_current_wal_insert_lsn() - '0/0'")
-                lsn = max(lsn, int(now))
+                lsn = max(lsn, slots.visible_commits(database))
         # After the slot: rows that this count does not see are in the stream.
         sizes = [_size(database, layout) for layout in layouts] if has_base else []
         ranges = [
