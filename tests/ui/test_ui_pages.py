@@ -61,6 +61,7 @@ def test_failed_streams_are_first_and_states_are_filters(page: Browser, streams:
     assert shown("/?state=lost") == []
     assert "No stream is lost" in page.get("/?state=lost").text
     assert 'href="/?state=failed&amp;q=one"' in page.get("/?q=one").text
+    assert '<input type="hidden" name="state" value="lost">' in page.get("/?state=lost").text
     text = html.unescape(page.get("/").text)
     assert re.search(rf"\d{{4}}-\d\d-\d\d \d\d:\d\d:\d\d UTC: {re.escape(ERROR)}", text)
     # A stream that does not run reports no lag.
