@@ -210,6 +210,26 @@ def test_a_table_with_a_deferrable_key_is_a_target(store: Store, session: psycop
     assert table.scan().read_all().to_pylist() == [{"id": 3, "v": "b", "n": 2}]
 
 
+def test_a_user_who_may_not_delete_swaps_values_of_a_deferrable_constraint(
+    store: Store, session: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(publishing, "_APPLY_ROWS", 1)
+    session.execute("CREATE SCHEMA IF NOT EXISTS headrace")
+    session.execute("CREATE TABLE t (id int PRIMARY KEY, v text UNIQUE DEFERRABLE)")
+    session.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
+    name = f"keeper_{session.info.dbname}"[:60]
+    session.execute(f'CREATE ROLE "{name}" LOGIN'.encode())
+    try:
+        session.execute(f'GRANT SELECT, INSERT, UPDATE ON t TO "{name}"'.encode())
+        session.execute(f'GRANT USAGE, CREATE ON SCHEMA headrace TO "{name}"'.encode())
+        with headrace.open(store.url.replace(f"//{session.info.user}@", f"//{name}@")) as limited:
+            publish(limited, "t", [{"id": 1, "v": "b"}, {"id": 2, "v": "a"}])
+    finally:
+        session.execute(f'DROP OWNED BY "{name}"'.encode())
+        session.execute(f'DROP ROLE "{name}"'.encode())
+    assert session.execute("SELECT v FROM t ORDER BY id").fetchall() == [("b",), ("a",)]
+
+
 @needs_version(18)
 def test_a_table_with_a_key_without_overlaps_is_a_target(store: Store, session: psycopg.Connection) -> None:
     session.execute("CREATE EXTENSION btree_gist")

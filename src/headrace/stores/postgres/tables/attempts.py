@@ -25,6 +25,7 @@ SELECT NOT EXISTS (SELECT FROM pg_constraint WHERE confrelid = $1 AND contype = 
         SELECT FROM pg_trigger
         WHERE NOT tgisinternal AND tgrelid IN (SELECT $1 UNION SELECT relid FROM pg_partition_tree($1))
     )
+    AND has_table_privilege($1::oid, 'DELETE')
 """
 
 
