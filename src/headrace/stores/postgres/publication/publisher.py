@@ -15,7 +15,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from headrace import failpoints
-from headrace.errors import NotFoundError, PublicationError, SchemaError, UnsupportedError
+from headrace.errors import HeadraceError, NotFoundError, PublicationError, SchemaError, UnsupportedError
 from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
 from headrace.rows import to_arrow
 from headrace.stores.postgres.connection import Bulk, Connection
@@ -246,7 +246,7 @@ class PostgresPublisher(Publisher):
     def _refusal(
         self, batch: int, writes: Sequence[Write | Append], layouts: Mapping[str, TableLayout]
     ) -> SchemaError | None:
-        """Return the error that names a value which the table of a write refuses."""
+        """Return the error that names a value which the table of a write refuses; None if it is not found."""
 
         def load(bulk: Bulk, write: Write) -> list[pa.Table]:
             with bulk.cursor() as cursor:
@@ -254,7 +254,11 @@ class PostgresPublisher(Publisher):
 
         for write in writes:
             if isinstance(write, Write) and write.table in layouts:
-                loaded = self._connection.run_bulk(lambda bulk, write=write: load(bulk, write))  # type: ignore[misc]
+                try:
+                    loaded = self._connection.run_bulk(lambda bulk, write=write: load(bulk, write))  # type: ignore[misc]
+                except HeadraceError:
+                    # The error of the publication itself is more important.
+                    return None
                 for rows in loaded:
                     found = refusal(self._connection, layouts[write.table], rows)
                     if found is not None:
