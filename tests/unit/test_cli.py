@@ -417,3 +417,20 @@ def test_streams_of_a_workspace_are_shown_without_spark(tmp_path: Path, capsys: 
 def test_an_unknown_benchmark_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["bench", "nothing", "--json"]) == 1
     assert json.loads(capsys.readouterr().err)["error"]["problem"] == "no such benchmark"
+
+
+@pytest.mark.parametrize(
+    ("given", "message"),
+    [
+        ("password:hunter2", "--store-option takes NAME=VALUE; received: 'password'"),
+        ("create=hunter2", "unknown option of an embedded store; received: 'create'; valid: synchronous"),
+        ("url=hunter2", "unknown option of an embedded store; received: 'url'; valid: synchronous"),
+    ],
+)
+def test_a_wrong_option_of_the_store_is_named_without_its_value(
+    store: str, capsys: pytest.CaptureFixture[str], given: str, message: str
+) -> None:
+    assert main(["table", "list", "-s", store, "--store-option", given]) == 1
+    shown = " ".join(capsys.readouterr().err.split())
+    assert message in shown
+    assert "hunter2" not in shown

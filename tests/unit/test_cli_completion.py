@@ -63,6 +63,11 @@ def test_names_of_the_store_are_offered(complete: Complete, line: tuple[str, ...
     assert complete(*line) == expected
 
 
+def test_names_are_those_of_a_store_with_its_options(complete: Complete) -> None:
+    assert complete("table", "scan", "--store-option", "synchronous=off", "ord") == ["orders"]
+    assert complete("table", "scan", "--store-option", "synchronous=no", "ord") == []
+
+
 def test_streams_of_the_workspace_are_offered(complete: Complete, store: str) -> None:
     assert complete("stream", "describe", "-w", str(Path(store).parent), "t") == ["totals"]
     assert complete("stream", "describe", "-w", store, "t") == []

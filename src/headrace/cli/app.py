@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -61,11 +62,21 @@ class App:
             )
         if self.owns_process:
             keep_pandas_out()
-        import headrace
-
         self.output.start_waiting("Waiting for the store")
+        return self.open_store(self.store_url, create=create)
+
+    def open_store(self, url: str, *, create: bool = False) -> Store:
+        """Open a store with the options of `store_options`."""
+        import headrace
+        from headrace.option_names import check_names
+        from headrace.stores.registry import opening_of
+
         options = parse_pairs(self.store_options, "--store-option")
-        return headrace.open(self.store_url, create=create, **options)
+        if options:
+            # Before the call: `create` and `url` are no options of a store.
+            opening = opening_of(url)
+            check_names(opening.what, options, opening.options)
+        return headrace.open(url, create=create, **options)
 
 
 class CommandGroup(click.Group):
@@ -132,7 +143,9 @@ def parse_pairs(pairs: tuple[str, ...], option: str) -> dict[str, str]:
     for pair in pairs:
         name, equals, value = pair.partition("=")
         if not equals or not name:
-            raise OptionError(f"option {option} takes NAME=VALUE", received=repr(pair))
+            # The text behind the name can be a secret.
+            shown = re.split(r"[^\w.-]", pair, maxsplit=1)[0]
+            raise OptionError(f"option {option} takes NAME=VALUE", received=repr(shown))
         if name in values:
             raise OptionError(f"option {option} has a name twice", received=repr(name))
         values[name] = value

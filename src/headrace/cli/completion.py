@@ -77,9 +77,7 @@ def _names(ctx: click.Context, kind: str) -> list[str]:
     app = ctx.find_object(App)
     if app is None or app.store_url is None:
         return []
-    import headrace
-
-    with headrace.open(app.store_url) as store:
+    with app.open_store(app.store_url) as store:
         return list(_OF_STORE[kind](store))
 
 
