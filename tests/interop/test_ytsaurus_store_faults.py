@@ -349,6 +349,16 @@ def test_an_unreachable_proxy_is_an_error_without_the_token() -> None:
     assert TOKEN not in str(caught.value)
 
 
+def test_options_can_be_texts_as_on_the_command_line() -> None:
+    url = "yt+http://127.0.0.1:9//x"
+    with pytest.raises(StoreBusyError):
+        headrace.open(url, token=TOKEN, retry_seconds="0", binary_strings="True").tables()
+    with pytest.raises(OptionError, match="option retry_seconds cannot be read; received: 'soon'"):
+        headrace.open(url, token=TOKEN, retry_seconds="soon")
+    with pytest.raises(OptionError, match="option binary_strings must be True or False; received: 'perhaps'"):
+        headrace.open(url, token=TOKEN, binary_strings="perhaps")
+
+
 def test_a_wrong_token_is_an_option_to_set(yt_server: YtServer) -> None:
     store = headrace.open(f"yt+{yt_server.url}//x", token="wrong-token", retry_seconds=0)
     with pytest.raises(OptionError, match="YT_TOKEN") as caught:

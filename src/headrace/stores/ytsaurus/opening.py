@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
@@ -40,6 +41,9 @@ def open_store(url: str | os.PathLike[str], options: Mapping[str, Any], create: 
 
     proxy, directory = _parse(str(url))
     seconds = options.get("retry_seconds")
+    if isinstance(seconds, str):
+        with suppress(ValueError):
+            seconds = float(seconds)
     if seconds is not None and not _is_duration(seconds):
         raise OptionError(
             "option retry_seconds cannot be read", received=repr(seconds)[:200], valid="a number of seconds from 0 on"
@@ -48,6 +52,8 @@ def open_store(url: str | os.PathLike[str], options: Mapping[str, Any], create: 
     if token is not None and (not isinstance(token, str) or not token.isascii() or not token.isprintable()):
         raise OptionError("option token is not a token", valid="the text that the cluster issued")
     binary_strings = options.get("binary_strings")
+    if isinstance(binary_strings, str):
+        binary_strings = {"true": True, "false": False}.get(binary_strings.lower(), binary_strings)
     if binary_strings is not None and not isinstance(binary_strings, bool):
         raise OptionError("option binary_strings must be True or False", received=repr(binary_strings)[:200])
     patience = Address.retry_seconds if seconds is None else float(seconds)
