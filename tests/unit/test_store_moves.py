@@ -108,6 +108,9 @@ def test_a_moved_directory_is_an_error_and_nothing_is_created_in_its_place(
     (tmp_path / "store").mkdir()
     refused(orders, "moved or removed")
     assert not any(file.name.startswith("db") for file in (tmp_path / "store").iterdir())
+    (tmp_path / "store").rmdir()
+    (tmp_path / "store").touch()
+    refused(orders, "moved or removed")
     store.close()
     with headrace.open(tmp_path / "elsewhere") as moved:
         assert moved.table("orders").get({"id": 0}) == {"id": 0}

@@ -121,7 +121,7 @@ class StoreFiles:
         try:
             found = self._identity(self._path), self._identity(self._logs[1])
             unchanged = found == (opened.database, opened.log_index)
-        except StoreError:
+        except (StoreError, OSError):
             unchanged = False
         if not unchanged:
             keep_log(connection)
@@ -137,7 +137,7 @@ class StoreFiles:
     def _identity(self, path: str) -> _Identity:
         try:
             status = os.stat(path)  # noqa: PTH116
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             raise StoreError(
                 "the store, or a file of it, was moved or removed while it was open",
                 received=f"{path} does not exist",
