@@ -97,6 +97,7 @@ def test_a_wider_type_is_a_warning_with_its_option(run: Run, file: Path, store: 
         ("x.csv", "id,v\n1,0.5\n", "2,1e400\n", "line 3, column 'v', value '1e400' for double"),
         ("x.csv", "id,v\n1,0.5\n", "2,12345678901234567890\n", "line 3, column 'v', value '12345678901234567890'"),
         ("x.jsonl", '{"id": 1, "v": 0.5}\n', '{"id": 2, "v": 12345678901234567890}\n', "line 2, column 'v', value 123"),
+        ("x.jsonl", '{"id": 1, "v": 0.5}\n', '{"id": 2, "v": 1e-400}\n', "line 2, column 'v', value 1e-400: a double"),
         ("x.jsonl", '{"id": 1, "v": [{"w": 0.5}]}\n', '{"id": 2, "v": [{"w": 1.2345678901234567891}]}\n', "line 2, "),
     ],
 )

@@ -24,7 +24,7 @@ _CODE = r"^[-+]?0[0-9xX]|^\+[0-9]+$"
 """Texts that mark the column as one of codes, such as postcodes, account numbers and telephone numbers."""
 _LONG = r"[0-9]{16}|[eE]"
 """Numbers, without their point, that a double can round, or that can be out of its range."""
-_LONG_IN_JSON = re.compile(rb"[0-9][0-9.]{15}")
+_LONG_IN_JSON = re.compile(rb"[0-9][0-9.]{15}|[0-9][eE]-[0-9]{3}")
 _DIGITS = 38
 WAS_INFERRED = "was inferred"
 """Part of errors about values that do not fit an inferred type."""
