@@ -77,7 +77,11 @@ class _NativeSink(Sent):
                 change = RowChange.REPLACE_ALL if overwrite else source.row_change()
                 self._target = TableTarget(sink.name, change, source.location.columns)
             self._target.check(store, to_arrow_schema(schema, timezone="UTC"))
+            self._check_writer(store)
             self._store = store.identity()
+
+    def _check_writer(self, store: Store) -> None:
+        """Raise an error if this writer cannot share the target with its other writers."""
 
     def _batch_writer(self, store: Store, job: str) -> BatchWriter:
         return BatchWriter(store, job, [self._target])
@@ -98,11 +102,9 @@ class _NativeSink(Sent):
 class StreamSink(_NativeSink, DataSourceStreamArrowWriter):
     """Append mode: publishes each batch once, with the query's id as the job."""
 
-    def __init__(self, source: Source, schema: StructType) -> None:
-        super().__init__(source, schema)
+    def _check_writer(self, store: Store) -> None:
         if isinstance(self._target, TableTarget):
-            with source.open_store() as store:
-                FollowedJobs(store).check_other(self._target.name, "this stream")
+            FollowedJobs(store).check_other(self._target.name, "this stream")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._stage(*streaming_batch(), iterator)
