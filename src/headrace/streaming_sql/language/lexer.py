@@ -242,8 +242,8 @@ def hide_secrets(text: str) -> str:
             bare = _BARE_VALUE.match(text, token.start)
             hide(token.start, bare.end() if bare else token.end)
         elif token.text.upper() == "SET" and (index == 0 or tokens[index - 1].is_symbol(";")):
-            start, end = _secret_setting(text, token.end)
-            hide(start, end)
+            for start, end in _secrets_of_set(text, token.end):
+                hide(start, end)
     if endless is not None and text[endless] in "'\"":
         if _follows_secret_key(tokens, len(tokens)):
             hide(endless + 1, len(text))
@@ -252,10 +252,14 @@ def hide_secrets(text: str) -> str:
     return "".join(shown)
 
 
-def _secret_setting(text: str, start: int) -> tuple[int, int]:
-    """Return the range of the value in the rest of a SET statement, if its key is secret; otherwise an empty one."""
+def _secrets_of_set(text: str, start: int) -> list[tuple[int, int]]:
+    """Return the ranges of secrets in the rest of a SET statement: the value of a secret key, passwords in others."""
     match = _SETTING.match(text, start)
-    return match.span(2) if match is not None and is_secret_name(match[1]) else (start, start)
+    if match is None:
+        return []
+    if is_secret_name(match[1]):
+        return [match.span(2)]
+    return [(match.start(2) + begin, match.start(2) + end) for begin, end in secrets_inside(match[2])]
 
 
 def _stars(text: str) -> str:
