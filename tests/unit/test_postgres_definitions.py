@@ -181,7 +181,8 @@ def numeric(precision: int, scale: int) -> int:
         ((types.VARCHAR, 9), (types.VARCHAR, 14), True),
         ((types.VARCHAR, 14), (types.VARCHAR, 9), False),
         ((types.VARCHAR, 9), (types.TEXT, -1), True),
-        ((types.TEXT, -1), (types.VARCHAR, 9), True),
+        ((types.TEXT, -1), (types.VARCHAR, 9), False),
+        ((types.TEXT, -1), (types.VARCHAR, -1), True),
         ((types.BPCHAR, 9), (types.TEXT, -1), True),
         ((types.NUMERIC, numeric(5, 2)), (types.NUMERIC, numeric(9, 2)), True),
         ((types.NUMERIC, numeric(5, 2)), (types.NUMERIC, -1), True),
@@ -196,7 +197,11 @@ def numeric(precision: int, scale: int) -> int:
 def test_a_new_type_keeps_values_only_if_they_are_certain(
     before: tuple[int, int], after: tuple[int, int], kept: bool
 ) -> None:
-    assert keeps_values(column(1, "a", *before), column(1, "a", *after)) is kept
+    old, new = column(1, "a", *before), column(1, "a", *after)
+    assert keeps_values(old, new) is kept
+    # A domain over a type has the values of the type.
+    domain = new._replace(type=20_000, modifier=-1, of_domain=new.modifier)
+    assert keeps_values(old, domain) is kept
 
 
 def test_a_float_in_the_key_is_a_text_of_its_type() -> None:

@@ -82,7 +82,8 @@ SELECT c.oid::bigint, {_STATE}, format('%%I.%%I', n.nspname, c.relname), c.relfi
         -- VACUUM FULL, CLUSTER and a new column write it after the row of the index. ALTER TYPE begins with it, and
         -- writes that of its column later.
         c.relkind <> 'p' AND a.xmin = x.xmin
-            AND (a.cmin::text = '0' OR a.cmin::text::bigint > x.cmin::text::bigint)
+            AND (a.cmin::text = '0' OR a.cmin::text::bigint > x.cmin::text::bigint),
+        ({_OF_COLUMN} SELECT coalesce(max(w.typtypmod), -1) FROM parts JOIN pg_type w ON w.oid = parts.oid)
     ) ORDER BY a.attnum)
     FROM pg_attribute a CROSS JOIN LATERAL (
         SELECT min((b.attmissingval::text::text[])[1]) AS text,

@@ -43,6 +43,7 @@ class Column(NamedTuple):
         values: the oids of these values of enums → the transactions that have written their rows of the catalog.
         fresh: whether its row of the catalog is the one with which it was added, so it has always had its name.
         filled: whether its row of the catalog is that of a rewrite, which has written ``missing`` into all rows.
+        of_domain: the modifier within the domains that its type consists of.
     """
 
     number: int
@@ -61,6 +62,12 @@ class Column(NamedTuple):
     values: Mapping[str, str] = {}
     fresh: bool = False
     filled: bool = False
+    of_domain: int = -1
+
+    @property
+    def limit(self) -> int:
+        """The modifier of its values: a column of a domain has none of its own."""
+        return self.of_domain if self.modifier == -1 else self.modifier
 
 
 class Leaf(NamedTuple):
@@ -157,15 +164,15 @@ def keeps_values(before: Column, after: Column) -> bool:
     if before.labels or after.labels:
         return False
     if before.base == after.base:
-        if after.modifier in (-1, before.modifier):
+        if after.limit in (-1, before.limit):
             return True
-        if before.modifier == -1:
-            # A text that is too long is an error of ALTER TABLE.
-            return after.base == types.VARCHAR
+        if before.limit == -1:
+            return False
         if after.base == types.NUMERIC:
-            return _scale(before.modifier) == _scale(after.modifier) and before.modifier <= after.modifier
-        return after.base in _LIMITED and before.modifier <= after.modifier
-    return after.base in _WIDER.get(before.base, ())
+            return _scale(before.limit) == _scale(after.limit) and before.limit <= after.limit
+        return after.base in _LIMITED and before.limit <= after.limit
+    # A `varchar(n)` cuts spaces at the end of a longer text without an error.
+    return after.base in _WIDER.get(before.base, ()) and (before.base != types.TEXT or after.limit == -1)
 
 
 def _scale(modifier: int) -> int:

@@ -141,6 +141,7 @@ class History:
                 declared=declared.get((column.type, column.modifier), f"number {column.type}"),
                 base=seen[column.type].base if column.type in seen else column.type,
                 labels=seen[column.type].labels if column.type in seen else (),
+                of_domain=seen[column.type].of_domain if column.type in seen else -1,
             )
             for number, column in zip(numbers, relation.columns, strict=True)
             if number in self._current
