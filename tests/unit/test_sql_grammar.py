@@ -284,6 +284,7 @@ def test_errors_do_not_show_secrets(rest: str) -> None:
         ("SET password t0p; SELECT 1", "SET password ***; SELECT 1"),
         ("SET spark.hadoop.fs.s3a.secret.key = t0p t0p", "SET spark.hadoop.fs.s3a.secret.key = *******"),
         ("OPTIONS (password 't''0' 'p' || 'x', q 'y')", "OPTIONS (password '****' '*' || '*', q 'y')"),
+        ("SET a.url=https://u:t0p@h/x; SELECT 1", "SET a.url=https://u:***@h/x; SELECT 1"),
         ("OPTIONS (password 12345)", "OPTIONS (password *****)"),
         (
             "url 'jdbc:postgresql://h/db?user=u&password=t0p&x=1'",
