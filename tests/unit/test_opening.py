@@ -183,7 +183,7 @@ def test_a_path_that_the_file_system_refuses_is_a_store_error(tmp_path: Path) ->
             headrace.open(tmp_path / name, create=True)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, 2**70, "5", True])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -1, 2**70, "five", True])
 def test_a_number_of_seconds_for_retries_is_in_range(value: Any) -> None:
     with pytest.raises(OptionError, match="retry_seconds"):
         headrace.open("yt://proxy", retry_seconds=value)

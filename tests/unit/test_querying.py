@@ -328,13 +328,12 @@ def test_long_expressions_are_computed(store: Store) -> None:
 
 def test_the_process_of_a_query_ends_with_the_process_that_asks(store: Store, tmp_path: Path) -> None:
     program = (
-        "import headrace, os, signal, sys\n"
+        "import headrace, os, psutil, signal, sys\n"
         "from headrace.querying.engine import open_query\n"
         "with headrace.open(sys.argv[1]) as store:\n"
         "    with open_query(store, 'SELECT * FROM range(1000000000000)') as reader:\n"
         "        reader.read_next_batch()\n"
-        "        print([p for p in os.listdir('/proc') if p.isdigit() and\n"
-        "            f'PPid:\\t{os.getpid()}\\n' in open(f'/proc/{p}/status').read()][0], flush=True)\n"
+        "        print(psutil.Process().children()[0].pid, flush=True)\n"
         "        os.kill(os.getpid(), signal.SIGKILL)\n"
     )
     ended = subprocess.run([sys.executable, "-c", program, store.url], capture_output=True, text=True, check=False)
