@@ -13,6 +13,9 @@ from pathlib import Path
 import pytest
 from yt.wrapper import YtClient
 
+from tests.interop.own_database import server as server
+from tests.interop.own_database import store as store
+from tests.interop.own_database import url as url
 from tests.interop.programs import ACCESS_KEY_ID as ACCESS_KEY_ID
 from tests.interop.programs import ACCESS_KEY_SECRET as ACCESS_KEY_SECRET
 from tests.interop.programs import environment

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-import psycopg
 import pytest
 
 import headrace
@@ -14,31 +10,9 @@ from headrace.errors import DataLossError, NotFoundError, SchemaError
 from headrace.ports import Store
 from headrace.stores.postgres.tunnels import stored_tunnels
 from headrace.tables.changes import ChangeOp
-from tests.conformance import serving
 from tests.conformance.reading import drain, replay, state_of
+from tests.interop.own_database import Server
 from tests.interop.test_postgres_partitions import accepted
-
-Server = psycopg.Connection[Any]
-
-
-@pytest.fixture
-def url(request: pytest.FixtureRequest) -> str:
-    return serving.postgres_database(f"d{abs(hash(request.node.nodeid)):x}")
-
-
-@pytest.fixture
-def server(url: str) -> Iterator[Server]:
-    with psycopg.connect(url, user="postgres", autocommit=True) as connection:
-        yield connection
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    with headrace.open(url) as opened:
-        yield opened
-        for tunnel in opened.tunnels():
-            opened.drop_tunnel(tunnel.id)
-
 
 _FILLED = "a default that a rewrite fills in"
 _MADE_AGAIN, _TO_TEXT = "an enum that is made again", "an enum that becomes a text"

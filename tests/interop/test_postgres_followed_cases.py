@@ -5,42 +5,16 @@ Their own values and expectations are not used: here, changes that are replayed 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
-from typing import Any
 
-import psycopg
 import pytest
 from psycopg import sql
 
-import headrace
 from headrace.errors import HeadraceError, NotFoundError
 from headrace.ports import Store
-from tests.conformance import serving
 from tests.conformance.reading import drain, replay, state_of
+from tests.interop.own_database import Server
 from tests.postgres_server import major_version, needs_version
-
-Server = psycopg.Connection[Any]
-
-
-@pytest.fixture
-def url(request: pytest.FixtureRequest) -> str:
-    return serving.postgres_database(f"c{abs(hash(request.node.nodeid)):x}")
-
-
-@pytest.fixture
-def server(url: str) -> Iterator[Server]:
-    with psycopg.connect(url, user="postgres", autocommit=True) as connection:
-        yield connection
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    with headrace.open(url) as opened:
-        yield opened
-        for tunnel in opened.tunnels():
-            opened.drop_tunnel(tunnel.id)
-
 
 _DEFINITIONS = """
 CREATE EXTENSION hstore;

@@ -2,42 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from typing import Any
 
-import psycopg
 import pytest
 
-import headrace
 from headrace.cli.main import main
 from headrace.errors import DataLossError
 from headrace.ports import Store, Tunnel
 from headrace.ui.recent_changes import recent_changes
-from tests.conformance import serving
 from tests.conformance.reading import drain
+from tests.interop.own_database import Server
 from tests.interop.test_postgres_partitions import accepted
-
-Server = psycopg.Connection[Any]
-
-
-@pytest.fixture
-def url(request: pytest.FixtureRequest) -> str:
-    return serving.postgres_database(f"l{abs(hash(request.node.nodeid)):x}")
-
-
-@pytest.fixture
-def server(url: str) -> Iterator[Server]:
-    with psycopg.connect(url, user="postgres", autocommit=True) as connection:
-        yield connection
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    with headrace.open(url) as opened:
-        yield opened
-        for tunnel in opened.tunnels():
-            opened.drop_tunnel(tunnel.id)
 
 
 def rewrite(server: Server, tunnel: Tunnel) -> None:

@@ -2,10 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-import psycopg
 import pytest
 from psycopg import sql
 
@@ -13,30 +9,8 @@ import headrace
 from headrace.diagnosis import Status
 from headrace.errors import DataLossError, StoreError, UnsupportedError
 from headrace.ports import Store
-from tests.conformance import serving
 from tests.conformance.reading import drain, replay, state_of
-
-Server = psycopg.Connection[Any]
-
-
-@pytest.fixture
-def url(request: pytest.FixtureRequest) -> str:
-    return serving.postgres_database(f"r{abs(hash(request.node.nodeid)):x}")
-
-
-@pytest.fixture
-def server(url: str) -> Iterator[Server]:
-    with psycopg.connect(url, user="postgres", autocommit=True) as connection:
-        yield connection
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    with headrace.open(url) as opened:
-        yield opened
-        for tunnel in opened.tunnels():
-            opened.drop_tunnel(tunnel.id)
-
+from tests.interop.own_database import Server
 
 _TABLE = "CREATE TABLE t (id int PRIMARY KEY, v int)"
 _PARTITIONED = f"{_TABLE} PARTITION BY RANGE (id); CREATE TABLE p PARTITION OF t FOR VALUES FROM (0) TO (9)"

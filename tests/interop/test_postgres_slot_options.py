@@ -25,27 +25,15 @@ from headrace.stores.postgres.tunnels import slots
 from headrace.tunnels.values import TunnelKind
 from tests.conformance import serving
 from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
+from tests.interop.own_database import Server
 from tests.interop.test_postgres_partitions import accepted
 from tests.postgres_server import needs_version
-
-Server = psycopg.Connection[Any]
-
-
-@pytest.fixture
-def url(request: pytest.FixtureRequest) -> str:
-    return serving.postgres_database(f"o{abs(hash(request.node.nodeid)):x}")
 
 
 @pytest.fixture
 def slot(url: str) -> str:
     """The name of a slot; names of slots are those of a whole server."""
     return "slot_" + url.rpartition("/")[2]
-
-
-@pytest.fixture
-def server(url: str) -> Iterator[Server]:
-    with psycopg.connect(url, user="postgres", autocommit=True) as connection:
-        yield connection
 
 
 @pytest.fixture

@@ -2,39 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from typing import Any
-
-import psycopg
 import pytest
 
-import headrace
 from headrace.errors import DataLossError
 from headrace.ports import Store
-from tests.conformance import serving
 from tests.conformance.reading import drain, read_from, replay, state_of
+from tests.interop.own_database import Server
 from tests.interop.test_postgres_partitions import accepted
-
-Server = psycopg.Connection[Any]
-
-
-@pytest.fixture
-def url(request: pytest.FixtureRequest) -> str:
-    return serving.postgres_database(f"u{abs(hash(request.node.nodeid)):x}")
-
-
-@pytest.fixture
-def server(url: str) -> Iterator[Server]:
-    with psycopg.connect(url, user="postgres", autocommit=True) as connection:
-        yield connection
-
-
-@pytest.fixture
-def store(url: str) -> Iterator[Store]:
-    with headrace.open(url) as opened:
-        yield opened
-        for tunnel in opened.tunnels():
-            opened.drop_tunnel(tunnel.id)
 
 
 @pytest.mark.parametrize("partitioned", [False, True])
