@@ -27,7 +27,7 @@ import pyarrow.parquet
 from headrace.cli.exact_values import WAS_INFERRED, check_json_numbers, exactly, is_checked
 from headrace.cli.file_formats import InputFile, format_of, open_input
 from headrace.cli.json_rows import JsonRowError, needs_this_reader, read_nested_json_lines
-from headrace.cli.row_places import ClosedQuotes, RowError, csv_error, csv_header, place_of_row
+from headrace.cli.row_places import CsvFile, RowError, csv_error, csv_header, place_of_row
 from headrace.errors import OptionError, SchemaError
 from headrace.option_names import nearest
 from headrace.tables.schema import Column, RowSchema
@@ -144,7 +144,7 @@ def csv_options(
 def _read_csv(source: InputFile, texts: RowSchema, rules: TextRules) -> Iterator[pa.RecordBatch]:
     header = csv_header(source)
     parse, convert = csv_options(header.separator, texts.arrow, rules.nulls)
-    file = ClosedQuotes(source.file)
+    file = CsvFile(source.file)
     # It copies: an Arrow thread that frees memory of Python at the end of the process would abort it.
     stream = pa.BufferedInputStream(pa.PythonFile(file, mode="r"), _BLOCK_BYTES)
     rows, last = 0, None

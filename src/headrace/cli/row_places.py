@@ -60,7 +60,7 @@ def csv_header(source: InputFile) -> CsvHeader:
     return CsvHeader(names.get(separator, ()), separator)
 
 
-class ClosedQuotes(io.RawIOBase):
+class CsvFile(io.RawIOBase):
     """The contents of a CSV file, whose end can be checked: Arrow takes a quote that is never closed for one value."""
 
     def __init__(self, file: BinaryIO) -> None:

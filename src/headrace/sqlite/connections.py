@@ -53,7 +53,9 @@ class Connections:
     """
 
     def __init__(
-        self, open_one: Callable[[], apsw.Connection], closing: Callable[[apsw.Connection], object] = bool
+        self,
+        open_one: Callable[[], apsw.Connection],
+        closing: Callable[[apsw.Connection], object] = lambda connection: None,
     ) -> None:
         self._open_one = open_one
         self._closing = closing

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+from headrace.errors import OptionError
 from headrace.ports import Store
 from headrace.ports.backups import Backup, Progress
 
+_LONGEST_SECONDS = 1e9
 OpenStore: TypeAlias = Callable[[str | os.PathLike[str], Mapping[str, Any], bool], Store]
 """Takes an address, options whose names are known, and whether a missing store is created."""
 RestoreStore: TypeAlias = Callable[[str | os.PathLike[str], str | os.PathLike[str], Progress | None], Backup]
@@ -43,3 +46,21 @@ class Opening:
     packages: tuple[str, ...] = ()
     restore: RestoreStore | None = None
     mistaken_schemes: Mapping[str, str] = field(default_factory=dict)
+
+
+def seconds(value: object, name: str) -> float:
+    """Return the value of an option that is a time in seconds: a number, or the text of one.
+
+    Raises:
+        OptionError: it is no number from 0 on.
+    """
+    number = value
+    if isinstance(value, str):
+        with suppress(ValueError):
+            number = float(value)
+    # NaN is neither above 0 nor below the limit.
+    if isinstance(number, bool) or not isinstance(number, int | float) or not 0 <= number <= _LONGEST_SECONDS:
+        raise OptionError(
+            f"option {name} cannot be read", received=repr(value)[:200], valid="a number of seconds from 0 on"
+        )
+    return float(number)

@@ -6,7 +6,7 @@ import datetime
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.streaming_sql.spark_errors import clear_errors
+from headrace.streaming_sql.spark_errors import errors_in_a_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -38,7 +38,7 @@ class Result:
         """
         if self.dataframe is None:
             return list(self.rows[:limit])
-        with clear_errors():
+        with errors_in_a_sentence():
             frame = self.dataframe if limit is None else self.dataframe.limit(limit)
             return [tuple(row) for row in frame.collect()]
 

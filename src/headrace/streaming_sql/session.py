@@ -21,7 +21,7 @@ from headrace.streaming_sql.queues import Queues
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.script_checks import check_script, placed
 from headrace.streaming_sql.secrets import is_clear_secret
-from headrace.streaming_sql.spark_errors import clear_errors
+from headrace.streaming_sql.spark_errors import errors_in_a_sentence
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
 from headrace.streaming_sql.streams import Streams
 from headrace.streaming_sql.table_statements import TableStatements
@@ -146,7 +146,7 @@ class StreamingSql:
         self._created = []
         for number, statement in enumerate(statements, start=1):
             try:
-                with placed(statement, number, len(statements)), clear_errors():
+                with placed(statement, number, len(statements)), errors_in_a_sentence():
                     result = self._handlers[type(statement)](statement)
             except Exception:
                 self._remove_unused()

@@ -106,7 +106,7 @@ def sentence(error: PySparkException) -> str | None:
 
 
 @contextlib.contextmanager
-def clear_errors() -> Iterator[None]:
+def errors_in_a_sentence() -> Iterator[None]:
     """Raise Spark's errors in a block with Spark's sentence only, and the part of the statement that failed."""
     from pyspark.errors import PySparkException, StreamingQueryException
 

@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from headrace.errors import OptionError
-from headrace.stores.opening import Opening
+from headrace.stores.opening import Opening, seconds
 
 if TYPE_CHECKING:
     from headrace.stores.postgres.store import PostgresStore
 
 _VALID_URL = "postgresql://user@host:port/database, or without the parts that libpq's environment and defaults provide"
-_LONGEST_SECONDS = 1e9
 _LONGEST_NAME = 63
 _DEFAULT_SCHEMA = "headrace"
 # Parameters of libpq that are options of the store, by the same names.
@@ -75,16 +73,9 @@ def open_store(url: str | os.PathLike[str], options: Mapping[str, Any], create: 
         raise OptionError(
             "option schema is not the name of a schema", received=repr(schema)[:200], valid="a text of up to 63 bytes"
         )
-    seconds = options.get("retry_seconds", Address.retry_seconds)
-    if isinstance(seconds, str):
-        with suppress(ValueError):
-            seconds = float(seconds)
-    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= _LONGEST_SECONDS:
-        raise OptionError(
-            "option retry_seconds cannot be read", received=repr(seconds)[:200], valid="a number of seconds from 0 on"
-        )
+    patience = seconds(options.get("retry_seconds", Address.retry_seconds), "retry_seconds")
     choices = unrepresentable.parse(options.get("unrepresentable") or {})
-    return PostgresStore(Address(parameters, float(seconds), choices), schema)
+    return PostgresStore(Address(parameters, patience, choices), schema)
 
 
 OPENING = Opening(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import psycopg
@@ -11,7 +12,7 @@ import pyarrow as pa
 
 from headrace.cached import cached_property
 from headrace.diagnosis import Finding
-from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError
+from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, SchemaError
 from headrace.ports import Capabilities, Publisher, Store, Tunnel
 from headrace.stores.postgres import diagnosis
 from headrace.stores.postgres.connection import Address, Connection
@@ -251,8 +252,9 @@ class PostgresStore(Store):
             try:
                 tunnel.read_base_data()
             except BaseException:
-                # A tunnel without a user would keep the log of the server.
-                stored_tunnels.drop(self._database, stored)
+                # A tunnel without a user would keep the log of the server. The first error is more important.
+                with suppress(HeadraceError):
+                    stored_tunnels.drop(self._database, stored)
                 raise
         return tunnel
 

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from headrace.errors import OptionError
-from headrace.stores.opening import Opening
+from headrace.stores.opening import Opening, seconds
 from headrace.wire.ytsaurus.paths import PathError, parse_path
 
 if TYPE_CHECKING:
     from headrace.stores.ytsaurus.store import YtStore
 
 _VALID_URL = "yt://proxy, yt://host:port, or with a directory of the cluster yt://proxy//home/project"
-_LONGEST_SECONDS = 1e9
 _DEFAULT_DIRECTORY = "//home/headrace"
 
 
@@ -40,14 +38,8 @@ def open_store(url: str | os.PathLike[str], options: Mapping[str, Any], create: 
     from headrace.stores.ytsaurus.store import YtStore
 
     proxy, directory = _parse(str(url))
-    seconds = options.get("retry_seconds")
-    if isinstance(seconds, str):
-        with suppress(ValueError):
-            seconds = float(seconds)
-    if seconds is not None and not _is_duration(seconds):
-        raise OptionError(
-            "option retry_seconds cannot be read", received=repr(seconds)[:200], valid="a number of seconds from 0 on"
-        )
+    given = options.get("retry_seconds")
+    patience = Address.retry_seconds if given is None else seconds(given, "retry_seconds")
     token = options.get("token") or None
     if token is not None and (not isinstance(token, str) or not token.isascii() or not token.isprintable()):
         raise OptionError("option token is not a token", valid="the text that the cluster issued")
@@ -56,7 +48,6 @@ def open_store(url: str | os.PathLike[str], options: Mapping[str, Any], create: 
         binary_strings = {"true": True, "false": False}.get(binary_strings.lower(), binary_strings)
     if binary_strings is not None and not isinstance(binary_strings, bool):
         raise OptionError("option binary_strings must be True or False", received=repr(binary_strings)[:200])
-    patience = Address.retry_seconds if seconds is None else float(seconds)
     return YtStore(Address(proxy, token, patience, bool(binary_strings)), directory, str(url))
 
 
@@ -74,12 +65,6 @@ OPENING = Opening(
         "ytsaurus": "a cluster of YTsaurus is yt://proxy",
     },
 )
-
-
-def _is_duration(seconds: object) -> bool:
-    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-    # NaN is neither above 0 nor below the limit.
-    return is_number and 0 <= seconds <= _LONGEST_SECONDS  # type: ignore[operator]
 
 
 def _parse(url: str) -> tuple[str, str]:

@@ -27,7 +27,7 @@ from headrace.streaming_sql.followed.plans import FollowedPlan
 from headrace.streaming_sql.followed.scans import FollowedScan, one_stream
 from headrace.streaming_sql.followed.settings import answer_settings, check_unchanged, with_variables
 from headrace.streaming_sql.followed.static_tables import StaticTable, read_static_tables, reading, refuse_target
-from headrace.streaming_sql.spark_errors import clear_errors
+from headrace.streaming_sql.spark_errors import errors_in_a_sentence
 from headrace.tables.change_columns import source_mark
 from headrace.tables.changes import RowChange
 
@@ -208,7 +208,7 @@ def follow(
         raise OptionError("no scans to follow", valid='scans={"orders_now": df}')
     text, variables = with_variables(spark, sql)
     followed = [FollowedScan.of(scan, df) for scan, df in scans.items()]
-    with clear_errors():
+    with errors_in_a_sentence():
         plan = FollowedPlan.read(spark, text, followed)
     return followed_stream(
         spark,

@@ -212,7 +212,7 @@ def losses(
     ):
         # A change of a type makes the constraint again.
         found.append("the primary key was made again, and its changes may have rows of equal keys")
-    explained = any(change for change in _changed_types(before, after)) or bool(found)
+    explained = any(_changed_types(before, after)) or bool(found)
     for oid, leaf in before.leaves.items():
         now = after.leaves.get(oid)
         if now is None:

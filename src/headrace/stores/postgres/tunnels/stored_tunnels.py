@@ -12,12 +12,13 @@ import json
 import time
 import uuid
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
 
 from psycopg import sql
 
-from headrace.errors import AlreadyExistsError, NotFoundError, UnsupportedError
+from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, UnsupportedError
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tunnels import followable, publications, slot_options, slots
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
@@ -149,7 +150,9 @@ def create(
         ]
         database.run(lambda statements: _insert_channels(statements, stored, ranges, lsn))
     except BaseException:
-        drop(database, stored)
+        # The first error is more important.
+        with suppress(HeadraceError):
+            drop(database, stored)
         raise
     whole = _Size(sum(size.rows for size in sizes), sum(size.bytes for size in sizes))
     return stored, whole.rows <= SMALL_TABLE_ROWS and whole.bytes <= BYTES_PER_CHUNK
