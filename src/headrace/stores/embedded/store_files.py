@@ -75,7 +75,8 @@ class StoreFiles:
         if self._known is None and not self.database.exists():
             return
         database = self._identity(self._path) if self._known is None else self.check()
-        for connection, opened in list(_opened.items()):
+        # Garbage collection can close connections while a list of pairs is built; no code runs while a dict is copied.
+        for connection, opened in _opened.copy().items():
             if opened.database == database and connection not in closed_early:
                 self._check_logs(opened)
                 break
