@@ -22,6 +22,8 @@ from pathlib import Path
 PREFIX = "10.77.0"
 _MASK = 24
 _LINK = Path(__file__).with_name("link.py")
+# Not below `TMPDIR`; hosts need root.
+_JAVA_PROCESSES = "/tmp/hsperfdata_root"
 # Several programs start at once on a busy machine.
 _PATIENCE = 180.0
 
@@ -85,6 +87,9 @@ class Network:
             f"hostname {name} && mount --bind {own} {self.home} && mount --bind {self._names} /etc/hosts"
             # No name server: a question to that of the machine would wait for an answer that cannot come.
             " && mount --bind /dev/null /etc/resolv.conf"
+            # Java names files of a directory by its process ids, which are those of other hosts, too, and prints a
+            # warning to the standard output for a file that another process has locked.
+            f" && mkdir -p {_JAVA_PROCESSES} && mount -t tmpfs -o mode=755 tmpfs {_JAVA_PROCESSES}"
             " && ip link set lo up",
         )
         self.hosts[name] = host = Host(self, name, address, own, holder, f"port{len(self.hosts)}")
