@@ -84,7 +84,7 @@ docs: $(READY) ## Build the site of the documents in build/site; warnings and de
 
 bench: $(READY) check-java ## Run the benchmarks, and write their results to build/benchmarks.md
 	@mkdir -p build
-	@$(BIN)/headrace bench --write build/benchmarks.md $(ARGS)
+	@$(BIN)/python -m bench --write build/benchmarks.md $(ARGS)
 
 chaos: $(READY) $(ARCHIVE) check-java ## Kill processes of each kind many times, and check the results; continues where its log ends
 	$(BIN)/python -m tests.chaos.matrix.run --kills $(KILLS)
@@ -99,7 +99,7 @@ proto: check-python ## Generate the Python code of Tablestore's messages
 	build/proto/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
 	build/proto/bin/python -m pip install --quiet --disable-pip-version-check --group proto
 	build/proto/bin/python -m grpc_tools.protoc --proto_path=src --python_out=src --pyi_out=src \
-		src/headrace/wire/tablestore/table.proto src/headrace/wire/tablestore/tunnel.proto
+		src/headrace_tablestore/wire/table.proto src/headrace_tablestore/wire/tunnel.proto
 
 clean: ## Remove .venv and all files of builds and tests
 	rm -rf $(VENV) build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis spark-warehouse metastore_db derby.log

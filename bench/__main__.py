@@ -106,8 +106,8 @@ def as_markdown(results: list[Result], scale: float) -> str:
     lines = [
         "# Benchmarks",
         "",
-        "Written by `headrace bench`. Both sides of a ratio were measured in the same run. The absolute figures depend",
-        "on the machine.",
+        "Written by `python -m bench`. Both sides of a ratio were measured in the same run. The absolute figures",
+        "depend on the machine.",
         "",
         f"Machine: {machine()}; scale {scale:g}.",
     ]

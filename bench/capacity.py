@@ -13,7 +13,7 @@ from pyspark.sql import functions as F
 
 import headrace
 from bench.measure import COLUMNS, Ratio, Result, batch_seconds, drain, orders, rate
-from headrace.capacity import MEASURED_BYTES, Stream
+from headrace.inspect.capacity import MEASURED_BYTES, Stream
 from headrace.ports import Store
 
 _BATCH_KEYS = 100_000

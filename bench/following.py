@@ -16,9 +16,9 @@ from pyspark.sql import functions as F
 
 import headrace
 from bench.measure import Ratio, Result, rate, spark_session
-from headrace.sinks.targets import TableTarget
+from headrace.batches.sinks.targets import TableTarget
+from headrace.model.tables.changes import RowChange
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
-from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery

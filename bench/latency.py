@@ -13,9 +13,9 @@ from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace
 from bench.measure import Ratio, Result, orders, orders_table, spark_session
-from headrace.feeds.channel_reading import read_channel
-from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.tunnels.records import INITIAL_BATCH
+from headrace.batches.feeds.channel_reading import read_channel
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
+from headrace.model.tunnels.records import INITIAL_BATCH
 
 _ROWS = 100
 _STATISTICS = {"begin": "string", "end": "string", "count": "long", "totalPrice": "double"}

@@ -19,7 +19,7 @@ from pyspark.sql.pandas.types import from_arrow_schema
 from pyspark.sql.types import StructType
 
 from bench.measure import orders
-from headrace.tables.change_columns import CHANGE_COLUMNS
+from headrace.model.tables.change_columns import CHANGE_COLUMNS
 
 _BATCH_ROWS = 65_536
 _PARTITIONS = 2

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from bench.measure import COLUMNS, Ratio, Result, median_of, orders, rate, seconds
-from headrace.tables.changes import ChangeOp, Changes
-from headrace.tables.schema import TableSchema
-from headrace.wire.plainbuffer.decoding import decode_block, decode_records
-from headrace.wire.plainbuffer.encoding import encode_block, encode_puts, encode_records
-from headrace.wire.plainbuffer.rows import decode_row, encode_row
-from headrace.wire.plainbuffer.values import Cell, Row, SequenceInfo
+from headrace.model.tables.changes import ChangeOp, Changes
+from headrace.model.tables.schema import TableSchema
+from headrace_tablestore.wire.plainbuffer.decoding import decode_block, decode_records
+from headrace_tablestore.wire.plainbuffer.encoding import encode_block, encode_puts, encode_records
+from headrace_tablestore.wire.plainbuffer.rows import decode_row, encode_row
+from headrace_tablestore.wire.plainbuffer.values import Cell, Row, SequenceInfo
 
 _SCHEMA = TableSchema.of(COLUMNS, ["UserId", "OrderId"])
 # The largest page of GetRange, and the page size of the endpoint.

@@ -9,10 +9,10 @@ import headrace
 from bench.measure import Ratio, Result, median_of, rate
 from bench.postgres_server import commit_orders, create_orders, postgres_server
 from bench.postgres_tunnels import Cost, cost
-from headrace.feeds.channel_reading import PAGE_ROWS
+from headrace.batches.feeds.channel_reading import PAGE_ROWS
 from headrace.formats.headrace.debezium_events import DebeziumShape
+from headrace.model.tables.json_forms import JsonForm
 from headrace.ports import Tunnel
-from headrace.tables.json_forms import JsonForm
 
 _TABLES = ("orders", "returns")
 _TRANSACTION_ROWS = 100

@@ -18,7 +18,7 @@ import headrace
 from bench.measure import COLUMNS, Ratio, Result, batch_seconds, median_of, rate, seconds, spark_session
 from bench.postgres_server import Server, commit_changes, commit_orders, create_orders, insert_orders, postgres_server
 from bench.replication_protocol import stream_inserts
-from headrace.feeds.channel_reading import PAGE_ROWS
+from headrace.batches.feeds.channel_reading import PAGE_ROWS
 
 _TRANSACTION_ROWS = 100
 # The driver of Spark's JDBC source, which Spark itself downloads.

@@ -10,8 +10,8 @@ import psycopg
 import pyarrow as pa
 from psycopg import pq
 
+from headrace.model.tables.schema import TableSchema
 from headrace.stores.postgres.tunnels.pages import TableColumns, window
-from headrace.tables.schema import TableSchema
 from headrace.wire.pgoutput.messages import Decoder
 
 _BATCH = 65_536

@@ -20,8 +20,8 @@ import pyarrow as pa
 
 import headrace
 from bench.measure import COLUMNS, Ratio, Result, median_of, orders, rate, seconds
+from headrace.model.tunnels.values import FINISHED
 from headrace.ports import Store, Table, Tunnel
-from headrace.tunnels.values import FINISHED
 
 _KEY_ID, _KEY_SECRET = "LTAIbench", "not a secret"
 _KEY = ["UserId", "OrderId"]

@@ -14,10 +14,10 @@ import pyarrow as pa
 import yt.yson
 
 from bench.measure import Ratio, Result, median_of, orders, rate, seconds
-from headrace.wire.yson.json_rows import decode_json_rows, encode_json_rows
-from headrace.wire.yson.rows_decoding import decode_rows
-from headrace.wire.yson.rows_encoding import encode_rows
-from headrace.wire.ytsaurus.types import YtColumn
+from headrace_ytsaurus.wire.types import YtColumn
+from headrace_ytsaurus.wire.yson.json_rows import decode_json_rows, encode_json_rows
+from headrace_ytsaurus.wire.yson.rows_decoding import decode_rows
+from headrace_ytsaurus.wire.yson.rows_encoding import encode_rows
 
 _COLUMNS = [
     YtColumn.of("UserId", "string"),

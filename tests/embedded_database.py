@@ -7,8 +7,8 @@ from pathlib import Path
 
 import apsw
 
-from headrace.sqlite.opening import checksum_vfs
 from headrace.stores.embedded.store_files import DATABASE_FILE
+from headrace.support.sqlite.opening import checksum_vfs
 
 
 def raw_connection(directory: Path) -> apsw.Connection:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from headrace.model.tables.changes import ChangeOp
 from headrace.stores.embedded.tables import merge
 from headrace.stores.embedded.tables.merge import Resolved
 from headrace.stores.embedded.tables.writing import Writer
-from headrace.tables.changes import ChangeOp
 
 
 def write_older_logs(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,8 +16,8 @@ CONTEXT.set_forkserver_preload(
         "headrace.stores.embedded.store",
         "headrace.stores.embedded.publication.publisher",
         "headrace.stores.postgres.store",
-        "headrace.stores.tablestore.store",
-        "headrace.stores.ytsaurus.store",
+        "headrace_tablestore.store.store",
+        "headrace_ytsaurus.store.store",
         "tests.conformance.workers",
         "tests.conformance.queue_workers",
     ]

@@ -6,8 +6,8 @@ import sys
 from pathlib import Path
 
 from headrace.formats.format import Format
-from headrace.formats.options import EVERYWHERE
 from headrace.formats.registry import FORMATS
+from headrace.options.option import EVERYWHERE
 
 PAGE = Path(__file__).parent.parent / "docs" / "options.md"
 _HEAD = """# Options of the data source formats

@@ -16,14 +16,14 @@ import pyarrow as pa
 import headrace
 from bench.growth.points import Point, result, sizes, timed
 from bench.measure import Result
-from headrace.feeds.queue_feed import QueueFeed
-from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.sqlite.opening import checksum_vfs
+from headrace.batches.feeds.queue_feed import QueueFeed
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
+from headrace.model.tunnels.records import INITIAL_BATCH
+from headrace.model.tunnels.values import Start, StartKind
 from headrace.stores.embedded.chunks import MAX_CHUNK_ROWS
 from headrace.stores.embedded.connection import ROW_INDEX_BITS
 from headrace.stores.embedded.store_files import DATABASE_FILE
-from headrace.tunnels.records import INITIAL_BATCH
-from headrace.tunnels.values import Start, StartKind
+from headrace.support.sqlite.opening import checksum_vfs
 
 _EARLIEST = Start(StartKind.EARLIEST)
 _BATCH_ROWS = 10_000

@@ -14,15 +14,15 @@ import pyarrow as pa
 import headrace
 from bench.growth.points import Point, result, sizes, timed
 from bench.measure import Result
+from headrace.batches.feeds.queue_feed import QueueFeed
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.cli.main import main as command
-from headrace.feeds.queue_feed import QueueFeed
-from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.model.tunnels.records import INITIAL_BATCH, ChannelEnd
+from headrace.model.tunnels.values import Start, StartKind
 from headrace.ports import Table
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
-from headrace.tunnels.records import INITIAL_BATCH, ChannelEnd
-from headrace.tunnels.values import Start, StartKind
 from headrace.ui.requests import Request
 from headrace.ui.site import Site
 from headrace.ui.stream_pages import stream_list

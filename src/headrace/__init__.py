@@ -23,8 +23,6 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.comparing.results import TableChecksum, TableDiff
-    from headrace.comparing.tables import checksum_table, diff_tables
     from headrace.errors import (
         AlreadyExistsError,
         BatchFailedError,
@@ -54,6 +52,8 @@ if TYPE_CHECKING:
         TunnelTakenError,
         UnsupportedError,
     )
+    from headrace.inspect.comparing.results import TableChecksum, TableDiff
+    from headrace.inspect.comparing.tables import checksum_table, diff_tables
     from headrace.ports import Consumer, Producer, Queue, Store, Table, Tunnel
     from headrace.spark.checkpoint_location import checkpoint
     from headrace.spark.listener import LagListener, lag_of
@@ -110,8 +110,8 @@ _HOMES = {
     "StoreError": "headrace.errors",
     "StreamingSql": "headrace.streaming_sql.session",
     "Table": "headrace.ports",
-    "TableChecksum": "headrace.comparing.results",
-    "TableDiff": "headrace.comparing.results",
+    "TableChecksum": "headrace.inspect.comparing.results",
+    "TableDiff": "headrace.inspect.comparing.results",
     "TablestoreDataSource": "pyspark_tablestore:DefaultSource",
     "Tunnel": "headrace.ports",
     "TunnelTakenError": "headrace.errors",
@@ -119,8 +119,8 @@ _HOMES = {
     "UnsupportedError": "headrace.errors",
     "YtDataSource": "pyspark_yt:DefaultSource",
     "checkpoint": "headrace.spark.checkpoint_location",
-    "checksum_table": "headrace.comparing.tables",
-    "diff_tables": "headrace.comparing.tables",
+    "checksum_table": "headrace.inspect.comparing.tables",
+    "diff_tables": "headrace.inspect.comparing.tables",
     "follow": "headrace.streaming_sql.followed.follow",
     "lag_of": "headrace.spark.listener",
     "merge": "headrace.streaming_sql.merges",

@@ -18,8 +18,8 @@ import pyarrow as pa
 from pyspark.sql import DataFrame
 
 import headrace
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Append, Store, Write
-from headrace.tables.changes import RowChange
 from tests.chaos.driving import driver_session
 
 ROWS, JOB, RESTS = 10, "job", 7

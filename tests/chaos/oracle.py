@@ -6,11 +6,11 @@ from collections import Counter, defaultdict
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-from headrace.feeds.channel_reading import read_channel
-from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.batches.feeds.channel_reading import read_channel
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
+from headrace.model.tables.changes import DELETES, ChangeOp
+from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.ports import Store
-from headrace.tables.changes import DELETES, ChangeOp
-from headrace.tunnels.records import INITIAL_BATCH
 
 Change: TypeAlias = tuple[dict[str, Any], ChangeOp, int]
 """A row, what happened to it, and the version."""

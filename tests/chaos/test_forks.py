@@ -9,7 +9,7 @@ from collections import Counter
 from pathlib import Path
 
 import headrace
-from headrace.queues.values import Bounds
+from headrace.model.queues.values import Bounds
 from tests.chaos import fork_actors
 from tests.chaos.storm import SEED
 

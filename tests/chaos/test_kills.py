@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import headrace
+from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store
 from headrace.stores.embedded.connection import Database
-from headrace.tables.changes import ChangeOp
 from tests.chaos import actors
 from tests.chaos.oracle import check_tables, read_changes
 from tests.chaos.storm import SEED, Actor, random_victims, storm

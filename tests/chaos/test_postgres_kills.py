@@ -10,7 +10,7 @@ import psycopg
 import pytest
 
 import headrace
-from headrace.tables.changes import ChangeOp
+from headrace.model.tables.changes import ChangeOp
 from tests.chaos import actors
 from tests.chaos.oracle import check_tables
 from tests.chaos.storm import KILLS, SEED, Actor, storm

@@ -13,8 +13,8 @@ import pytest
 
 import headrace
 from headrace.demo.proof import compare, read_all, recompute, sink_content
+from headrace.model.tables.changes import ChangeOp, Changes
 from headrace.ports import Table
-from headrace.tables.changes import ChangeOp, Changes
 from tests.chaos import actors, worker_actors
 from tests.chaos.storm import SEED, Actor, wait_for
 

@@ -9,13 +9,16 @@ from __future__ import annotations
 import shutil
 import sysconfig
 import venv
-from collections.abc import Iterable
+from collections.abc import Collection
 from contextlib import ExitStack
 from pathlib import Path
 
 SOURCES = Path(__file__).parents[2] / "src"
 STARTUP = Path(__file__).parents[1] / "startup" / "sitecustomize.py"
-MODULES = ("headrace", "pyspark_headrace", "pyspark_tablestore", "pyspark_yt")
+# Whose names begin so: headrace's packages, its metadata with the entry points, and the modules by which Spark finds
+# formats.
+PACKAGES = "headrace*"
+MODULES = "pyspark_*.py"
 
 
 def create(
@@ -23,8 +26,8 @@ def create(
     *,
     version: str | None = None,
     headrace: bool = True,
-    without: Iterable[str] = (),
-    copied: Iterable[str] = (),
+    without: Collection[str] = (),
+    copied: Collection[str] = (),
 ) -> None:
     """Create an environment.
 
@@ -37,9 +40,8 @@ def create(
     """
     venv.EnvBuilder(symlinks=True).create(directory)
     packages = packages_of(directory)
-    left_out = {*MODULES, *without}
     for entry in Path(sysconfig.get_path("purelib")).iterdir():
-        if entry.name.partition(".")[0] not in left_out and entry.suffix != ".pth" and "headrace" not in entry.name:
+        if entry.name.partition(".")[0] not in without and entry.suffix != ".pth" and "headrace" not in entry.name:
             if entry.name in copied:
                 shutil.copytree(entry, packages / entry.name, copy_function=_copy)
             else:
@@ -57,37 +59,40 @@ def _copy(source: str, target: str) -> None:
         shutil.copy2(source, target)
 
 
-def install(packages: Path, version: str | None = None) -> None:
-    """Copy headrace into a directory of packages."""
-    shutil.copytree(SOURCES / "headrace", packages / "headrace", ignore=shutil.ignore_patterns("__pycache__"))
-    for name in MODULES[1:]:
-        shutil.copy(SOURCES / f"{name}.py", packages)
+def install(packages: Path, version: str | None = None) -> list[Path]:
+    """Copy headrace into a directory of packages; return the copies."""
+    (metadata,) = Path(sysconfig.get_path("purelib")).glob("headrace-*.dist-info")
+    copies = []
+    for source in (metadata, *SOURCES.glob(PACKAGES), *SOURCES.glob(MODULES)):
+        copies.append(packages / source.name)
+        if source.is_dir():
+            shutil.copytree(source, copies[-1], ignore=shutil.ignore_patterns("__pycache__"))
+        else:
+            shutil.copy(source, copies[-1])
     if version is not None:
         module = packages / "headrace" / "__init__.py"
         text = module.read_text()
         lines = [f'__version__ = "{version}"' if line.startswith("__version__") else line for line in text.splitlines()]
         module.write_text("\n".join(lines) + "\n")
+    return copies
 
 
 def remove(packages: Path, undo: ExitStack) -> None:
     """Remove headrace from a directory of packages, until the stack puts it back."""
-    for name in MODULES:
-        (path,) = (path for path in packages.glob(f"{name}*") if path.stem == name)
+    for path in (*packages.glob(PACKAGES), *packages.glob(MODULES)):
         move_away(path, undo)
 
 
 def replace(packages: Path, version: str, undo: ExitStack) -> None:
     """Replace headrace in a directory of packages by one of another version, until the stack puts it back."""
     remove(packages, undo)
-    install(packages, version)
-    for name in MODULES[1:]:
-        undo.callback((packages / f"{name}.py").unlink)
-    undo.callback(shutil.rmtree, packages / MODULES[0])
+    for path in install(packages, version):
+        undo.callback(shutil.rmtree if path.is_dir() else Path.unlink, path)
 
 
 def move_away(path: Path, undo: ExitStack) -> None:
     """Give a file another name, until the stack gives it back the old one."""
-    away = path.with_name(f"away-{path.name}")
+    away = path.with_name(f"{path.name}.away")
     undo.callback(away.rename, path)
     path.rename(away)
 

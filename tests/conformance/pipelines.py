@@ -1,8 +1,8 @@
 """Streaming queries without Spark: a writer, a feed, its tasks, a publisher, and a checkpoint like Spark's.
 
 A pipeline writes rows in several rounds and copies them to its sink. It can be killed at any step (see
-`headrace.failpoints`) and run again: it continues from its checkpoint, as Spark does. All classes can be pickled by
-name, so that a pipeline can run in its own process.
+`headrace.support.failpoints`) and run again: it continues from its checkpoint, as Spark does. All classes can be
+pickled by name, so that a pipeline can run in its own process.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace import failpoints
-from headrace.feeds.channel_reading import read_channel
-from headrace.feeds.queue_feed import QueueFeed
-from headrace.feeds.queue_offset import QueueOffset
-from headrace.feeds.queue_reading import read_rows
-from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.batches.feeds.channel_reading import read_channel
+from headrace.batches.feeds.queue_feed import QueueFeed
+from headrace.batches.feeds.queue_offset import QueueOffset
+from headrace.batches.feeds.queue_reading import read_rows
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
+from headrace.model.queues.columns import TABLET_INDEX
+from headrace.model.tables.changes import RowChange
+from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.ports import Advance, Append, Staged, Store, Write
-from headrace.queues.columns import TABLET_INDEX
-from headrace.tables.changes import RowChange
-from headrace.tunnels.records import INITIAL_BATCH
+from headrace.support import failpoints
 from tests.conformance.queue_reading import data_in
 from tests.conformance.stores import Place
 

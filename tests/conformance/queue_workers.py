@@ -8,9 +8,9 @@ from multiprocessing.synchronize import Barrier
 import pyarrow as pa
 
 from headrace.errors import DataLossError, OffsetConflictError
+from headrace.model.queues.values import RowRange
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Write
-from headrace.queues.values import RowRange
-from headrace.tables.changes import RowChange
 from tests.conformance.queue_reading import Row, values
 from tests.conformance.stores import Place
 

@@ -6,13 +6,13 @@ import datetime
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
-from headrace.feeds.channel_reading import read_channel
-from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.batches.feeds.channel_reading import read_channel
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
+from headrace.model.tables.changes import DELETES, ChangeOp, Changes
+from headrace.model.tables.conditions import Where
+from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan
+from headrace.model.tunnels.values import FINISHED, ChannelState, Position
 from headrace.ports import Table, Tunnel
-from headrace.tables.changes import DELETES, ChangeOp, Changes
-from headrace.tables.conditions import Where
-from headrace.tunnels.records import INITIAL_BATCH, BatchPlan
-from headrace.tunnels.values import FINISHED, ChannelState, Position
 
 Row = dict[str, Any]
 State = dict[tuple[Any, ...], Row]

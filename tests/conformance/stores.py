@@ -16,9 +16,9 @@ import headrace
 from headrace.ports import Capabilities, Store
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.stores.postgres.store import PostgresStore
-from headrace.stores.tablestore.store import TablestoreStore
-from headrace.stores.ytsaurus.files import YtFiles
-from headrace.stores.ytsaurus.store import YtStore
+from headrace_tablestore.store.store import TablestoreStore
+from headrace_ytsaurus.store.files import YtFiles
+from headrace_ytsaurus.store.store import YtStore
 from tests.conformance import serving
 from tests.effort import thorough
 

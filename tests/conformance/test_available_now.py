@@ -8,13 +8,13 @@ from typing import Any, cast
 
 import pytest
 
+from headrace.batches.feeds import tunnel_feed
+from headrace.batches.feeds.limits import Limits
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.errors import StoreBusyError
-from headrace.feeds import tunnel_feed
-from headrace.feeds.limits import Limits
-from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.model.tunnels.records import INITIAL_BATCH
+from headrace.model.tunnels.values import Channel, ChannelKind, ChannelState, Position
 from headrace.ports import Store, Table, Tunnel
-from headrace.tunnels.records import INITIAL_BATCH
-from headrace.tunnels.values import Channel, ChannelKind, ChannelState, Position
 from tests.conformance.reading import keys_of, next_batch, replay, run_to_the_end, state_of
 
 pytestmark = pytest.mark.needs("tunnels")

@@ -10,8 +10,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import DataLossError
+from headrace.model.tunnels.values import FINISHED, ChannelKind, ChannelState, Position
 from headrace.ports import Store, Table, Tunnel
-from headrace.tunnels.values import FINISHED, ChannelKind, ChannelState, Position
 from tests.conformance.reading import Change, State, drain, filled, read_from, replay, state_of, unpack
 from tests.effort import thorough
 

@@ -8,8 +8,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import SchemaError
+from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store, Table, Tunnel
-from headrace.tables.changes import ChangeOp
 from tests.conformance.reading import SETS_CELLS, Change, drain, filled, only_channel, read_from, replay, state_of
 
 

@@ -9,9 +9,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import HeadraceError, OptionError, SchemaError
+from headrace.model.tables.changes import ChangeOp, RowChange
+from headrace.model.tables.conditions import Predicate
 from headrace.ports import Publisher, Store, Table, Tunnel, Write
-from headrace.tables.changes import ChangeOp, RowChange
-from headrace.tables.conditions import Predicate
 from tests.conformance.reading import drain, replay, rows_of, state_of
 
 COLUMNS = {

@@ -10,13 +10,13 @@ from dataclasses import replace
 
 import pytest
 
+from headrace.batches.feeds.channel_reading import read_channel
+from headrace.batches.feeds.limits import Limits
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.errors import NotFoundError
-from headrace.feeds.channel_reading import read_channel
-from headrace.feeds.limits import Limits
-from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
+from headrace.model.tunnels.values import FINISHED, ChannelState
 from headrace.ports import Store, Table, Tunnel
-from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
-from headrace.tunnels.values import FINISHED, ChannelState
 from tests.conformance.reading import Change, read_batch, run_to_the_end, unpack
 from tests.conformance.stores import Place
 

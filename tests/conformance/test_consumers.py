@@ -9,8 +9,8 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OffsetConflictError, OptionError
+from headrace.model.queues.values import Bounds, Disposition
 from headrace.ports import Consumer, Queue, Registration, Store
-from headrace.queues.values import Bounds, Disposition
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import consumer_of, values
 from tests.conformance.stores import Place

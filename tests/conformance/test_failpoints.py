@@ -1,6 +1,6 @@
 """A pipeline that is killed at any step of a batch continues, and its sink has every row once.
 
-The steps are the named points of `headrace.failpoints`; docs/guarantees.md, "Each failure", describes the
+The steps are the named points of `headrace.support.failpoints`; docs/guarantees.md, "Each failure", describes the
 outcomes.
 """
 
@@ -13,10 +13,10 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.failpoints import POINTS, VARIABLE, arm
-from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
+from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store
-from headrace.tables.changes import ChangeOp
+from headrace.support.failpoints import POINTS, VARIABLE, arm
 from tests.conformance import pipelines
 from tests.conformance.pipelines import (
     Checkpoint,

@@ -9,14 +9,14 @@ import uuid
 import pyarrow as pa
 import pytest
 
+from headrace.batches.feeds.channel_reading import read_channel
+from headrace.batches.feeds.limits import Limits
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.errors import DataLossError, LostRaceError, NotFoundError, TunnelTakenError
-from headrace.feeds.channel_reading import read_channel
-from headrace.feeds.limits import Limits
-from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.model.tables.changes import ChangeOp
+from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelPlan
+from headrace.model.tunnels.values import ChannelState, Start, StartKind
 from headrace.ports import Store, Table, Tunnel
-from headrace.tables.changes import ChangeOp
-from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelPlan
-from headrace.tunnels.values import ChannelState, Start, StartKind
 from tests.conformance.reading import keys_of, next_batch, read_batch, replay, run_to_the_end, state_of, unpack
 from tests.conformance.stores import Place
 

@@ -6,8 +6,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import OptionError, SchemaError, UnsupportedError
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Append, Queue, Store, Table, Write
-from headrace.tables.changes import RowChange
 from tests.conformance.queue_reading import rows_in
 
 NAMES = [".v", ".a.b", "a.b", "../x", "a[0]", "[0]", ".", "`v`", "a\0b"]

@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.comparing.tables import diff_tables
 from headrace.errors import SchemaError, UnsupportedError
+from headrace.inspect.comparing.tables import diff_tables
+from headrace.model.tables.changes import RowChange
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.types import KEY_TYPE_NAMES
 from headrace.ports import Store, Table, Write
-from headrace.tables.changes import RowChange
-from headrace.tables.conditions import KeyRange
-from headrace.types import KEY_TYPE_NAMES
 from tests.conformance.reading import drain, replay, state_of
 
 UTC = datetime.UTC

@@ -11,8 +11,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import SchemaError
+from headrace.model.tables.conditions import KeyRange
 from headrace.ports import Store, Table
-from headrace.tables.conditions import KeyRange
 from tests.conformance.stores import storable
 
 COLUMNS = {"k1": "binary", "k2": "long", "k3": "string", "n": "long", "text": "string", "bytes": "binary"}

@@ -17,9 +17,9 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tunnels.values import FINISHED, ChannelState, KindName
 from headrace.ports import Partition, Store, Table, Tunnel
-from headrace.tables.conditions import KeyRange
-from headrace.tunnels.values import FINISHED, ChannelState, KindName
 from tests.conformance.reading import Row, State, drain, filled, replay, rows_of, state_of, unpack
 from tests.conformance.stores import storable
 from tests.effort import thorough

@@ -10,8 +10,8 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 
 import pytest
 
+from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store, Table
-from headrace.tables.changes import ChangeOp
 from tests.conformance import workers
 from tests.conformance.reading import drain, replay, rows_of, state_of
 from tests.conformance.stores import Place

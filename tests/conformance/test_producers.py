@@ -18,8 +18,8 @@ from headrace.errors import (
     SequenceNumberError,
     SessionEpochError,
 )
+from headrace.model.queues.values import ProducerSession, Pushed
 from headrace.ports import Producer, Queue, Store
-from headrace.queues.values import ProducerSession, Pushed
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import data_in, edges, values
 from tests.conformance.stores import Place

@@ -17,8 +17,8 @@ from headrace.errors import (
     SchemaError,
     UnsupportedError,
 )
+from headrace.model.tables.changes import ChangeOp, RowChange
 from headrace.ports import Claim, Publisher, Staged, Store, Table, Write
-from headrace.tables.changes import ChangeOp, RowChange
 from tests.conformance.reading import drain, rows_of, state_of
 from tests.conformance.stores import Place
 

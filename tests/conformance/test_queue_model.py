@@ -21,8 +21,8 @@ from hypothesis.stateful import (
 )
 
 from headrace.errors import DataLossError, NotFoundError, OffsetConflictError, OptionError, SessionEpochError
+from headrace.model.queues.values import Bounds, Disposition, ProducerSession, Pushed, partition_of_keys
 from headrace.ports import Advance, Append, Queue, Store
-from headrace.queues.values import Bounds, Disposition, ProducerSession, Pushed, partition_of_keys
 from tests.conformance.queue_reading import data_in, values
 from tests.conformance.stores import Place
 

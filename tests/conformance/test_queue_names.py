@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError
+from headrace.model.queues.values import RowRange
 from headrace.ports import Queue, Store, Table
-from headrace.queues.values import RowRange
 from tests.conformance.queue_reading import consumer_of, data_in, edges, rows_in, values
 from tests.conformance.stores import Place
 

@@ -11,8 +11,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import NotFoundError, OffsetConflictError, PublicationError, SchemaError
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Consumer, Publisher, Queue, Staged, Store, Write
-from headrace.tables.changes import RowChange
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import consumer_of, data_in, edges, values, wait_until
 from tests.conformance.reading import rows_of

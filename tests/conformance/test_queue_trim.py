@@ -7,8 +7,8 @@ from concurrent.futures import ProcessPoolExecutor
 import pytest
 
 from headrace.errors import DataLossError, OptionError
+from headrace.model.queues.values import Bounds
 from headrace.ports import Consumer, Queue, Store
-from headrace.queues.values import Bounds
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import consumer_of, data_in, edges, values, wait_until
 from tests.conformance.stores import Place

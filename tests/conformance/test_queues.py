@@ -14,8 +14,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import OptionError, SchemaError
+from headrace.model.queues.values import Bounds, QueueOptions, RowRange, partition_of_keys
 from headrace.ports import Queue, Store
-from headrace.queues.values import Bounds, QueueOptions, RowRange, partition_of_keys
 from tests.conformance import queue_workers
 from tests.conformance.queue_reading import consumer_of, data_in, edges, rows_in, values
 from tests.conformance.stores import Place

@@ -18,14 +18,14 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from headrace.batches.feeds import channel_reading
+from headrace.batches.feeds.limits import Limits
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.errors import LostRaceError, OptionError
-from headrace.feeds import channel_reading
-from headrace.feeds.limits import Limits
-from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.model.tables.changes import ChangeOp, Changes
+from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelPlan
+from headrace.model.tunnels.values import ChannelKind, KindName
 from headrace.ports import Store, Table, Tunnel
-from headrace.tables.changes import ChangeOp, Changes
-from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelPlan
-from headrace.tunnels.values import ChannelKind, KindName
 from tests.conformance.reading import Change, State, replay, run_to_the_end, state_of, unpack
 from tests.conformance.stores import Place
 from tests.effort import thorough

@@ -16,15 +16,15 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule, run_state_machine_as_test
 
+from headrace.batches.feeds import channel_reading
+from headrace.batches.feeds.limits import Limits
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.errors import UnsupportedError
-from headrace.feeds import channel_reading
-from headrace.feeds.limits import Limits
-from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.model.tables.change_columns import ChangeShape, SignedShape
+from headrace.model.tables.changes import Changes, RowChange
+from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan
+from headrace.model.tunnels.values import ChannelKind, KindName
 from headrace.ports import Store, Table, Tunnel, Write
-from headrace.tables.change_columns import ChangeShape, SignedShape
-from headrace.tables.changes import Changes, RowChange
-from headrace.tunnels.records import INITIAL_BATCH, BatchPlan
-from headrace.tunnels.values import ChannelKind, KindName
 from tests.conformance.reading import Row, State, state_of
 from tests.effort import thorough
 

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import OptionError, SchemaError
+from headrace.model.tables.conditions import OPERATORS, KeyRange, Predicate
 from headrace.ports import Store, Table
-from headrace.tables.conditions import OPERATORS, KeyRange, Predicate
 from tests.conformance.reading import Row, rows_of
 from tests.conformance.stores import Place, has_type, storable
 from tests.effort import thorough

@@ -15,8 +15,8 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError
+from headrace.model.tables.conditions import KeyRange
 from headrace.ports import Rows, Store, Table
-from headrace.tables.conditions import KeyRange
 from tests.conformance.reading import rows_of, state_of
 from tests.conformance.stores import Place, has_type, storable, types
 from tests.effort import thorough

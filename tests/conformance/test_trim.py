@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 
 from headrace.errors import DataLossError
+from headrace.model.tables.changes import ChangeOp
+from headrace.model.tunnels.values import FINISHED, Start, StartKind
 from headrace.ports import Store, Table
-from headrace.tables.changes import ChangeOp
-from headrace.tunnels.values import FINISHED, Start, StartKind
 from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
 
 pytestmark = pytest.mark.needs("tunnels", "trims")

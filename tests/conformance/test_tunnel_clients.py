@@ -10,14 +10,14 @@ from contextlib import ExitStack
 
 import pytest
 
+from headrace.batches.feeds.limits import Limits
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.errors import ClientGoneError, NotFoundError, SequenceNumberError, TunnelTakenError
-from headrace.feeds.limits import Limits
-from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.model.tables.changes import ChangeOp
+from headrace.model.tunnels.leases import Lease, LeaseStatus, Saved
+from headrace.model.tunnels.records import INITIAL_BATCH
+from headrace.model.tunnels.values import FINISHED, Channel, ChannelState
 from headrace.ports import Store, Table, Tunnel, TunnelClient
-from headrace.tables.changes import ChangeOp
-from headrace.tunnels.leases import Lease, LeaseStatus, Saved
-from headrace.tunnels.records import INITIAL_BATCH
-from headrace.tunnels.values import FINISHED, Channel, ChannelState
 from headrace.workers import ChangeBatch, TunnelWorker
 from tests.conformance.reading import Change, read_batch, state_of, unpack
 from tests.conformance.stores import Place

@@ -9,10 +9,9 @@ from typing import cast
 import pytest
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, UnsupportedError
-from headrace.ports import Store, Table, Tunnel
-from headrace.tables.changes import ChangeOp
-from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
-from headrace.tunnels.values import (
+from headrace.model.tables.changes import ChangeOp
+from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
+from headrace.model.tunnels.values import (
     FINISHED,
     Backlog,
     ChannelKind,
@@ -23,6 +22,7 @@ from headrace.tunnels.values import (
     StartKind,
     TunnelKind,
 )
+from headrace.ports import Store, Table, Tunnel
 from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
 from tests.conformance.stores import Place
 

@@ -8,8 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Write
-from headrace.tables.changes import RowChange
 from tests.conformance.reading import Change, drain
 from tests.conformance.stores import Place
 from tests.effort import thorough

@@ -18,7 +18,7 @@ from urllib.parse import urlencode
 
 import psutil
 
-from headrace.wire.tablestore.signatures import Credentials, request_headers
+from headrace_tablestore.wire.signatures import Credentials, request_headers
 
 KINDS = ("checkpoints", "tablestore", "ytsaurus")
 DESCRIPTORS = 256
@@ -75,14 +75,14 @@ if kind == "checkpoints":
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     signal.pause()
 elif kind == "tablestore":
-    from headrace.endpoints.tablestore.configuration import Configuration
-    from headrace.endpoints.tablestore.server import serve
+    from headrace_tablestore.endpoint.configuration import Configuration
+    from headrace_tablestore.endpoint.server import serve
     from headrace.http.limits import Limits
     serve(Configuration.load(root, None, environ=os.environ), port, host=host, ready=ready, limits=shorter(Limits()))
 else:
-    from headrace.endpoints.ytsaurus.app import HEAD_BYTES
-    from headrace.endpoints.ytsaurus.configuration import Configuration
-    from headrace.endpoints.ytsaurus.server import serve
+    from headrace_ytsaurus.endpoint.app import HEAD_BYTES
+    from headrace_ytsaurus.endpoint.configuration import Configuration
+    from headrace_ytsaurus.endpoint.server import serve
     from headrace.http.limits import Limits
     configuration = Configuration.load(root, None, cluster_name="primary", environ=os.environ)
     serve(configuration, port, host=host, ready=ready, limits=shorter(Limits(head_bytes=HEAD_BYTES)))

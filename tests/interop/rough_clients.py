@@ -18,10 +18,10 @@ from typing import Any
 import psutil
 from google.protobuf.message import Message
 
-from headrace.wire.plainbuffer.rows import encode_row
-from headrace.wire.plainbuffer.values import Cell, Row
-from headrace.wire.tablestore import table_pb2 as pb
-from headrace.wire.tablestore.signatures import Credentials, content_md5, request_headers
+from headrace_tablestore.wire import table_pb2 as pb
+from headrace_tablestore.wire.plainbuffer.rows import encode_row
+from headrace_tablestore.wire.plainbuffer.values import Cell, Row
+from headrace_tablestore.wire.signatures import Credentials, content_md5, request_headers
 from tests.interop.conftest import ACCESS_KEY_ID, ACCESS_KEY_SECRET
 
 CREDENTIALS = Credentials(ACCESS_KEY_ID, ACCESS_KEY_SECRET)
@@ -31,9 +31,9 @@ _IGNORE = pb.Condition(row_existence=pb.IGNORE)
 _IMPATIENT = """
 import os, sys
 from pathlib import Path
-from headrace.endpoints.tablestore.app import Bounds
-from headrace.endpoints.tablestore.configuration import Configuration
-from headrace.endpoints.tablestore.server import serve
+from headrace_tablestore.endpoint.app import Bounds
+from headrace_tablestore.endpoint.configuration import Configuration
+from headrace_tablestore.endpoint.server import serve
 from headrace.http.limits import Limits
 from headrace.http.logs import log_as_json
 log_as_json()

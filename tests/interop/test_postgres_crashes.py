@@ -12,14 +12,14 @@ import psycopg
 import pytest
 
 import headrace
-from headrace import failpoints
 from headrace.errors import HeadraceError
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tunnels.values import ChannelKind
 from headrace.ports import Tunnel
 from headrace.stores.postgres.tunnels import stored_tunnels
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
 from headrace.stores.postgres.tunnels.table_source import TableSource
-from headrace.tables.conditions import KeyRange
-from headrace.tunnels.values import ChannelKind
+from headrace.support import failpoints
 from tests.conformance import serving
 from tests.conformance.reading import drain, read_from, replay, state_of
 from tests.postgres_server import USER, PostgresServer

@@ -14,9 +14,9 @@ import headrace
 from headrace.cli.app import App
 from headrace.cli.doctor import show
 from headrace.cli.main import main
-from headrace.diagnosis import Finding, Status
 from headrace.errors import StoreError, UnsupportedError
 from headrace.ports import Store
+from headrace.ports.findings import Finding, Status
 from tests.conformance.reading import drain
 from tests.postgres_server import USER, PostgresServer, create_database, drop_database, major_version, needs_version
 

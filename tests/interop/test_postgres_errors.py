@@ -12,9 +12,9 @@ import pytest
 
 import headrace
 from headrace.errors import SchemaError, StoreBusyError
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
 from headrace.stores.postgres.tunnels import blockers, slots
-from headrace.tables.changes import RowChange
 from tests.conformance import serving
 from tests.postgres_server import USER
 

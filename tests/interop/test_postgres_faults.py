@@ -20,10 +20,10 @@ import pytest
 
 import headrace
 from headrace.errors import AlreadyExistsError, HeadraceError, StoreError
+from headrace.model.tables.changes import RowChange
+from headrace.model.tunnels.values import ChannelKind, Position
 from headrace.ports import Store, Write
 from headrace.stores.postgres.tunnels import stored_tunnels
-from headrace.tables.changes import RowChange
-from headrace.tunnels.values import ChannelKind, Position
 from tests.conformance import serving
 from tests.conformance.reading import drain, read_from, replay, rows_of, state_of
 from tests.effort import THOROUGH

@@ -12,11 +12,11 @@ import pyarrow as pa
 import pytest
 
 import headrace
+from headrace.batches.sinks.targets import TableTarget
 from headrace.cli.main import main
 from headrace.errors import SchemaError, StoreError, UnsupportedError
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
-from headrace.sinks.targets import TableTarget
-from headrace.tables.changes import RowChange
 from headrace.ui.server import UiThread
 from tests.conformance import serving
 from tests.conformance.reading import drain, replay, state_of

@@ -16,9 +16,9 @@ import pyarrow.compute as pc
 import pytest
 
 import headrace
+from headrace.model.tables.json_forms import PLAIN, Decimals, JsonForm
 from headrace.ports import Store, Tunnel
 from headrace.stores.postgres.tunnels.tunnel import PostgresTunnel
-from headrace.tables.json_forms import PLAIN, Decimals, JsonForm
 from tests.conformance import serving
 from tests.postgres_server import major_version
 

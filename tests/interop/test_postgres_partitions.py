@@ -9,12 +9,12 @@ import psycopg
 import pytest
 
 import headrace
+from headrace.batches.feeds.channel_reading import read_channel
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.errors import DataLossError, UnsupportedError
-from headrace.feeds.channel_reading import read_channel
-from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.model.tables.changes import ChangeOp
+from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.ports import Store, Tunnel
-from headrace.tables.changes import ChangeOp
-from headrace.tunnels.records import INITIAL_BATCH
 from tests.conformance import serving
 from tests.conformance.reading import Change, drain, replay, state_of, unpack
 

@@ -11,9 +11,9 @@ import pytest
 
 import headrace
 from headrace.errors import StoreError
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Write
 from headrace.stores.postgres import connection
-from headrace.tables.changes import RowChange
 from tests.conformance import serving
 from tests.pgbouncer import needs_pgbouncer, pgbouncer
 from tests.postgres_server import USER

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pytest
 
 import headrace
+from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import PublicationError, RowsNotWrittenError, SchemaError, StoreError
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Publisher, Staged, Store, Write
-from headrace.sinks.targets import TableTarget
-from headrace.tables.changes import RowChange
 from tests.conformance import serving
 from tests.conformance.queue_reading import wait_until
 from tests.conformance.reading import rows_of

@@ -6,9 +6,9 @@ import pytest
 from psycopg import sql
 
 import headrace
-from headrace.diagnosis import Status
 from headrace.errors import DataLossError, StoreError, UnsupportedError
 from headrace.ports import Store
+from headrace.ports.findings import Status
 from tests.conformance.reading import drain, replay, state_of
 from tests.interop.own_database import Server
 

@@ -11,9 +11,9 @@ import pytest
 
 import headrace
 from headrace.cli.main import main
+from headrace.model.tunnels.values import Start
 from headrace.ports import Store, Tunnel
 from headrace.stores.postgres.tunnels import log, retention
-from headrace.tunnels.values import Start
 from tests.conformance.reading import drain, only_channel
 from tests.postgres_server import USER, PostgresServer, create_database
 

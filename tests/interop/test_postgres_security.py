@@ -14,8 +14,8 @@ import pytest
 
 import headrace
 from headrace.errors import StoreError
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
-from headrace.tables.changes import RowChange
 from tests.conformance.reading import drain
 from tests.postgres_server import USER, PostgresServer, create_database, drop_database
 

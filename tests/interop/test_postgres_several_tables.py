@@ -13,15 +13,15 @@ import psycopg
 import pytest
 
 import headrace
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.cli.main import main
 from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError, OptionError, SchemaError, UnsupportedError
-from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.model.tables.changes import ChangeOp
+from headrace.model.tables.json_forms import Decimals, JsonForm
+from headrace.model.tunnels.records import INITIAL_BATCH
+from headrace.model.tunnels.values import FINISHED, ChannelKind
 from headrace.ports import Store, Tunnel
 from headrace.stores.postgres.tunnels import log, stored_tunnels
-from headrace.tables.changes import ChangeOp
-from headrace.tables.json_forms import Decimals, JsonForm
-from headrace.tunnels.records import INITIAL_BATCH
-from headrace.tunnels.values import FINISHED, ChannelKind
 from tests.conformance import serving
 from tests.conformance.reading import Change, drain, only_channel, read_batch, read_from, replay, run_to_the_end, unpack
 

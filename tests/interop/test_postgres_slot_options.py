@@ -20,9 +20,9 @@ from headrace.errors import (
     StoreBusyError,
     UnsupportedError,
 )
+from headrace.model.tunnels.values import TunnelKind
 from headrace.ports import Store, Tunnel
 from headrace.stores.postgres.tunnels import slots
-from headrace.tunnels.values import TunnelKind
 from tests.conformance import serving
 from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
 from tests.interop.own_database import Server

@@ -11,10 +11,10 @@ from psycopg import sql
 
 import headrace
 from headrace.errors import NotFoundError, RowsNotWrittenError, SchemaError
+from headrace.model.tables.conditions import KeyRange, Predicate
 from headrace.ports import Store
 from headrace.stores.postgres.tables.conditions import where
 from headrace.stores.postgres.tables.table import PostgresTable
-from headrace.tables.conditions import KeyRange, Predicate
 from tests.conformance import serving
 
 

@@ -13,12 +13,12 @@ import pytest
 
 import headrace
 from headrace.errors import RowsNotWrittenError, UnsupportedError
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
 from headrace.stores.postgres.publication import publisher as publishing
 from headrace.stores.postgres.tables import table as tables
 from headrace.stores.postgres.tables.attempts import Care
 from headrace.stores.postgres.tables.writing import apply
-from headrace.tables.changes import RowChange
 from tests.conformance import serving
 from tests.postgres_server import needs_version
 

@@ -11,17 +11,17 @@ import pytest
 from psycopg import pq, sql
 
 import headrace
+from headrace.batches.feeds.channel_reading import read_channel
+from headrace.batches.feeds.limits import Limits
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.errors import DataLossError, OptionError, StoreBusyError, UnsupportedError
-from headrace.feeds.channel_reading import read_channel
-from headrace.feeds.limits import Limits
-from headrace.feeds.tunnel_feed import TunnelFeed
 from headrace.formats.headrace.source import HeadraceSource
+from headrace.model.tables.changes import ChangeOp
+from headrace.model.tunnels.records import INITIAL_BATCH
+from headrace.model.tunnels.values import FINISHED, ChannelKind, Page, Start, StartKind
 from headrace.ports import Store
 from headrace.stores.postgres.tunnels import log
 from headrace.stores.postgres.tunnels import tunnel as tunnel_module
-from headrace.tables.changes import ChangeOp
-from headrace.tunnels.records import INITIAL_BATCH
-from headrace.tunnels.values import FINISHED, ChannelKind, Page, Start, StartKind
 from tests.conformance import serving
 from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
 

@@ -87,7 +87,7 @@ def test_values_of_every_type_are_read_filtered_and_written(store: Store, sessio
                 f"INSERT INTO source_{number} VALUES (%s, %s::text::{sql_type}), (%s, NULL)", [place, text, -place - 1]
             )
         source, target = store.table(f"source_{number}"), store.table(f"target_{number}")
-        assert headrace.types.type_name(source.schema.column("value").type) == kind
+        assert headrace.model.types.type_name(source.schema.column("value").type) == kind
         rows = source.scan().read_all()
         assert [row["value"] for row in rows.to_pylist() if row["id"] >= 0] == list(values.values()), sql_type
         target.put(rows)
@@ -131,7 +131,7 @@ def test_an_array_that_arrow_cannot_have_is_an_error_with_its_column(
 
 def test_arrays_of_bytes_round_trip(store: Store) -> None:
     table = store.create_table("t", {"id": "long", "small": "array<byte>"}, "id")
-    assert headrace.types.type_name(table.schema.column("small").type) == "array<byte>"
+    assert headrace.model.types.type_name(table.schema.column("small").type) == "array<byte>"
     table.put([{"id": 1, "small": [-128, None, 127]}, {"id": 2, "small": []}, {"id": 3}])
     assert [row["small"] for row in table.scan().read_all().to_pylist()] == [[-128, None, 127], [], None]
 

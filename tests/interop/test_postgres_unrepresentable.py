@@ -15,13 +15,13 @@ import psycopg
 import pytest
 
 import headrace
-from headrace import counters
 from headrace.cli.main import main
 from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.formats.headrace.source import HeadraceSource
+from headrace.model.tunnels.values import ChannelKind
 from headrace.monitoring.exposition import exposition, make_registry
 from headrace.ports import Store, Tunnel
-from headrace.tunnels.values import ChannelKind
+from headrace.support import counters
 from tests.conformance import serving
 
 Server = psycopg.Connection[tuple[Any, ...]]

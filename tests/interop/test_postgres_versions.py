@@ -15,9 +15,9 @@ import pytest
 
 import headrace
 from headrace.errors import DataLossError
+from headrace.model.tables.changes import ChangeOp, RowChange
 from headrace.ports import Store, Write
 from headrace.stores.postgres.tunnels import stored_tunnels
-from headrace.tables.changes import ChangeOp, RowChange
 from tests.conformance.reading import drain, replay, state_of
 from tests.postgres_server import PROGRAMS, USER, PostgresServer, installed_programs, major_version
 

@@ -15,13 +15,13 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.tablestore.operations import OPERATIONS
-from headrace.wire.plainbuffer.rows import decode_row
-from headrace.wire.tablestore import table_pb2 as pb
-from headrace.wire.tablestore import tunnel_pb2
-from headrace.wire.tablestore.errors import STATUS
-from headrace.wire.tablestore.limits import MAX_BODY_BYTES
-from headrace.wire.tablestore.signatures import Credentials, content_md5, verify_response
+from headrace_tablestore.endpoint.operations import OPERATIONS
+from headrace_tablestore.wire import table_pb2 as pb
+from headrace_tablestore.wire import tunnel_pb2
+from headrace_tablestore.wire.errors import STATUS
+from headrace_tablestore.wire.limits import MAX_BODY_BYTES
+from headrace_tablestore.wire.plainbuffer.rows import decode_row
+from headrace_tablestore.wire.signatures import Credentials, content_md5, verify_response
 from tests.interop.conftest import ACCESS_KEY_ID
 from tests.interop.rough_clients import (
     CREDENTIALS,

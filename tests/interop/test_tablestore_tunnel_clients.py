@@ -15,17 +15,17 @@ from google.protobuf.message import Message
 
 import headrace
 from headrace.errors import ClientGoneError, DataLossError, SequenceNumberError
+from headrace.model.tunnels.leases import Lease, LeaseStatus
+from headrace.model.tunnels.values import TunnelKind
 from headrace.ports import Store, Table
-from headrace.stores.tablestore.connection import Connection
-from headrace.stores.tablestore.tunnels.service import TunnelService
-from headrace.tunnels.leases import Lease, LeaseStatus
-from headrace.tunnels.values import TunnelKind
-from headrace.wire.plainbuffer.rows import decode_row
-from headrace.wire.plainbuffer.values import Row, SequenceInfo
-from headrace.wire.tablestore import errors, signatures
-from headrace.wire.tablestore import tunnel_pb2 as pb
-from headrace.wire.tablestore.signatures import Credentials
-from headrace.wire.tablestore.tokens import FINISHED_TOKEN, BaseToken, StreamToken, encode_token
+from headrace_tablestore.store.connection import Connection
+from headrace_tablestore.store.tunnels.service import TunnelService
+from headrace_tablestore.wire import errors, signatures
+from headrace_tablestore.wire import tunnel_pb2 as pb
+from headrace_tablestore.wire.plainbuffer.rows import decode_row
+from headrace_tablestore.wire.plainbuffer.values import Row, SequenceInfo
+from headrace_tablestore.wire.signatures import Credentials
+from headrace_tablestore.wire.tokens import FINISHED_TOKEN, BaseToken, StreamToken, encode_token
 from tests.interop.conftest import ACCESS_KEY_ID, ACCESS_KEY_SECRET, Endpoint
 
 INSTANCE = "shop"

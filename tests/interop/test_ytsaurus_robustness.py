@@ -24,10 +24,10 @@ CLIENTS = 200
 # A command that writes a part of its changes, and then takes ten minutes.
 _STUCK = """
 import time
-from headrace.endpoints.ytsaurus.commands import COMMANDS
-from headrace.endpoints.ytsaurus.context import Command
-from headrace.endpoints.ytsaurus.cypress.basic_types import MAP_NODE
-from headrace.endpoints.ytsaurus.cypress.operations import make_node
+from headrace_ytsaurus.endpoint.commands import COMMANDS
+from headrace_ytsaurus.endpoint.context import Command
+from headrace_ytsaurus.endpoint.cypress.basic_types import MAP_NODE
+from headrace_ytsaurus.endpoint.cypress.operations import make_node
 
 def get_stuck(context, parameters, body):
     with context.database.write():

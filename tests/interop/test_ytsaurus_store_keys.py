@@ -7,8 +7,8 @@ from collections.abc import Iterator
 import pytest
 
 import headrace
+from headrace.model.tables.conditions import KeyRange
 from headrace.ports import Table
-from headrace.tables.conditions import KeyRange
 from tests.interop.ytsaurus_server import TOKEN, YtServer
 
 KEYS = sorted({bytes([one, other]) for one in range(256) for other in (0, 34, 91, 255)})

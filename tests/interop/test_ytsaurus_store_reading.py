@@ -10,12 +10,12 @@ import pytest
 from yt.wrapper import YtClient
 
 import headrace
+from headrace.batches.feeds.queue_feed import QueueFeed
+from headrace.batches.feeds.queue_reading import QueueRange, read_rows
 from headrace.errors import DataLossError, OffsetConflictError
-from headrace.feeds.queue_feed import QueueFeed
-from headrace.feeds.queue_reading import QueueRange, read_rows
+from headrace.model.tunnels.values import Start, StartKind
 from headrace.ports import Queue, Store
-from headrace.stores.ytsaurus import connection
-from headrace.tunnels.values import Start, StartKind
+from headrace_ytsaurus.store import connection
 from tests.conformance.queue_reading import consumer_of, edges, values
 from tests.interop.ytsaurus_server import TOKEN, YtServer
 
@@ -139,7 +139,7 @@ def test_the_first_row_of_a_time_is_found_with_few_reads(store: Store, monkeypat
     for number in range(8):
         queue.append(pa.table({"n": [number] * 10}))
     times = [row["$timestamp"].timestamp() for row in queue.read(0, 0, 80).rows.to_pylist()]
-    monkeypatch.setattr("headrace.stores.ytsaurus.queues.queue._ROWS_LOOKED_AT", 6)
+    monkeypatch.setattr("headrace_ytsaurus.store.queues.queue._ROWS_LOOKED_AT", 6)
     asked: list[str] = []
     select = connection.Connection.select
 

@@ -11,8 +11,8 @@ from yt.wrapper.errors import YtResponseError
 
 import headrace
 from headrace.ports import Store
-from headrace.stores.ytsaurus.connection import Connection
-from headrace.wire.ytsaurus.errors import YtError
+from headrace_ytsaurus.store.connection import Connection
+from headrace_ytsaurus.wire.errors import YtError
 from tests.conformance.queue_reading import consumer_of, edges, values
 from tests.interop.ytsaurus_server import TOKEN, YtServer
 

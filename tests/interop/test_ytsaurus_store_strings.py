@@ -11,9 +11,9 @@ from yt.wrapper import YsonFormat, YtClient
 
 import headrace
 from headrace.errors import OptionError, SchemaError
+from headrace.model.tables.conditions import Predicate
+from headrace.model.types import type_name
 from headrace.ports import Store
-from headrace.tables.conditions import Predicate
-from headrace.types import type_name
 from tests.interop.ytsaurus_server import TOKEN, YtServer
 
 RAW = YsonFormat(encoding=None)

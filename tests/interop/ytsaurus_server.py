@@ -20,9 +20,9 @@ TOKEN = "only-for-tests"
 PATIENCE = 30.0
 _IMPATIENT = """
 import os, sys
-from headrace.endpoints.ytsaurus.app import HEAD_BYTES, Bounds
-from headrace.endpoints.ytsaurus.configuration import Configuration
-from headrace.endpoints.ytsaurus.server import serve
+from headrace_ytsaurus.endpoint.app import HEAD_BYTES, Bounds
+from headrace_ytsaurus.endpoint.configuration import Configuration
+from headrace_ytsaurus.endpoint.server import serve
 from headrace.http.limits import Limits
 from headrace.http.logs import log_as_json
 log_as_json()

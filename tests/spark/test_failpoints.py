@@ -17,10 +17,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace
-from headrace.failpoints import VARIABLE
-from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
+from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store
-from headrace.tables.changes import ChangeOp
+from headrace.support.failpoints import VARIABLE
 from tests.conformance import serving
 from tests.conformance.reading import run_to_the_end
 from tests.documents import ROOT
@@ -42,7 +42,7 @@ BATCH = 15
 _DRIVER = """
 import os, sys
 import headrace
-from headrace.failpoints import arm
+from headrace.support.failpoints import arm
 from tests.spark.test_failpoints import publish
 
 store, checkpoint = sys.argv[1:]

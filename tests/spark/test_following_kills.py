@@ -10,8 +10,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace import failpoints
 from headrace.ports import Table
+from headrace.support import failpoints
 from tests.effort import THOROUGH
 from tests.spark.followed_histories import prepare
 from tests.spark.following import Following

@@ -17,8 +17,8 @@ from pyspark.sql.types import StructType
 
 import headrace
 from headrace.errors import HeadraceError
+from headrace.model.types import parse_type
 from headrace.ports import Store
-from headrace.types import parse_type
 from tests.effort import THOROUGH
 from tests.spark.followed_histories import prepare
 from tests.spark.following import Following

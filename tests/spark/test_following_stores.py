@@ -17,9 +17,9 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.errors import NotFoundError
-from headrace.failpoints import VARIABLE
 from headrace.following.jobs import FollowedJob, FollowedJobs, state_name
 from headrace.ports import Claim, Store
+from headrace.support.failpoints import VARIABLE
 from tests.conformance import serving
 from tests.spark.following import Following
 from tests.spark.sql_scripts import sql_session

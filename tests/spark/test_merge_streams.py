@@ -15,9 +15,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace
+from headrace.batches.sinks.batch_writer import BatchWriter
 from headrace.errors import HeadraceError, SqlError, own_message
 from headrace.ports import Store
-from headrace.sinks.batch_writer import BatchWriter
 from headrace.streaming_sql.merges import MergeStream
 from headrace.streaming_sql.session import StreamingSql
 from tests.conformance import serving

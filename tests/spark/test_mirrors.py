@@ -13,10 +13,10 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace import failpoints
 from headrace.errors import UnsupportedError
 from headrace.following.history import HISTORY_COLUMNS
 from headrace.ports import Store, Table
+from headrace.support import failpoints
 from tests.conformance import serving
 from tests.spark.sql_scripts import sql_session
 

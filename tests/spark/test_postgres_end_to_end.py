@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 
 import headrace
-from headrace.capacity import Stream
+from headrace.inspect.capacity import Stream
 from headrace.ports import Store
 from tests.conformance import serving
 

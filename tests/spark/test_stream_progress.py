@@ -6,10 +6,10 @@ from pathlib import Path
 
 from pyspark.sql import SparkSession
 
+from headrace.model.tunnels.lag import Lag
 from headrace.streaming_sql.stream_history import StreamHistory
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
-from headrace.tunnels.lag import Lag
 from tests.spark.sql_scripts import create_store, put_orders, sink_rows, sql_session, vendor_script, wait_for
 
 

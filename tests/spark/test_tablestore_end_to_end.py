@@ -13,8 +13,8 @@ import headrace
 from headrace.demo.orders import COLUMNS, PRIMARY_KEY, OrderBook
 from headrace.demo.proof import compare, read_all, recompute, sink_content
 from headrace.demo.script import INSTANCE, SINK, SINK_COLUMNS, SINK_KEY, SOURCE, script
+from headrace.model.tables.changes import Changes
 from headrace.ports import Store, Table
-from headrace.tables.changes import Changes
 from tests.conformance import serving
 
 BEGIN = 1_700_000_000_000

@@ -16,7 +16,7 @@ from yt.wrapper import YsonFormat, YtClient
 
 import headrace
 from headrace.ports import Store
-from headrace.stores.ytsaurus.publication import planned_writes
+from headrace_ytsaurus.store.publication import planned_writes
 from tests.conformance import serving
 
 COMPOSITE = [

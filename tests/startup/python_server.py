@@ -119,7 +119,7 @@ def _run(connection: socket.socket) -> None:
 
 def _read_environment() -> None:
     """Repeat what modules have read from the environment when they were loaded."""
-    from headrace import failpoints
+    from headrace.support import failpoints
 
     failpoints.arm(os.environ.get(failpoints.VARIABLE))
 

@@ -12,12 +12,12 @@ from urllib.parse import urlencode, urlsplit
 import pytest
 
 import headrace
+from headrace.model.tunnels.lag import Lag
 from headrace.ports import Store
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.stream_history import BatchRecord
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
-from headrace.tunnels.lag import Lag
 from headrace.ui.server import UiThread
 
 SECRET = "hunter2-hunter2"

@@ -17,11 +17,11 @@ import pytest
 
 import headrace
 from headrace.errors import OptionError
+from headrace.inspect.querying import engine
+from headrace.model.tunnels.lag import Lag
 from headrace.ports import Store
-from headrace.querying import engine
 from headrace.streaming_sql.stream_history import BatchRecord
 from headrace.streaming_sql.stream_registry import StreamRegistry
-from headrace.tunnels.lag import Lag
 from headrace.ui.server import UiThread
 from tests.ui.conftest import BATCH, ERROR, REMEDY, SCRIPT, SECRET, Browser
 

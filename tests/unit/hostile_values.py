@@ -10,8 +10,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.tables.conditions import KeyRange, Predicate
-from headrace.tunnels.values import Position, Start, StartKind
+from headrace.model.tables.conditions import KeyRange, Predicate
+from headrace.model.tunnels.values import Position, Start, StartKind
 
 
 class Unprintable:

@@ -9,13 +9,13 @@ from typing import Any, cast
 
 import pyarrow as pa
 
+from headrace.batches.feeds.queue_feed import QueueFeed
+from headrace.batches.feeds.queue_offset import QueueOffset
+from headrace.batches.feeds.queue_reading import read_rows
 from headrace.errors import DataLossError, OffsetConflictError
-from headrace.feeds.queue_feed import QueueFeed
-from headrace.feeds.queue_offset import QueueOffset
-from headrace.feeds.queue_reading import read_rows
+from headrace.model.queues.columns import QueueSchema
+from headrace.model.queues.values import Bounds, ConsumerPartition, Disposition, QueuePage
 from headrace.ports import Consumer, Queue, Registration, Store
-from headrace.queues.columns import QueueSchema
-from headrace.queues.values import Bounds, ConsumerPartition, Disposition, QueuePage
 
 ROW_BYTES = 10
 

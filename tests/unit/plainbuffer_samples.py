@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import settings
 from hypothesis import strategies as st
 
-from headrace.wire.plainbuffer.values import Cell, CellOp, Marker, Row, SequenceInfo, Value
+from headrace_tablestore.wire.plainbuffer.values import Cell, CellOp, Marker, Row, SequenceInfo, Value
 
 patient = settings(deadline=None)
 """Settings for tests on a busy machine."""

@@ -17,8 +17,8 @@ from typing import Any
 
 from google.protobuf.message import Message
 
-from headrace.wire.tablestore import errors, signatures
-from headrace.wire.tablestore.signatures import Credentials
+from headrace_tablestore.wire import errors, signatures
+from headrace_tablestore.wire.signatures import Credentials
 
 CREDENTIALS = Credentials("LTAItest", "hush")
 

@@ -7,13 +7,13 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.tablestore.errors import service_error
-from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.tunnels import clients
-from headrace.endpoints.tablestore.tunnels import tunnel_operations as tunnels
-from headrace.wire.plainbuffer.rows import decode_row
-from headrace.wire.plainbuffer.values import Row
-from headrace.wire.tablestore import tunnel_pb2 as pb
+from headrace_tablestore.endpoint.errors import service_error
+from headrace_tablestore.endpoint.instances import Instance
+from headrace_tablestore.endpoint.tunnels import clients
+from headrace_tablestore.endpoint.tunnels import tunnel_operations as tunnels
+from headrace_tablestore.wire import tunnel_pb2 as pb
+from headrace_tablestore.wire.plainbuffer.rows import decode_row
+from headrace_tablestore.wire.plainbuffer.values import Row
 
 NOBODY = "spark-client"
 COLUMNS = {"id": "long", "text": "string", "number": "double"}

@@ -8,14 +8,14 @@ from typing import Any
 from google.protobuf.message import Message
 
 from headrace.errors import DataLossError, NotFoundError
-from headrace.stores.tablestore.connection import Connection
-from headrace.stores.tablestore.tunnels.service import TunnelService
-from headrace.wire.plainbuffer.rows import decode_row, encode_row, encode_rows
-from headrace.wire.plainbuffer.values import Cell, CellOp, Marker, Row, SequenceInfo
-from headrace.wire.tablestore import table_pb2 as pb
-from headrace.wire.tablestore import tunnel_pb2
-from headrace.wire.tablestore.errors import ServiceError
-from headrace.wire.tablestore.tokens import FINISHED_TOKEN, BaseToken, StreamToken, decode_token, encode_token
+from headrace_tablestore.store.connection import Connection
+from headrace_tablestore.store.tunnels.service import TunnelService
+from headrace_tablestore.wire import table_pb2 as pb
+from headrace_tablestore.wire import tunnel_pb2
+from headrace_tablestore.wire.errors import ServiceError
+from headrace_tablestore.wire.plainbuffer.rows import decode_row, encode_row, encode_rows
+from headrace_tablestore.wire.plainbuffer.values import Cell, CellOp, Marker, Row, SequenceInfo
+from headrace_tablestore.wire.tokens import FINISHED_TOKEN, BaseToken, StreamToken, decode_token, encode_token
 
 
 class MemoryTables(Connection):

@@ -23,8 +23,8 @@ from headrace.following.aggregates import Aggregate
 from headrace.following.group_states import GroupStates
 from headrace.following.own_names import ALIVE, SIGN, value_column
 from headrace.following.state_tables import REMOVED, create_tables
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Table
-from headrace.tables.changes import RowChange
 
 DECIMAL = pa.decimal128(12, 2)
 TYPES = {

@@ -13,9 +13,9 @@ import pytest
 import headrace.stores
 from headrace import ports
 from headrace.errors import HeadraceError, OptionError, shown
+from headrace.model.tunnels.values import Position
 from headrace.ports import Files, Queue, Store, Table
 from headrace.ports.arguments import Port, checks_of
-from headrace.tunnels.values import Position
 from tests.unit.hostile_values import VALUES, Unprintable
 from tests.unit.test_layers import MODULES, SOURCE
 

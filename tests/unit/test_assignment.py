@@ -8,9 +8,9 @@ import pytest
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, precondition, rule
 
-from headrace.tunnels.assignment import Assignment, ClientLife, leases_of, rebalance
-from headrace.tunnels.leases import Lease, LeaseStatus
-from headrace.tunnels.values import ChannelState
+from headrace.model.tunnels.assignment import Assignment, ClientLife, leases_of, rebalance
+from headrace.model.tunnels.leases import Lease, LeaseStatus
+from headrace.model.tunnels.values import ChannelState
 
 OPEN, WAITING, FINISHED = ChannelState.OPEN, ChannelState.WAITING, ChannelState.FINISHED
 TIMEOUT = 10.0

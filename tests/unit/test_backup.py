@@ -14,7 +14,6 @@ import pytest
 
 import headrace
 from headrace.cli.main import main
-from headrace.diagnosis import Status
 from headrace.errors import (
     AlreadyExistsError,
     NotFoundError,
@@ -24,12 +23,13 @@ from headrace.errors import (
     StoreError,
     UnsupportedError,
 )
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
+from headrace.ports.findings import Status
 from headrace.stores.embedded import backup
 from headrace.stores.postgres.store import PostgresStore
-from headrace.stores.tablestore.store import TablestoreStore
-from headrace.stores.ytsaurus.store import YtStore
-from headrace.tables.changes import RowChange
+from headrace_tablestore.store.store import TablestoreStore
+from headrace_ytsaurus.store.store import YtStore
 from tests.conformance.pipelines import Checkpoint, Pipeline, QueuePipeline, TablePipeline
 from tests.embedded_database import raw_connection
 from tests.processes import CONTEXT

@@ -10,9 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import NotFoundError, StoreDamagedError
-from headrace.stores.embedded.connection import Database
-from headrace.stores.embedded.tunnels.batches import BatchRecords
-from headrace.tunnels.records import (
+from headrace.model.tunnels.records import (
     INITIAL_BATCH,
     BatchPlan,
     ChannelEnd,
@@ -22,7 +20,9 @@ from headrace.tunnels.records import (
     plan_from_json,
     plan_to_json,
 )
-from headrace.tunnels.values import FINISHED, Position
+from headrace.model.tunnels.values import FINISHED, Position
+from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.tunnels.batches import BatchRecords
 
 positions = st.one_of(st.just(FINISHED), st.builds(Position, st.text(), st.integers(0, 1 << 50)))
 parts = st.builds(

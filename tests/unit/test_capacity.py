@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from headrace.capacity import BUSY, MEASURED_BYTES, QUERIES, READS, WRITES, Stream, need
 from headrace.cli.main import main
 from headrace.errors import OptionError
+from headrace.inspect.capacity import BUSY, MEASURED_BYTES, QUERIES, READS, WRITES, Stream, need
 
 BENCHMARKS = Path(__file__).parents[2] / "docs" / "benchmarks.md"
 FACTOR = 2.0

@@ -12,10 +12,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError, OptionError, SchemaError, UnsupportedError
-from headrace.formats.tablestore.columns import TablestoreShape, parse_catalog
-from headrace.tables.change_columns import ROW_KEY, SIGNED, TABLE_COLUMN, ChangeShape, SignedShape
-from headrace.tables.changes import ChangeOp, Changes
-from headrace.tables.schema import TableSchema
+from headrace.model.tables.change_columns import ROW_KEY, SIGNED, TABLE_COLUMN, ChangeShape, SignedShape
+from headrace.model.tables.changes import ChangeOp, Changes
+from headrace.model.tables.schema import TableSchema
+from headrace_tablestore.format.columns import TablestoreShape, parse_catalog
 
 SCHEMA = TableSchema.of({"id": "long", "name": "string", "price": "double"}, "id")
 PAIRS = [

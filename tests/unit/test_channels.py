@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.tunnels.channels import channel_states
-from headrace.tunnels.values import ChannelState
+from headrace.model.tunnels.channels import channel_states
+from headrace.model.tunnels.values import ChannelState
 
 
 @st.composite

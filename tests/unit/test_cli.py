@@ -414,11 +414,6 @@ def test_streams_of_a_workspace_are_shown_without_spark(tmp_path: Path, capsys: 
     assert main(["stream", "drop", "job1", "--if-exists", *workspace]) == 0
 
 
-def test_an_unknown_benchmark_is_an_error(capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["bench", "nothing", "--json"]) == 1
-    assert json.loads(capsys.readouterr().err)["error"]["problem"] == "no such benchmark"
-
-
 @pytest.mark.parametrize(
     ("given", "message"),
     [

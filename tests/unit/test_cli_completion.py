@@ -83,7 +83,7 @@ def test_errors_offer_nothing_and_print_nothing(
 ) -> None:
     monkeypatch.setattr("headrace.cli.completion._SECONDS", 0.05)
     with socket.create_server(("127.0.0.1", 0)) as server:
-        silent = f"postgresql://127.0.0.1:{server.getsockname()[1]}/shop?connect_timeout=1&headrace.retries=0"
+        silent = f"postgresql://127.0.0.1:{server.getsockname()[1]}/shop?connect_timeout=1&headrace.support.retries=0"
         for url in (None, str(tmp_path / "nothing"), "nonsense://x", silent):
             assert complete("table", "describe", "", url=url) == []
     assert capfd.readouterr() == ("", "")

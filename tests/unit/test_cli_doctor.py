@@ -14,7 +14,7 @@ import pytest
 
 from headrace.cli import environment_checks
 from headrace.cli.store_checks import check_store, file_system_of
-from headrace.diagnosis import Status
+from headrace.ports.findings import Status
 from headrace.spark import java
 
 

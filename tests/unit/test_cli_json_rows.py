@@ -14,7 +14,7 @@ import pytest
 from headrace.cli.output import JsonOutput
 from headrace.cli.row_files import read_rows
 from headrace.errors import SchemaError
-from headrace.queues.columns import QueueSchema
+from headrace.model.queues.columns import QueueSchema
 
 SCHEMA = QueueSchema.of({
     "id": "long not null",

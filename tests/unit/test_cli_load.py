@@ -32,8 +32,8 @@ from headrace.cli.output import ConsoleOutput
 from headrace.cli.row_files import TextRules, read_rows
 from headrace.cli.row_writing import write_rows
 from headrace.errors import OptionError, SchemaError
-from headrace.tables.schema import RowSchema, TableSchema, columns_of
-from headrace.types import type_name
+from headrace.model.tables.schema import RowSchema, TableSchema, columns_of
+from headrace.model.types import type_name
 from tests.unit.type_strategies import LEAVES, TYPE_NAMES, values_of
 
 Run = Callable[..., Any]

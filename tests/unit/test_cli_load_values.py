@@ -12,7 +12,7 @@ import pytest
 import headrace
 from headrace.cli import file_columns
 from headrace.cli.main import main
-from headrace.types import type_name
+from headrace.model.types import type_name
 
 Run = Callable[..., Any]
 

@@ -22,8 +22,8 @@ from headrace.cli.conditions import parse_condition, parse_key, parse_value
 from headrace.cli.output import to_json
 from headrace.cli.row_files import first_rows, read_rows
 from headrace.errors import OptionError, SchemaError
-from headrace.tables.conditions import Predicate
-from headrace.tables.schema import TableSchema
+from headrace.model.tables.conditions import Predicate
+from headrace.model.tables.schema import TableSchema
 
 SCHEMA = TableSchema.of(
     {

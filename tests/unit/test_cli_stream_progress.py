@@ -10,9 +10,9 @@ import pytest
 
 from headrace.cli.main import EXIT_INTERRUPTED, main
 from headrace.cli.stream_progress import progress_facts, progress_line, progress_state
+from headrace.model.tunnels.lag import Lag, duration_text
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
 from headrace.streaming_sql.workspace import Workspace
-from headrace.tunnels.lag import Lag, duration_text
 
 
 def running(directory: Path, lag: Lag | None, rate: float | None = 50.0) -> StreamStatus:

@@ -10,7 +10,7 @@ import pytest
 import headrace
 from headrace.cli.main import EXIT_INTERRUPTED, main
 from headrace.cli.watching import CatchUp
-from headrace.tunnels.lag import Lag
+from headrace.model.tunnels.lag import Lag
 from tests.conformance.reading import drain
 
 

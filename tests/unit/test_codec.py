@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.model.tables.schema import TableSchema
 from headrace.rows.byte_order import ordered_bytes
 from headrace.stores.embedded.tables.codec import RowCodec
-from headrace.tables.schema import TableSchema
 
 UTC = datetime.UTC
 VALUES: dict[str, st.SearchStrategy[Any]] = {

@@ -10,21 +10,21 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.rows.single_rows import put_row
-from headrace.endpoints.tablestore.tables.table_operations import create_table
-from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.errors import HeadraceError, SchemaError, SqlError, UnsupportedError
+from headrace.model.tables.column_limits import MAX_COLUMNS
+from headrace.model.tunnels.values import Start
+from headrace.model.types import MAX_NESTING, parse_type
 from headrace.stores.embedded.store import EmbeddedStore
-from headrace.stores.ytsaurus.schemas import QueueLayout, TableLayout
 from headrace.streaming_sql.language.grammar import parse
-from headrace.tables.column_limits import MAX_COLUMNS
-from headrace.tunnels.values import Start
-from headrace.types import MAX_NESTING, parse_type
-from headrace.wire.plainbuffer.rows import encode_row
-from headrace.wire.plainbuffer.values import Cell, Row
-from headrace.wire.tablestore import table_pb2 as pb
-from headrace.wire.ytsaurus.types import YtColumn
+from headrace_tablestore.endpoint.instances import Instance
+from headrace_tablestore.endpoint.rows.single_rows import put_row
+from headrace_tablestore.endpoint.tables.table_operations import create_table
+from headrace_tablestore.wire import table_pb2 as pb
+from headrace_tablestore.wire.plainbuffer.rows import encode_row
+from headrace_tablestore.wire.plainbuffer.values import Cell, Row
+from headrace_ytsaurus.endpoint.cluster import Cluster
+from headrace_ytsaurus.store.schemas import QueueLayout, TableLayout
+from headrace_ytsaurus.wire.types import YtColumn
 from tests.unit.conftest import Run
 from tests.unit.ytsaurus_cluster import call
 

@@ -13,9 +13,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.comparing.canonical import canonical, comparable
-from headrace.comparing.digests import checksum, digests, row_digests
-from headrace.types import is_text, parse_type
+from headrace.inspect.comparing.canonical import canonical, comparable
+from headrace.inspect.comparing.digests import checksum, digests, row_digests
+from headrace.model.types import is_text, parse_type
 from tests.effort import thorough
 from tests.unit.type_strategies import TYPE_NAMES, cells_of
 
@@ -49,7 +49,7 @@ def of_fields(fields: dict[str, int]) -> int:
 
 
 def digest_of(value: Any, data_type: pa.DataType) -> int:
-    """Return the digest of a value as the head of `headrace.comparing.digests` describes it."""
+    """Return the digest of a value as the head of `headrace.inspect.comparing.digests` describes it."""
     types = pa.types
     if value is None:
         return 0

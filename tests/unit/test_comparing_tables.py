@@ -14,12 +14,12 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headrace
-from headrace.comparing.key_ranges import closed_range, for_table
-from headrace.comparing.merging import differences
 from headrace.errors import OptionError, SchemaError, StoreError
+from headrace.inspect.comparing.key_ranges import closed_range, for_table
+from headrace.inspect.comparing.merging import differences
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.schema import TableSchema
 from headrace.ports import Store, Table
-from headrace.tables.conditions import KeyRange
-from headrace.tables.schema import TableSchema
 from tests.effort import thorough
 
 KEY = ("k1", "k2")

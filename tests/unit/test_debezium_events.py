@@ -12,8 +12,8 @@ import pytest
 from headrace.errors import OptionError, SchemaError
 from headrace.formats.headrace.debezium_events import DebeziumShape
 from headrace.formats.headrace.source import HeadraceSource
-from headrace.tables.changes import ChangeOp, Changes
-from headrace.tables.json_forms import Origin
+from headrace.model.tables.changes import ChangeOp, Changes
+from headrace.model.tables.json_forms import Origin
 
 ROWS = [
     # (operation, table, key, row)

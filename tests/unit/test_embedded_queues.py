@@ -12,8 +12,8 @@ import pytest
 
 import headrace
 from headrace.errors import DataLossError, OptionError, SchemaError
+from headrace.model.queues.values import RowRange
 from headrace.ports import Append, Publisher, Queue, Store
-from headrace.queues.values import RowRange
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.publication import staging

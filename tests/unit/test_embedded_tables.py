@@ -13,14 +13,14 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import NotFoundError, OptionError, SchemaError
+from headrace.model.tables.changes import ChangeOp, Changes, RowChange
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.options import TableOptions
+from headrace.model.tables.schema import TableSchema
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.tables import change_log, conditions, physical, reading, stored_tables
 from headrace.stores.embedded.tables.stored_tables import table_options
 from headrace.stores.embedded.tables.table import EmbeddedTable
-from headrace.tables.changes import ChangeOp, Changes, RowChange
-from headrace.tables.conditions import KeyRange
-from headrace.tables.options import TableOptions
-from headrace.tables.schema import TableSchema
 
 COLUMNS = {"id": "long", "name": "string", "price": "double", "data": "binary"}
 

@@ -10,13 +10,13 @@ from hypothesis import HealthCheck, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, rule
 
+from headrace.model.tables.changes import DELETES, ChangeOp, RowChange
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.options import TableOptions
+from headrace.model.tables.schema import TableSchema
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.tables import change_log, stored_tables
 from headrace.stores.embedded.tables.table import EmbeddedTable
-from headrace.tables.changes import DELETES, ChangeOp, RowChange
-from headrace.tables.conditions import KeyRange
-from headrace.tables.options import TableOptions
-from headrace.tables.schema import TableSchema
 from tests.effort import thorough
 
 Key = tuple[str, int]

@@ -9,11 +9,11 @@ from pathlib import Path
 
 import pytest
 
-from headrace.endpoints.tablestore.rows.transactions import DecidedChange, FoundRows, find, transact
+from headrace.model.tables.changes import RowChange
+from headrace.model.tables.conditions import KeyRange
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.stores.embedded.tables.table import EmbeddedTable
-from headrace.tables.changes import RowChange
-from headrace.tables.conditions import KeyRange
+from headrace_tablestore.endpoint.rows.transactions import DecidedChange, FoundRows, find, transact
 
 
 @pytest.fixture

@@ -19,11 +19,11 @@ import pytest
 
 import headrace
 from headrace.errors import StoreError
-from headrace.sqlite import forks
 from headrace.stores.embedded import writer_lock
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.tables import reading
 from headrace.streaming_sql.workspace import Workspace
+from headrace.support.sqlite import forks
 
 # Newer versions of Python warn about a fork in a process with threads, which these tests need.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")

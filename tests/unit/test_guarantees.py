@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import pytest
 
-from headrace.failpoints import POINTS
+from headrace.support.failpoints import POINTS
 
 TESTS = Path(__file__).parents[1]
 PAGE = TESTS.parent / "docs" / "guarantees.md"

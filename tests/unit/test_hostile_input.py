@@ -17,13 +17,13 @@ from hypothesis import strategies as st
 import headrace
 from headrace import ports
 from headrace.errors import HeadraceError, shown
+from headrace.model.tables.changes import RowChange
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.json_forms import PLAIN
+from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
+from headrace.model.tunnels.values import FINISHED, KindName, Start, StartKind
 from headrace.ports import Advance, Claim, Store, Write
 from headrace.stores.embedded.store import EmbeddedStore
-from headrace.tables.changes import RowChange
-from headrace.tables.conditions import KeyRange
-from headrace.tables.json_forms import PLAIN
-from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
-from headrace.tunnels.values import FINISHED, KindName, Start, StartKind
 from tests.unit.hostile_values import VALUES
 
 COLUMNS = {"id": "string", "n": "long", "f": "float", "d": "decimal(5,2)", "t": "timestamp", "l": "array<long>"}

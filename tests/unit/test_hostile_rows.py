@@ -12,10 +12,10 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import HeadraceError, SchemaError
+from headrace.model.tables.conditions import parse_where
+from headrace.model.tables.schema import TableSchema
 from headrace.rows import to_arrow
 from headrace.rows.conditions import operands
-from headrace.tables.conditions import parse_where
-from headrace.tables.schema import TableSchema
 from tests.unit.hostile_values import VALUES
 
 KINDS = [

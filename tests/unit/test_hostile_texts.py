@@ -11,20 +11,20 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.cli.json_rows import JsonRowError, read_nested_json_lines
-from headrace.endpoints.tablestore.rows.filters import parse_filter
-from headrace.endpoints.ytsaurus.select.grammar import parse_query
 from headrace.errors import HeadraceError, SqlError
+from headrace.model.tables.schema import TableSchema
+from headrace.model.tunnels.values import Start
+from headrace.model.types import parse_type
 from headrace.streaming_sql.language.grammar import parse
 from headrace.streaming_sql.language.rewriting import rewrite
-from headrace.tables.schema import TableSchema
-from headrace.tunnels.values import Start
-from headrace.types import parse_type
-from headrace.wire.plainbuffer.rows import decode_row
-from headrace.wire.yson.documents import load_fragment, loads
-from headrace.wire.yson.json_rows import decode_json_rows
-from headrace.wire.yson.rows_decoding import decode_rows
-from headrace.wire.ytsaurus.paths import parse_path
-from headrace.wire.ytsaurus.types import YtColumn
+from headrace_tablestore.endpoint.rows.filters import parse_filter
+from headrace_tablestore.wire.plainbuffer.rows import decode_row
+from headrace_ytsaurus.endpoint.select.grammar import parse_query
+from headrace_ytsaurus.wire.paths import parse_path
+from headrace_ytsaurus.wire.types import YtColumn
+from headrace_ytsaurus.wire.yson.documents import load_fragment, loads
+from headrace_ytsaurus.wire.yson.json_rows import decode_json_rows
+from headrace_ytsaurus.wire.yson.rows_decoding import decode_rows
 
 DEEP = 1500
 DIGITS = "9" * 5000

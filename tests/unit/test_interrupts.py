@@ -18,14 +18,14 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.diagnosis import Status
 from headrace.errors import StoreError
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
-from headrace.sqlite import forks, interrupts
+from headrace.ports.findings import Status
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.streaming_sql.workspace import Workspace
-from headrace.tables.changes import RowChange
+from headrace.support.sqlite import forks, interrupts
 from tests.effort import THOROUGH, thorough
 from tests.processes import CONTEXT
 

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import UnsupportedError
+from headrace.model.tables.json_forms import PLAIN, Decimals, JsonForm
 from headrace.rows.json_texts import base64_texts, json_texts, objects
-from headrace.tables.json_forms import PLAIN, Decimals, JsonForm
 
 DEBEZIUM = JsonForm(debezium=True, decimals=Decimals.PRECISE)
 _EPOCH = datetime.datetime(1970, 1, 1)

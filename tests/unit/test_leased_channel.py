@@ -7,9 +7,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import DataLossError, StoreBusyError
-from headrace.tables.changes import Changes
-from headrace.tunnels.leases import Lease, LeaseStatus, Saved
-from headrace.tunnels.values import FINISHED, Page, Position
+from headrace.model.tables.changes import Changes
+from headrace.model.tunnels.leases import Lease, LeaseStatus, Saved
+from headrace.model.tunnels.values import FINISHED, Page, Position
 from headrace.workers.leased_channel import (
     FIRST_INTERVAL,
     FIRST_PAUSE,

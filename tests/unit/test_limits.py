@@ -5,8 +5,8 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.feeds.limits import Limits, enough_rows, row_budget, share_rows
-from headrace.tunnels.values import Backlog
+from headrace.batches.feeds.limits import Limits, enough_rows, row_budget, share_rows
+from headrace.model.tunnels.values import Backlog
 
 backlogs = st.dictionaries(
     st.text("abcdef", min_size=1, max_size=2),

@@ -13,11 +13,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import DataLossError
+from headrace.model.tables.changes import ChangeOp
+from headrace.model.tables.schema import TableSchema
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.tables import change_log
-from headrace.tables.changes import ChangeOp
-from headrace.tables.schema import TableSchema
 from tests.effort import thorough
 
 SCHEMA = TableSchema.of({"id": "long", "name": "string", "price": "double"}, "id")

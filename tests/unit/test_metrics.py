@@ -17,15 +17,15 @@ from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 
 import headrace
-from headrace import counters
 from headrace.cli.main import main
+from headrace.model.tunnels.lag import Lag
 from headrace.monitoring import process_metrics, stream_metrics
 from headrace.monitoring.exposition import exposition, make_registry, serving_metrics
 from headrace.ports import Store
 from headrace.streaming_sql.stream_history import BatchRecord
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
-from headrace.tunnels.lag import Lag
+from headrace.support import counters
 from tests.conformance.queue_reading import wait_until
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "headrace.json"

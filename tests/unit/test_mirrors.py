@@ -18,9 +18,9 @@ from headrace.errors import AlreadyExistsError, DataLossError, OptionError, Sche
 from headrace.following.history import RowVersions, VersionRows, version_rows
 from headrace.following.mirror_setup import MirrorSetup
 from headrace.following.mirrors import LatestRows
+from headrace.model.tables.change_columns import CHANGE_COLUMNS
+from headrace.model.tables.schema import TableSchema
 from headrace.ports import Store, Tunnel
-from headrace.tables.change_columns import CHANGE_COLUMNS
-from headrace.tables.schema import TableSchema
 
 SCHEMA = TableSchema.of({"user": "string", "id": "long", "price": "double"}, ["user", "id"])
 CHANGES = pa.schema([*(field.with_nullable(True) for field in SCHEMA.arrow), *CHANGE_COLUMNS])

@@ -10,10 +10,10 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace import notebooks
 from headrace.ports import Store
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
+from headrace.support import notebooks
 
 NAME = '<b>&"x'
 

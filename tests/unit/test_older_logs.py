@@ -10,21 +10,21 @@ import pyarrow as pa
 import pytest
 
 import headrace
+from headrace.batches.feeds.channel_reading import read_channel
+from headrace.batches.feeds.limits import Limits
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.cli.main import main
-from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.tables import table_operations
-from headrace.feeds.channel_reading import read_channel
-from headrace.feeds.limits import Limits
-from headrace.feeds.tunnel_feed import TunnelFeed
-from headrace.formats.tablestore.columns import TablestoreShape, parse_catalog
+from headrace.model.tables.change_columns import ChangeShape, SignedShape
+from headrace.model.tables.changes import ChangeOp, Changes, RowChange
+from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.ports import Store, Table, Write
 from headrace.stores.embedded import chunks
-from headrace.tables.change_columns import ChangeShape, SignedShape
-from headrace.tables.changes import ChangeOp, Changes, RowChange
-from headrace.tunnels.records import INITIAL_BATCH
-from headrace.wire.plainbuffer.rows import decode_row
-from headrace.wire.tablestore import table_pb2
-from headrace.wire.tablestore import tunnel_pb2 as pb
+from headrace_tablestore.endpoint.instances import Instance
+from headrace_tablestore.endpoint.tables import table_operations
+from headrace_tablestore.format.columns import TablestoreShape, parse_catalog
+from headrace_tablestore.wire import table_pb2
+from headrace_tablestore.wire import tunnel_pb2 as pb
+from headrace_tablestore.wire.plainbuffer.rows import decode_row
 from tests.older_logs import write_older_logs
 from tests.unit.tablestore_endpoint import Service, values
 

@@ -9,24 +9,13 @@ from typing import Any
 import pytest
 
 from headrace.errors import HeadraceError, OptionError
-from headrace.formats.option_kinds import (
-    OptionKind,
-    boolean,
-    duration,
-    limit,
-    name,
-    names,
-    natural,
-    positive,
-    size,
-    tasks,
-)
-from headrace.formats.options import Option
 from headrace.formats.registry import FORMATS
-from headrace.formats.settings import Settings
-from headrace.formats.yt.paths import ypath
-from headrace.tables.changes import RowChange
-from headrace.tunnels.values import Start, StartKind
+from headrace.model.tables.changes import RowChange
+from headrace.model.tunnels.values import Start, StartKind
+from headrace.options.kinds import OptionKind, boolean, duration, limit, name, names, natural, positive, size, tasks
+from headrace.options.option import Option
+from headrace.options.settings import Settings
+from headrace_ytsaurus.format.paths import ypath
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "options.md").read_text()

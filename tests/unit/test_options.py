@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
+from headrace.batches.feeds.limits import Limits
+from headrace.batches.feeds.queue_positions import RowStart, check_positions
 from headrace.errors import NotFoundError, OptionError
-from headrace.feeds.limits import Limits
-from headrace.feeds.queue_positions import RowStart, check_positions
 from headrace.formats.headrace.format import HEADRACE
 from headrace.formats.location import Location
 from headrace.formats.option_checks import check_options
-from headrace.formats.option_kinds import names
 from headrace.formats.registry import source_of
-from headrace.formats.settings import Settings
-from headrace.formats.tablestore.format import TABLESTORE
-from headrace.formats.yt.format import YT
+from headrace.model.tunnels.values import Start, StartKind
+from headrace.options.kinds import names
+from headrace.options.settings import Settings
 from headrace.stores.registry import open as open_store
-from headrace.tunnels.values import Start, StartKind
+from headrace_tablestore.format.format import TABLESTORE
+from headrace_ytsaurus.format.format import YT
 
 ORDERS = {"endpoint": "/data", "instance.name": "vehicle-test", "table.name": "OrderSource"}
 

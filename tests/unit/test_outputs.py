@@ -12,11 +12,11 @@ import pytest
 
 import headrace
 from headrace import Output
+from headrace.batches.sinks.batch_writer import BatchWriter
+from headrace.batches.sinks.targets import QueueTarget, TableTarget, Target
 from headrace.errors import OptionError, SchemaError
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Append, Store, Write
-from headrace.sinks.batch_writer import BatchWriter
-from headrace.sinks.targets import QueueTarget, TableTarget, Target
-from headrace.tables.changes import RowChange
 from tests.embedded_database import raw_connection
 
 TARGETS = [TableTarget("orders"), QueueTarget("clicks")]

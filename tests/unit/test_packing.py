@@ -10,8 +10,8 @@ import pyarrow.compute as pc
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.model.types import parse_type
 from headrace.rows.packing import pack, unpack
-from headrace.types import parse_type
 from tests.unit.type_strategies import COMPOSITE_NAMES, cells_of
 
 

@@ -7,9 +7,9 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.sqlite.notes import provide_notes
+from headrace.model.tables.schema import TableSchema
 from headrace.stores.embedded.tables.physical import PhysicalTable
-from headrace.tables.schema import TableSchema
+from headrace.support.sqlite.notes import provide_notes
 
 SCHEMA = TableSchema.of({"a": "string", "b": "long", "c": "binary"}, ["a", "b", "c"])
 KEYS = st.lists(

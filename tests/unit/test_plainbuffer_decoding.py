@@ -13,13 +13,22 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import UnsupportedError
-from headrace.tables.schema import TableSchema
-from headrace.wire.plainbuffer import cells as cells_module
-from headrace.wire.plainbuffer import decoding
-from headrace.wire.plainbuffer import rows as rows_module
-from headrace.wire.plainbuffer.decoding import Decoded, decode_block, decode_records
-from headrace.wire.plainbuffer.rows import decode_rows, encode_row, encode_rows
-from headrace.wire.plainbuffer.values import Cell, CellKind, CellOp, Marker, PlainBufferError, Row, SequenceInfo, Value
+from headrace.model.tables.schema import TableSchema
+from headrace_tablestore.wire.plainbuffer import cells as cells_module
+from headrace_tablestore.wire.plainbuffer import decoding
+from headrace_tablestore.wire.plainbuffer import rows as rows_module
+from headrace_tablestore.wire.plainbuffer.decoding import Decoded, decode_block, decode_records
+from headrace_tablestore.wire.plainbuffer.rows import decode_rows, encode_row, encode_rows
+from headrace_tablestore.wire.plainbuffer.values import (
+    Cell,
+    CellKind,
+    CellOp,
+    Marker,
+    PlainBufferError,
+    Row,
+    SequenceInfo,
+    Value,
+)
 from tests.effort import thorough
 from tests.unit.plainbuffer_samples import SAMPLES, cells, integers, patient, sequences, texts
 

@@ -13,10 +13,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.tables.changes import DELETES, ChangeOp, Changes
-from headrace.tables.schema import TableSchema
-from headrace.wire.plainbuffer.decoding import decode_records
-from headrace.wire.plainbuffer.encoding import (
+from headrace.model.tables.changes import DELETES, ChangeOp, Changes
+from headrace.model.tables.schema import TableSchema
+from headrace_tablestore.wire.plainbuffer.decoding import decode_records
+from headrace_tablestore.wire.plainbuffer.encoding import (
     check_schema,
     encode_block,
     encode_deletes,
@@ -24,8 +24,8 @@ from headrace.wire.plainbuffer.encoding import (
     encode_records,
     encode_updates,
 )
-from headrace.wire.plainbuffer.rows import encode_row, encode_rows
-from headrace.wire.plainbuffer.values import Cell, CellOp, Row, SequenceInfo
+from headrace_tablestore.wire.plainbuffer.rows import encode_row, encode_rows
+from headrace_tablestore.wire.plainbuffer.values import Cell, CellOp, Row, SequenceInfo
 from tests.unit.plainbuffer_samples import SAMPLES, doubles, integers, patient, texts
 
 SCHEMA = TableSchema.of(

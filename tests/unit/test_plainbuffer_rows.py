@@ -8,9 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError
-from headrace.wire.plainbuffer import checksum
-from headrace.wire.plainbuffer.rows import decode_row, decode_rows, decode_value, encode_row, encode_rows, encode_value
-from headrace.wire.plainbuffer.values import Cell, CellOp, Marker, PlainBufferError, Row, SequenceInfo, Value
+from headrace_tablestore.wire.plainbuffer import checksum
+from headrace_tablestore.wire.plainbuffer.rows import (
+    decode_row,
+    decode_rows,
+    decode_value,
+    encode_row,
+    encode_rows,
+    encode_value,
+)
+from headrace_tablestore.wire.plainbuffer.values import Cell, CellOp, Marker, PlainBufferError, Row, SequenceInfo, Value
 from tests.unit.plainbuffer_samples import SAMPLES, patient, rows, values
 
 sampled = pytest.mark.parametrize(("row", "data"), SAMPLES.values(), ids=SAMPLES)

@@ -15,13 +15,13 @@ from matplotlib.patches import StepPatch
 
 import headrace
 from headrace.errors import MissingDependencyError
-from headrace.plots import tunnel_figure
+from headrace.model.tunnels.lag import Lag
+from headrace.model.tunnels.values import FINISHED, Backlog, Channel, ChannelKind, ChannelState
+from headrace.ports.plots import tunnel_figure
 from headrace.streaming_sql.stream_figure import stream_figure
 from headrace.streaming_sql.stream_history import BatchRecord
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
-from headrace.tunnels.lag import Lag
-from headrace.tunnels.values import FINISHED, Backlog, Channel, ChannelKind, ChannelState
 
 
 def channels(*backlogs: Backlog) -> list[tuple[Channel, Backlog]]:

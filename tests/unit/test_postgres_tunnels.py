@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import OptionError, UnsupportedError
+from headrace.model.tables.changes import ChangeOp
+from headrace.model.tables.schema import TableSchema
+from headrace.model.tunnels.values import FINISHED, Position
 from headrace.stores.postgres.tunnels import positions
 from headrace.stores.postgres.tunnels.pages import TableColumns, Window, window
 from headrace.stores.postgres.tunnels.snapshots import Snapshot
 from headrace.stores.postgres.tunnels.visibility import Chunks, SnapshotChunk
-from headrace.tables.changes import ChangeOp
-from headrace.tables.schema import TableSchema
-from headrace.tunnels.values import FINISHED, Position
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Decoder
 from tests.unit import pgoutput_samples as pg

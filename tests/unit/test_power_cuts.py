@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.diagnosis import Status
 from headrace.errors import HeadraceError
 from headrace.ports import Store
+from headrace.ports.findings import Status
 from headrace.stores.embedded import connection
 from tests.disk import Disk, Event, chances, recorded
 from tests.effort import thorough

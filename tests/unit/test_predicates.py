@@ -15,13 +15,13 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from headrace.errors import OptionError, SchemaError
+from headrace.model.tables.conditions import KeyRange, Predicate
+from headrace.model.tables.schema import TableSchema
 from headrace.rows.conditions import typed_key
-from headrace.sqlite.notes import provide_notes
 from headrace.stores.embedded.tables.codec import RowCodec
 from headrace.stores.embedded.tables.conditions import bounds, predicate_sql, where
 from headrace.stores.embedded.tables.physical import PhysicalTable
-from headrace.tables.conditions import KeyRange, Predicate
-from headrace.tables.schema import TableSchema
+from headrace.support.sqlite.notes import provide_notes
 
 D = decimal.Decimal
 NAN, INF = float("nan"), float("inf")

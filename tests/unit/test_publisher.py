@@ -13,10 +13,10 @@ import pytest
 
 import headrace
 from headrace.errors import PublicationError
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Publisher, Staged, Store, Table, Write
 from headrace.stores.embedded.publication import publisher as publisher_module
 from headrace.stores.embedded.publication import staging
-from headrace.tables.changes import RowChange
 from tests.processes import CONTEXT
 
 

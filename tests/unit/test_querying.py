@@ -23,14 +23,14 @@ from hypothesis import strategies as st
 
 import headrace
 from headrace.errors import NotFoundError, OptionError, QueryLimitError, SqlError
+from headrace.inspect.querying.datasets import Scans, StoreDataset
+from headrace.inspect.querying.engine import QueryResult, open_query
+from headrace.inspect.querying.engine import run as run_query
+from headrace.inspect.querying.filters import columns_of, conditions
+from headrace.inspect.querying.messages import Scan
+from headrace.inspect.querying.process import QueryProcesses
+from headrace.model.tables.conditions import Predicate
 from headrace.ports import Store, Table
-from headrace.querying.datasets import Scans, StoreDataset
-from headrace.querying.engine import QueryResult, open_query
-from headrace.querying.engine import run as run_query
-from headrace.querying.filters import columns_of, conditions
-from headrace.querying.messages import Scan
-from headrace.querying.process import QueryProcesses
-from headrace.tables.conditions import Predicate
 
 ROWS = 50_000
 COLUMNS = {
@@ -329,7 +329,7 @@ def test_long_expressions_are_computed(store: Store) -> None:
 def test_the_process_of_a_query_ends_with_the_process_that_asks(store: Store, tmp_path: Path) -> None:
     program = (
         "import headrace, os, psutil, signal, sys\n"
-        "from headrace.querying.engine import open_query\n"
+        "from headrace.inspect.querying.engine import open_query\n"
         "with headrace.open(sys.argv[1]) as store:\n"
         "    with open_query(store, 'SELECT * FROM range(1000000000000)') as reader:\n"
         "        reader.read_next_batch()\n"

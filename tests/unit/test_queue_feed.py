@@ -10,15 +10,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.batches.feeds.limits import Limits
+from headrace.batches.feeds.queue_offset import QueueOffset, is_queue_offset
+from headrace.batches.feeds.queue_positions import parse_position
 from headrace.errors import (
     DataLossError,
     OptionError,
     SchemaError,
 )
-from headrace.feeds.limits import Limits
-from headrace.feeds.queue_offset import QueueOffset, is_queue_offset
-from headrace.feeds.queue_positions import parse_position
-from headrace.tunnels.values import Start, StartKind
+from headrace.model.tunnels.values import Start, StartKind
 from tests.unit.memory_queues import (
     MemoryConsumer,
     MemoryQueue,

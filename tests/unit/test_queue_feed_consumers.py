@@ -6,15 +6,15 @@ import logging
 
 import pytest
 
+from headrace.batches.feeds.limits import Limits
+from headrace.batches.feeds.queue_offset import QueueOffset
+from headrace.batches.feeds.queue_reading import QueueRange
 from headrace.errors import (
     DataLossError,
     NotFoundError,
     OffsetConflictError,
 )
-from headrace.feeds.limits import Limits
-from headrace.feeds.queue_offset import QueueOffset
-from headrace.feeds.queue_reading import QueueRange
-from headrace.tunnels.values import Start, StartKind
+from headrace.model.tunnels.values import Start, StartKind
 from tests.unit.memory_queues import (
     MemoryConsumer,
     MemoryQueue,

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 import headrace
+from headrace.batches.feeds.queue_feed import QueueFeed
+from headrace.batches.feeds.queue_offset import QueueOffset
 from headrace.errors import DataLossError
-from headrace.feeds.queue_feed import QueueFeed
-from headrace.feeds.queue_offset import QueueOffset
 from headrace.ports import Store
 
 

@@ -7,7 +7,7 @@ import logging
 import pytest
 
 from headrace.errors import DataLossError
-from headrace.tunnels.values import Start, StartKind
+from headrace.model.tunnels.values import Start, StartKind
 from tests.unit.memory_queues import MemoryConsumer, MemoryQueue, begun, feed_of
 
 EARLIEST = Start(StartKind.EARLIEST)

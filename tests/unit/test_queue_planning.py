@@ -10,10 +10,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.batches.feeds.queue_columns import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns, QueueShape
+from headrace.batches.feeds.queue_reading import TASK_ROWS, QueueRange, plan_tasks, read_rows
 from headrace.errors import DataLossError, SchemaError
-from headrace.feeds.queue_columns import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns, QueueShape
-from headrace.feeds.queue_reading import TASK_ROWS, QueueRange, plan_tasks, read_rows
-from headrace.queues.values import QueuePage
+from headrace.model.queues.values import QueuePage
 from tests.unit.memory_queues import MemoryQueue, as_queue
 
 NO_ADDRESS = AddressColumns({}, {})

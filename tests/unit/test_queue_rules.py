@@ -14,8 +14,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import SchemaError
-from headrace.queues.columns import QueueSchema, data_weights
-from headrace.queues.values import Bounds, Disposition, QueuePage, partition_of_keys, trim_target
+from headrace.model.queues.columns import QueueSchema, data_weights
+from headrace.model.queues.values import Bounds, Disposition, QueuePage, partition_of_keys, trim_target
 
 
 def test_writers_set_all_columns_except_the_system_columns() -> None:

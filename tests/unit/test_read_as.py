@@ -12,11 +12,11 @@ from headrace.errors import HeadraceError, OptionError, UnsupportedError
 from headrace.formats.headrace import read_as
 from headrace.formats.headrace.source import HeadraceSource
 from headrace.formats.source import Source
+from headrace.model.tunnels.values import Start, StartKind
 from headrace.ports import Store
 from headrace.stores.postgres.store import PostgresStore
-from headrace.stores.tablestore.store import TablestoreStore
-from headrace.stores.ytsaurus.store import YtStore
-from headrace.tunnels.values import Start, StartKind
+from headrace_tablestore.store.store import TablestoreStore
+from headrace_ytsaurus.store.store import YtStore
 
 
 @pytest.fixture

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 import headrace
 from headrace.errors import DataLossError
+from headrace.model.tunnels.values import FINISHED, Position, Start, StartKind
 from headrace.ports import Store, Table, TrimReport
 from headrace.stores.embedded.tables import retention
-from headrace.tunnels.values import FINISHED, Position, Start, StartKind
 from tests.effort import thorough
 
 OLD = 100_000_000

@@ -6,14 +6,14 @@ import re
 
 import pytest
 
-from headrace.retries import Retries
+from headrace.support.retries import Retries
 
 
 @pytest.fixture
 def pauses(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The pauses, which no test waits for."""
     found: list[float] = []
-    monkeypatch.setattr("headrace.retries.sleep", found.append)
+    monkeypatch.setattr("headrace.support.retries.sleep", found.append)
     return found
 
 
@@ -36,8 +36,8 @@ def test_a_server_that_is_down_is_one_line_and_one_at_the_end(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     clock = [100.0]
-    monkeypatch.setattr("headrace.retries.monotonic", lambda: clock[0])
-    monkeypatch.setattr("headrace.retries.sleep", lambda pause: clock.__setitem__(0, clock[0] + pause))
+    monkeypatch.setattr("headrace.support.retries.monotonic", lambda: clock[0])
+    monkeypatch.setattr("headrace.support.retries.sleep", lambda pause: clock.__setitem__(0, clock[0] + pause))
     retries = Retries(30, first_pause=4, longest_pause=4)
     while retries.wait("PostgreSQL: connection refused"):
         pass

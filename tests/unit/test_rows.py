@@ -13,8 +13,8 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import SchemaError
+from headrace.model.tables.schema import TableSchema
 from headrace.rows import to_arrow
-from headrace.tables.schema import TableSchema
 
 D = decimal.Decimal
 UTC = datetime.UTC

@@ -14,10 +14,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import SchemaError
-from headrace.queues.columns import QueueSchema
+from headrace.model.queues.columns import QueueSchema
+from headrace.model.tables.schema import RowSchema, TableSchema, parse_columns
+from headrace.model.types import parse_type
 from headrace.rows import check_not_null, to_arrow, to_column
-from headrace.tables.schema import RowSchema, TableSchema, parse_columns
-from headrace.types import parse_type
 from tests.unit.type_strategies import TYPE_NAMES, cells_of
 
 NESTED = {

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as s
 
 from headrace.errors import HeadraceError, SqlError
-from headrace.queues.columns import QueueSchema
+from headrace.model.queues.columns import QueueSchema
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
 from headrace.streaming_sql.language.lexer import hide_secrets, quote, string_value, tokenize

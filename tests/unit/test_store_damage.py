@@ -16,13 +16,13 @@ import pytest
 
 import headrace
 from headrace.cli.environment_checks import check_sqlite
-from headrace.diagnosis import Status
 from headrace.errors import HeadraceError, NotFoundError, StoreDamagedError, StoreError
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
-from headrace.sqlite import opening
-from headrace.sqlite.opening import checksum_vfs
+from headrace.ports.findings import Status
 from headrace.stores.embedded.format import CHECKSUM_FORMAT
-from headrace.tables.changes import RowChange
+from headrace.support.sqlite import opening
+from headrace.support.sqlite.opening import checksum_vfs
 from tests.documents import blocks
 from tests.effort import thorough
 from tests.embedded_database import raw_connection

@@ -13,8 +13,8 @@ from headrace.errors import OptionError
 from headrace.formats.headrace.format import HEADRACE
 from headrace.formats.location import Location
 from headrace.formats.option_checks import SPARKS_OWN, check_options, checked_by_spark, option_texts, options_for
-from headrace.formats.options import BATCH_READ, SINK, SOURCE
 from headrace.formats.registry import FORMATS
+from headrace.options.option import BATCH_READ, SINK, SOURCE
 from headrace.spark.stream_arguments import checked_trigger
 
 

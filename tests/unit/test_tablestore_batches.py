@@ -11,12 +11,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import RowsNotWrittenError, StoreDamagedError, TunnelTakenError
-from headrace.stores.tablestore.meta_table import DEFAULT_NAME, MetaRow, MetaTable
-from headrace.stores.tablestore.tunnels import batches
-from headrace.stores.tablestore.tunnels.batches import BatchRecords, cut, position_cells, position_of
-from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
-from headrace.tunnels.values import FINISHED, Position
-from headrace.wire.tablestore import table_pb2 as pb
+from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
+from headrace.model.tunnels.values import FINISHED, Position
+from headrace_tablestore.store.meta_table import DEFAULT_NAME, MetaRow, MetaTable
+from headrace_tablestore.store.tunnels import batches
+from headrace_tablestore.store.tunnels.batches import BatchRecords, cut, position_cells, position_of
+from headrace_tablestore.wire import table_pb2 as pb
 from tests.unit.tablestore_memory import MemoryTables
 
 PART = ChannelPlan("c", Position("token", 3), max_rows=7, until=Position("before:9"))

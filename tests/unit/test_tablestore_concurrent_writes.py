@@ -10,15 +10,15 @@ from pathlib import Path
 
 import pytest
 
-from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.rows.batches import batch_write_row
-from headrace.endpoints.tablestore.rows.concurrent_writes import ConcurrentWrites
-from headrace.endpoints.tablestore.tables.table_operations import create_table
 from headrace.errors import StoreBusyError
-from headrace.wire.plainbuffer.rows import encode_row
-from headrace.wire.plainbuffer.values import Cell, Row
-from headrace.wire.tablestore import table_pb2 as pb
-from headrace.wire.tablestore.errors import ServiceError
+from headrace_tablestore.endpoint.instances import Instance
+from headrace_tablestore.endpoint.rows.batches import batch_write_row
+from headrace_tablestore.endpoint.rows.concurrent_writes import ConcurrentWrites
+from headrace_tablestore.endpoint.tables.table_operations import create_table
+from headrace_tablestore.wire import table_pb2 as pb
+from headrace_tablestore.wire.errors import ServiceError
+from headrace_tablestore.wire.plainbuffer.rows import encode_row
+from headrace_tablestore.wire.plainbuffer.values import Cell, Row
 
 THREADS = 8
 

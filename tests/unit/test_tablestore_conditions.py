@@ -10,13 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.stores.tablestore.tables.conditions import filter_of, matching
-from headrace.stores.tablestore.tables.key_ranges import MatchingKeys, Span, WireKey, matching_keys
-from headrace.tables.conditions import OPERATORS, KeyRange, Predicate
-from headrace.tables.schema import TableSchema
-from headrace.wire.plainbuffer.rows import decode_value
-from headrace.wire.plainbuffer.values import Marker
-from headrace.wire.tablestore import table_pb2 as pb
+from headrace.model.tables.conditions import OPERATORS, KeyRange, Predicate
+from headrace.model.tables.schema import TableSchema
+from headrace_tablestore.store.tables.conditions import filter_of, matching
+from headrace_tablestore.store.tables.key_ranges import MatchingKeys, Span, WireKey, matching_keys
+from headrace_tablestore.wire import table_pb2 as pb
+from headrace_tablestore.wire.plainbuffer.rows import decode_value
+from headrace_tablestore.wire.plainbuffer.values import Marker
 
 SCHEMA = TableSchema.of(
     {

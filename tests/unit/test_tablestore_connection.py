@@ -32,10 +32,10 @@ from headrace.errors import (
     StoreBusyError,
     StoreError,
 )
-from headrace.stores.tablestore.connection import Connection, Patience
-from headrace.wire.tablestore import signatures, table_pb2, tunnel_pb2
-from headrace.wire.tablestore.errors import STATUS, ServiceError
-from headrace.wire.tablestore.signatures import Credentials
+from headrace_tablestore.store.connection import Connection, Patience
+from headrace_tablestore.wire import signatures, table_pb2, tunnel_pb2
+from headrace_tablestore.wire.errors import STATUS, ServiceError
+from headrace_tablestore.wire.signatures import Credentials
 from tests.unit.tablestore_double import CREDENTIALS, Double, Exchange, answers, hangs_up, refuses
 
 QUICK = Patience(first_pause=0.001, first_busy_pause=0.001, longest_pause=0.01, total=20.0)

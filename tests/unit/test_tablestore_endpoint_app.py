@@ -22,17 +22,17 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from headrace.endpoints.tablestore.app import Bounds, TablestoreApp
-from headrace.endpoints.tablestore.configuration import AccessKey, Configuration
-from headrace.endpoints.tablestore.instances import Instance, Instances
-from headrace.endpoints.tablestore.operations import OPERATIONS, Operation
 from headrace.errors import OptionError
 from headrace.http.logs import JsonFormatter
-from headrace.wire.plainbuffer.rows import encode_row
-from headrace.wire.plainbuffer.values import Cell, Row
-from headrace.wire.tablestore import table_pb2 as pb
-from headrace.wire.tablestore.limits import MAX_BODY_BYTES
-from headrace.wire.tablestore.signatures import (
+from headrace_tablestore.endpoint.app import Bounds, TablestoreApp
+from headrace_tablestore.endpoint.configuration import AccessKey, Configuration
+from headrace_tablestore.endpoint.instances import Instance, Instances
+from headrace_tablestore.endpoint.operations import OPERATIONS, Operation
+from headrace_tablestore.wire import table_pb2 as pb
+from headrace_tablestore.wire.limits import MAX_BODY_BYTES
+from headrace_tablestore.wire.plainbuffer.rows import encode_row
+from headrace_tablestore.wire.plainbuffer.values import Cell, Row
+from headrace_tablestore.wire.signatures import (
     CONTENT_MD5,
     CONTENT_TYPE,
     DATE,
@@ -229,7 +229,7 @@ def test_a_body_may_be_chunked_and_compressed(client: Client) -> None:
 
 
 def resigned(headers: dict[str, str], path: str) -> dict[str, str]:
-    from headrace.wire.tablestore.signatures import SIGNATURE_V2, sign_request
+    from headrace_tablestore.wire.signatures import SIGNATURE_V2, sign_request
 
     return {**headers, SIGNATURE_V2: sign_request(path, headers, KEY.access_key_secret)}
 

@@ -9,7 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.endpoints.tablestore.rows.filters import (
+from headrace.model.tables.conditions import Predicate
+from headrace_tablestore.endpoint.rows.filters import (
     Combination,
     Combinator,
     Comparator,
@@ -23,12 +24,11 @@ from headrace.endpoints.tablestore.rows.filters import (
     paginated,
     parse_filter,
 )
-from headrace.endpoints.tablestore.rows.layout import ARROW_TYPES, CellType, cell_type
-from headrace.tables.conditions import Predicate
-from headrace.wire.plainbuffer.rows import encode_value
-from headrace.wire.plainbuffer.values import Value
-from headrace.wire.tablestore import table_pb2 as pb
-from headrace.wire.tablestore.errors import ServiceError
+from headrace_tablestore.endpoint.rows.layout import ARROW_TYPES, CellType, cell_type
+from headrace_tablestore.wire import table_pb2 as pb
+from headrace_tablestore.wire.errors import ServiceError
+from headrace_tablestore.wire.plainbuffer.rows import encode_value
+from headrace_tablestore.wire.plainbuffer.values import Value
 
 NAMES = ("a", "b")
 VALUES: st.SearchStrategy[Value] = st.one_of(

@@ -9,8 +9,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.endpoints.tablestore.rows.keys import range_of
-from headrace.endpoints.tablestore.rows.layout import (
+from headrace.errors import UnsupportedError
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.schema import TableSchema
+from headrace_tablestore.endpoint.rows.keys import range_of
+from headrace_tablestore.endpoint.rows.layout import (
     HIDDEN_COLUMNS,
     CellType,
     CellVersion,
@@ -21,13 +24,10 @@ from headrace.endpoints.tablestore.rows.layout import (
     states_of,
     whole_row,
 )
-from headrace.endpoints.tablestore.rows.reading import Selection, select
-from headrace.errors import UnsupportedError
-from headrace.tables.conditions import KeyRange
-from headrace.tables.schema import TableSchema
-from headrace.wire.plainbuffer.rows import decode_row, decode_rows, encode_row
-from headrace.wire.plainbuffer.values import Cell, Marker, Row
-from headrace.wire.tablestore.errors import ServiceError
+from headrace_tablestore.endpoint.rows.reading import Selection, select
+from headrace_tablestore.wire.errors import ServiceError
+from headrace_tablestore.wire.plainbuffer.rows import decode_row, decode_rows, encode_row
+from headrace_tablestore.wire.plainbuffer.values import Cell, Marker, Row
 
 NOW = 1_700_000_000_000
 CELLS = st.dictionaries(

@@ -8,13 +8,13 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.tables import table_operations
-from headrace.wire.plainbuffer.rows import decode_row
-from headrace.wire.plainbuffer.values import Cell, CellOp
-from headrace.wire.tablestore import table_pb2
-from headrace.wire.tablestore import tunnel_pb2 as pb
-from headrace.wire.tablestore.limits import MAX_PAGE_BYTES, MAX_PAGE_ROWS
+from headrace_tablestore.endpoint.instances import Instance
+from headrace_tablestore.endpoint.tables import table_operations
+from headrace_tablestore.wire import table_pb2
+from headrace_tablestore.wire import tunnel_pb2 as pb
+from headrace_tablestore.wire.limits import MAX_PAGE_BYTES, MAX_PAGE_ROWS
+from headrace_tablestore.wire.plainbuffer.rows import decode_row
+from headrace_tablestore.wire.plainbuffer.values import Cell, CellOp
 from tests.unit.tablestore_endpoint import COLUMNS, Service, read_all, refused, rows_of, values
 
 

@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 from google.protobuf.message import Message
 
-from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.operations import OPERATIONS
-from headrace.wire.plainbuffer.rows import encode_row
-from headrace.wire.plainbuffer.values import Cell, Marker, Row
-from headrace.wire.tablestore import errors, tunnel_pb2
-from headrace.wire.tablestore import table_pb2 as pb
+from headrace_tablestore.endpoint.instances import Instance
+from headrace_tablestore.endpoint.operations import OPERATIONS
+from headrace_tablestore.wire import errors, tunnel_pb2
+from headrace_tablestore.wire import table_pb2 as pb
+from headrace_tablestore.wire.plainbuffer.rows import encode_row
+from headrace_tablestore.wire.plainbuffer.values import Cell, Marker, Row
 
 REQUIRED: dict[str, tuple[int, ...]] = {
     "AddDefinedColumnResponse": (),

@@ -13,12 +13,14 @@ from hypothesis import given
 from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
-from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.rows.batches import batch_write_row, bulk_import
-from headrace.endpoints.tablestore.rows.ranges import get_range
-from headrace.endpoints.tablestore.rows.single_rows import delete_row, get_row, put_row, update_row
-from headrace.endpoints.tablestore.tables import settings
-from headrace.endpoints.tablestore.tables.table_operations import (
+from headrace.model.tables.changes import ChangeOp
+from headrace.model.tables.conditions import KeyRange
+from headrace_tablestore.endpoint.instances import Instance
+from headrace_tablestore.endpoint.rows.batches import batch_write_row, bulk_import
+from headrace_tablestore.endpoint.rows.ranges import get_range
+from headrace_tablestore.endpoint.rows.single_rows import delete_row, get_row, put_row, update_row
+from headrace_tablestore.endpoint.tables import settings
+from headrace_tablestore.endpoint.tables.table_operations import (
     compute_split_points_by_size,
     create_table,
     delete_table,
@@ -26,12 +28,10 @@ from headrace.endpoints.tablestore.tables.table_operations import (
     list_table,
     update_table,
 )
-from headrace.tables.changes import ChangeOp
-from headrace.tables.conditions import KeyRange
-from headrace.wire.plainbuffer.rows import decode_row, decode_rows, encode_row
-from headrace.wire.plainbuffer.values import Cell, CellOp, Marker, Row
-from headrace.wire.tablestore import table_pb2 as pb
-from headrace.wire.tablestore.errors import ServiceError
+from headrace_tablestore.wire import table_pb2 as pb
+from headrace_tablestore.wire.errors import ServiceError
+from headrace_tablestore.wire.plainbuffer.rows import decode_row, decode_rows, encode_row
+from headrace_tablestore.wire.plainbuffer.values import Cell, CellOp, Marker, Row
 from tests.effort import thorough
 
 IGNORED = pb.Condition(row_existence=pb.IGNORE)
@@ -310,7 +310,7 @@ def test_bulk_writes_have_the_result_of_single_writes(
         written = []
         began = int(time.time()) - 100
         for many in (1, 1000):
-            patch.setattr("headrace.endpoints.tablestore.rows.batches._MANY", many)
+            patch.setattr("headrace_tablestore.endpoint.rows.batches._MANY", many)
             instance = Instance("shop", Path(directory) / f"{many}")
             create(instance)
             errors = []

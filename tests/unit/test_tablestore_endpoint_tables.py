@@ -10,29 +10,29 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.tablestore.errors import service_error
-from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.rows import transactions
-from headrace.endpoints.tablestore.rows.batches import batch_write_row
-from headrace.endpoints.tablestore.rows.ranges import get_range
-from headrace.endpoints.tablestore.rows.single_rows import get_row, put_row
-from headrace.endpoints.tablestore.tables import table_operations
-from headrace.endpoints.tablestore.tables.settings import TableSettings
-from headrace.endpoints.tablestore.tables.table_operations import (
+from headrace.errors import UnsupportedError
+from headrace.stores.embedded.tables.table import EmbeddedTable
+from headrace_tablestore.endpoint.errors import service_error
+from headrace_tablestore.endpoint.instances import Instance
+from headrace_tablestore.endpoint.rows import transactions
+from headrace_tablestore.endpoint.rows.batches import batch_write_row
+from headrace_tablestore.endpoint.rows.ranges import get_range
+from headrace_tablestore.endpoint.rows.single_rows import get_row, put_row
+from headrace_tablestore.endpoint.tables import table_operations
+from headrace_tablestore.endpoint.tables.settings import TableSettings
+from headrace_tablestore.endpoint.tables.table_operations import (
     create_table,
     delete_table,
     describe_table,
     update_table,
 )
-from headrace.endpoints.tablestore.tunnels import tunnel_operations
-from headrace.endpoints.tablestore.tunnels.stream_bounds import STREAM_BOUNDS_TABLE
-from headrace.errors import UnsupportedError
-from headrace.stores.embedded.tables.table import EmbeddedTable
-from headrace.wire.plainbuffer.rows import encode_row
-from headrace.wire.plainbuffer.values import Cell, Marker, Row
-from headrace.wire.tablestore import table_pb2 as pb
-from headrace.wire.tablestore import tunnel_pb2
-from headrace.wire.tablestore.errors import ServiceError
+from headrace_tablestore.endpoint.tunnels import tunnel_operations
+from headrace_tablestore.endpoint.tunnels.stream_bounds import STREAM_BOUNDS_TABLE
+from headrace_tablestore.wire import table_pb2 as pb
+from headrace_tablestore.wire import tunnel_pb2
+from headrace_tablestore.wire.errors import ServiceError
+from headrace_tablestore.wire.plainbuffer.rows import encode_row
+from headrace_tablestore.wire.plainbuffer.values import Cell, Marker, Row
 
 DAY = 86400
 IGNORED = pb.Condition(row_existence=pb.IGNORE)

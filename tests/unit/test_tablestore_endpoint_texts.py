@@ -12,14 +12,14 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.tablestore.errors import service_error
-from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.operations import OPERATIONS
 from headrace.errors import HeadraceError
-from headrace.wire.plainbuffer.rows import decode_row, encode_row, encode_value
-from headrace.wire.plainbuffer.values import Cell, Marker, Row
-from headrace.wire.tablestore import table_pb2 as pb
-from headrace.wire.tablestore.errors import ServiceError
+from headrace_tablestore.endpoint.errors import service_error
+from headrace_tablestore.endpoint.instances import Instance
+from headrace_tablestore.endpoint.operations import OPERATIONS
+from headrace_tablestore.wire import table_pb2 as pb
+from headrace_tablestore.wire.errors import ServiceError
+from headrace_tablestore.wire.plainbuffer.rows import decode_row, encode_row, encode_value
+from headrace_tablestore.wire.plainbuffer.values import Cell, Marker, Row
 
 IGNORED = pb.Condition(row_existence=pb.IGNORE)
 INVALID, WRONG_KEY = "OTSParameterInvalid", "OTSInvalidPK"

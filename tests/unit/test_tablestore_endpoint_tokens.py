@@ -9,14 +9,14 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.tunnels.channels import position_of, store_id, token_of, wire_id
+from headrace.model.tables.schema import TableSchema
+from headrace.model.tunnels.values import FINISHED, Position
 from headrace.stores.embedded.tunnels.positions import key_position, row_position
-from headrace.tables.schema import TableSchema
-from headrace.tunnels.values import FINISHED, Position
-from headrace.wire.plainbuffer.rows import decode_row, encode_row
-from headrace.wire.plainbuffer.values import Cell, Marker, Row
-from headrace.wire.tablestore.tokens import BaseToken, StreamToken, decode_token, encode_token
+from headrace_tablestore.endpoint.instances import Instance
+from headrace_tablestore.endpoint.tunnels.channels import position_of, store_id, token_of, wire_id
+from headrace_tablestore.wire.plainbuffer.rows import decode_row, encode_row
+from headrace_tablestore.wire.plainbuffer.values import Cell, Marker, Row
+from headrace_tablestore.wire.tokens import BaseToken, StreamToken, decode_token, encode_token
 from tests.unit.tablestore_endpoint import Service, refused
 
 

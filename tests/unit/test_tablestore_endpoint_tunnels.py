@@ -10,15 +10,15 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.tables import table_operations
-from headrace.endpoints.tablestore.tunnels import tunnel_operations as tunnels
-from headrace.endpoints.tablestore.tunnels.stream_bounds import STREAM_BOUNDS_TABLE
 from headrace.errors import NotFoundError
+from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan
 from headrace.stores.embedded.tunnels.tunnel import EmbeddedTunnel
-from headrace.tunnels.records import INITIAL_BATCH, BatchPlan
-from headrace.wire.tablestore import table_pb2
-from headrace.wire.tablestore import tunnel_pb2 as pb
+from headrace_tablestore.endpoint.instances import Instance
+from headrace_tablestore.endpoint.tables import table_operations
+from headrace_tablestore.endpoint.tunnels import tunnel_operations as tunnels
+from headrace_tablestore.endpoint.tunnels.stream_bounds import STREAM_BOUNDS_TABLE
+from headrace_tablestore.wire import table_pb2
+from headrace_tablestore.wire import tunnel_pb2 as pb
 from tests.unit.tablestore_endpoint import NOBODY, Service, read_all, refused, rows_of, values
 
 SECOND = 1_000_000_000

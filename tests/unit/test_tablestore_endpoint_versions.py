@@ -13,15 +13,15 @@ from hypothesis import given
 from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
-from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.rows import single_rows
-from headrace.endpoints.tablestore.rows.batches import batch_get_row, batch_write_row
-from headrace.endpoints.tablestore.rows.ranges import get_range
-from headrace.endpoints.tablestore.tables import table_operations
-from headrace.wire.plainbuffer.rows import decode_row, decode_rows, encode_row, encode_value
-from headrace.wire.plainbuffer.values import Cell, CellOp, Marker, Row
-from headrace.wire.tablestore import table_pb2 as pb
-from headrace.wire.tablestore.errors import ServiceError
+from headrace_tablestore.endpoint.instances import Instance
+from headrace_tablestore.endpoint.rows import single_rows
+from headrace_tablestore.endpoint.rows.batches import batch_get_row, batch_write_row
+from headrace_tablestore.endpoint.rows.ranges import get_range
+from headrace_tablestore.endpoint.tables import table_operations
+from headrace_tablestore.wire import table_pb2 as pb
+from headrace_tablestore.wire.errors import ServiceError
+from headrace_tablestore.wire.plainbuffer.rows import decode_row, decode_rows, encode_row, encode_value
+from headrace_tablestore.wire.plainbuffer.values import Cell, CellOp, Marker, Row
 from tests.effort import thorough
 from tests.unit.tablestore_endpoint import Service, rows_of
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import StoreError
-from headrace.wire.tablestore.errors import STATUS, ServiceError, body, parse
-from headrace.wire.tablestore.limits import is_instance_name, is_name
+from headrace_tablestore.wire.errors import STATUS, ServiceError, body, parse
+from headrace_tablestore.wire.limits import is_instance_name, is_name
 
 
 def test_an_error_body_has_code_and_message() -> None:

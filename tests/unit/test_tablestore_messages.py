@@ -14,7 +14,7 @@ from google.protobuf.descriptor_pb2 import (
     FileDescriptorProto,
 )
 
-from headrace.wire.tablestore import table_pb2, tunnel_pb2
+from headrace_tablestore.wire import table_pb2, tunnel_pb2
 
 GENERATED = [table_pb2, tunnel_pb2]
 LABELS = {"optional": 1, "required": 2, "repeated": 3}

@@ -10,14 +10,14 @@ import pytest
 from google.protobuf.message import Message
 
 from headrace.errors import OptionError
-from headrace.stores.tablestore.connection import Patience
-from headrace.stores.tablestore.failures import ServiceBusyError
-from headrace.stores.tablestore.tables.reading import Reader, splits
-from headrace.tables.conditions import KeyRange, parse_where
-from headrace.tables.schema import TableSchema
-from headrace.wire.plainbuffer.rows import decode_row, encode_row, encode_rows
-from headrace.wire.plainbuffer.values import Cell, Marker, Row, Value
-from headrace.wire.tablestore import table_pb2 as pb
+from headrace.model.tables.conditions import KeyRange, parse_where
+from headrace.model.tables.schema import TableSchema
+from headrace_tablestore.store.connection import Patience
+from headrace_tablestore.store.failures import ServiceBusyError
+from headrace_tablestore.store.tables.reading import Reader, splits
+from headrace_tablestore.wire import table_pb2 as pb
+from headrace_tablestore.wire.plainbuffer.rows import decode_row, encode_row, encode_rows
+from headrace_tablestore.wire.plainbuffer.values import Cell, Marker, Row, Value
 
 SCHEMA = TableSchema.of({"id": "string", "n": "long", "note": "string"}, "id")
 NO_COST = pb.ConsumedCapacity(capacity_unit=pb.CapacityUnit(read=1))
@@ -129,7 +129,7 @@ def test_single_keys_are_read_without_a_range_and_busy_rows_are_retried() -> Non
 
 
 def test_a_row_that_stays_busy_is_an_error(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.stores.tablestore.tables.reading.PATIENCE", Patience(total=0.0))
+    monkeypatch.setattr("headrace_tablestore.store.tables.reading.PATIENCE", Patience(total=0.0))
     with pytest.raises(ServiceBusyError):
         Service(points({"a": "OTSServerBusy"})).reader(["id"], {"id": "a"}).scan(KeyRange(), None, 10).read_all()
 

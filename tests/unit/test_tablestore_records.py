@@ -7,8 +7,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.wire.tablestore import tunnel_pb2 as pb
-from headrace.wire.tablestore.records import places_of
+from headrace_tablestore.wire import tunnel_pb2 as pb
+from headrace_tablestore.wire.records import places_of
 
 _RECORDS = st.builds(
     lambda action, row, origin: pb.Record(action_type=action, record=row, origin_record=origin),

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.wire.tablestore.signatures import (
+from headrace_tablestore.wire.signatures import (
     Credentials,
     content_md5,
     derived_key,

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import OptionError
-from headrace.wire.tablestore import tunnel_pb2
-from headrace.wire.tablestore.tokens import FINISHED_TOKEN, BaseToken, StreamToken, decode_token, encode_token
+from headrace_tablestore.wire import tunnel_pb2
+from headrace_tablestore.wire.tokens import FINISHED_TOKEN, BaseToken, StreamToken, decode_token, encode_token
 
 tokens = st.builds(
     StreamToken, st.text(st.characters(codec="utf-8"), min_size=1), st.integers(-(2**63), 2**63 - 1)

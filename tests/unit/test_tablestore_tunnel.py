@@ -10,17 +10,17 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
+from headrace.model.tables.changes import ChangeOp
+from headrace.model.tables.schema import TableSchema
+from headrace.model.tunnels.leases import Lease, LeaseStatus
+from headrace.model.tunnels.records import ChannelEnd
+from headrace.model.tunnels.values import FINISHED, ChannelState, Page, Position, Start, StartKind
 from headrace.ports import Table
-from headrace.stores.tablestore.meta_table import MetaRow, MetaTable
-from headrace.stores.tablestore.tunnels.batches import BatchRecords
-from headrace.stores.tablestore.tunnels.pages import before, changes_of
-from headrace.stores.tablestore.tunnels.tunnel import TablestoreTunnel
-from headrace.tables.changes import ChangeOp
-from headrace.tables.schema import TableSchema
-from headrace.tunnels.leases import Lease, LeaseStatus
-from headrace.tunnels.records import ChannelEnd
-from headrace.tunnels.values import FINISHED, ChannelState, Page, Position, Start, StartKind
-from headrace.wire.tablestore import tunnel_pb2 as pb
+from headrace_tablestore.store.meta_table import MetaRow, MetaTable
+from headrace_tablestore.store.tunnels.batches import BatchRecords
+from headrace_tablestore.store.tunnels.pages import before, changes_of
+from headrace_tablestore.store.tunnels.tunnel import TablestoreTunnel
+from headrace_tablestore.wire import tunnel_pb2 as pb
 from tests.conformance.reading import read_from
 from tests.effort import thorough
 from tests.unit.tablestore_memory import Change, MemoryTables, MemoryTunnel

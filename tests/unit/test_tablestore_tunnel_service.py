@@ -9,11 +9,11 @@ import pytest
 from google.protobuf.message import Message
 
 from headrace.errors import SequenceNumberError
-from headrace.stores.tablestore.connection import Connection, Patience
-from headrace.stores.tablestore.tunnels.service import TunnelService
-from headrace.tunnels.leases import Lease, LeaseStatus
-from headrace.tunnels.values import TunnelKind
-from headrace.wire.tablestore import tunnel_pb2 as pb
+from headrace.model.tunnels.leases import Lease, LeaseStatus
+from headrace.model.tunnels.values import TunnelKind
+from headrace_tablestore.store.connection import Connection, Patience
+from headrace_tablestore.store.tunnels.service import TunnelService
+from headrace_tablestore.wire import tunnel_pb2 as pb
 from tests.unit.tablestore_double import CREDENTIALS, Double, answers, hangs_up, refuses
 
 

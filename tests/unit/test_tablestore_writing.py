@@ -14,16 +14,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import NotFoundError, OptionError, RowsNotWrittenError, SchemaError, StoreError, UnsupportedError
-from headrace.stores.tablestore.tables.differences import differences
-from headrace.stores.tablestore.tables.stored_tables import declared, stream_hours
-from headrace.stores.tablestore.tables.table import TablestoreTable
-from headrace.stores.tablestore.tables.write_options import WriteOptions
-from headrace.stores.tablestore.tables.writing import Writer, requests, too_large, turns
-from headrace.tables.changes import RowChange
-from headrace.tables.schema import Column, TableSchema
-from headrace.wire.plainbuffer.rows import decode_row
-from headrace.wire.plainbuffer.values import CellOp
-from headrace.wire.tablestore import table_pb2 as pb
+from headrace.model.tables.changes import RowChange
+from headrace.model.tables.schema import Column, TableSchema
+from headrace_tablestore.store.tables.differences import differences
+from headrace_tablestore.store.tables.stored_tables import declared, stream_hours
+from headrace_tablestore.store.tables.table import TablestoreTable
+from headrace_tablestore.store.tables.write_options import WriteOptions
+from headrace_tablestore.store.tables.writing import Writer, requests, too_large, turns
+from headrace_tablestore.wire import table_pb2 as pb
+from headrace_tablestore.wire.plainbuffer.rows import decode_row
+from headrace_tablestore.wire.plainbuffer.values import CellOp
 
 SCHEMA = TableSchema.of({"id": "string", "n": "long", "real": "double", "note": "string"}, "id")
 Answer = Callable[[str], tuple[str, str] | None]
@@ -177,7 +177,7 @@ def test_a_row_too_large_for_a_request_is_reported_with_its_key_and_not_sent(
 ) -> None:
     service = Service()
     pauses: list[float] = []
-    monkeypatch.setattr("headrace.retries.sleep", pauses.append)
+    monkeypatch.setattr("headrace.support.retries.sleep", pauses.append)
     big = {"note": "x" * 1_500_000, "big": "x" * 1_500_000, "wide": "x" * 1_500_000}
     schema = TableSchema.of({"id": "string", **dict.fromkeys(big, "string")}, "id")
     table = pa.Table.from_pylist([{"id": "a"}, {"id": "b", **big}, {"id": "c"}], schema.changes)

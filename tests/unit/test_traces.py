@@ -9,9 +9,9 @@ from opentelemetry.sdk.trace import TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 
+from headrace.model.tunnels.lag import Lag
 from headrace.monitoring.traces import add_spans
 from headrace.streaming_sql.stream_history import BatchRecord
-from headrace.tunnels.lag import Lag
 
 WITHOUT = """
 import sys

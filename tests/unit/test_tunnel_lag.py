@@ -10,13 +10,13 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.feeds.channel_reading import read_channel
-from headrace.feeds.limits import Limits
-from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.batches.feeds.channel_reading import read_channel
+from headrace.batches.feeds.limits import Limits
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
+from headrace.model.tunnels.lag import Lag
+from headrace.model.tunnels.values import Backlog
 from headrace.ports import Store, Tunnel
 from headrace.stores.embedded.tunnels.positions import key_position, rows_after
-from headrace.tunnels.lag import Lag
-from headrace.tunnels.values import Backlog
 
 ROWS = 1000
 

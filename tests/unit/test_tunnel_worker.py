@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 import headrace
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.errors import DataLossError, NotFoundError, OptionError, StoreBusyError, StoreError, TunnelTakenError
-from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.model.tunnels.leases import Lease
+from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.ports import Store, Table, Tunnel
 from headrace.stores.embedded.tunnels.clients import EmbeddedTunnelClient
-from headrace.tunnels.leases import Lease
-from headrace.tunnels.records import INITIAL_BATCH
 from headrace.workers import ChangeBatch, TunnelWorker, engine
 
 DEADLINE = 30.0

@@ -13,13 +13,22 @@ from hypothesis import strategies as st
 
 import headrace
 from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError, OptionError
+from headrace.model.tables.changes import DELETES, ChangeOp
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd
+from headrace.model.tunnels.values import (
+    FINISHED,
+    Channel,
+    ChannelKind,
+    ChannelState,
+    KindName,
+    Position,
+    Start,
+    StartKind,
+)
 from headrace.ports import Store, Table, Tunnel
 from headrace.stores.embedded.tunnels.positions import is_after, key_of, key_position
 from headrace.stores.embedded.tunnels.stored_tunnels import cut
-from headrace.tables.changes import DELETES, ChangeOp
-from headrace.tables.conditions import KeyRange
-from headrace.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd
-from headrace.tunnels.values import FINISHED, Channel, ChannelKind, ChannelState, KindName, Position, Start, StartKind
 from tests.effort import thorough
 
 EARLIEST, LATEST = Start(StartKind.EARLIEST), Start(StartKind.LATEST)

@@ -8,8 +8,8 @@ from hypothesis import given, settings
 from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from headrace.errors import SchemaError
-from headrace.tables.schema import TableSchema, parse_columns
-from headrace.types import can_hold, parse_type, type_name
+from headrace.model.tables.schema import TableSchema, parse_columns
+from headrace.model.types import can_hold, parse_type, type_name
 from tests.unit.type_strategies import TYPE_NAMES
 
 

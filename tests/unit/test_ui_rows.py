@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import OptionError
-from headrace.tables.schema import TableSchema
+from headrace.model.tables.schema import TableSchema
 from headrace.ui.rows import condition, decode_cursor, encode_cursor
 
 TIME = datetime.datetime(2026, 2, 3, 4, 5, 6, 789000)

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.endpoints.tablestore.authentication import COMPRESSION, unpacked
-from headrace.endpoints.unpacking import (
+from headrace.http.unpacking import (
     Budget,
     ExhaustedError,
     PackedError,
@@ -21,10 +20,11 @@ from headrace.endpoints.unpacking import (
     plain,
     read_all,
 )
-from headrace.endpoints.ytsaurus.http.encodings import packed, unpacking
-from headrace.wire.tablestore.errors import ServiceError
-from headrace.wire.tablestore.limits import MAX_BODY_BYTES
-from headrace.wire.tablestore.signatures import CONTENT_MD5, content_md5
+from headrace_tablestore.endpoint.authentication import COMPRESSION, unpacked
+from headrace_tablestore.wire.errors import ServiceError
+from headrace_tablestore.wire.limits import MAX_BODY_BYTES
+from headrace_tablestore.wire.signatures import CONTENT_MD5, content_md5
+from headrace_ytsaurus.endpoint.http.encodings import packed, unpacking
 
 MEBIBYTE = 1 << 20
 TOTAL_BYTES = 64 * MEBIBYTE
@@ -32,10 +32,10 @@ TOTAL_BYTES = 64 * MEBIBYTE
 SLACK_BYTES = 300 * MEBIBYTE
 BOMBS = """
 import json, resource, sys, threading
-from headrace.endpoints.unpacking import Budget
-from headrace.endpoints.ytsaurus.http.request_bodies import RequestBody
-from headrace.endpoints.ytsaurus.http.encodings import packed
-from headrace.wire.ytsaurus.errors import YtError
+from headrace.http.unpacking import Budget
+from headrace_ytsaurus.endpoint.http.request_bodies import RequestBody
+from headrace_ytsaurus.endpoint.http.encodings import packed
+from headrace_ytsaurus.wire.errors import YtError
 
 size, total, threads = 128 << 20, int(sys.argv[1]), int(sys.argv[2])
 piece = bytes(16 << 20)

@@ -11,21 +11,21 @@ from typing import Any
 import pyarrow as pa
 
 import headrace
-from headrace.endpoints.tablestore.instances import Instance
-from headrace.endpoints.tablestore.rows.single_rows import get_row, put_row, update_row
-from headrace.endpoints.tablestore.tables.table_operations import create_table
-from headrace.formats.tablestore.columns import TablestoreShape
+from headrace.model.tables.change_columns import ChangeShape
+from headrace.model.tables.schema import TableSchema
 from headrace.ports import Store
-from headrace.tables.change_columns import ChangeShape
-from headrace.tables.schema import TableSchema
-from headrace.wire.plainbuffer.decoding import decode_records
-from headrace.wire.plainbuffer.encoding import encode_puts
-from headrace.wire.plainbuffer.rows import encode_row
-from headrace.wire.plainbuffer.values import Cell, Row
-from headrace.wire.tablestore import table_pb2 as pb
-from headrace.wire.yson.rows_decoding import decode_rows
-from headrace.wire.yson.rows_encoding import encode_rows
-from headrace.wire.ytsaurus.types import yt_columns
+from headrace_tablestore.endpoint.instances import Instance
+from headrace_tablestore.endpoint.rows.single_rows import get_row, put_row, update_row
+from headrace_tablestore.endpoint.tables.table_operations import create_table
+from headrace_tablestore.format.columns import TablestoreShape
+from headrace_tablestore.wire import table_pb2 as pb
+from headrace_tablestore.wire.plainbuffer.decoding import decode_records
+from headrace_tablestore.wire.plainbuffer.encoding import encode_puts
+from headrace_tablestore.wire.plainbuffer.rows import encode_row
+from headrace_tablestore.wire.plainbuffer.values import Cell, Row
+from headrace_ytsaurus.wire.types import yt_columns
+from headrace_ytsaurus.wire.yson.rows_decoding import decode_rows
+from headrace_ytsaurus.wire.yson.rows_encoding import encode_rows
 
 NARROW, WIDE = 30, 120
 KINDS = ("double", "string", "array<long>", "boolean")
@@ -71,7 +71,7 @@ class Faces:
         yield "update a cell", lambda: table.update({"id": 1, "c1": "y"})
         yield "delete", lambda: table.delete({"id": 1})
         yield "describe", lambda: table.describe()
-        ((channel, position),) = tunnel.start_positions(headrace.tunnels.values.Start.parse("earliest")).items()
+        ((channel, position),) = tunnel.start_positions(headrace.model.tunnels.values.Start.parse("earliest")).items()
         yield "read changes", lambda: tunnel.read(channel, position, 100)
         changes = tunnel.read(channel, position, 100).changes
         schema = table.schema

@@ -11,7 +11,7 @@ import yt.yson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.wire.yson.documents import MAX_DEPTH, YsonError, dumps, load_fragment, loads
+from headrace_ytsaurus.wire.yson.documents import MAX_DEPTH, YsonError, dumps, load_fragment, loads
 from tests.effort import thorough
 from tests.unit.yson_samples import without_bindings
 

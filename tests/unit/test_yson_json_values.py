@@ -7,10 +7,10 @@ from typing import Any
 import pytest
 from yt.yson import YsonUint64
 
-from headrace.endpoints.ytsaurus.formats import JSON, read_value
-from headrace.wire.yson.documents import YsonError
-from headrace.wire.yson.json_values import restored
-from headrace.wire.ytsaurus.errors import YtError
+from headrace_ytsaurus.endpoint.formats import JSON, read_value
+from headrace_ytsaurus.wire.errors import YtError
+from headrace_ytsaurus.wire.yson.documents import YsonError
+from headrace_ytsaurus.wire.yson.json_values import restored
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from headrace.errors import StoreError
-from headrace.wire.ytsaurus.errors import Code, YtError
+from headrace_ytsaurus.wire.errors import Code, YtError
 
 
 def test_errors_round_trip() -> None:

@@ -10,7 +10,7 @@ import yt.yson
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.wire.ytsaurus.paths import PathError, YPath, index_in_list, parse_path
+from headrace_ytsaurus.wire.paths import PathError, YPath, index_in_list, parse_path
 
 
 @pytest.mark.parametrize(

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 from yt import yson
 
-from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.parameters import Parameters
-from headrace.endpoints.ytsaurus.queues.trimming import trim_old_rows
 from headrace.errors import SchemaError
-from headrace.wire.yson.scalars import as_flag, as_milliseconds, as_number
-from headrace.wire.ytsaurus.errors import YtError
+from headrace_ytsaurus.endpoint.cluster import Cluster
+from headrace_ytsaurus.endpoint.parameters import Parameters
+from headrace_ytsaurus.endpoint.queues.trimming import trim_old_rows
+from headrace_ytsaurus.wire.errors import YtError
+from headrace_ytsaurus.wire.yson.scalars import as_flag, as_milliseconds, as_number
 from tests.unit.ytsaurus_cluster import call, value_of
 
 SCHEMA = [{"name": "data", "type": "string"}]

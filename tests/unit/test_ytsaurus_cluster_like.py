@@ -10,13 +10,13 @@ from typing import Any
 import pytest
 from yt import yson
 
-from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.contents.row_weights import DEFAULT_ROW_BYTES, check_row_weights
-from headrace.endpoints.ytsaurus.parameters import Parameters
-from headrace.endpoints.ytsaurus.tables import past_states
-from headrace.endpoints.ytsaurus.tables.past_states import MAX_STATES, PastStates
-from headrace.wire.yson import documents
-from headrace.wire.ytsaurus.errors import Code, YtError
+from headrace_ytsaurus.endpoint.cluster import Cluster
+from headrace_ytsaurus.endpoint.contents.row_weights import DEFAULT_ROW_BYTES, check_row_weights
+from headrace_ytsaurus.endpoint.parameters import Parameters
+from headrace_ytsaurus.endpoint.tables import past_states
+from headrace_ytsaurus.endpoint.tables.past_states import MAX_STATES, PastStates
+from headrace_ytsaurus.wire.errors import Code, YtError
+from headrace_ytsaurus.wire.yson import documents
 from tests.unit.ytsaurus_cluster import call, value_of
 
 SCHEMA = [{"name": "k", "type": "string", "sort_order": "ascending"}, {"name": "v", "type": "int64"}]
@@ -36,8 +36,8 @@ def rows(cluster: Cluster, query: str, **parameters: Any) -> list[dict[str, Any]
 
 
 def insert(cluster: Cluster, *values: dict[str, Any]) -> None:
-    from headrace.endpoints.ytsaurus.commands import COMMANDS
-    from headrace.endpoints.ytsaurus.dispatcher import execute
+    from headrace_ytsaurus.endpoint.commands import COMMANDS
+    from headrace_ytsaurus.endpoint.dispatcher import execute
 
     body = b"".join(documents.dumps(row, text=False) + b";" for row in values)
     command = COMMANDS["insert_rows"]

@@ -7,11 +7,11 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.stores.ytsaurus.schemas import TableLayout
-from headrace.stores.ytsaurus.tables.conditions import literal, quoted, satisfied, where
-from headrace.tables.conditions import KeyRange, Predicate
-from headrace.tables.schema import Column
-from headrace.wire.ytsaurus.types import YtColumn
+from headrace.model.tables.conditions import KeyRange, Predicate
+from headrace.model.tables.schema import Column
+from headrace_ytsaurus.store.schemas import TableLayout
+from headrace_ytsaurus.store.tables.conditions import literal, quoted, satisfied, where
+from headrace_ytsaurus.wire.types import YtColumn
 
 NAN = float("nan")
 LAYOUT = TableLayout.of(

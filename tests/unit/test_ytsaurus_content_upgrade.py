@@ -6,10 +6,10 @@ import json
 from pathlib import Path
 from typing import Any
 
-from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.storage.file_contents import DIRECTORY
-from headrace.endpoints.ytsaurus.storage.tree import Facet
-from headrace.wire.yson import documents
+from headrace_ytsaurus.endpoint.cluster import Cluster
+from headrace_ytsaurus.endpoint.storage.file_contents import DIRECTORY
+from headrace_ytsaurus.endpoint.storage.tree import Facet
+from headrace_ytsaurus.wire.yson import documents
 from tests.unit.ytsaurus_cluster import bytes_of, call, commit, rows_of, start, value_of
 
 OLD_TABLES = """

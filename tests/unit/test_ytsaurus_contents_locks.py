@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterator
 
 import pytest
 
-from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.wire.ytsaurus.errors import Code, YtError
+from headrace_ytsaurus.endpoint.cluster import Cluster
+from headrace_ytsaurus.wire.errors import Code, YtError
 from tests.unit.ytsaurus_cluster import abort, call, commit, start, value_of
 from tests.unit.ytsaurus_contents import Content, call_in, lock, new_content
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.endpoints.ytsaurus.cluster import Cluster
+from headrace_ytsaurus.endpoint.cluster import Cluster
 from tests.unit.ytsaurus_cluster import abort, call, commit, start, value_of
 from tests.unit.ytsaurus_contents import Content, lock, numbers, write
 

@@ -8,8 +8,8 @@ import zlib
 
 import pytest
 
-from headrace.endpoints.unpacking import CutOffError, PackedError, Parts
-from headrace.endpoints.ytsaurus.http.encodings import (
+from headrace.http.unpacking import CutOffError, PackedError, Parts
+from headrace_ytsaurus.endpoint.http.encodings import (
     BLOCK_BYTES,
     MAX_BLOCK_BYTES,
     accepted,

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.cypress import expiration
-from headrace.endpoints.ytsaurus.cypress.expiration import remove_expired
-from headrace.wire.ytsaurus.errors import YtError
+from headrace_ytsaurus.endpoint.cluster import Cluster
+from headrace_ytsaurus.endpoint.cypress import expiration
+from headrace_ytsaurus.endpoint.cypress.expiration import remove_expired
+from headrace_ytsaurus.wire.errors import YtError
 from tests.unit.ytsaurus_cluster import call, value_of
 
 HOUR = 3600

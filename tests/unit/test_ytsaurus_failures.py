@@ -19,8 +19,8 @@ from headrace.errors import (
     StoreBusyError,
     StoreError,
 )
-from headrace.stores.ytsaurus.failures import failure_of, translated
-from headrace.wire.ytsaurus.errors import YtError
+from headrace_ytsaurus.store.failures import failure_of, translated
+from headrace_ytsaurus.wire.errors import YtError
 
 SECRET = "OAuth AQAD-secret"
 

@@ -10,9 +10,9 @@ import pyarrow as pa
 import pytest
 from yt import yson
 
-from headrace.endpoints.ytsaurus.context import Answer, Command
-from headrace.endpoints.ytsaurus.format_attributes import format_of_header, parse_format
-from headrace.endpoints.ytsaurus.formats import (
+from headrace_ytsaurus.endpoint.context import Answer, Command
+from headrace_ytsaurus.endpoint.format_attributes import format_of_header, parse_format
+from headrace_ytsaurus.endpoint.formats import (
     Format,
     read_json_values,
     read_value,
@@ -20,11 +20,11 @@ from headrace.endpoints.ytsaurus.formats import (
     write_rows,
     write_value,
 )
-from headrace.endpoints.ytsaurus.http.requests import read_call
-from headrace.wire.yson import documents
-from headrace.wire.yson.documents import YsonError
-from headrace.wire.ytsaurus.errors import YtError
-from headrace.wire.ytsaurus.types import columns_of
+from headrace_ytsaurus.endpoint.http.requests import read_call
+from headrace_ytsaurus.wire.errors import YtError
+from headrace_ytsaurus.wire.types import columns_of
+from headrace_ytsaurus.wire.yson import documents
+from headrace_ytsaurus.wire.yson.documents import YsonError
 
 
 def form(name: str = "json", **attributes: Any) -> Format:

@@ -6,8 +6,8 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.ytsaurus.contents.key_ranges import KeyRanges
-from headrace.wire.ytsaurus.errors import YtError
+from headrace_ytsaurus.endpoint.contents.key_ranges import KeyRanges
+from headrace_ytsaurus.wire.errors import YtError
 
 KEYS: list[tuple[Any, int | None]] = [(b"a", None), (b"a", 1), (b"a", 3), (b"b", -1), (b"b", 3), (b"c", 2)]
 RANGES = KeyRanges(2, len(KEYS), lambda number: KEYS[number])

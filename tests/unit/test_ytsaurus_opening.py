@@ -9,9 +9,9 @@ import pytest
 
 import headrace
 from headrace.errors import OptionError
-from headrace.stores.ytsaurus.catalog import Names
-from headrace.stores.ytsaurus.connection import Address
-from headrace.stores.ytsaurus.opening import open_store
+from headrace_ytsaurus.store.catalog import Names
+from headrace_ytsaurus.store.connection import Address
+from headrace_ytsaurus.store.opening import open_store
 from tests.unit.without_package import error_without
 
 TOKEN = "AQAD-very-secret"

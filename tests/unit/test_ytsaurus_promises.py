@@ -10,10 +10,10 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.unpacking import Parts, inflate
-from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.tables.layout import MAX_KEY_BYTES
-from headrace.wire.ytsaurus.errors import Code, YtError
+from headrace.http.unpacking import Parts, inflate
+from headrace_ytsaurus.endpoint.cluster import Cluster
+from headrace_ytsaurus.endpoint.tables.layout import MAX_KEY_BYTES
+from headrace_ytsaurus.wire.errors import Code, YtError
 from tests.unit.ytsaurus_cluster import abort, call, rows_of, start, value_of
 
 REQUIRED = [{"name": "a", "type": "int8", "required": True}]

@@ -15,20 +15,20 @@ from hypothesis import strategies as st
 from yt import yson
 
 from headrace.cli.main import main
-from headrace.endpoints.unpacking import Budget
-from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.configuration import Configuration
-from headrace.endpoints.ytsaurus.context import Answer, Command
-from headrace.endpoints.ytsaurus.format_attributes import parse_format
-from headrace.endpoints.ytsaurus.formats import JSON, YSON, YSON_TEXT, Format, read_value, write_value
-from headrace.endpoints.ytsaurus.http.request_bodies import SPOOL_BYTES, RequestBody
-from headrace.endpoints.ytsaurus.http.requests import read_call, takes_parameters_in_body, user_of
-from headrace.endpoints.ytsaurus.http.responses import ERROR_HEADER_BYTES, error_response
-from headrace.endpoints.ytsaurus.parameters import Parameters
 from headrace.errors import OptionError
-from headrace.wire.yson import documents
-from headrace.wire.yson.json_values import JsonStyle
-from headrace.wire.ytsaurus.errors import Code, YtError
+from headrace.http.unpacking import Budget
+from headrace_ytsaurus.endpoint.cluster import Cluster
+from headrace_ytsaurus.endpoint.configuration import Configuration
+from headrace_ytsaurus.endpoint.context import Answer, Command
+from headrace_ytsaurus.endpoint.format_attributes import parse_format
+from headrace_ytsaurus.endpoint.formats import JSON, YSON, YSON_TEXT, Format, read_value, write_value
+from headrace_ytsaurus.endpoint.http.request_bodies import SPOOL_BYTES, RequestBody
+from headrace_ytsaurus.endpoint.http.requests import read_call, takes_parameters_in_body, user_of
+from headrace_ytsaurus.endpoint.http.responses import ERROR_HEADER_BYTES, error_response
+from headrace_ytsaurus.endpoint.parameters import Parameters
+from headrace_ytsaurus.wire.errors import Code, YtError
+from headrace_ytsaurus.wire.yson import documents
+from headrace_ytsaurus.wire.yson.json_values import JsonStyle
 
 # -- bodies ----------------------------------------------------------------------------------------------------------
 

@@ -6,9 +6,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.wire.ytsaurus.errors import Code, YtError
-from headrace.wire.ytsaurus.paths import AttributeName, PathError, parse_path
+from headrace_ytsaurus.endpoint.cluster import Cluster
+from headrace_ytsaurus.wire.errors import Code, YtError
+from headrace_ytsaurus.wire.paths import AttributeName, PathError, parse_path
 from tests.unit.ytsaurus_cluster import abort, call, commit, start, value_of
 
 

@@ -12,13 +12,13 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.ytsaurus.app import Bounds, YtsaurusApp
-from headrace.endpoints.ytsaurus.commands import COMMANDS
-from headrace.endpoints.ytsaurus.configuration import Configuration
-from headrace.endpoints.ytsaurus.context import Answer
-from headrace.endpoints.ytsaurus.http.response_buffers import PIECE_BYTES, ResponseBuffers, kept_on_disk, on_disk
-from headrace.endpoints.ytsaurus.http.responses import Response
-from headrace.wire.ytsaurus.errors import Code, YtError
+from headrace_ytsaurus.endpoint.app import Bounds, YtsaurusApp
+from headrace_ytsaurus.endpoint.commands import COMMANDS
+from headrace_ytsaurus.endpoint.configuration import Configuration
+from headrace_ytsaurus.endpoint.context import Answer
+from headrace_ytsaurus.endpoint.http.response_buffers import PIECE_BYTES, ResponseBuffers, kept_on_disk, on_disk
+from headrace_ytsaurus.endpoint.http.responses import Response
+from headrace_ytsaurus.wire.errors import Code, YtError
 
 TOKEN = "only-for-tests"
 CONTENT = bytes(range(256)) * 4096

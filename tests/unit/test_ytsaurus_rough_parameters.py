@@ -11,12 +11,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from yt import yson
 
-from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.commands import COMMANDS
-from headrace.endpoints.ytsaurus.dispatcher import execute
-from headrace.endpoints.ytsaurus.errors import yt_error
-from headrace.endpoints.ytsaurus.formats import JSON, YSON
-from headrace.endpoints.ytsaurus.parameters import Parameters
+from headrace_ytsaurus.endpoint.cluster import Cluster
+from headrace_ytsaurus.endpoint.commands import COMMANDS
+from headrace_ytsaurus.endpoint.dispatcher import execute
+from headrace_ytsaurus.endpoint.errors import yt_error
+from headrace_ytsaurus.endpoint.formats import JSON, YSON
+from headrace_ytsaurus.endpoint.parameters import Parameters
 from tests.effort import thorough
 
 

@@ -10,15 +10,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import OptionError
-from headrace.queues.columns import TABLET_INDEX
-from headrace.queues.validation import Route
-from headrace.queues.values import QueueOptions, partition_of_keys
-from headrace.stores.ytsaurus.queues.options import config_of, options_of
-from headrace.stores.ytsaurus.queues.routing import in_partitions, routed
-from headrace.stores.ytsaurus.schemas import TableLayout
-from headrace.stores.ytsaurus.tables.writing import _pieces, keys_gone, last_of_each_key
-from headrace.tables.changes import RowChange
-from headrace.wire.ytsaurus.types import YtColumn
+from headrace.model.queues.columns import TABLET_INDEX
+from headrace.model.queues.validation import Route
+from headrace.model.queues.values import QueueOptions, partition_of_keys
+from headrace.model.tables.changes import RowChange
+from headrace_ytsaurus.store.queues.options import config_of, options_of
+from headrace_ytsaurus.store.queues.routing import in_partitions, routed
+from headrace_ytsaurus.store.schemas import TableLayout
+from headrace_ytsaurus.store.tables.writing import _pieces, keys_gone, last_of_each_key
+from headrace_ytsaurus.wire.types import YtColumn
 
 LAYOUT = TableLayout.of(
     [YtColumn.of("id", "int64", sort_order="ascending")]

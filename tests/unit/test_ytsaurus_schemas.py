@@ -8,8 +8,9 @@ import pyarrow as pa
 import pytest
 
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.queues.columns import QueueSchema
-from headrace.stores.ytsaurus.schemas import (
+from headrace.model.queues.columns import QueueSchema
+from headrace.model.tables.schema import TableSchema
+from headrace_ytsaurus.store.schemas import (
     QueueLayout,
     TableLayout,
     queue_schema,
@@ -17,8 +18,7 @@ from headrace.stores.ytsaurus.schemas import (
     table_schema,
     timestamp_of,
 )
-from headrace.tables.schema import TableSchema
-from headrace.wire.ytsaurus.types import YtColumn, columns_of
+from headrace_ytsaurus.wire.types import YtColumn, columns_of
 
 
 def key(name: str, yt: str, expression: str | None = None) -> YtColumn:

@@ -13,13 +13,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.endpoints.ytsaurus.select.execution import Limits, run
-from headrace.endpoints.ytsaurus.select.grammar import parse_query
-from headrace.endpoints.ytsaurus.select.pushdown import pushed_down
-from headrace.endpoints.ytsaurus.tables.row_sources import RowsInMemory
-from headrace.tables.conditions import Predicate
-from headrace.wire.ytsaurus.errors import Code, YtError
-from headrace.wire.ytsaurus.types import YtColumn, columns_of
+from headrace.model.tables.conditions import Predicate
+from headrace_ytsaurus.endpoint.select.execution import Limits, run
+from headrace_ytsaurus.endpoint.select.grammar import parse_query
+from headrace_ytsaurus.endpoint.select.pushdown import pushed_down
+from headrace_ytsaurus.endpoint.tables.row_sources import RowsInMemory
+from headrace_ytsaurus.wire.errors import Code, YtError
+from headrace_ytsaurus.wire.types import YtColumn, columns_of
 from tests.effort import thorough
 
 COLUMNS = [YtColumn.of(name, {"type_name": "optional", "item": "int64"}) for name in "abc"]

@@ -12,12 +12,12 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.endpoints.ytsaurus.formats import JSON, YSON, write_rows
-from headrace.endpoints.ytsaurus.select.execution import Limits, run
-from headrace.endpoints.ytsaurus.select.grammar import parse_query
-from headrace.endpoints.ytsaurus.tables.row_sources import RowsInMemory
 from headrace.errors import HeadraceError
-from headrace.wire.ytsaurus.types import columns_of
+from headrace_ytsaurus.endpoint.formats import JSON, YSON, write_rows
+from headrace_ytsaurus.endpoint.select.execution import Limits, run
+from headrace_ytsaurus.endpoint.select.grammar import parse_query
+from headrace_ytsaurus.endpoint.tables.row_sources import RowsInMemory
+from headrace_ytsaurus.wire.types import columns_of
 from tests.effort import thorough
 
 COLUMNS = columns_of(

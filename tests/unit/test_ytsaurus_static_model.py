@@ -12,8 +12,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.wire.ytsaurus.errors import YtError
+from headrace_ytsaurus.endpoint.cluster import Cluster
+from headrace_ytsaurus.wire.errors import YtError
 from tests.unit.ytsaurus_cluster import abort, call, commit, rows_of, start
 
 SNAPSHOT, SHARED, EXCLUSIVE = "snapshot", "shared", "exclusive"

@@ -7,9 +7,9 @@ from typing import Any
 
 import pytest
 
-from headrace.endpoints.ytsaurus.cluster import Cluster
 from headrace.errors import SchemaError
-from headrace.wire.ytsaurus.errors import Code, YtError
+from headrace_ytsaurus.endpoint.cluster import Cluster
+from headrace_ytsaurus.wire.errors import Code, YtError
 from tests.unit.ytsaurus_cluster import abort, call, commit, rows_of, start, value_of
 from tests.unit.ytsaurus_contents import new_path, write
 

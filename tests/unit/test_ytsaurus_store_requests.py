@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 
-from headrace.stores.ytsaurus import connection
-from headrace.stores.ytsaurus.connection import Address, parts
+from headrace_ytsaurus.store import connection
+from headrace_ytsaurus.store.connection import Address, parts
 
 
 def sizes(rows: pa.RecordBatch, most: int = 50) -> list[int]:

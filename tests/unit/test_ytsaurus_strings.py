@@ -9,14 +9,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.commands import COMMANDS
-from headrace.endpoints.ytsaurus.context import Answer
-from headrace.endpoints.ytsaurus.dispatcher import execute
-from headrace.endpoints.ytsaurus.parameters import Parameters
-from headrace.endpoints.ytsaurus.storage.tree import TRUNK, Facet
-from headrace.endpoints.ytsaurus.tables import state as table_state
-from headrace.wire.ytsaurus.errors import YtError
+from headrace_ytsaurus.endpoint.cluster import Cluster
+from headrace_ytsaurus.endpoint.commands import COMMANDS
+from headrace_ytsaurus.endpoint.context import Answer
+from headrace_ytsaurus.endpoint.dispatcher import execute
+from headrace_ytsaurus.endpoint.parameters import Parameters
+from headrace_ytsaurus.endpoint.storage.tree import TRUNK, Facet
+from headrace_ytsaurus.endpoint.tables import state as table_state
+from headrace_ytsaurus.wire.errors import YtError
 from tests.unit.ytsaurus_cluster import call, value_of
 
 KEY = {"name": "k", "type": "string", "sort_order": "ascending"}

@@ -16,22 +16,22 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, precondition, rule
 
-from headrace import failpoints
-from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.commands import COMMANDS
-from headrace.endpoints.ytsaurus.context import Answer
-from headrace.endpoints.ytsaurus.dispatcher import execute
-from headrace.endpoints.ytsaurus.formats import JSON
-from headrace.endpoints.ytsaurus.parameters import Parameters
-from headrace.endpoints.ytsaurus.storage.snapshot import SnapshotDatabase
-from headrace.endpoints.ytsaurus.tables.layout import SortedLayout
-from headrace.endpoints.ytsaurus.tables.row_locks import NO_HASHES, Locked, RowLocks
-from headrace.endpoints.ytsaurus.tables.tablet_transactions import TabletTransactions
 from headrace.errors import StoreError
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.tables.table import EmbeddedTable
-from headrace.wire.ytsaurus.errors import YtError
-from headrace.wire.ytsaurus.types import YtColumn
+from headrace.support import failpoints
+from headrace_ytsaurus.endpoint.cluster import Cluster
+from headrace_ytsaurus.endpoint.commands import COMMANDS
+from headrace_ytsaurus.endpoint.context import Answer
+from headrace_ytsaurus.endpoint.dispatcher import execute
+from headrace_ytsaurus.endpoint.formats import JSON
+from headrace_ytsaurus.endpoint.parameters import Parameters
+from headrace_ytsaurus.endpoint.storage.snapshot import SnapshotDatabase
+from headrace_ytsaurus.endpoint.tables.layout import SortedLayout
+from headrace_ytsaurus.endpoint.tables.row_locks import NO_HASHES, Locked, RowLocks
+from headrace_ytsaurus.endpoint.tables.tablet_transactions import TabletTransactions
+from headrace_ytsaurus.wire.errors import YtError
+from headrace_ytsaurus.wire.types import YtColumn
 from tests.effort import thorough
 
 KEYS = st.integers(0, 3)

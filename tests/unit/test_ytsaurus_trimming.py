@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.queues.trimming import trim_old_rows
+from headrace_ytsaurus.endpoint.cluster import Cluster
+from headrace_ytsaurus.endpoint.queues.trimming import trim_old_rows
 from tests.unit.ytsaurus_cluster import call, value_of
 
 

@@ -54,7 +54,7 @@ COMPOSITE_NAMES = _composite(TYPE_NAMES)
 
 def values_of(data_type: pa.DataType) -> st.SearchStrategy[Any]:
     """Return non-null values of a type."""
-    from headrace.types import type_name
+    from headrace.model.types import type_name
 
     if pa.types.is_list(data_type):
         return st.lists(cells_of(data_type.value_field), max_size=3)

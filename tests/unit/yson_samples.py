@@ -13,8 +13,8 @@ import yt.yson.parser
 import yt.yson.writer
 from hypothesis import strategies as st
 
-from headrace.wire.yson import documents
-from headrace.wire.ytsaurus.types import RANGES, UNSIGNED, TypeV3, YtColumn, members_of, type_parts, without_optional
+from headrace_ytsaurus.wire.types import RANGES, UNSIGNED, TypeV3, YtColumn, members_of, type_parts, without_optional
+from headrace_ytsaurus.wire.yson import documents
 
 _LEAVES = (*RANGES, "float", "double", "bool", "string", "utf8", "json", "uuid")
 _NAMES = ("a", "b c", "ключ", "d\\e", '"', "$v")

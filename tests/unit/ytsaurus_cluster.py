@@ -5,12 +5,12 @@ from __future__ import annotations
 import io
 from typing import Any
 
-from headrace.endpoints.ytsaurus.cluster import Cluster
-from headrace.endpoints.ytsaurus.commands import COMMANDS
-from headrace.endpoints.ytsaurus.context import Answer
-from headrace.endpoints.ytsaurus.dispatcher import execute
-from headrace.endpoints.ytsaurus.parameters import Parameters
-from headrace.wire.yson import documents
+from headrace_ytsaurus.endpoint.cluster import Cluster
+from headrace_ytsaurus.endpoint.commands import COMMANDS
+from headrace_ytsaurus.endpoint.context import Answer
+from headrace_ytsaurus.endpoint.dispatcher import execute
+from headrace_ytsaurus.endpoint.parameters import Parameters
+from headrace_ytsaurus.wire.yson import documents
 
 NO_INPUT: Any = object()
 

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import dataclass
 from typing import Any
 
-from headrace.endpoints.ytsaurus.cluster import Cluster
+from headrace_ytsaurus.endpoint.cluster import Cluster
 from tests.unit.ytsaurus_cluster import bytes_of, call, rows_of
 
 _names = itertools.count()

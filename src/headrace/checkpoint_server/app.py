@@ -39,6 +39,7 @@ _log = logging.getLogger("headrace")
 class CheckpointApp(Application):
     """Serves `ServedDirectories` by WebHDFS to callers with an access token of `Tokens`."""
 
+    server = "checkpoint_server"
     limits = LIMITS
 
     def __init__(self, directories: ServedDirectories, access: Tokens) -> None:

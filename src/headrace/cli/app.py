@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from headrace.cached import cached_property
 from headrace.cli.output import ConsoleOutput, JsonOutput, Output
 from headrace.errors import OptionError
-from headrace.start_up import keep_pandas_out
+from headrace.support.cached import cached_property
+from headrace.support.start_up import keep_pandas_out
 
 if TYPE_CHECKING:
     from headrace.ports import Store
@@ -68,14 +68,14 @@ class App:
     def open_store(self, url: str, *, create: bool = False) -> Store:
         """Open a store with the options of `store_options`."""
         import headrace
-        from headrace.option_names import check_names
+        from headrace.options.names import check_names
         from headrace.stores.registry import opening_of
 
         options = parse_pairs(self.store_options, "--store-option")
         if options:
             # Before the call: `create` and `url` are no options of a store.
             opening = opening_of(url)
-            check_names(opening.what, options, opening.options)
+            check_names(opening.what, options, [each.name for each in opening.options])
         return headrace.open(url, create=create, **options)
 
 

@@ -6,8 +6,8 @@ from dataclasses import asdict
 
 import click
 
-from headrace.capacity import EXECUTOR_CORES, MEASURED_BYTES, QUERIES, READS, WRITES, Need, Stream, need
 from headrace.cli.app import App, common_options, pass_app
+from headrace.inspect.capacity import EXECUTOR_CORES, MEASURED_BYTES, QUERIES, READS, WRITES, Need, Stream, need
 
 
 @click.command(short_help="Estimate the executors, partitions and connections for a rate.")

@@ -11,7 +11,7 @@ import click
 import headrace
 from headrace.cli.app import App, common_options, pass_app, store_option
 from headrace.cli.arguments import listed, names_option
-from headrace.comparing.defaults import (
+from headrace.inspect.comparing.defaults import (
     DEFAULT_LIMIT,
     DEFAULT_PARALLEL,
     DEFAULT_RANGES,

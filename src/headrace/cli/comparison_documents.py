@@ -9,9 +9,9 @@ from headrace.cli.json_rows import with_objects
 from headrace.cli.output import to_json
 
 if TYPE_CHECKING:
-    from headrace.comparing.results import RowDifference, TableChecksum, TableDiff
-    from headrace.tables.conditions import KeyRange
-    from headrace.tables.schema import TableSchema
+    from headrace.inspect.comparing.results import RowDifference, TableChecksum, TableDiff
+    from headrace.model.tables.conditions import KeyRange
+    from headrace.model.tables.schema import TableSchema
 
 
 def diff_document(diff: TableDiff, names: tuple[str, str], schemas: tuple[TableSchema, TableSchema]) -> dict[str, Any]:

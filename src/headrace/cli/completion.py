@@ -55,7 +55,7 @@ class _Name(StringParamType):
         self._kind = kind
 
     def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        from headrace.time_limits import within
+        from headrace.support.time_limits import within
 
         before = logging.root.manager.disable
         logging.disable(logging.CRITICAL)

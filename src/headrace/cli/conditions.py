@@ -11,9 +11,9 @@ import pyarrow as pa
 
 from headrace.cli.row_files import converted
 from headrace.errors import OptionError, SchemaError
-from headrace.tables.conditions import OPERATORS, Predicate
-from headrace.tables.schema import TableSchema
-from headrace.types import type_name
+from headrace.model.tables.conditions import OPERATORS, Predicate
+from headrace.model.tables.schema import TableSchema
+from headrace.model.types import type_name
 
 
 def parse_value(text: str, data_type: pa.DataType, column: str) -> Any:

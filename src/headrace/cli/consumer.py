@@ -12,9 +12,9 @@ from headrace.cli.app import App, CommandGroup, common_options, pass_app, store_
 from headrace.cli.arguments import row_numbers
 from headrace.cli.drop import force_option
 from headrace.cli.watching import watch_lag
+from headrace.inspect.uses import check_unused, uses_of_consumer
+from headrace.model.tunnels.lag import Lag
 from headrace.streaming_sql.results import instant
-from headrace.tunnels.lag import Lag
-from headrace.uses import check_unused, uses_of_consumer
 
 if TYPE_CHECKING:
     from headrace.ports import Consumer, Store

@@ -11,8 +11,8 @@ from urllib.parse import urlsplit
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
-from headrace.diagnosis import Finding, Status
 from headrace.errors import HeadraceError, UnsupportedError
+from headrace.ports.findings import Finding, Status
 
 
 @click.command(short_help="Check the machine for common problems.")

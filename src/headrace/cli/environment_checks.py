@@ -18,7 +18,7 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
-from headrace.diagnosis import Finding, Status
+from headrace.ports.findings import Finding, Status
 from headrace.spark.java import check_java
 
 OLDEST_PYTHON = (3, 11)
@@ -115,7 +115,7 @@ def check_sqlite() -> Finding:
     try:
         import apsw.sqlite_extra
 
-        from headrace.sqlite.opening import APSW_OF_PYPI
+        from headrace.support.sqlite.opening import APSW_OF_PYPI
     except ImportError as error:
         return Finding(name, Status.FAIL, f"apsw cannot be imported: {error}", remedy)
     if not apsw.sqlite_extra.has("cksumvfs"):

@@ -15,8 +15,8 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.tables.schema import Column
-from headrace.types import type_name
+from headrace.model.tables.schema import Column
+from headrace.model.types import type_name
 
 NUMBERS = ("long", "double")
 """The types of numbers that are inferred from texts."""

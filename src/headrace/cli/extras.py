@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 import importlib.util
+from collections.abc import Iterable
 
 from headrace.errors import MissingDependencyError
 
-# The packages that show whether an extra is installed. Endpoints of one system need a part of ``serve``.
-METRICS = ("metrics", "prometheus_client")
-TRACES = ("otel", "opentelemetry")
-QUERIES = ("query", "duckdb")
-PAGE = ("ui", "duckdb", "jinja2", "prometheus_client")
-TABLESTORE_ENDPOINT = ("serve", "google.protobuf")
-YTSAURUS_ENDPOINT = ("serve", "yt.wrapper")
+# The packages that show whether an extra is installed.
+METRICS = ("headrace[metrics]", "prometheus_client")
+TRACES = ("headrace[otel]", "opentelemetry")
+QUERIES = ("headrace[query]", "duckdb")
+PAGE = ("headrace[ui]", "duckdb", "jinja2", "prometheus_client")
 
 
 def check_extras(*wanted: tuple[str, ...], store_url: str | None = None) -> None:
     """Raise one error for all missing packages: the remedy is the one ``pip install`` that suffices.
 
     Args:
-        wanted: extras, each followed by its packages.
+        wanted: what ``pip install`` installs, each followed by packages of it.
         store_url: the store that the command opens, whose packages are checked, too.
 
     Raises:
@@ -33,8 +32,16 @@ def check_extras(*wanted: tuple[str, ...], store_url: str | None = None) -> None
         raise MissingDependencyError(
             "this command needs packages that are not installed",
             received=", ".join(dict.fromkeys(name for names in missing.values() for name in names)),
-            remedy=f"pip install 'headrace[{','.join(missing)}]'",
+            remedy=f"pip install {' '.join(map(repr, _joined(missing)))}",
         )
+
+
+def _joined(wanted: Iterable[str]) -> list[str]:
+    """Return requirements with one entry for all extras of a package."""
+    packages: dict[str, list[str]] = {}
+    for package, _, extra in (requirement.partition("[") for requirement in wanted):
+        packages.setdefault(package, []).extend(filter(None, [extra.removesuffix("]")]))
+    return [f"{package}[{','.join(extras)}]" if extras else package for package, extras in packages.items()]
 
 
 def _of_store(url: str) -> tuple[str, ...]:

@@ -24,8 +24,8 @@ from headrace.cli.row_files import (
 )
 from headrace.cli.row_places import csv_error, csv_header
 from headrace.errors import SchemaError
-from headrace.tables.schema import Column, RowSchema
-from headrace.types import parse_type, type_name
+from headrace.model.tables.schema import Column, RowSchema
+from headrace.model.types import parse_type, type_name
 
 SAMPLE_BYTES = 16 << 20
 """The beginning of a text file from which the types of its columns are inferred."""

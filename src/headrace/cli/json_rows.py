@@ -16,7 +16,7 @@ from typing import Any, BinaryIO
 
 import pyarrow as pa
 
-from headrace.tables.schema import Column, RowSchema
+from headrace.model.tables.schema import Column, RowSchema
 
 # Above the largest exponent of a double, 308.
 _LARGEST_EXPONENT = 400

@@ -13,7 +13,7 @@ import click
 from headrace.cli.app import App, common_options, pass_app, store_option
 from headrace.cli.arguments import TYPES_HELP, column_types, format_option, listed, names_option, null_option
 from headrace.errors import HeadraceError, NotFoundError, OptionError, SchemaError
-from headrace.option_names import nearest
+from headrace.options.names import nearest
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,7 +76,7 @@ def load(
     from headrace.cli.file_formats import format_of, open_input, paths_of
     from headrace.cli.loading import Loading, total_bytes
     from headrace.cli.row_files import TextRules, check_timezone
-    from headrace.queues.columns import QueueSchema
+    from headrace.model.queues.columns import QueueSchema
 
     if (table is None) == (queue is None):
         raise OptionError("a load has one target", received="both" if table else "neither", valid="--table or --queue")
@@ -134,8 +134,8 @@ def _existing(store: Store, table: str | None, queue: str | None) -> Table | Que
 
 def _drop_empty(store: Store, made: Table | Queue) -> None:
     """Remove a table or queue that this load has created, unless others have begun to use it."""
+    from headrace.inspect.uses import uses_of_queue, uses_of_table
     from headrace.ports import Table
-    from headrace.uses import uses_of_queue, uses_of_table
 
     # The error of the load must not be hidden by that of a store that has failed.
     with contextlib.suppress(HeadraceError):
@@ -150,8 +150,8 @@ def _columns(app: App, source: InputFile, file_format: str, given: dict[str, str
     """Return the columns of a new table or queue: the inferred ones, with the given types."""
     from headrace.cli.exact_values import NUMBERS
     from headrace.cli.file_columns import infer_columns, spoiled_by_markers
-    from headrace.tables.schema import RowSchema, parse_columns
-    from headrace.types import type_name
+    from headrace.model.tables.schema import RowSchema, parse_columns
+    from headrace.model.types import type_name
 
     found, widened = infer_columns(source, file_format, rules)
     wanted = {column.name: column for column in parse_columns(given)}
@@ -192,7 +192,7 @@ def _check_existing(target: Table | Queue, key: list[str], columns: tuple[str, .
             received=", ".join(columns),
             remedy="leave out --column",
         )
-    from headrace.tables.schema import TableSchema
+    from headrace.model.tables.schema import TableSchema
 
     if isinstance(target.schema, TableSchema):
         target.schema.check_keyed()
@@ -239,7 +239,7 @@ def export(
     """
     from headrace.cli.file_formats import STANDARD, format_of, open_output
     from headrace.cli.row_writing import write_rows
-    from headrace.querying.names import Name, find
+    from headrace.inspect.querying.names import Name, find
 
     chosen = format_of(file, file_format)
     with app.store() as store:
@@ -259,8 +259,8 @@ def _reader(
 
     from headrace.cli.conditions import parse_condition
     from headrace.cli.row_files import first_rows
+    from headrace.inspect.querying.queue_rows import queue_rows
     from headrace.ports import Table
-    from headrace.querying.queue_rows import queue_rows
 
     if isinstance(source, Table):
         return source.scan(columns, [parse_condition(text, source.schema) for text in conditions], limit=limit)

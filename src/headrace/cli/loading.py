@@ -13,8 +13,8 @@ from headrace.cli.output import Output
 from headrace.cli.repeated_keys import KeysOfLoad
 from headrace.cli.row_files import PLAIN, TextRules, rows_of
 from headrace.errors import OptionError
+from headrace.model.tables.schema import RowSchema
 from headrace.rows.rebatching import rebatched
-from headrace.tables.schema import RowSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa

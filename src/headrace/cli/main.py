@@ -11,28 +11,11 @@ from collections.abc import Sequence
 import click
 
 from headrace.cli.app import App, CommandGroup, common_options, store_option
-from headrace.cli.backup import backup, restore
-from headrace.cli.bench import bench
-from headrace.cli.capacity import capacity
-from headrace.cli.comparison import checksum, diff
 from headrace.cli.completion import add_completion
-from headrace.cli.consumer import consumer
-from headrace.cli.demo import demo
-from headrace.cli.doctor import doctor
-from headrace.cli.load import export, load
 from headrace.cli.output import ConsoleOutput, JsonOutput, Output
-from headrace.cli.query import query
-from headrace.cli.queue import queue
-from headrace.cli.run import run
-from headrace.cli.serve import serve
-from headrace.cli.sql import sql
-from headrace.cli.store import store
-from headrace.cli.stream import stream
-from headrace.cli.table import table
-from headrace.cli.tunnel import tunnel
-from headrace.cli.ui import ui
 from headrace.errors import HeadraceError
-from headrace.start_up import skip_last_collection
+from headrace.support import entry_points
+from headrace.support.start_up import skip_last_collection
 
 EXIT_USAGE = 2
 EXIT_INTERRUPTED = 130
@@ -54,13 +37,8 @@ def headrace() -> None:
     """
 
 
-for _command in (
-    demo, run, sql, query, load, export, table, tunnel, queue, consumer, stream, ui, serve, doctor, bench, backup,
-    restore, store, capacity,
-):  # fmt: skip
-    headrace.add_command(_command)
-for _command in (diff, checksum):
-    table.add_command(_command)
+for _name, _command in entry_points.parts(entry_points.COMMANDS, click.Command).items():
+    headrace.add_command(_command, _name)
 add_completion(headrace)
 
 

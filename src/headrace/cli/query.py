@@ -59,8 +59,8 @@ def query(
       headrace query 'SELECT city, count(*), sum(price) FROM orders GROUP BY ALL' -s shop
       headrace query "SELECT * FROM orders WHERE id = 'o1'" --format csv -s shop
     """
-    from headrace.querying.engine import open_query
-    from headrace.querying.process import QueryProcesses
+    from headrace.inspect.querying.engine import open_query
+    from headrace.inspect.querying.process import QueryProcesses
 
     check_extras(QUERIES, store_url=app.store_url)
     text = sys.stdin.read() if sql == "-" else sql

@@ -20,7 +20,7 @@ from headrace.cli.arguments import (
 )
 from headrace.cli.drop import drop_options, streams_of_stored
 from headrace.errors import OptionError
-from headrace.uses import check_unused, uses_of_queue
+from headrace.inspect.uses import check_unused, uses_of_queue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -190,9 +190,9 @@ def _rows(waiting: Store | None, source: Queue, begin: Mapping[int, int], page_r
         waiting: the store, to wait for more rows after the existing ones; None ends after these.
         begin: the first row of each partition; empty for all rows of all partitions, also of later partitions.
     """
-    from headrace.querying.queue_rows import queue_rows
-    from headrace.queues.columns import ROW_INDEX, TABLET_INDEX
-    from headrace.tables.conditions import Predicate
+    from headrace.inspect.querying.queue_rows import queue_rows
+    from headrace.model.queues.columns import ROW_INDEX, TABLET_INDEX
+    from headrace.model.tables.conditions import Predicate
 
     rows = dict(begin)
     while True:
@@ -285,8 +285,8 @@ def _summary(description: QueueDescription) -> dict[str, Any]:
 
 
 def _details(description: QueueDescription) -> dict[str, Any]:
+    from headrace.model.types import type_name
     from headrace.streaming_sql.results import instant
-    from headrace.types import type_name
 
     return {
         **_summary(description),

@@ -28,8 +28,8 @@ class KeysOfLoad:
 
     def add(self, rows: pa.Table, key: Sequence[str]) -> None:
         """Add written rows; does nothing without a key."""
-        from headrace.comparing.canonical import canonical
-        from headrace.comparing.digests import row_digests
+        from headrace.inspect.comparing.canonical import canonical
+        from headrace.inspect.comparing.digests import row_digests
 
         if not key or not self.exact:
             return

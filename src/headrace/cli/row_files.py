@@ -29,9 +29,9 @@ from headrace.cli.file_formats import InputFile, format_of, open_input
 from headrace.cli.json_rows import JsonRowError, needs_this_reader, read_nested_json_lines
 from headrace.cli.row_places import CsvFile, RowError, csv_error, csv_header, place_of_row
 from headrace.errors import OptionError, SchemaError
-from headrace.option_names import nearest
-from headrace.tables.schema import Column, RowSchema
-from headrace.types import type_name
+from headrace.model.tables.schema import Column, RowSchema
+from headrace.model.types import type_name
+from headrace.options.names import nearest
 
 _BLOCK_BYTES = 8 << 20
 _ARROW_FILE_MAGIC = b"ARROW1"

@@ -12,8 +12,8 @@ from typing import BinaryIO, NamedTuple
 import pyarrow as pa
 
 from headrace.cli.file_formats import STANDARD, InputFile, open_input
-from headrace.tables.schema import RowSchema
-from headrace.types import type_name
+from headrace.model.tables.schema import RowSchema
+from headrace.model.types import type_name
 
 SEPARATORS = (",", ";", "\t", "|")
 """The characters that separate values of CSV files. The first one is the default."""

@@ -14,10 +14,10 @@ from headrace.cli.file_formats import ARROW_STREAM_SUFFIX, COMPRESSIONS, STANDAR
 from headrace.cli.json_rows import with_objects
 from headrace.cli.output import to_json
 from headrace.errors import SchemaError
+from headrace.model.tables.json_forms import Decimals, JsonForm
+from headrace.model.types import type_name
 from headrace.rows.json_texts import base64_texts, json_texts, objects
 from headrace.rows.shown_values import shown_rows
-from headrace.tables.json_forms import Decimals, JsonForm
-from headrace.types import type_name
 
 _JSON = JsonForm(decimals=Decimals.STRING)
 

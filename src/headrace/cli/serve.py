@@ -1,38 +1,50 @@
-"""``headrace serve``: embedded stores with the HTTP API of Tablestore or YTsaurus."""
+"""``headrace serve``: embedded stores with the HTTP API of Tablestore, YTsaurus or another system."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
+from typing import Any
 
 import click
 
-from headrace.cli.app import App, common_options, pass_app
-from headrace.cli.extras import TABLESTORE_ENDPOINT, YTSAURUS_ENDPOINT, check_extras
+from headrace.cli.app import App, Command, common_options, pass_app
+from headrace.cli.extras import check_extras
+from headrace.http.endpoint import Endpoint
+from headrace.support import entry_points
+
+_ENDPOINTS: dict[str, Endpoint] = {
+    each.name: each for each in entry_points.parts(entry_points.ENDPOINTS, Endpoint).values()
+}
+_OPTIONS = [f"--{name}" for name in _ENDPOINTS]
 
 
-@click.command(short_help="Run a local Tablestore or YTsaurus endpoint.")
-@click.option(
-    "--tablestore",
-    "tablestore_port",
-    type=click.IntRange(0, 65535),
-    metavar="PORT",
-    help="Serve Tablestore's HTTP API on this port; 0 selects a free one.",
-)
-@click.option(
-    "--ytsaurus",
-    "ytsaurus_port",
-    type=click.IntRange(0, 65535),
-    metavar="PORT",
-    help="Serve YTsaurus' HTTP API on this port; 0 selects a free one.",
-)
+def _ports(command: Command) -> Command:
+    """Add an option for the port of each endpoint."""
+    for endpoint in reversed(list(_ENDPOINTS.values())):
+        text = f"Serve the HTTP API of {endpoint.system} on this port; 0 selects a free one."
+        command = click.option(f"--{endpoint.name}", type=click.IntRange(0, 65535), metavar="PORT", help=text)(command)
+    return command
+
+
+def _settings(command: Command) -> Command:
+    """Add the options that single endpoints have."""
+    for endpoint in reversed(list(_ENDPOINTS.values())):
+        for name, (default, text) in reversed(list(endpoint.settings.items())):
+            command = click.option(f"--{name.replace('_', '-')}", default=default, show_default=True, help=text)(
+                command
+            )
+    return command
+
+
+@click.command(short_help=f"Run a local {' or '.join(each.system for each in _ENDPOINTS.values())} endpoint.")
+@_ports
 @click.option(
     "--root",
     type=click.Path(file_okay=False, path_type=Path),
     required=True,
     metavar="DIR",
-    help="For Tablestore, the directory of the instances: each is a sub-directory, created on first use. For YTsaurus, "
-    "the directory of the store.",
+    help=" ".join(each.root for each in _ENDPOINTS.values()),
 )
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
@@ -43,57 +55,40 @@ from headrace.cli.extras import TABLESTORE_ENDPOINT, YTSAURUS_ENDPOINT, check_ex
     help="A TOML file with access keys or tokens. By default there is one key, from the environment's "
     "HEADRACE_ACCESS_KEY_ID and HEADRACE_ACCESS_KEY_SECRET, or one token, from HEADRACE_YT_TOKEN.",
 )
-@click.option(
-    "--cluster-name", default="primary", show_default=True, help="The name of the cluster, for clients of YTsaurus."
-)
+@_settings
 @click.option("--log-requests", is_flag=True, help="Log each request as JSON to standard error.")
 @common_options
 @pass_app
-def serve(
-    app: App,
-    tablestore_port: int | None,
-    ytsaurus_port: int | None,
-    root: Path,
-    host: str,
-    file: Path | None,
-    cluster_name: str,
-    log_requests: bool,
-) -> None:
-    """Serve the tables in a directory over HTTP, until interrupted.
-
-    Clients of Tablestore connect to the endpoint http://HOST:PORT with an instance name of their choice and a
-    configured access key. Clients of YTsaurus connect to the proxy http://HOST:PORT with a configured token.
-
-    Example: headrace serve --tablestore 8484 --root instances
-    """
+def serve(app: App, /, root: Path, host: str, file: Path | None, log_requests: bool, **given: Any) -> None:
     from headrace.http.listening import in_url
     from headrace.http.logs import log_as_json
 
-    if (tablestore_port is None) == (ytsaurus_port is None):
+    ports = {name: given[name] for name in _ENDPOINTS if given[name] is not None}
+    if len(ports) != 1:
         raise click.UsageError(
-            "Give either --tablestore or --ytsaurus; for both, start two processes with different directories."
+            f"Give either {' or '.join(_OPTIONS)}; for both, start two processes with different directories."
         )
-    system = "YTsaurus" if tablestore_port is None else "Tablestore"
+    ((name, port),) = ports.items()
+    endpoint = _ENDPOINTS[name]
 
     def ready(at: str, bound: int) -> None:
-        endpoint = f"http://{in_url(at)}:{bound}"
+        url = f"http://{in_url(at)}:{bound}"
         app.output.event(
-            f"Serving {system} at {endpoint}", endpoint=endpoint, host=at, port=bound, root=str(root.absolute())
+            f"Serving {endpoint.system} at {url}", endpoint=url, host=at, port=bound, root=str(root.absolute())
         )
 
-    check_extras(YTSAURUS_ENDPOINT if tablestore_port is None else TABLESTORE_ENDPOINT)
-    if tablestore_port is not None:
-        from headrace.endpoints.tablestore.configuration import Configuration as Keys
-        from headrace.endpoints.tablestore.server import serve as serve_tablestore
-
-        keys = Keys.load(root, file, environ=os.environ)
-        log_as_json(requests=log_requests)
-        serve_tablestore(keys, tablestore_port, host=host, ready=ready)
-    elif ytsaurus_port is not None:
-        from headrace.endpoints.ytsaurus.configuration import Configuration as Tokens
-        from headrace.endpoints.ytsaurus.server import serve as serve_ytsaurus
-
-        tokens = Tokens.load(root, file, cluster_name=cluster_name, environ=os.environ)
-        log_as_json(requests=log_requests)
-        serve_ytsaurus(tokens, ytsaurus_port, host=host, ready=ready)
+    check_extras((endpoint.extra, *endpoint.packages))
+    settings = {name: given[name] for name in endpoint.settings}
+    configuration = endpoint.configure(root, file, environ=os.environ, **settings)
+    log_as_json(requests=log_requests)
+    endpoint.serve(configuration, port, host=host, ready=ready)
     app.output.note("Stopped.")
+
+
+serve.help = "\n\n".join(
+    (
+        "Serve the tables in a directory over HTTP, until interrupted.",
+        " ".join(each.clients for each in _ENDPOINTS.values()),
+        "Example: headrace serve --tablestore 8484 --root instances",
+    )
+)

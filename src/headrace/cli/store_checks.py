@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from headrace.cli.environment_checks import NO_DISK_BYTES, SCARCE_DISK_BYTES
-from headrace.diagnosis import Finding, Status
 from headrace.errors import HeadraceError, own_message
+from headrace.ports.findings import Finding, Status
 
 if TYPE_CHECKING:
     from headrace.stores.embedded.connection import Database

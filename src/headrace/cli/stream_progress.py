@@ -6,7 +6,7 @@ import datetime
 import time
 from typing import TYPE_CHECKING, Any
 
-from headrace.tunnels.lag import duration_text
+from headrace.model.tunnels.lag import duration_text
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -18,9 +18,10 @@ from headrace.cli.arguments import (
     null_option,
     row_numbers,
 )
+from headrace.cli.comparison import checksum, diff
 from headrace.cli.drop import drop_options, streams_of_stored
 from headrace.errors import OptionError
-from headrace.uses import check_unused, uses_of_table
+from headrace.inspect.uses import check_unused, uses_of_table
 
 if TYPE_CHECKING:
     from headrace.ports import Table, TableDescription, TrimReport
@@ -36,6 +37,10 @@ def table() -> None:
       headrace table put orders orders.csv -s shop
       headrace table scan orders --where 'price > 10' -s shop
     """
+
+
+table.add_command(diff)
+table.add_command(checksum)
 
 
 def _command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
@@ -369,7 +374,7 @@ def _summary(description: TableDescription) -> dict[str, Any]:
 
 
 def _details(description: TableDescription) -> dict[str, Any]:
-    from headrace.types import type_name
+    from headrace.model.types import type_name
 
     return {
         "name": description.name,

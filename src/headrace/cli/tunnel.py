@@ -13,14 +13,14 @@ from headrace.cli.app import App, CommandGroup, common_options, pass_app, store_
 from headrace.cli.drop import drop_options, streams_of_tunnel
 from headrace.cli.watching import watch_lag
 from headrace.errors import DataLossError, NotFoundError
-from headrace.uses import check_unused, uses_of_tunnel
+from headrace.inspect.uses import check_unused, uses_of_tunnel
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.model.tunnels.lag import Lag
+    from headrace.model.tunnels.values import Position, Start
     from headrace.ports import Store, Tunnel, TunnelDescription
-    from headrace.tunnels.lag import Lag
-    from headrace.tunnels.values import Position, Start
 
 _WAIT_SECONDS = 1.0
 _PAGE_ROWS = 4096
@@ -98,7 +98,7 @@ def create_tunnel(
 
     Example: headrace tunnel create orders stats --kind BaseAndStream -s shop
     """
-    from headrace.tunnels.values import TunnelKind
+    from headrace.model.tunnels.values import TunnelKind
 
     wanted = TunnelKind.parse(kind)
     *of_table, name = names
@@ -201,13 +201,13 @@ def follow(
     """Yield the changes of a tunnel, parent channels before their children. Commits nothing.
 
     Args:
-        start: a text for `headrace.tunnels.values.Start.parse`.
+        start: a text for `headrace.model.tunnels.values.Start.parse`.
         follow: wait for more changes after the existing ones.
         warn: shows a warning.
     """
-    from headrace.tables.change_columns import ChangeShape
-    from headrace.tunnels.channels import channel_states
-    from headrace.tunnels.values import FINISHED, ChannelState, Start, StartKind
+    from headrace.model.tables.change_columns import ChangeShape
+    from headrace.model.tunnels.channels import channel_states
+    from headrace.model.tunnels.values import FINISHED, ChannelState, Start, StartKind
 
     begin = Start.parse(start)
     positions: dict[str, Position] = {}
@@ -241,7 +241,7 @@ def follow(
 
 def _start_positions(source: Tunnel, start: Start, warn: Callable[[str], None]) -> dict[str, Position]:
     """Return start positions. Base data that was read, and that the store no longer keeps, is left out."""
-    from headrace.tunnels.values import ChannelKind, ChannelState, Start, StartKind
+    from headrace.model.tunnels.values import ChannelKind, ChannelState, Start, StartKind
 
     try:
         return source.start_positions(start)

@@ -8,11 +8,11 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from headrace.cli.output import console_table
-from headrace.tunnels.lag import duration_text
+from headrace.model.tunnels.lag import duration_text
 
 if TYPE_CHECKING:
     from headrace.cli.output import Output
-    from headrace.tunnels.lag import Lag
+    from headrace.model.tunnels.lag import Lag
 
 _SECONDS = 30.0
 """A reader commits whole batches, so its lag falls in steps: the rate is an average over some of them."""

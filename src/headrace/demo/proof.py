@@ -14,10 +14,10 @@ from typing import Generic, TypeAlias, TypeVar
 import numpy as np
 import pyarrow as pa
 
+from headrace.model.tables.changes import DELETES, ChangeOp, Changes
+from headrace.model.tunnels.values import FINISHED, ChannelState
 from headrace.ports import Table, Tunnel
 from headrace.rows.by_position import aggregated
-from headrace.tables.changes import DELETES, ChangeOp, Changes
-from headrace.tunnels.values import FINISHED, ChannelState
 
 WINDOW_MS = 30_000
 _PAGE_ROWS = 50_000

@@ -9,8 +9,8 @@ import pyarrow as pa
 
 from headrace.errors import NumericOverflowError, UnsupportedError
 from headrace.following.keys import check_ordered
+from headrace.model.types import type_name
 from headrace.rows.nested import Mask
-from headrace.types import type_name
 
 Kind: TypeAlias = Literal["count_rows", "count", "sum", "avg", "min", "max", "count_distinct"]
 

@@ -19,15 +19,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import SchemaError
 from headrace.following.mirrors import DELETE, MirrorForm, MirrorTable
 from headrace.following.row_keys import key_numbers
+from headrace.model.tables.change_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
+from headrace.model.tables.changes import RowChange
+from headrace.model.tables.schema import MAX_KEY_COLUMNS, Column, TableSchema
+from headrace.model.types import type_name
 from headrace.ports import Capabilities, Store
-from headrace.sinks.targets import TableTarget
-from headrace.tables.change_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
-from headrace.tables.changes import RowChange
-from headrace.tables.schema import MAX_KEY_COLUMNS, Column, TableSchema
-from headrace.types import type_name
 
 VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
 VALID_FROM_VERSION = "valid_from_version"

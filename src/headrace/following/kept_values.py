@@ -18,10 +18,10 @@ from headrace.following.aggregates import Aggregate
 from headrace.following.kept_numbers import State, added, check_counts, mismatch, numbers, present
 from headrace.following.keys import group_keys, normalized, ordered_values, restored_values
 from headrace.following.signed_rows import SignedRows, column_of
+from headrace.model.tables.conditions import KeyRange
 from headrace.ports import Table
 from headrace.rows.by_position import aggregated, sort_indices
 from headrace.rows.nested import Mask, Numbers, is_valid, one_array
-from headrace.tables.conditions import KeyRange
 
 # Values that are read of a group to find its new first value; more are read if all of them were removed.
 _FIRST_READ = 4

@@ -10,11 +10,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import UnsupportedError
+from headrace.model.types import parse_type, type_name
 from headrace.rows.by_position import sort_indices
 from headrace.rows.byte_order import Bytes, bytes_of, data_of_ordered, ordered_bytes
 from headrace.rows.nested import build_lists, build_structs, elements, is_valid
 from headrace.rows.packing import fixed_width, is_text_or_bytes, pack
-from headrace.types import parse_type, type_name
 
 MAX_KEY_BYTES = 512
 """Longer keys are replaced by a hash. Tablestore's limit for a key column is 1024 bytes."""

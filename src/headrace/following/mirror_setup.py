@@ -23,10 +23,10 @@ from headrace.errors import (
 )
 from headrace.following.jobs import MIRROR, FollowedJob, FollowedJobs, target_filled, target_replaced
 from headrace.following.mirrors import MirrorForm, MirrorTable, check_not_renamed
+from headrace.model.tables.schema import Column, TableSchema
+from headrace.model.tunnels.values import ChannelKind, TunnelKind
+from headrace.model.types import can_hold, type_name
 from headrace.ports import Claim, Store, Table, Tunnel
-from headrace.tables.schema import Column, TableSchema
-from headrace.tunnels.values import ChannelKind, TunnelKind
-from headrace.types import can_hold, type_name
 
 RECORDS = "__headrace_mirrors__"
 _SOURCE_COLUMNS = "columns of the source"

@@ -16,15 +16,15 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import SchemaError
 from headrace.following.last_rows import last_rows
 from headrace.following.own_names import ORDER, SIGN
+from headrace.model.tables.change_columns import CHANGE_TYPE
+from headrace.model.tables.changes import RowChange
+from headrace.model.tables.schema import TableSchema
+from headrace.model.types import type_name
 from headrace.ports import Store
-from headrace.sinks.targets import TableTarget
-from headrace.tables.change_columns import CHANGE_TYPE
-from headrace.tables.changes import RowChange
-from headrace.tables.schema import TableSchema
-from headrace.types import type_name
 
 DELETE = pa.scalar("delete")
 

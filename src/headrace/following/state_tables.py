@@ -18,10 +18,10 @@ import pyarrow.compute as pc
 
 from headrace.errors import StateMismatchError
 from headrace.following.kept_numbers import numbers
+from headrace.model.tables.changes import RowChange
+from headrace.model.tables.conditions import KeyRange
 from headrace.ports import Store, Table
 from headrace.rows.nested import Mask, Numbers, one_array
-from headrace.tables.changes import RowChange
-from headrace.tables.conditions import KeyRange
 
 GROUPS, VALUES, REMOVED = "groups", "values", "removed"
 KEY, NUMBER, VALUE, COUNT, BATCH = "g", "k", "v", "n", "batch"

@@ -27,14 +27,9 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*):")
 # A pathlib.Path drops the second slash of a URL. One letter is a drive of Windows.
 _URL_IN_PATH = re.compile(r"[A-Za-z][A-Za-z0-9+.-]+:/")
 # Schemes without a file system in Hadoop, and the remedy that an error names.
-_NO_FILE_SYSTEM = {
-    "http": "a cluster of YTsaurus is yt+http://host:port/path",
-    "https": "a cluster of YTsaurus is yt+https://host/path",
-    "ytsaurus": "a cluster of YTsaurus is yt://proxy/path",
-    "postgres": "a checkpoint in a PostgreSQL database is postgresql:///path",
-    "sqlite": "a checkpoint in the store that the query writes is headrace:///path",
-    "jdbc": "a checkpoint in a PostgreSQL database is postgresql:///path",
-}
+_NO_FILE_SYSTEM = {"sqlite": "a checkpoint in the store that the query writes is headrace:///path"}
+for _scheme in CHECKPOINT_SCHEMES.values():
+    _NO_FILE_SYSTEM |= _scheme.mistaken_schemes
 _NO_FILE_SYSTEM |= {
     f"{name}{transport}": f"a store of format {name} has no files: use a directory, or another store's headrace:///path"
     for name, each in FORMATS.items()

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 
 from headrace.errors import OptionError
 from headrace.formats.location import Location
-from headrace.formats.options import Option
-from headrace.formats.settings import Settings
+from headrace.options.option import Option
+from headrace.options.settings import Settings
+from headrace.stores.opening import CheckpointScheme
 
 
 @dataclass(frozen=True)
@@ -48,26 +49,6 @@ class RowsPerWrite:
                 valid="a positive whole number of rows",
             )
         return int(text)
-
-
-@dataclass(frozen=True)
-class CheckpointScheme:
-    """The scheme of the URLs of checkpoints in a store, ``NAME:///path`` or ``NAME://HOST/path``.
-
-    Attributes:
-        name: the scheme.
-        variables: the environment variables that can name the store, for messages.
-        default_store: returns the URL of the store that the environment names; None if it names none.
-        store_at: returns the URL of the store at the host of a checkpoint's URL; None if such URLs have no host.
-        replaces_sink: returns whether ``NAME:///path`` means the environment's store and not the store that a query
-            writes, for the URL of the latter.
-    """
-
-    name: str
-    variables: tuple[str, ...]
-    default_store: Callable[[], str | None]
-    store_at: Callable[[str], str] | None = None
-    replaces_sink: Callable[[str], bool] = lambda _: False
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.errors import OptionError
 from headrace.formats.format import Format
-from headrace.option_names import check_names
+from headrace.options.names import check_names
 
 SPARKS_OWN = ("path", "checkpointLocation", "queryName", "outputMode", "asyncProgressTrackingEnabled",
               "asyncProgressTrackingCheckpointIntervalMs")  # fmt: skip

@@ -1,24 +1,30 @@
-"""The formats. No other module lists them."""
+"""The formats that are installed: the entry points of the group ``headrace.formats``. No other module lists them."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from headrace.errors import OptionError
-from headrace.formats.format import CheckpointScheme, Format
-from headrace.formats.headrace.location import DATABASE_CHECKPOINTS
-from headrace.formats.headrace.source import HeadraceSource
+from headrace.formats.format import Format
+from headrace.formats.headrace.format import HEADRACE
 from headrace.formats.source import Source
-from headrace.formats.tablestore.source import TablestoreSource
-from headrace.formats.yt.source import YtSource
+from headrace.stores.opening import CheckpointScheme
+from headrace.stores.registry import openings
+from headrace.support import entry_points
 
-_SOURCES: tuple[type[Source], ...] = (HeadraceSource, TablestoreSource, YtSource)
-FORMATS: Mapping[str, Format] = {source.format.name: source.format for source in _SOURCES}
-"""The formats by name. The first is the default where a user may leave the format out."""
-DEFAULT_FORMAT = _SOURCES[0].format
+_SOURCES: Mapping[str, type[Source]] = {
+    source.format.name: source for source in entry_points.parts(entry_points.FORMATS, Source).values()
+}
+FORMATS: Mapping[str, Format] = {name: source.format for name, source in _SOURCES.items()}
+"""The formats by name."""
+DEFAULT_FORMAT = HEADRACE
+"""The format where a user may leave the format out."""
 CHECKPOINT_SCHEMES: Mapping[str, CheckpointScheme] = {
     scheme.name: scheme
-    for scheme in (*(each.checkpoint_scheme for each in FORMATS.values()), DATABASE_CHECKPOINTS)
+    for scheme in (
+        *(each.checkpoint_scheme for each in FORMATS.values()),
+        *(each.checkpoint_scheme for each in openings()),
+    )
     if scheme is not None
 }
 """The schemes of checkpoints in a store, by name."""
@@ -33,7 +39,12 @@ def format_named(name: str) -> Format:
     """Return the format of a name, in any case; raise `OptionError` if there is none."""
     found = find_format(name)
     if found is None:
-        raise OptionError("not a format of headrace", received=name, valid=tuple(FORMATS))
+        raise OptionError(
+            "not a format of headrace",
+            received=name,
+            valid=tuple(FORMATS),
+            remedy=", ".join(entry_points.failures(entry_points.FORMATS)) or None,
+        )
     return found
 
 
@@ -43,12 +54,11 @@ def source_of(name: str, options: Mapping[str, str]) -> Source:
     Raises:
         OptionError: there is no such format, or the text of an option is not valid.
     """
-    found = format_named(name)
-    return next(source for source in _SOURCES if source.format is found)(options)
+    return _SOURCES[format_named(name).name](options)
 
 
 def checkpoint_scheme(name: str) -> CheckpointScheme:
-    """Return the scheme of checkpoints in a store; raise `OptionError` if no format has it."""
+    """Return the scheme of checkpoints in a store; raise `OptionError` if there is none of the name."""
     if name not in CHECKPOINT_SCHEMES:
         raise OptionError("not a scheme of checkpoints in a store", received=name, valid=tuple(CHECKPOINT_SCHEMES))
     return CHECKPOINT_SCHEMES[name]

@@ -7,21 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from headrace.cached import cached_property
+from headrace.batches.feeds.limits import Limits
 from headrace.errors import OptionError, UnsupportedError
-from headrace.feeds.limits import Limits
 from headrace.formats.format import Format
 from headrace.formats.location import Location, find_queue
-from headrace.tables.changes import RowChange
-from headrace.tunnels.values import Start
+from headrace.model.tables.changes import RowChange
+from headrace.model.tunnels.values import Start
+from headrace.support.cached import cached_property
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.feeds.queue_columns import AddressColumns, QueueShape
+    from headrace.batches.feeds.queue_columns import AddressColumns, QueueShape
+    from headrace.model.tables.change_columns import Shape
+    from headrace.model.tables.conditions import KeyRange
     from headrace.ports import Consumer, Queue, Store, Table, Tunnel
-    from headrace.tables.change_columns import Shape
-    from headrace.tables.conditions import KeyRange
 
 ROWS_PER_SPLIT = 500_000
 BYTES_PER_SPLIT = 100 << 20
@@ -85,7 +85,7 @@ class Source(ABC):
 
     def address_columns(self) -> AddressColumns:
         """Return the additional columns of a queue's rows."""
-        from headrace.feeds.queue_columns import AddressColumns
+        from headrace.batches.feeds.queue_columns import AddressColumns
 
         return AddressColumns({}, {})
 
@@ -221,7 +221,7 @@ class Source(ABC):
             if queues:
                 return self.queue_shape(queues, None).schema
             if self.names_tunnel():
-                from headrace.tables.change_columns import marked, source_mark
+                from headrace.model.tables.change_columns import marked, source_mark
 
                 tunnel = self.open_checked_tunnel(store)
                 mark = source_mark(store.id, tunnel.table.identity() or tunnel.table.name)
@@ -237,7 +237,7 @@ class Source(ABC):
 
     def queue_shape(self, queues: Sequence[Queue], wanted: pa.Schema | None) -> QueueShape:
         """Return the rows of queues; ``wanted`` are the columns of the rows, None for all."""
-        from headrace.feeds.queue_columns import QueueShape, common_schema
+        from headrace.batches.feeds.queue_columns import QueueShape, common_schema
 
         return QueueShape(
             common_schema(queues).arrow, self.address_columns(), opaque=self.has_json_composites(), wanted=wanted

@@ -8,10 +8,10 @@ import time
 from abc import ABC, abstractmethod
 from collections.abc import Awaitable, Callable, Mapping, MutableMapping
 from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from typing import Any, ClassVar, TypeAlias
 
-from headrace import counters
 from headrace.http.limits import Limits
+from headrace.support import counters
 
 Scope: TypeAlias = MutableMapping[str, Any]
 Receive: TypeAlias = Callable[[], Awaitable[MutableMapping[str, Any]]]
@@ -42,9 +42,11 @@ class Application(ABC):
 
     Attributes:
         limits: the limits of its connections.
+        server: its name in metrics.
     """
 
     limits: Limits = Limits()
+    server: ClassVar[str]
 
     @abstractmethod
     def close(self, seconds: float | None = None) -> None:
@@ -93,10 +95,8 @@ class Application(ABC):
         try:
             await self.respond(scope, receive, send_counted)
         finally:
-            # The name of the folder: headrace.endpoints.tablestore.app is endpoints.tablestore.
-            server = type(self).__module__.removeprefix("headrace.").rpartition(".")[0]
             method = scope["method"] if scope["method"] in _METHODS else "other"
-            counters.add("http", server, method, str(status), seconds=time.perf_counter() - begin)
+            counters.add("http", self.server, method, str(status), seconds=time.perf_counter() - begin)
 
     async def _live(self, receive: Receive, send: Send) -> None:
         while True:

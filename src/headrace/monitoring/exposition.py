@@ -68,6 +68,7 @@ def exposition(registry: CollectorRegistry) -> tuple[bytes, str]:
 class MetricsApp(Application):
     """Serves the metrics of a registry at `PATH`."""
 
+    server = "monitoring"
     limits = Limits(connections=64)
 
     def __init__(self, registry: CollectorRegistry) -> None:

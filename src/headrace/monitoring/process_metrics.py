@@ -7,15 +7,18 @@ from collections.abc import Iterator
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headrace import counters
 from headrace.ports import Store
+from headrace.support import counters
 
 MOST_READERS = 200
 """The metrics have at most this number of tunnels and of registrations of consumers."""
 
 
 class OperationCollector(Collector):
-    """Collects the operations of stores in this process, and the requests to its servers, from `headrace.counters`."""
+    """Collects the operations of stores and the requests to servers of this process.
+
+    They are in `headrace.support.counters`.
+    """
 
     def __init__(self) -> None:
         counters.enable()

@@ -26,9 +26,9 @@ from typing import Any, Literal, TypeAlias
 
 import pyarrow as pa
 
-from headrace import counters
 from headrace.errors import OptionError, SchemaError, shown
-from headrace.tables.schema import KeyValue, parse_columns
+from headrace.model.tables.schema import KeyValue, parse_columns
+from headrace.support import counters
 
 Check: TypeAlias = Callable[[Any, str], Any]
 """Takes a value and its name for messages; returns the value, converted from similar types."""

@@ -13,8 +13,8 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import ClaimLostError, DataLossError, PublicationError, UnsupportedError
+from headrace.model.tables.changes import RowChange
 from headrace.ports.arguments import Port
-from headrace.tables.changes import RowChange
 
 
 @dataclass(frozen=True)

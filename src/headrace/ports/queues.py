@@ -7,12 +7,20 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from headrace import notebooks
+from headrace.model.queues.columns import QueueSchema
+from headrace.model.queues.values import (
+    Bounds,
+    ConsumerPartition,
+    ProducerSession,
+    Pushed,
+    QueueOptions,
+    QueuePage,
+    RowRange,
+)
+from headrace.model.types import type_name
 from headrace.ports.arguments import Port
 from headrace.ports.tables import Rows
-from headrace.queues.columns import QueueSchema
-from headrace.queues.values import Bounds, ConsumerPartition, ProducerSession, Pushed, QueueOptions, QueuePage, RowRange
-from headrace.types import type_name
+from headrace.support import notebooks
 
 
 @dataclass(frozen=True)

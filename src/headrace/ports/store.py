@@ -12,17 +12,17 @@ from typing import Any, Self
 
 import pyarrow as pa
 
-from headrace.diagnosis import Finding
 from headrace.errors import UnsupportedError
+from headrace.model.tables.column_limits import MAX_COLUMNS
+from headrace.model.tunnels.values import KindName, Start, TunnelKind
 from headrace.ports.arguments import Port
 from headrace.ports.backups import Backup, Progress
 from headrace.ports.files import Files
+from headrace.ports.findings import Finding
 from headrace.ports.publication import Publisher
 from headrace.ports.queues import Consumer, Producer, Queue, Registration
 from headrace.ports.tables import Table
 from headrace.ports.tunnels import Tunnel
-from headrace.tables.column_limits import MAX_COLUMNS
-from headrace.tunnels.values import KindName, Start, TunnelKind
 
 
 @dataclass(frozen=True)
@@ -40,7 +40,8 @@ class Capabilities:
         queues: the store has queues, consumers and producers.
         predicates: the operators that the store evaluates in `Table.scan`.
         column_types: the names of the types that columns can have; None is all types of headrace.
-        all_key_types: key columns can have all `headrace.types.KEY_TYPE_NAMES`; otherwise string, long and binary.
+        all_key_types: key columns can have all `headrace.model.types.KEY_TYPE_NAMES`; otherwise string, long and
+            binary.
         any_names: tables and columns may have any name that is not empty.
         nul_in_text: strings can contain the character NUL. Otherwise a write of such a string fails with `SchemaError`.
         not_null: columns outside the key can be NOT NULL.
@@ -209,7 +210,7 @@ class Store(Port):
             MissingDependencyError: DuckDB (``headrace[query]``) is not installed.
         """
         # The engine reads stores through this interface, so it cannot be imported above.
-        engine: Any = import_module("headrace.querying.engine")
+        engine: Any = import_module("headrace.inspect.querying.engine")
         with engine.open_query(self, sql, timeout_seconds=timeout_seconds) as reader:
             return reader.read_all()
 

@@ -9,13 +9,13 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 import pyarrow as pa
 
-from headrace import notebooks
 from headrace.errors import UnsupportedError
+from headrace.model.tables.conditions import KeyRange, Where
+from headrace.model.tables.options import TableOptions
+from headrace.model.tables.schema import KeyValue, TableSchema
+from headrace.model.types import type_name
 from headrace.ports.arguments import Port
-from headrace.tables.conditions import KeyRange, Where
-from headrace.tables.options import TableOptions
-from headrace.tables.schema import KeyValue, TableSchema
-from headrace.types import type_name
+from headrace.support import notebooks
 
 if TYPE_CHECKING:
     import pandas
@@ -176,7 +176,7 @@ class Table(Port):
         Args:
             columns: the columns to return, in this order; all by default. With an empty list, batches have
                 a number of rows and no columns.
-            where: conditions on any columns, see `headrace.tables.conditions.parse_where`.
+            where: conditions on any columns, see `headrace.model.tables.conditions.parse_where`.
             keys: only keys in this range.
             limit: the maximum number of rows. The store reads little more than these rows.
             batch_rows: the maximum number of rows in a batch.

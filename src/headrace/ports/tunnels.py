@@ -8,15 +8,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace import notebooks
 from headrace.errors import UnsupportedError
+from headrace.model.tables.json_forms import JsonForm, Origin
+from headrace.model.tunnels.lag import Lag
+from headrace.model.tunnels.leases import Lease, LeaseStatus, Saved
+from headrace.model.tunnels.records import BatchPlan, ChannelEnd
+from headrace.model.tunnels.values import Backlog, Channel, ChannelKind, ChannelState, Page, Position, Start, TunnelKind
 from headrace.ports.arguments import Port
 from headrace.ports.tables import Table
-from headrace.tables.json_forms import JsonForm, Origin
-from headrace.tunnels.lag import Lag
-from headrace.tunnels.leases import Lease, LeaseStatus, Saved
-from headrace.tunnels.records import BatchPlan, ChannelEnd
-from headrace.tunnels.values import Backlog, Channel, ChannelKind, ChannelState, Page, Position, Start, TunnelKind
+from headrace.support import notebooks
 from headrace.workers import TunnelWorker
 
 if TYPE_CHECKING:
@@ -150,7 +150,7 @@ class Tunnel(Port):
         Raises:
             MissingDependencyError: matplotlib (``headrace[plot]``) is not installed.
         """
-        from headrace.plots import tunnel_figure
+        from headrace.ports.plots import tunnel_figure
 
         described = self.describe()
         title = f"Tunnel {described.name} of {described.table}: {described.lag} unread"

@@ -6,9 +6,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.model.types import is_array, is_bytes, is_text
 from headrace.rows.conversion_errors import INVALID_UTF8, NULL, OUT_OF_RANGE, WRONG_TYPE, ConversionError
 from headrace.rows.nested import Mask, build_lists, build_structs, elements, is_valid
-from headrace.types import is_array, is_bytes, is_text
 
 
 def from_arrow(array: pa.Array, target: pa.DataType) -> pa.Array:

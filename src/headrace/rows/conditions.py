@@ -9,10 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import OptionError, SchemaError, shown
+from headrace.model.tables.conditions import KeyRange, Predicate
+from headrace.model.tables.schema import Column, Key, KeyValue, TableSchema
+from headrace.model.types import type_name
 from headrace.rows.from_user import to_column
-from headrace.tables.conditions import KeyRange, Predicate
-from headrace.tables.schema import Column, Key, KeyValue, TableSchema
-from headrace.types import type_name
 
 MAX_VALUES = 10_000
 """The maximum number of values in a condition with ``in``."""

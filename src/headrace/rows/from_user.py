@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SchemaError, shown
+from headrace.model.tables.schema import Column, RowSchema, TableSchema
+from headrace.model.types import type_name
 from headrace.ports import Rows
 from headrace.rows.arrow_values import from_arrow
 from headrace.rows.conversion_errors import ConversionError
 from headrace.rows.python_values import from_python
-from headrace.tables.schema import Column, RowSchema, TableSchema
-from headrace.types import type_name
 
 ColumnSet: TypeAlias = Literal["all", "given", "keys"]
 _Values: TypeAlias = "pa.Array | Sequence[Any]"

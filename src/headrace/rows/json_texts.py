@@ -17,8 +17,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import UnsupportedError
-from headrace.tables.json_forms import Decimals, JsonForm
-from headrace.types import type_name
+from headrace.model.tables.json_forms import Decimals, JsonForm
+from headrace.model.types import type_name
 
 _TO_ESCAPE: Final = '["\\\\\x00-\x1f]'
 _ESCAPED_BYTES: Final = np.zeros(256, np.bool_)

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import SchemaError
-from headrace.types import type_name
+from headrace.model.types import type_name
 
 
 def opaque_type(data_type: pa.DataType) -> pa.DataType:

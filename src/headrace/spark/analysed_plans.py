@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.errors import OptionError
-from headrace.tables.change_columns import CHANGE_TYPE
+from headrace.model.tables.change_columns import CHANGE_TYPE
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,6 +1,6 @@
 """The batches of ``foreachBatch``: tasks stage rows for one or several targets, and the driver publishes them once.
 
-`write_stream` and all queries that change tables by key use it. `headrace.sinks.batch_writer` has the steps.
+`write_stream` and all queries that change tables by key use it. `headrace.batches.sinks.batch_writer` has the steps.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
+from headrace.batches.sinks import published_rows
+from headrace.batches.sinks.batch_writer import BatchWriter
+from headrace.batches.sinks.targets import Target
 from headrace.ports import Claim, Staged, Store
-from headrace.sinks import published_rows
-from headrace.sinks.batch_writer import BatchWriter
-from headrace.sinks.targets import Target
 from headrace.spark.checkpoint import batch_content, query_id, queue_progress
 from headrace.spark.executors import sent, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules

@@ -17,9 +17,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
+from headrace.batches.feeds.queue_offset import QueueOffset, advances, is_queue_offset
 from headrace.checkpoint_server.locations import parse_served, store_key
 from headrace.checkpoint_server.server import served_files
-from headrace.feeds.queue_offset import QueueOffset, advances, is_queue_offset
 from headrace.formats.checkpoint_locations import parse_location
 from headrace.formats.registry import checkpoint_scheme
 from headrace.ports import Advance, Files, Store

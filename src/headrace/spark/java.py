@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from headrace.diagnosis import Finding, Status
+from headrace.ports.findings import Finding, Status
 
 OLDEST_JAVA = 17
 _SECONDS = 60

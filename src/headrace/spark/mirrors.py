@@ -14,18 +14,18 @@ from headrace.following.mirror_setup import MirrorSetup, check_source
 from headrace.following.mirrors import LatestRows, MirrorForm
 from headrace.formats.location import Location
 from headrace.formats.option_checks import check_options, option_texts
-from headrace.formats.options import SINK, SOURCE
 from headrace.formats.registry import DEFAULT_FORMAT, format_named, source_of
 from headrace.formats.source import Source
+from headrace.model.tables.change_columns import ChangeShape
+from headrace.model.tables.schema import TableSchema
+from headrace.model.tunnels.values import Start, StartKind
+from headrace.options.option import SINK, SOURCE
 from headrace.ports import Claim, Store
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
 from headrace.spark.default_checkpoint import given_checkpoint
 from headrace.spark.query_start import BatchedStream, BatchFunction
 from headrace.spark.stream_arguments import checked_trigger, format_name
 from headrace.stores.registry import open as open_store
-from headrace.tables.change_columns import ChangeShape
-from headrace.tables.schema import TableSchema
-from headrace.tunnels.values import Start, StartKind
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -1,7 +1,7 @@
 """Native sinks of Spark: `df.writeStream.format(…)` in append mode, and batch writes with `df.write.format(…)`.
 
-Both bind Spark's writer interfaces to `headrace.sinks.batch_writer`. Spark creates a new stream writer for each batch,
-so a writer keeps no state: the marker of the last batch is in the store.
+Both bind Spark's writer interfaces to `headrace.batches.sinks.batch_writer`. Spark creates a new stream writer for each
+batch, so a writer keeps no state: the marker of the last batch is in the store.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from headrace.batches.sinks.batch_writer import BatchWriter
+from headrace.batches.sinks.targets import QueueTarget, TableTarget, Target
 from headrace.errors import PublicationError
 from headrace.following.jobs import FollowedJobs
 from headrace.formats.source import Source
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Queue, Staged, Store
-from headrace.sinks.batch_writer import BatchWriter
-from headrace.sinks.targets import QueueTarget, TableTarget, Target
 from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, batch_content, queue_progress, stored_query_id
 from headrace.spark.executors import Sent, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
-from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
     import pyarrow as pa

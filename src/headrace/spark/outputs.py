@@ -6,9 +6,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.batches.sinks.targets import QueueTarget, TableTarget, Target
 from headrace.errors import OptionError
-from headrace.sinks.targets import QueueTarget, TableTarget, Target
-from headrace.tables.changes import RowChange
+from headrace.model.tables.changes import RowChange
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from headrace.errors import OptionError
-from headrace.tables.change_columns import SOURCE, source_mark
+from headrace.model.tables.change_columns import SOURCE, source_mark
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType

@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
 from pyspark.sql.types import StructType
 
-from headrace.feeds.queue_columns import PARTITION, ROW_INDEX
-from headrace.feeds.queue_feed import check_registered
-from headrace.feeds.queue_positions import check_positions, resolve_position
-from headrace.feeds.queue_reading import QueueRange, plan_tasks, rows_left
+from headrace.batches.feeds.queue_columns import PARTITION, ROW_INDEX
+from headrace.batches.feeds.queue_feed import check_registered
+from headrace.batches.feeds.queue_positions import check_positions, resolve_position
+from headrace.batches.feeds.queue_reading import QueueRange, plan_tasks, rows_left
 from headrace.formats.source import ROWS_PER_SPLIT, Source
+from headrace.model.tables.conditions import Predicate
+from headrace.model.tunnels.values import Start, StartKind
 from headrace.spark.executors import Sent
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.spark.queue_stream_reader import read_ranges
 from headrace.spark.stream_reader import PlannedTask
 from headrace.spark.table_batch_reader import predicate_of
-from headrace.tables.conditions import Predicate
-from headrace.tunnels.values import Start, StartKind
 
 if TYPE_CHECKING:
     import pyarrow as pa

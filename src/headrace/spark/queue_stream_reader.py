@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING
 
 from pyspark.sql.types import StructType
 
-from headrace.feeds.queue_feed import QueueFeed
-from headrace.feeds.queue_offset import QueueOffset
-from headrace.feeds.queue_reading import QueueRange, read_rows
+from headrace.batches.feeds.queue_feed import QueueFeed
+from headrace.batches.feeds.queue_offset import QueueOffset
+from headrace.batches.feeds.queue_reading import QueueRange, read_rows
 from headrace.formats.source import Source
 from headrace.spark.executors import task_store
 from headrace.spark.stream_reader import FeedStreamReader

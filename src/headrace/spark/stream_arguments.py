@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError
 from headrace.formats.registry import FORMATS
-from headrace.option_names import check_names
+from headrace.options.names import check_names
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamWriter

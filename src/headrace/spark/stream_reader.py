@@ -1,4 +1,4 @@
-"""Streaming sources of Spark: `FeedStreamReader` binds a `headrace.feeds.feed.Feed` to Spark's reader interface.
+"""Streaming sources of Spark: `FeedStreamReader` binds a `headrace.batches.feeds.feed.Feed` to Spark's interface.
 
 One reader exists in Spark's planning process for the life of the query. Its copies in the tasks have no connections.
 """
@@ -14,9 +14,9 @@ from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from headrace.feeds.channel_reading import ChannelTask, read_channel
-from headrace.feeds.feed import Feed, FeedPlanner, Offset, Position, Task
-from headrace.feeds.tunnel_feed import TunnelFeed
+from headrace.batches.feeds.channel_reading import ChannelTask, read_channel
+from headrace.batches.feeds.feed import Feed, FeedPlanner, Offset, Position, Task
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.formats.source import Source
 from headrace.spark.executors import Sent, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules

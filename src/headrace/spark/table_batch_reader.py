@@ -28,10 +28,10 @@ from pyspark.sql.types import StructType
 
 from headrace.errors import SchemaError
 from headrace.formats.source import Source
+from headrace.model.tables.conditions import KeyRange, Predicate
+from headrace.model.tables.schema import TableSchema
 from headrace.rows.to_reader import as_type
 from headrace.spark.executors import Sent, task_store
-from headrace.tables.conditions import KeyRange, Predicate
-from headrace.tables.schema import TableSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa

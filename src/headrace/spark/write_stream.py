@@ -1,7 +1,7 @@
 """`write_stream`: writes a streaming query, in any output mode, into tables and queues of a store, exactly once.
 
 Spark's Python sinks accept append mode only, so `write_stream` uses ``foreachBatch``. For each batch, the tasks stage
-their rows and the driver publishes them, see `headrace.sinks.batch_writer`.
+their rows and the driver publishes them, see `headrace.batches.sinks.batch_writer`.
 """
 
 from __future__ import annotations
@@ -12,15 +12,15 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace import notebooks
+from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import OptionError
 from headrace.following.jobs import FollowedJobs
 from headrace.formats.option_checks import check_options, option_texts
-from headrace.formats.options import SINK
 from headrace.formats.registry import format_named, source_of
 from headrace.formats.source import Source
+from headrace.model.tables.changes import RowChange
+from headrace.options.option import SINK
 from headrace.ports import Queue
-from headrace.sinks.targets import TableTarget
 from headrace.spark.analysed_plans import refuse_table_rows
 from headrace.spark.batch_tasks import BatchTasks, Receipts, joined, publishing
 from headrace.spark.default_checkpoint import given_checkpoint
@@ -29,7 +29,7 @@ from headrace.spark.own_source import check_no_feedback
 from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode
 from headrace.stores.registry import open as open_store
-from headrace.tables.changes import RowChange
+from headrace.support import notebooks
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""How a store is opened: the value that the module ``opening`` of each store's folder declares."""
+"""How a store is opened: the value that a package declares as an entry point of the group ``headrace.stores``."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from headrace.errors import OptionError
+from headrace.options.option import Option
+from headrace.options.settings import Settings
 from headrace.ports import Store
 from headrace.ports.backups import Backup, Progress
 
@@ -20,6 +22,46 @@ RestoreStore: TypeAlias = Callable[[str | os.PathLike[str], str | os.PathLike[st
 
 
 @dataclass(frozen=True)
+class StoreOption:
+    """An option of a kind of store.
+
+    Attributes:
+        name: its name for `headrace.open`.
+        option: the option of format ``headrace`` with the same value; None if only Python has it.
+        variable: the environment variable with its value for Spark, where the options do not have it. The variables of
+            a store apply together: none does if an option is set whose value is required, or any if none is required.
+        required: whether a store cannot be opened without it.
+    """
+
+    name: str
+    option: Option | None = None
+    variable: str | None = None
+    required: bool = False
+
+
+@dataclass(frozen=True)
+class CheckpointScheme:
+    """The scheme of the URLs of checkpoints in a store, ``NAME:///path`` or ``NAME://HOST/path``.
+
+    Attributes:
+        name: the scheme.
+        variables: the environment variables that can name the store, for messages.
+        default_store: returns the URL of the store that the environment names; None if it names none.
+        store_at: returns the URL of the store at the host of a checkpoint's URL; None if such URLs have no host.
+        replaces_sink: returns whether ``NAME:///path`` means the environment's store and not the store that a query
+            writes, for the URL of the latter.
+        mistaken_schemes: schemes that users write for it, each with the text that names the right form.
+    """
+
+    name: str
+    variables: tuple[str, ...]
+    default_store: Callable[[], str | None]
+    store_at: Callable[[str], str] | None = None
+    replaces_sink: Callable[[str], bool] = lambda _: False
+    mistaken_schemes: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Opening:
     """What `headrace.stores.registry` knows of a kind of store before it imports the store.
 
@@ -27,25 +69,61 @@ class Opening:
         what: the kind of store in messages, with its article.
         form: an address of such a store, for messages.
         schemes: the schemes of its URLs, in lower case.
-        options: the names of its options.
+        options: its options.
         open: opens a store. It imports what the store needs, and checks the address and the options' values.
         takes_paths: a path without a scheme is the address of such a store.
-        extra: the extra of the headrace package that installs the store's packages; None if headrace itself does.
-        packages: the top-level packages of the extra that the store imports.
+        extra: what ``pip install`` installs for the store's packages, such as ``headrace[yt]``; None if the package
+            of the entry point does.
+        packages: the top-level packages that the store imports, of ``extra``.
         restore: makes a store at an address of a backup's directory; None if such stores have no backups.
         mistaken_schemes: schemes that users write for this store, each with the text that names the right form.
+        environment: prefixes of the names of environment variables that the store and its packages read.
+        checkpoint_scheme: the scheme of checkpoints in such stores, besides ``headrace``; None if there is none.
     """
 
     what: str
     form: str
     schemes: tuple[str, ...]
-    options: tuple[str, ...]
+    options: tuple[StoreOption, ...]
     open: OpenStore
     takes_paths: bool = False
     extra: str | None = None
     packages: tuple[str, ...] = ()
     restore: RestoreStore | None = None
     mistaken_schemes: Mapping[str, str] = field(default_factory=dict)
+    environment: tuple[str, ...] = ()
+    checkpoint_scheme: CheckpointScheme | None = None
+
+    def with_environment(self, options: dict[str, str], names: Mapping[str, str] | None = None) -> dict[str, str]:
+        """Return a format's options with values of environment variables.
+
+        Args:
+            options: the options, names in lower case.
+            names: the format's names of options, by the store's; by default those of format ``headrace``.
+        """
+        variables = [each for each in self._named(names) if each[0].variable]
+        first = [name for option, name in variables if option.required] or [name for _, name in variables]
+        if any(options.get(name.lower()) for name in first):
+            return options
+        found = {name.lower(): os.environ.get(str(option.variable)) for option, name in variables}
+        return options | {name: value for name, value in found.items() if value}
+
+    def read(self, settings: Settings, names: Mapping[str, str] | None = None) -> dict[str, Any]:
+        """Return the options for `headrace.open` that a format's settings have; ``names`` as in `with_environment`.
+
+        Raises:
+            OptionError: a required option is not set.
+        """
+        values = {
+            option.name: settings.need(name) if option.required else settings.get(name)
+            for option, name in self._named(names)
+        }
+        return {name: value for name, value in values.items() if value is not None}
+
+    def _named(self, names: Mapping[str, str] | None) -> list[tuple[StoreOption, str]]:
+        if names is not None:
+            return [(each, names[each.name]) for each in self.options if each.name in names]
+        return [(each, each.option.name) for each in self.options if each.option is not None]
 
 
 def seconds(value: object, name: str) -> float:

@@ -1,31 +1,26 @@
 """`headrace.open`: from a path or URL to a store.
 
-Each store's folder declares in its module ``opening`` which addresses and options it has. These modules are small; the
-store itself and the packages that it needs are imported when a store is opened. A new store is one more line in
-`OPENINGS`.
+Each kind of store is an entry point of the group ``headrace.stores``, which declares its addresses and options. The
+modules of these declarations are small; the store itself and the packages that it needs are imported when a store is
+opened.
 """
 
 from __future__ import annotations
 
 import os
 import re
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import MissingDependencyError, OptionError, UnsupportedError, shown
-from headrace.option_names import check_names
+from headrace.options.names import check_names
 from headrace.ports import Store
 from headrace.ports.arguments import flag, path
 from headrace.ports.backups import Backup, Progress
-from headrace.stores.embedded.opening import OPENING as EMBEDDED
 from headrace.stores.opening import Opening
-from headrace.stores.postgres.opening import OPENING as POSTGRES
-from headrace.stores.tablestore.opening import OPENING as TABLESTORE
-from headrace.stores.ytsaurus.opening import OPENING as YTSAURUS
+from headrace.support import entry_points
 
-OPENINGS: tuple[Opening, ...] = (EMBEDDED, POSTGRES, TABLESTORE, YTSAURUS)
-
-_VALID_ADDRESSES = "; ".join(opening.form for opening in OPENINGS)
 _HOW_TO_NAME_A_STORE = (
     "name a store with headrace.open(…), option store (format yt: also proxy), --store, or the environment variable "
     "HEADRACE_STORE (format yt: also YT_PROXY)"
@@ -36,6 +31,29 @@ _OTHER_SCHEMES = {
     "jdbc": _HOW_TO_NAME_A_STORE,
 }
 _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://|(file):", re.IGNORECASE)
+
+
+@cache
+def openings() -> tuple[Opening, ...]:
+    """Return the kinds of stores that are installed. A kind that takes the address of another one is left out."""
+    found: dict[str, Opening] = {}
+    owners: dict[object, str] = {}
+    for name, opening in entry_points.parts(entry_points.STORES, Opening).items():
+        spelled = [each.option.name.lower() for each in opening.options if each.option is not None]
+        taken = [each for each in (*opening.schemes, *spelled) if each in owners]
+        if opening.takes_paths and any(each.takes_paths for each in found.values()):
+            taken.append("paths without a scheme")
+        if taken:
+            entry_points.refuse(entry_points.STORES, name, f"another store has {', '.join(map(repr, taken))}")
+            continue
+        found[name] = opening
+        owners |= dict.fromkeys((*opening.schemes, *spelled), name)
+    return tuple(found.values())
+
+
+def valid_addresses() -> str:
+    """Return the forms of addresses, for messages."""
+    return "; ".join(opening.form for opening in openings())
 
 
 def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: Any) -> Store:
@@ -63,7 +81,7 @@ def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: 
     _check_address(url)
     may_create = create is not None and flag(create, "create")
     opening = opening_of(url)
-    check_names(opening.what, options, opening.options)
+    check_names(opening.what, options, [each.name for each in opening.options])
     try:
         return opening.open(url, options, may_create)
     except ImportError as error:
@@ -72,7 +90,7 @@ def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: 
         raise MissingDependencyError(
             f"{opening.what} needs packages that are not installed",
             received=error.name,
-            remedy=f"pip install 'headrace[{opening.extra}]'",
+            remedy=f"pip install '{opening.extra}'",
         ) from error
 
 
@@ -96,7 +114,7 @@ def restore(backup: str | os.PathLike[str], url: str | os.PathLike[str], *, prog
     _check_address(url)
     opening = opening_of(url)
     if opening.restore is None:
-        valid = "; ".join(each.form for each in OPENINGS if each.restore)
+        valid = "; ".join(each.form for each in openings() if each.restore)
         raise UnsupportedError(f"headrace cannot restore {opening.what}", received=f"{scheme_of(url)}://…", valid=valid)
     return opening.restore(path(backup, "backup"), url, progress)
 
@@ -122,11 +140,12 @@ def opening_of(url: str | os.PathLike[str]) -> Opening:
     if opening is not None:
         return opening
     scheme = scheme_of(url)
-    remedies = [opening.mistaken_schemes.get(str(scheme)) for opening in OPENINGS]
+    remedies = [opening.mistaken_schemes.get(str(scheme)) for opening in openings()]
+    remedies += entry_points.failures(entry_points.STORES)
     raise OptionError(
         "unknown kind of store",
         received=f"{scheme}://…",
-        valid=_VALID_ADDRESSES,
+        valid=valid_addresses(),
         remedy=", ".join(filter(None, remedies)) or _OTHER_SCHEMES.get(str(scheme), _HOW_TO_NAME_A_STORE),
     )
 
@@ -134,7 +153,7 @@ def opening_of(url: str | os.PathLike[str]) -> Opening:
 def find_opening(url: str | os.PathLike[str]) -> Opening | None:
     """Return how the store of a path or URL is opened; None if no store has such addresses."""
     scheme = scheme_of(url)
-    return next((each for each in OPENINGS if (each.takes_paths if scheme is None else scheme in each.schemes)), None)
+    return next((each for each in openings() if (each.takes_paths if scheme is None else scheme in each.schemes)), None)
 
 
 def _check_address(url: object) -> None:
@@ -143,14 +162,14 @@ def _check_address(url: object) -> None:
     if not isinstance(text, str):
         received = shown(url) if url is None or isinstance(url, int | float) else type(url).__name__
         raise OptionError(
-            "the address of a store must be a text or a path", received=received[:80], valid=_VALID_ADDRESSES
+            "the address of a store must be a text or a path", received=received[:80], valid=valid_addresses()
         )
     if not text.strip():
-        raise OptionError("the address of a store is empty", received=repr(text[:20]), valid=_VALID_ADDRESSES)
+        raise OptionError("the address of a store is empty", received=repr(text[:20]), valid=valid_addresses())
     if any(character < " " or "\ud800" <= character <= "\udfff" for character in text):
         raise OptionError(
             "the address of a store has a control character or a lone surrogate",
-            valid=_VALID_ADDRESSES,
+            valid=valid_addresses(),
             remedy=_HOW_TO_NAME_A_STORE,
         )
     broken = _broken_url().match(text)
@@ -158,15 +177,15 @@ def _check_address(url: object) -> None:
         raise OptionError(
             "this is neither a path nor a URL",
             received=f"{broken[1]}:…",
-            valid=_VALID_ADDRESSES,
+            valid=valid_addresses(),
             remedy="a URL has two slashes after the colon and is passed as a text: a pathlib path drops one",
         )
     scheme = scheme_of(text)
-    if "?" in text and any(scheme in opening.schemes for opening in OPENINGS):
+    if "?" in text and any(scheme in opening.schemes for opening in openings()):
         raise OptionError(
             "the address of a store cannot contain options",
             received=f"{scheme}://…?…",
-            valid=_VALID_ADDRESSES,
+            valid=valid_addresses(),
             remedy="pass options as arguments: headrace.open(url, token=…), or as options of the format",
         )
 
@@ -175,7 +194,7 @@ def _broken_url() -> re.Pattern[str]:
     """Return the pattern of a URL with one slash or none, the text that is left of a URL in a pathlib path."""
     # Only known schemes: one letter and a colon would be a drive of Windows.
     schemes = {*_OTHER_SCHEMES}
-    for opening in OPENINGS:
+    for opening in openings():
         schemes |= {*opening.schemes, *opening.mistaken_schemes}
     names = "|".join(re.escape(scheme) for scheme in sorted(schemes))
     return re.compile(rf"({names}):/?(?!/)", re.IGNORECASE)

@@ -6,10 +6,10 @@ import datetime
 from collections.abc import Mapping
 from typing import Any
 
-from headrace.sinks.published_rows import rows_of
+from headrace.batches.sinks.published_rows import rows_of
+from headrace.model.tunnels.lag import Lag
 from headrace.spark.listener import lag_of
 from headrace.streaming_sql.stream_history import BatchRecord
-from headrace.tunnels.lag import Lag
 
 
 def has_batch(report: Mapping[str, Any]) -> bool:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from headrace.errors import AlreadyExistsError, NotFoundError
-from headrace.option_names import check_names
+from headrace.inspect.uses import check_unused, uses_of_consumer
+from headrace.options.names import check_names
 from headrace.ports import Consumer
 from headrace.streaming_sql.catalog import Catalog
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.locations import QueueLookup, store_at
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.secrets import resolved
-from headrace.uses import check_unused, uses_of_consumer
 
 
 class Consumers:

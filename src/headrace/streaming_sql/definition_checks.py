@@ -8,11 +8,11 @@ from importlib.util import find_spec
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError, NotFoundError, OptionError
-from headrace.option_names import nearest
+from headrace.options.names import nearest
 from headrace.streaming_sql.catalog import TableDefinition
 from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.providers import FILE_PROVIDERS, HEADRACE_PROVIDERS, PACKAGES, is_headrace, is_of_files
-from headrace.time_limits import within
+from headrace.support.time_limits import within
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

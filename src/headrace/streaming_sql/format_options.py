@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 
 from headrace.formats.option_checks import check_options, options_for
-from headrace.formats.options import Option
 from headrace.formats.registry import format_named
+from headrace.options.option import Option
 from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.secrets import names_environment
 

@@ -11,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.batches.sinks.targets import check_columns
 from headrace.errors import OptionError, SchemaError, SqlError, UnsupportedError, shown
 from headrace.following.jobs import FollowedJobs
 from headrace.formats.option_checks import check_options, option_texts
-from headrace.formats.options import SINK
 from headrace.formats.registry import format_named, source_of
+from headrace.model.tables.change_columns import ROW_KEY
+from headrace.model.tables.changes import RowChange
+from headrace.model.types import can_hold, type_name
+from headrace.options.option import SINK
 from headrace.ports import Queue
-from headrace.sinks.targets import check_columns
 from headrace.spark.batch_tasks import publishing
 from headrace.spark.default_checkpoint import given_checkpoint
 from headrace.spark.own_source import check_no_feedback
@@ -38,9 +41,6 @@ from headrace.streaming_sql.secrets import secret_values
 from headrace.streaming_sql.stream_kinds import DefinedStream, ReadyStream, StreamKind, analyzed_plan
 from headrace.streaming_sql.stream_sinks import check_sink_options, sink_options
 from headrace.streaming_sql.tables import Tables
-from headrace.tables.change_columns import ROW_KEY
-from headrace.tables.changes import RowChange
-from headrace.types import can_hold, type_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import SchemaError
 from headrace.following.jobs import FollowedJobs
+from headrace.model.tables.change_columns import CHANGE_TYPE
+from headrace.model.tables.changes import RowChange
+from headrace.model.tables.schema import TableSchema
 from headrace.ports import Store
-from headrace.sinks.targets import TableTarget
 from headrace.spark.batch_tasks import BatchTasks, Receipts
 from headrace.spark.executors import sent
 from headrace.streaming_sql.language.merge_queries import CONFLICT, DELETE, NOTHING, PUT, MergeQueries
-from headrace.tables.change_columns import CHANGE_TYPE
-from headrace.tables.changes import RowChange
-from headrace.tables.schema import TableSchema
 
 if TYPE_CHECKING:
     import pyarrow as pa

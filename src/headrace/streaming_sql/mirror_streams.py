@@ -6,8 +6,8 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import NotFoundError, OptionError, SqlError, UnsupportedError
 from headrace.following.history import HISTORY_COLUMNS
-from headrace.formats.options import SOURCE
 from headrace.formats.registry import DEFAULT_FORMAT, format_named
+from headrace.options.option import SOURCE
 from headrace.spark.mirrors import Mirror as MirrorQuery
 from headrace.spark.mirrors import mirror
 from headrace.streaming_sql.catalog import Catalog, TableDefinition

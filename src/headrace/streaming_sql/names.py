@@ -6,12 +6,12 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import HeadraceError
+from headrace.model.types import type_name
 from headrace.ports import Queue
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.stream_registry import StreamRegistry
-from headrace.types import type_name
 
 if TYPE_CHECKING:
     import pyarrow as pa

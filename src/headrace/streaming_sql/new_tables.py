@@ -6,17 +6,17 @@ from dataclasses import replace
 from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError
-from headrace.formats.option_kinds import boolean, duration, natural
-from headrace.option_names import check_names
+from headrace.model.tables.schema import TableSchema
+from headrace.model.types import type_name
+from headrace.options.kinds import boolean, duration, natural
+from headrace.options.names import check_names
 from headrace.streaming_sql.catalog import TableDefinition
 from headrace.streaming_sql.format_options import options_of
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.secrets import resolved
-from headrace.tables.schema import TableSchema
-from headrace.types import type_name
 
-# The fields of `headrace.tables.options.TableOptions`, by the names of options.
+# The fields of `headrace.model.tables.options.TableOptions`, by the names of options.
 _FIELDS = {
     "preimages": ("pre_images", boolean),
     "retentionseconds": ("retention_seconds", duration),

@@ -8,7 +8,8 @@ from typing import Any
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
 from headrace.formats.location import find_queue
 from headrace.formats.registry import format_named
-from headrace.option_names import check_names
+from headrace.inspect.uses import check_unused, uses_of_queue
+from headrace.options.names import check_names
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.format_options import check_definition, options_of
 from headrace.streaming_sql.language import statements as st
@@ -17,7 +18,6 @@ from headrace.streaming_sql.providers import QUEUE_PROVIDERS
 from headrace.streaming_sql.results import Result, instant
 from headrace.streaming_sql.secrets import resolved
 from headrace.streaming_sql.tables import Tables
-from headrace.uses import check_unused, uses_of_queue
 
 _QUEUE_OPTIONS = {"autotrim": "auto_trim", "retainedrows": "retained_rows", "retainedseconds": "retained_seconds"}
 _SHOWN_OPTIONS = ("autoTrim", "retainedRows", "retainedSeconds")
@@ -155,7 +155,7 @@ def _split_options(statement: st.CreateQueue) -> tuple[dict[str, str], dict[str,
 
 
 def _value(name: str, text: str) -> Any:
-    from headrace.formats.option_kinds import boolean, duration, natural
+    from headrace.options.kinds import boolean, duration, natural
 
     read = {"autotrim": boolean, "retainedrows": natural, "retainedseconds": duration}[name.lower()]
     try:

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 from headrace.errors import AlreadyExistsError, SqlError
+from headrace.model.tables.schema import TableSchema
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, check_same
 from headrace.streaming_sql.definition_checks import check_near_miss
 from headrace.streaming_sql.format_options import check_definition
@@ -25,7 +26,6 @@ from headrace.streaming_sql.stream_options import no_checkpoint, no_target, read
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.stream_sinks import check_sink_options
 from headrace.streaming_sql.tables import check_scan_options
-from headrace.tables.schema import TableSchema
 
 
 @contextlib.contextmanager

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, OptionError, SqlError, shown
+from headrace.inspect.uses import check_unused
 from headrace.ports.arguments import flag
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
 from headrace.streaming_sql.consumers import Consumers
@@ -28,7 +29,6 @@ from headrace.streaming_sql.table_statements import TableStatements
 from headrace.streaming_sql.tables import Tables, show_scans
 from headrace.streaming_sql.tunnels import Tunnels
 from headrace.streaming_sql.workspace import Workspace
-from headrace.uses import check_unused
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

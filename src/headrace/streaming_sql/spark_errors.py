@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError, NotFoundError, SqlError, own_message
-from headrace.option_names import nearest
+from headrace.options.names import nearest
 from headrace.streaming_sql.language.lexer import error_at
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from headrace.plots import new_figure, short
+from headrace.ports.plots import new_figure, short
 from headrace.streaming_sql.stream_history import PHASES, WHOLE_BATCH, BatchRecord
 
 if TYPE_CHECKING:

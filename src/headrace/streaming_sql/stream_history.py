@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from headrace.tunnels.lag import Lag
+from headrace.model.tunnels.lag import Lag
 
 if TYPE_CHECKING:
     import apsw

@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.errors import NotFoundError, OptionError
 from headrace.formats.checkpoint_locations import checkpoint_text
-from headrace.option_names import check_names, nearest
+from headrace.options.names import check_names, nearest
 
 OUTPUT_MODES = ("append", "update", "complete")
 TRIGGER_TYPES = ("ProcessingTime", "AvailableNow", "Once")

@@ -8,12 +8,12 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace import notebooks
 from headrace.errors import AlreadyExistsError, NotFoundError, StoreBusyError
+from headrace.model.tunnels.lag import Lag, duration_text
 from headrace.streaming_sql import stream_history
 from headrace.streaming_sql.stream_history import BatchRecord, Ending, StreamHistory
 from headrace.streaming_sql.workspace import Workspace
-from headrace.tunnels.lag import Lag, duration_text
+from headrace.support import notebooks
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

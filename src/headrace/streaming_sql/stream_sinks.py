@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from headrace.formats.options import SINK
+from headrace.options.option import SINK
 from headrace.spark.checkpoint import clear_unfinished_start
 from headrace.spark.checkpoint_location import checkpoint as spark_checkpoint
 from headrace.spark.checkpoint_location import checkpoint_errors

@@ -12,10 +12,12 @@ from collections.abc import Iterator
 from dataclasses import fields
 from typing import TYPE_CHECKING
 
+from headrace.batches.sinks.targets import check_columns
 from headrace.errors import AlreadyExistsError, SqlError, UnsupportedError
-from headrace.option_names import nearest
+from headrace.model.tables.options import TableOptions
+from headrace.model.types import type_name
+from headrace.options.names import nearest
 from headrace.ports import Table
-from headrace.sinks.targets import check_columns
 from headrace.streaming_sql.assignment import assigned
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.language import statements as st
@@ -26,14 +28,12 @@ from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.scripts import table_text
 from headrace.streaming_sql.tables import Tables, column_types
-from headrace.tables.options import TableOptions
-from headrace.types import type_name
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.model.tables.schema import TableSchema
     from headrace.ports import Queue
-    from headrace.tables.schema import TableSchema
 
 
 class TableStatements:

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
-from headrace.formats.options import BATCH_READ, BATCH_WRITE, SOURCE
 from headrace.formats.registry import format_named
+from headrace.model.tables.change_columns import CHANGE_COLUMNS
+from headrace.options.option import BATCH_READ, BATCH_WRITE, SOURCE
 from headrace.ports import Table
 from headrace.streaming_sql.assignment import assigned
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
@@ -23,7 +24,6 @@ from headrace.streaming_sql.providers import is_headrace, is_of_files
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.secrets import secret_values
 from headrace.streaming_sql.spark_errors import translated
-from headrace.tables.change_columns import CHANGE_COLUMNS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, UnsupportedError
-from headrace.option_names import check_names
+from headrace.inspect.uses import check_unused, uses_of_tunnel
+from headrace.model.tunnels.values import TunnelKind
+from headrace.options.names import check_names
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.locations import location_of, locations
 from headrace.streaming_sql.providers import HEADRACE_PROVIDERS, is_headrace
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.stream_uses import StreamUses
-from headrace.tunnels.values import TunnelKind
-from headrace.uses import check_unused, uses_of_tunnel
 
 if TYPE_CHECKING:
     from headrace.formats.location import Location

@@ -23,10 +23,10 @@ from typing import Any, ClassVar
 import apsw
 
 from headrace.errors import StoreBusyError, StoreDamagedError, StoreError
-from headrace.sqlite.connections import Connections
-from headrace.sqlite.forks import no_fork
-from headrace.sqlite.opening import open_wal
-from headrace.sqlite.transactions import Transaction
+from headrace.support.sqlite.connections import Connections
+from headrace.support.sqlite.forks import no_fork
+from headrace.support.sqlite.opening import open_wal
+from headrace.support.sqlite.transactions import Transaction
 
 _FORMAT_VERSION = 3
 _BUSY_TIMEOUT_MS = 30_000

@@ -91,6 +91,7 @@ class UiApplication(Application):
         MissingDependencyError: Jinja is not installed.
     """
 
+    server = "ui"
     limits = LIMITS
 
     def __init__(self, site: Site, access: Access) -> None:

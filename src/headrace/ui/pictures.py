@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from headrace.tables.conditions import KeyRange
-from headrace.tables.schema import Key
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.schema import Key
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import HeadraceError
-from headrace.querying import engine
+from headrace.inspect.querying import engine
+from headrace.model.types import type_name
 from headrace.rows.shown_values import shown_values
-from headrace.types import type_name
 from headrace.ui.requests import Page, Request
 from headrace.ui.site import Site
 

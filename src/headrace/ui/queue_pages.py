@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.errors import HeadraceError
+from headrace.model.types import type_name
 from headrace.ports import Consumer
 from headrace.rows.shown_values import shown_values
-from headrace.types import type_name
 from headrace.ui.pictures import offset_bar, shares
 from headrace.ui.requests import Page, Request, one_of, whole_number
 from headrace.ui.rows import PAGE_ROWS

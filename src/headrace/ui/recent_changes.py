@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import DataLossError, HeadraceError
+from headrace.model.tables.change_columns import ChangeShape
+from headrace.model.tunnels.values import FINISHED, Channel, ChannelKind, ChannelState, Position, Start, StartKind
 from headrace.ports import Tunnel
 from headrace.rows.shown_values import shown_values
-from headrace.tables.change_columns import ChangeShape
-from headrace.tunnels.values import FINISHED, Channel, ChannelKind, ChannelState, Position, Start, StartKind
 
 CHANGE_ROWS = 50
 _MAX_CHANNELS = 256

@@ -11,11 +11,11 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import OptionError
+from headrace.model.tables.conditions import OPERATORS, KeyRange, Predicate
+from headrace.model.tables.schema import Key, KeyValue, TableSchema
+from headrace.model.types import type_name
 from headrace.ports import Table
 from headrace.rows.shown_values import shown_values
-from headrace.tables.conditions import OPERATORS, KeyRange, Predicate
-from headrace.tables.schema import Key, KeyValue, TableSchema
-from headrace.types import type_name
 
 PAGE_ROWS = 50
 LOOK_ROWS = 20_000

@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Generic, TypeVar
 
 from headrace.errors import NotFoundError
+from headrace.inspect.querying.process import QueryProcesses
 from headrace.ports import Store
-from headrace.querying.process import QueryProcesses
 from headrace.streaming_sql.catalog import Catalog
 from headrace.streaming_sql.stream_history import StreamHistory
 from headrace.streaming_sql.stream_registry import StreamRegistry

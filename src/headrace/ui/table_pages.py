@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from headrace.errors import HeadraceError
+from headrace.model.tables.conditions import OPERATORS
+from headrace.model.types import type_name
 from headrace.ports import Store
-from headrace.tables.conditions import OPERATORS
-from headrace.types import type_name
 from headrace.ui.pictures import range_text, shares
 from headrace.ui.recent_changes import Changes, recent_changes
 from headrace.ui.requests import Page, Request

@@ -25,9 +25,9 @@ from headrace.errors import (
     SequenceNumberError,
     StoreError,
 )
-from headrace.tunnels.leases import Lease, LeaseStatus
-from headrace.tunnels.losses import read_on
-from headrace.tunnels.values import FINISHED, ChannelState, Page, Position
+from headrace.model.tunnels.leases import Lease, LeaseStatus
+from headrace.model.tunnels.losses import read_on
+from headrace.model.tunnels.values import FINISHED, ChannelState, Page, Position
 from headrace.workers.interfaces import ConsumedTunnel, WorkerClient
 from headrace.workers.leased_channel import FIRST_PAUSE, LONGEST_PAUSE, LeasedChannel
 from headrace.workers.pages import cut

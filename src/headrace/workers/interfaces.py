@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Protocol
 
-from headrace.tables.schema import TableSchema
-from headrace.tunnels.leases import Lease, Saved
-from headrace.tunnels.values import Channel, Page, Position
+from headrace.model.tables.schema import TableSchema
+from headrace.model.tunnels.leases import Lease, Saved
+from headrace.model.tunnels.values import Channel, Page, Position
 
 
 class ConsumedTable(Protocol):

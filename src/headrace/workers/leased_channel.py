@@ -7,8 +7,8 @@ from collections import deque
 from collections.abc import Sequence
 
 from headrace.errors import HeadraceError
-from headrace.tunnels.leases import Lease, LeaseStatus, Saved
-from headrace.tunnels.values import FINISHED, Page, Position
+from headrace.model.tunnels.leases import Lease, LeaseStatus, Saved
+from headrace.model.tunnels.values import FINISHED, Page, Position
 
 READ_AHEAD_PAGES = 2
 FIRST_PAUSE, LONGEST_PAUSE = 0.010, 2.0

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from headrace.tunnels.values import Page, Position
+from headrace.model.tunnels.values import Page, Position
 from headrace.workers.interfaces import ConsumedTunnel
 
 

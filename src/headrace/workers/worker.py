@@ -12,10 +12,10 @@ from typing import NoReturn, Self
 import pyarrow as pa
 
 from headrace.errors import OptionError, UnsupportedError
-from headrace.tables.change_columns import ChangeShape
-from headrace.tables.changes import Changes
-from headrace.tables.schema import TableSchema, columns_of
-from headrace.tunnels.values import Position
+from headrace.model.tables.change_columns import ChangeShape
+from headrace.model.tables.changes import Changes
+from headrace.model.tables.schema import TableSchema, columns_of
+from headrace.model.tunnels.values import Position
 from headrace.workers.engine import Engine, Pace
 from headrace.workers.interfaces import ConsumedTunnel
 

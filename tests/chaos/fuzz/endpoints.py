@@ -13,14 +13,14 @@ from typing import Any
 from unittest import mock
 
 import headrace
-from headrace.endpoints.tablestore.app import TablestoreApp
-from headrace.endpoints.ytsaurus.app import YtsaurusApp
-from headrace.endpoints.ytsaurus.commands import COMMANDS
-from headrace.endpoints.ytsaurus.configuration import Configuration
-from headrace.endpoints.ytsaurus.http.responses import method_of
-from headrace.stores.tablestore.connection import Connection
-from headrace.wire.tablestore.signatures import request_headers
-from headrace.wire.yson.documents import YsonError, dumps
+from headrace_tablestore.endpoint.app import TablestoreApp
+from headrace_tablestore.store.connection import Connection
+from headrace_tablestore.wire.signatures import request_headers
+from headrace_ytsaurus.endpoint.app import YtsaurusApp
+from headrace_ytsaurus.endpoint.commands import COMMANDS
+from headrace_ytsaurus.endpoint.configuration import Configuration
+from headrace_ytsaurus.endpoint.http.responses import method_of
+from headrace_ytsaurus.wire.yson.documents import YsonError, dumps
 from tests.chaos.fuzz import mutations
 from tests.chaos.fuzz.client import Client, Request
 from tests.chaos.fuzz.targets import Target

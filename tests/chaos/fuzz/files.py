@@ -15,8 +15,8 @@ from headrace.cli.file_columns import infer_columns
 from headrace.cli.file_formats import format_of, open_input
 from headrace.cli.row_files import TextRules, rows_of
 from headrace.errors import HeadraceError
+from headrace.model.tables.schema import TableSchema
 from headrace.rows.from_user import to_arrow
-from headrace.tables.schema import TableSchema
 from tests.chaos.fuzz import mutations
 from tests.chaos.fuzz.targets import Target, accepts
 

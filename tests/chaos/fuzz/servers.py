@@ -20,13 +20,13 @@ from headrace.checkpoint_server.app import CheckpointApp
 from headrace.checkpoint_server.locations import store_key
 from headrace.checkpoint_server.served_directories import ServedDirectories
 from headrace.checkpoint_server.tokens import Tokens
+from headrace.model.tables.conditions import OPERATORS
+from headrace.model.tunnels.lag import Lag
 from headrace.ports import Store
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.stream_history import BatchRecord
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
-from headrace.tables.conditions import OPERATORS
-from headrace.tunnels.lag import Lag
 from headrace.ui.access import Access, cookie_name
 from headrace.ui.application import UiApplication
 from headrace.ui.site import Site

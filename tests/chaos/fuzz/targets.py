@@ -17,26 +17,26 @@ from headrace.cli.conditions import parse_condition
 from headrace.cli.prompt_commands import parse_command
 from headrace.cli.prompt_completion import completions
 from headrace.cli.prompt_lines import is_complete
-from headrace.endpoints.unpacking import Budget, PackedError, Parts, Share, TooLongError, read_all
-from headrace.endpoints.ytsaurus.http.encodings import packed, unpacking
 from headrace.errors import HeadraceError, OptionError, SchemaError, SqlError
 from headrace.formats.option_checks import check_options
 from headrace.formats.registry import FORMATS
+from headrace.http.unpacking import Budget, PackedError, Parts, Share, TooLongError, read_all
+from headrace.model.tables.schema import TableSchema
+from headrace.model.types import parse_type
 from headrace.streaming_sql.language.grammar import parse
-from headrace.tables.schema import TableSchema
-from headrace.types import parse_type
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Decoder
-from headrace.wire.plainbuffer.decoding import decode_block, decode_records
-from headrace.wire.plainbuffer.rows import decode_rows as decode_plainbuffer
-from headrace.wire.plainbuffer.rows import encode_row, encode_rows
-from headrace.wire.plainbuffer.values import Cell, PlainBufferError, Row
-from headrace.wire.tablestore.tokens import BaseToken, StreamToken, decode_token, encode_token
-from headrace.wire.yson.documents import YsonError, dumps, load_fragment, loads
-from headrace.wire.yson.json_rows import decode_json_rows
-from headrace.wire.yson.rows_decoding import decode_rows
-from headrace.wire.ytsaurus.paths import parse_path
-from headrace.wire.ytsaurus.types import YtColumn
+from headrace_tablestore.wire.plainbuffer.decoding import decode_block, decode_records
+from headrace_tablestore.wire.plainbuffer.rows import decode_rows as decode_plainbuffer
+from headrace_tablestore.wire.plainbuffer.rows import encode_row, encode_rows
+from headrace_tablestore.wire.plainbuffer.values import Cell, PlainBufferError, Row
+from headrace_tablestore.wire.tokens import BaseToken, StreamToken, decode_token, encode_token
+from headrace_ytsaurus.endpoint.http.encodings import packed, unpacking
+from headrace_ytsaurus.wire.paths import parse_path
+from headrace_ytsaurus.wire.types import YtColumn
+from headrace_ytsaurus.wire.yson.documents import YsonError, dumps, load_fragment, loads
+from headrace_ytsaurus.wire.yson.json_rows import decode_json_rows
+from headrace_ytsaurus.wire.yson.rows_decoding import decode_rows
 from tests.chaos.fuzz import mutations
 from tests.unit import pgoutput_samples as pg
 from tests.unit.plainbuffer_samples import SAMPLES
@@ -277,7 +277,7 @@ def _unpack_body(found: tuple[str, bytes]) -> None:
 
 @contextmanager
 def _queries() -> Iterator[Callable[[str], object]]:
-    from headrace.endpoints.ytsaurus.select.grammar import parse_query
+    from headrace_ytsaurus.endpoint.select.grammar import parse_query
 
     yield parse_query
 

@@ -17,9 +17,9 @@ from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace
+from headrace.model.tables.changes import DELETES, ChangeOp
+from headrace.model.tunnels.values import KindName
 from headrace.ports import Store
-from headrace.tables.changes import DELETES, ChangeOp
-from headrace.tunnels.values import KindName
 from tests.chaos import actors, followed_actors
 from tests.chaos.matrix.places import Place
 from tests.chaos.oracle import queue_rows, read_changes, total_by_user

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from headrace.feeds.queue_columns import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns
+from headrace.batches.feeds.queue_columns import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns
 
 _ADDRESS = {"_queue": QUEUE_NAME, "_partition": PARTITION, "_row_index": ROW_INDEX}
 

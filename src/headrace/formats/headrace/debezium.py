@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from headrace.errors import OptionError
 from headrace.formats.headrace.read_as import reads_table
-from headrace.formats.settings import Settings
-from headrace.tables.json_forms import Decimals, JsonForm
+from headrace.model.tables.json_forms import Decimals, JsonForm
+from headrace.options.settings import Settings
 
 COLUMNS, DEBEZIUM = "columns", "debezium"
 CHANGE_FORMATS = (COLUMNS, DEBEZIUM)

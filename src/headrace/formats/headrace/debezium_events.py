@@ -12,9 +12,9 @@ import pyarrow.compute as pc
 
 import headrace
 from headrace.errors import SchemaError
-from headrace.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, Shape
-from headrace.tables.changes import DELETES, ChangeOp, Changes
-from headrace.tables.json_forms import Origin
+from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, Shape
+from headrace.model.tables.changes import DELETES, ChangeOp, Changes
+from headrace.model.tables.json_forms import Origin
 
 _NAMES: Final = {
     ChangeOp.BASE: "r",

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from headrace.formats.format import CheckpointScheme, Format
+from headrace.formats.format import Format
 from headrace.formats.headrace.location import STORE, add_environment, default_store, find
 from headrace.formats.headrace.options import OPTIONS
 from headrace.formats.headrace.read_as import asks_for_table
+from headrace.stores.opening import CheckpointScheme
+from headrace.stores.registry import openings
 
 HEADRACE = Format(
     name="headrace",
     options=OPTIONS,
     add_environment=add_environment,
-    environment=("HEADRACE_", "PG", "YT_"),
+    environment=("HEADRACE_", *(prefix for each in openings() for prefix in each.environment)),
     find=find,
     row_change_option="rowChange",
     channel_limit_options=("maxRowsPerPartition", "maxRowsPerChannel"),

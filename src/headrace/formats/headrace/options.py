@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
+from headrace.formats.common_options import QUEUE_OPTIONS, RETAIN_BATCHES
 from headrace.formats.headrace.debezium import CHANGE_FORMATS, COLUMNS
 from headrace.formats.headrace.read_as import CHANGES, READ_AS
-from headrace.formats.option_kinds import boolean, limit, name, names, one_of, secret
-from headrace.formats.options import BATCH_READ, QUEUE_OPTIONS, RETAIN_BATCHES, SOURCE, Option
-from headrace.tables.json_forms import Decimals
+from headrace.model.tables.json_forms import Decimals
+from headrace.options.kinds import boolean, limit, name, names, one_of
+from headrace.options.option import BATCH_READ, SOURCE, Option
+from headrace.stores.registry import openings
 
 OPTIONS = (
     Option("store", "the store: a directory or a URL; the environment's HEADRACE_STORE by default"),
-    Option("accessKeyId", "Tablestore: the AccessKey id for an instance; the environment's HEADRACE_ACCESS_KEY_ID by "
-           "default", secret),
-    Option("accessKeySecret", "Tablestore: the AccessKey secret; the environment's HEADRACE_ACCESS_KEY_SECRET by "
-           "default", secret),
-    Option("stsToken", "Tablestore: the token of a temporary AccessKey", secret),
-    Option("region", "Tablestore: the region, such as `cn-hangzhou`; requests then have signatures of version 4"),
-    Option("metaTable", "Tablestore: the table for batches and publications; `__spark_meta_checkpoint__` by default",
-           name),
-    Option("token", "YTsaurus: the token for the cluster; by default the environment's YT_TOKEN, then the token that "
-           "YTsaurus' client finds (`~/.yt/token`)", secret),
-    Option("binaryStrings", "YTsaurus: read columns of the type `string` as binary, because they may hold any bytes; "
-           "`utf8` and `json` stay strings. Without it, a `string` value that is not UTF-8 fails the task", boolean,
-           "false"),
-    Option("password", "PostgreSQL: the password; by default PGPASSWORD, `~/.pgpass` or the service file", secret),
-    Option("service", "PostgreSQL: the service in libpq's service file that completes the address"),
-    Option("sslMode", "PostgreSQL: libpq's `sslmode`, such as `verify-full`"),
-    Option("sslRootCert", "PostgreSQL: the file with the certificates of trusted authorities, libpq's `sslrootcert`"),
-    Option("headraceSchema", "PostgreSQL: the schema of headrace's own tables; `headrace` by default", name),
-    Option("unrepresentable", "PostgreSQL: what columns show for values that their types do not have here, such as "
-           "`infinity`, `NaN` in `numeric(p,s)` and arrays of arrays: `until=null,shop.orders.tags=text`. `text` makes "
-           "the column a string of PostgreSQL's text; without the option such a value fails the task"),
+    *(each.option for opening in openings() for each in opening.options if each.option is not None),
     Option("table", "the table", name),
     Option("queue", "the queue", name),
     Option("queues", "queues with the same columns to read as one, separated by commas or as a JSON list", names, None,

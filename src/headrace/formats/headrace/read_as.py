@@ -10,9 +10,9 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.errors import OptionError, UnsupportedError
-from headrace.formats.settings import Settings
-from headrace.tables.changes import old_rows_remedy
-from headrace.tunnels.values import Start, StartKind, TunnelKind
+from headrace.model.tables.changes import old_rows_remedy
+from headrace.model.tunnels.values import Start, StartKind, TunnelKind
+from headrace.options.settings import Settings
 
 if TYPE_CHECKING:
     from headrace.ports import Capabilities, Tunnel

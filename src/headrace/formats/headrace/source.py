@@ -9,16 +9,16 @@ from headrace.errors import OptionError, UnsupportedError
 from headrace.formats.headrace import debezium, read_as
 from headrace.formats.headrace.format import HEADRACE
 from headrace.formats.source import Source, nullable, splits
-from headrace.tables.change_columns import COMMIT_VERSION
-from headrace.tables.conditions import KeyRange
-from headrace.tunnels.values import Start, StartKind
+from headrace.model.tables.change_columns import COMMIT_VERSION
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tunnels.values import Start, StartKind
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from headrace.feeds.queue_columns import AddressColumns
+    from headrace.batches.feeds.queue_columns import AddressColumns
+    from headrace.model.tables.change_columns import Shape
     from headrace.ports import Store, Table, Tunnel
-    from headrace.tables.change_columns import Shape
 
 TRANSACTIONS = "includeTransactionId"
 
@@ -93,7 +93,7 @@ class HeadraceSource(Source):
         return nullable(table.schema.arrow)
 
     def shape(self, tunnel: Tunnel, wanted: Sequence[str] | None) -> Shape:
-        from headrace.tables.change_columns import ChangeShape, SignedShape
+        from headrace.model.tables.change_columns import ChangeShape, SignedShape
 
         table = tunnel.table
         if read_as.reads_table(self.settings):

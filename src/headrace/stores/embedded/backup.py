@@ -25,12 +25,12 @@ import apsw
 
 from headrace.errors import AlreadyExistsError, NotFoundError, StoreBusyError, StoreDamagedError, StoreError
 from headrace.ports.backups import Backup, Progress
-from headrace.sqlite.forks import no_fork
-from headrace.sqlite.opening import CHECKSUM_BYTES, checksum_vfs
 from headrace.stores.embedded.checks import pages
 from headrace.stores.embedded.connection import Database, as_store_error
 from headrace.stores.embedded.format import CHECKSUM_FORMAT, FORMAT_VERSION
 from headrace.stores.embedded.store_files import DATABASE_FILE, sync
+from headrace.support.sqlite.forks import no_fork
+from headrace.support.sqlite.opening import CHECKSUM_BYTES, checksum_vfs
 
 COPY_FILE = "database.backup"
 MANIFEST_FILE = "manifest.json"

@@ -18,8 +18,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import SchemaError, UnsupportedError
+from headrace.model.types import MAX_NESTING
 from headrace.stores.embedded.connection import ROW_INDEX_BITS
-from headrace.types import MAX_NESTING
 
 MAX_CHUNK_ROWS = 65536
 MAX_CHUNK_BYTES = 8 << 20

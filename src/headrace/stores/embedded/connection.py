@@ -6,7 +6,7 @@ Rules:
   the POSIX locks of the first are dropped, and commits are lost.
 * SQLite is 3.53.0 or newer. Older versions can corrupt a WAL database during concurrent checkpoints.
 * Every write begins with BEGIN IMMEDIATE. An upgrade of a read transaction could fail.
-* A connection never crosses a fork (`headrace.sqlite.forks`).
+* A connection never crosses a fork (`headrace.support.sqlite.forks`).
 """
 
 from __future__ import annotations
@@ -25,16 +25,8 @@ from typing import Any
 
 import apsw
 
-from headrace import failpoints
 from headrace.errors import NotFoundError, OptionError, StoreBusyError, StoreDamagedError, StoreError
 from headrace.ports import upgrades
-from headrace.sqlite.connections import AnotherConnection, Connections
-from headrace.sqlite.forks import no_fork
-from headrace.sqlite.interrupts import atomic
-from headrace.sqlite.notes import provide_notes
-from headrace.sqlite.opening import is_checksum_error, open_wal
-from headrace.sqlite.transactions import Transaction
-from headrace.sqlite.wal import cut_commits
 from headrace.stores.embedded.commit_watch import CommitWatch
 from headrace.stores.embedded.format import (
     CHECKSUM_FORMAT,
@@ -51,6 +43,14 @@ from headrace.stores.embedded.store_files import (
     sync_entries,
 )
 from headrace.stores.embedded.writer_lock import WriterLock
+from headrace.support import failpoints
+from headrace.support.sqlite.connections import AnotherConnection, Connections
+from headrace.support.sqlite.forks import no_fork
+from headrace.support.sqlite.interrupts import atomic
+from headrace.support.sqlite.notes import provide_notes
+from headrace.support.sqlite.opening import is_checksum_error, open_wal
+from headrace.support.sqlite.transactions import Transaction
+from headrace.support.sqlite.wal import cut_commits
 
 LOCK_FILE = "writer.lock"
 SYNCHRONOUS_MODES = ("full", "normal", "off")

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import apsw
 
-from headrace.retries import Retries
-from headrace.sqlite.opening import CHECKSUM_BYTES, checksum_vfs
+from headrace.support.retries import Retries
+from headrace.support.sqlite.opening import CHECKSUM_BYTES, checksum_vfs
 
 FORMAT_VERSION = 7
 # From this format on, each page has a checksum.

@@ -9,8 +9,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from headrace.errors import OptionError, StoreError
+from headrace.options.kinds import one_of
+from headrace.options.option import Option
 from headrace.ports.backups import Backup, Progress
-from headrace.stores.opening import Opening
+from headrace.stores.opening import Opening, StoreOption
 
 if TYPE_CHECKING:
     from headrace.stores.embedded.store import EmbeddedStore
@@ -53,11 +55,14 @@ OPENING = Opening(
     what="an embedded store",
     form=_VALID_ADDRESS,
     schemes=("file",),
-    options=("synchronous",),
+    options=(
+        StoreOption("synchronous", Option("synchronous", "embedded store: when a commit is written to the disk; see "
+                    "docs/embedded-store.md", one_of("full", "normal", "off"), "full")),
+    ),
     open=open_store,
     takes_paths=True,
     restore=restore_store,
-)
+)  # fmt: skip
 
 
 def _directory(address: str | os.PathLike[str]) -> Path:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pyarrow as pa
 
 from headrace.errors import UnsupportedError
-from headrace.tables.schema import Column, columns_of
-from headrace.types import MAX_NESTING
+from headrace.model.tables.schema import Column, columns_of
+from headrace.model.types import MAX_NESTING
 
 
 def stored_columns(schema: bytes) -> tuple[Column, ...]:

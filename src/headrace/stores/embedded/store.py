@@ -9,9 +9,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.diagnosis import Finding
 from headrace.errors import NotFoundError, SchemaError
-from headrace.option_names import check_names
+from headrace.model.queues.columns import QueueSchema
+from headrace.model.queues.validation import changed_options
+from headrace.model.queues.values import QueueOptions
+from headrace.model.tables.conditions import OPERATORS
+from headrace.model.tables.options import TableOptions
+from headrace.model.tables.schema import TableSchema
+from headrace.model.tunnels.validation import Named, find
+from headrace.model.tunnels.values import Start, TunnelKind
+from headrace.options.names import check_names
 from headrace.ports import (
     Capabilities,
     Consumer,
@@ -26,9 +33,7 @@ from headrace.ports import (
 )
 from headrace.ports.arguments import flag, text
 from headrace.ports.backups import Backup, Progress
-from headrace.queues.columns import QueueSchema
-from headrace.queues.validation import changed_options
-from headrace.queues.values import QueueOptions
+from headrace.ports.findings import Finding
 from headrace.stores.embedded import backup, catalog
 from headrace.stores.embedded.catalog import ObjectKind
 from headrace.stores.embedded.checks.store import check_store
@@ -43,11 +48,6 @@ from headrace.stores.embedded.tables import stored_tables
 from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.stores.embedded.tunnels import stored_tunnels
 from headrace.stores.embedded.tunnels.tunnel import EmbeddedTunnel
-from headrace.tables.conditions import OPERATORS
-from headrace.tables.options import TableOptions
-from headrace.tables.schema import TableSchema
-from headrace.tunnels.validation import Named, find
-from headrace.tunnels.values import Start, TunnelKind
 
 
 class EmbeddedStore(Store):

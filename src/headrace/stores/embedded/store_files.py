@@ -17,7 +17,7 @@ from typing import NamedTuple, TypeAlias
 import apsw
 
 from headrace.errors import StoreDamagedError, StoreError
-from headrace.sqlite.transactions import closed_early
+from headrace.support.sqlite.transactions import closed_early
 
 DATABASE_FILE = "db"
 _Identity: TypeAlias = tuple[int, int]

@@ -19,9 +19,9 @@ import time
 from pathlib import Path
 from typing import NamedTuple
 
-from headrace.sqlite import interrupts
-from headrace.sqlite.forks import no_fork, register
-from headrace.sqlite.interrupts import atomic, interruptible
+from headrace.support.sqlite import interrupts
+from headrace.support.sqlite.forks import no_fork, register
+from headrace.support.sqlite.interrupts import atomic, interruptible
 
 # The main thread looks for signals this often while it waits for another thread.
 _SIGNAL_SECONDS = 0.1

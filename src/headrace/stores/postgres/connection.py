@@ -21,12 +21,12 @@ import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 from psycopg.conninfo import make_conninfo
 
-from headrace import failpoints
 from headrace.errors import HeadraceError, OptionError, StoreError
-from headrace.retries import Retries
 from headrace.stores.postgres.failures import failure_of, headrace_error
 from headrace.stores.postgres.session import FACTS, Server
 from headrace.stores.postgres.unrepresentable import NO_CHOICES, Choices
+from headrace.support import failpoints
+from headrace.support.retries import Retries
 
 Result = TypeVar("Result")
 Kind = TypeVar("Kind")

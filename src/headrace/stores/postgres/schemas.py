@@ -13,13 +13,13 @@ from typing import Any
 import pyarrow as pa
 from psycopg import sql
 
-from headrace.cached import cached_property
 from headrace.errors import SchemaError
+from headrace.model.tables.schema import Column, KeylessSchema, TableSchema
+from headrace.model.types import KEY_TYPES, type_name
 from headrace.stores.postgres.failures import ROUNDED, UNREADABLE
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.unrepresentable import Choice, Choices, ShownAsNull
-from headrace.tables.schema import Column, KeylessSchema, TableSchema
-from headrace.types import KEY_TYPES, type_name
+from headrace.support.cached import cached_property
 
 CATALOG = "pg_catalog"
 VIEW = "v"

@@ -10,10 +10,15 @@ from typing import Any
 import psycopg
 import pyarrow as pa
 
-from headrace.cached import cached_property
-from headrace.diagnosis import Finding
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, SchemaError
+from headrace.model.tables.column_limits import check_columns, check_key_types
+from headrace.model.tables.conditions import OPERATORS
+from headrace.model.tables.json_forms import PLAIN, JsonForm
+from headrace.model.tables.schema import TableSchema
+from headrace.model.tunnels.validation import Named, find
+from headrace.model.tunnels.values import Start, StartKind, TunnelKind
 from headrace.ports import Capabilities, Publisher, Store, Tunnel
+from headrace.ports.findings import Finding
 from headrace.stores.postgres import diagnosis
 from headrace.stores.postgres.connection import Address, Connection
 from headrace.stores.postgres.files import PostgresFiles
@@ -30,12 +35,7 @@ from headrace.stores.postgres.tunnels.stored_tunnels import NewTable, StoredTunn
 from headrace.stores.postgres.tunnels.table_source import TableSource
 from headrace.stores.postgres.tunnels.tables_source import TablesSource
 from headrace.stores.postgres.tunnels.tunnel import PostgresTunnel
-from headrace.tables.column_limits import check_columns, check_key_types
-from headrace.tables.conditions import OPERATORS
-from headrace.tables.json_forms import PLAIN, JsonForm
-from headrace.tables.schema import TableSchema
-from headrace.tunnels.validation import Named, find
-from headrace.tunnels.values import Start, StartKind, TunnelKind
+from headrace.support.cached import cached_property
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
 # Tunnels read the log up to its flushed end. Its inserted end has a commit earlier: a look in between would find

@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from headrace import counters
 from headrace.errors import OptionError, shown
 from headrace.stores.postgres.names import TableName, quoted
+from headrace.support import counters
 
 _log = logging.getLogger("headrace")
 _VALID = "COLUMN=error, COLUMN=null or COLUMN=text, separated by commas; TABLE.COLUMN for one table; or a JSON object"

@@ -13,14 +13,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any, TypeAlias
 
+from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import ExpressionError, own_message
 from headrace.following.group_states import GroupStates
 from headrace.following.jobs import FollowedJob, FollowedJobs, state_name, target_taken
 from headrace.following.last_rows import DELETE, PUT, last_rows, null_key
 from headrace.following.own_names import ALIVE, GROUPS, KEEP, ORDER, SIGN, STATE
 from headrace.following.state_tables import StateRows, StateTable, create_tables, open_tables
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Claim, Staged
-from headrace.sinks.targets import TableTarget
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
 from headrace.spark.checkpoint import query_id
 from headrace.spark.executors import sent, task_store
@@ -29,7 +30,6 @@ from headrace.stores.registry import open as open_store
 from headrace.streaming_sql.followed.scans import FollowedScan, batch_of_each
 from headrace.streaming_sql.followed.static_tables import StaticTable, is_loss, read_again
 from headrace.streaming_sql.language.followed_query import with_views
-from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -7,15 +7,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import OptionError, shown
 from headrace.following.jobs import QUERY_PART, FollowedJob, FollowedJobs
 from headrace.following.own_names import ALIVE, STATE
 from headrace.formats.option_checks import check_options, option_texts
-from headrace.formats.options import SINK
 from headrace.formats.registry import format_named, source_of
+from headrace.model.tables.change_columns import source_mark
+from headrace.model.tables.changes import RowChange
+from headrace.options.option import SINK
 from headrace.ports import Store
 from headrace.ports.arguments import flag
-from headrace.sinks.targets import TableTarget
 from headrace.spark.checkpoint import stored_query_id
 from headrace.spark.default_checkpoint import given_checkpoint
 from headrace.spark.query_start import BatchedStream
@@ -28,8 +30,6 @@ from headrace.streaming_sql.followed.scans import FollowedScan, one_stream
 from headrace.streaming_sql.followed.settings import answer_settings, check_unchanged, with_variables
 from headrace.streaming_sql.followed.static_tables import StaticTable, read_static_tables, reading, refuse_target
 from headrace.streaming_sql.spark_errors import errors_in_a_sentence
-from headrace.tables.change_columns import source_mark
-from headrace.tables.changes import RowChange
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -11,10 +11,10 @@ from typing import TYPE_CHECKING
 from headrace.errors import OptionError
 from headrace.following.net_changes import net_changes
 from headrace.following.own_names import ORDER, SIGN
+from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, ROW_KEY, SIGNED, SOURCE, TABLE_COLUMN
 from headrace.spark.analysed_plans import operators, plan_of
 from headrace.spark.executors import sent
 from headrace.streaming_sql.language.lexer import quote_name
-from headrace.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, ROW_KEY, SIGNED, SOURCE, TABLE_COLUMN
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -36,7 +36,7 @@ class FollowedScan:
         name: its name in the query.
         schema: the table's columns, without those of changes.
         key: the columns of the table's primary key, in order.
-        source: the mark of the table, see `headrace.tables.change_columns.source_mark`.
+        source: the mark of the table, see `headrace.model.tables.change_columns.source_mark`.
     """
 
     name: str

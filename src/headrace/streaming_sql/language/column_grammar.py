@@ -21,7 +21,8 @@ def columns_and_key(cursor: Cursor) -> tuple[dict[str, str], tuple[str, ...]]:
     """Read ``(name type [NOT NULL] [PRIMARY KEY], …, [PRIMARY KEY (name, …)])``.
 
     Returns:
-        The types by name, for `headrace.tables.schema.parse_columns`; and the names of the key, empty without a key.
+        The types by name, for `headrace.model.tables.schema.parse_columns`; and the names of the key, empty without
+        one.
     """
     cursor.need_symbol("(")
     columns: dict[str, str] = {}
@@ -58,7 +59,7 @@ def _names(cursor: Cursor) -> tuple[str, ...]:
 
 def column_type(cursor: Cursor) -> str:
     """Read and check a type, which can be nested."""
-    from headrace.types import parse_type
+    from headrace.model.types import parse_type
 
     first = cursor.peek()
     if first is None or first.kind is not TokenKind.WORD:

@@ -136,7 +136,7 @@ def _has_spark_clauses(cursor: Cursor, provider: str) -> bool:
 
 def _check_nesting(cursor: Cursor, definitions: tuple[Token, ...]) -> None:
     """Raise `SqlError` if column types are nested deeper than a table supports. Spark checks the rest."""
-    from headrace.types import MAX_NESTING
+    from headrace.model.types import MAX_NESTING
 
     depth = 0
     for token in definitions:

@@ -6,11 +6,11 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import SchemaError, SqlError
+from headrace.model.tables.change_columns import CHANGE_TYPE, COMMIT_VERSION
+from headrace.model.tables.schema import TableSchema
 from headrace.streaming_sql.language.lexer import Token, TokenKind, error_at, quote_name, string_value, tokenize
 from headrace.streaming_sql.language.merge_statement import Merge, MergeAction, MergeClause
 from headrace.streaming_sql.language.statements import Name, ScriptPart
-from headrace.tables.change_columns import CHANGE_TYPE, COMMIT_VERSION
-from headrace.tables.schema import TableSchema
 
 PREIMAGE = "update_preimage"
 # Functions whose value differs from one evaluation to the next.

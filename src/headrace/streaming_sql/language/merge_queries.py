@@ -13,10 +13,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from headrace.model.tables.change_columns import CHANGE_TYPE, COMMIT_VERSION
 from headrace.streaming_sql.language.lexer import quote_name
 from headrace.streaming_sql.language.merge_plan import PREIMAGE, MergePlan, PlannedClause
 from headrace.streaming_sql.language.merge_statement import MergeAction
-from headrace.tables.change_columns import CHANGE_TYPE, COMMIT_VERSION
 
 NOTHING, PUT, DELETE, CONFLICT = 0, 1, 2, 3
 """The actions of `MergeQueries.decided`. With `CONFLICT`, a row is deleted if it exists and inserted if it does not."""

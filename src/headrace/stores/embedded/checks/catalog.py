@@ -10,14 +10,14 @@ import apsw
 import pyarrow as pa
 
 from headrace.errors import HeadraceError
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.schema import TableSchema
 from headrace.stores.embedded.checks.problems import Problem, Repair, orphans
 from headrace.stores.embedded.format import schema_of_new_store
 from headrace.stores.embedded.schemas import stored_columns
 from headrace.stores.embedded.tables.codec import RowCodec
 from headrace.stores.embedded.tables.keys import key_from_json
 from headrace.stores.embedded.tunnels.stored_tunnels import physical_table
-from headrace.tables.conditions import KeyRange
-from headrace.tables.schema import TableSchema
 
 _OWN_TABLE = re.compile(r"[tu](\d+)")
 

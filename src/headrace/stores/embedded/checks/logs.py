@@ -11,7 +11,8 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import HeadraceError
-from headrace.queues.columns import QueueSchema
+from headrace.model.queues.columns import QueueSchema
+from headrace.model.tables.schema import TableSchema
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.checks.problems import Problem, Repair, orphans
 from headrace.stores.embedded.chunks import Chunk
@@ -19,7 +20,6 @@ from headrace.stores.embedded.connection import ROW_INDEX_BITS
 from headrace.stores.embedded.queues.layout import Layout
 from headrace.stores.embedded.schemas import stored_columns
 from headrace.stores.embedded.tables.change_log import log_schema
-from headrace.tables.schema import TableSchema
 
 
 class _Partition(NamedTuple):

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import apsw
 
-from headrace.sqlite.opening import checksum_vfs, is_checksum_error
-from headrace.sqlite.wal import damaged_frames
 from headrace.stores.embedded.checks.problems import Problem, Repair
+from headrace.support.sqlite.opening import checksum_vfs, is_checksum_error
+from headrace.support.sqlite.wal import damaged_frames
 
 _MOST_MESSAGES = 20
 # Damage of an index alone. SQLite builds an index again from the rows of its table.

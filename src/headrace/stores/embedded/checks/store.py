@@ -6,12 +6,12 @@ from collections.abc import Mapping
 
 import apsw
 
-from headrace.diagnosis import Finding, Status
 from headrace.errors import HeadraceError
-from headrace.sqlite.forks import no_fork
+from headrace.ports.findings import Finding, Status
 from headrace.stores.embedded.checks import catalog, files, logs, pages, publications, tunnels
 from headrace.stores.embedded.checks.problems import Check, Problem
 from headrace.stores.embedded.connection import Database
+from headrace.support.sqlite.forks import no_fork
 
 CHECKS: Mapping[str, Check] = {
     "SQLite's integrity": pages.sqlite,

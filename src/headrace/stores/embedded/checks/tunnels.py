@@ -7,10 +7,10 @@ from collections.abc import Iterator
 import apsw
 
 from headrace.errors import HeadraceError
+from headrace.model.tunnels.records import INITIAL_BATCH, end_from_json, plan_from_json
+from headrace.model.tunnels.values import FINISHED, ChannelKind, Position
 from headrace.stores.embedded.checks.problems import Problem, orphans
 from headrace.stores.embedded.tunnels.positions import key_of, row_of
-from headrace.tunnels.records import INITIAL_BATCH, end_from_json, plan_from_json
-from headrace.tunnels.values import FINISHED, ChannelKind, Position
 
 # Errors of records that are not what headrace writes.
 _UNREADABLE = (HeadraceError, ValueError, LookupError, TypeError, AttributeError)

@@ -8,16 +8,16 @@ from collections.abc import Iterable, Iterator, Sequence
 import apsw
 import pyarrow as pa
 
-from headrace import failpoints
 from headrace.errors import PublicationError
+from headrace.model.queues.validation import Route
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
-from headrace.queues.validation import Route
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.publication import staging
 from headrace.stores.embedded.publication.staging import BatchKey, StagePart
 from headrace.stores.embedded.queues import consumers, stored_queues
 from headrace.stores.embedded.tables.table import EmbeddedTable
-from headrace.tables.changes import RowChange
+from headrace.support import failpoints
 
 _APPLY_ROWS = 1_000_000
 # An Arrow column of text has at most 2 GiB.

@@ -14,8 +14,8 @@ import apsw
 import pyarrow as pa
 
 from headrace.errors import PublicationError
+from headrace.model.queues.validation import Route
 from headrace.ports import Staged
-from headrace.queues.validation import Route
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.chunks import Message
 from headrace.stores.embedded.queues.layout import PartitionRows, split, typed

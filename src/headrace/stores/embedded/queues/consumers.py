@@ -8,9 +8,9 @@ from collections.abc import Mapping
 import apsw
 
 from headrace.errors import NotFoundError, OffsetConflictError, OptionError
+from headrace.model.queues.columns import CUMULATIVE_DATA_WEIGHT, data_weights
+from headrace.model.queues.values import ConsumerPartition, Disposition
 from headrace.ports import Consumer, QueuePartition, Registration
-from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, data_weights
-from headrace.queues.values import ConsumerPartition, Disposition
 from headrace.stores.embedded import catalog
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.queues import stored_queues

@@ -14,16 +14,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.cached import cached_property
 from headrace.errors import OptionError
+from headrace.model.queues.columns import CUMULATIVE_DATA_WEIGHT, TABLET_INDEX, TIMESTAMP, QueueSchema, data_weights
+from headrace.model.queues.validation import Route, check_partition
+from headrace.model.queues.values import partition_of_keys
+from headrace.model.tables.schema import Column, RowSchema
 from headrace.ports import Rows
-from headrace.queues.columns import CUMULATIVE_DATA_WEIGHT, TABLET_INDEX, TIMESTAMP, QueueSchema, data_weights
-from headrace.queues.validation import Route, check_partition
-from headrace.queues.values import partition_of_keys
 from headrace.rows import to_arrow
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.chunks import Chunk, Message
-from headrace.tables.schema import Column, RowSchema
+from headrace.support.cached import cached_property
 
 SYSTEM_COLUMN_WEIGHT = 8
 

@@ -12,15 +12,15 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import OptionError, SessionEpochError
+from headrace.model.queues.columns import SEQUENCE_NUMBER, TABLET_INDEX
+from headrace.model.queues.validation import sequence_numbers
+from headrace.model.queues.values import ProducerSession, Pushed
+from headrace.model.tables.schema import Column, RowSchema
 from headrace.ports import Producer, Rows
-from headrace.queues.columns import SEQUENCE_NUMBER, TABLET_INDEX
-from headrace.queues.validation import sequence_numbers
-from headrace.queues.values import ProducerSession, Pushed
 from headrace.rows import to_arrow
 from headrace.stores.embedded import catalog
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.queues.queue import EmbeddedQueue
-from headrace.tables.schema import Column, RowSchema
 
 _BEFORE_THE_FIRST = -1
 

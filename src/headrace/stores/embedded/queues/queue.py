@@ -8,10 +8,10 @@ from typing import Any
 import apsw
 
 from headrace.errors import DataLossError, OptionError
+from headrace.model.queues.columns import QueueSchema
+from headrace.model.queues.validation import Route, changed_options
+from headrace.model.queues.values import Bounds, QueueOptions, QueuePage, RowRange
 from headrace.ports import Queue, QueueDescription, Rows
-from headrace.queues.columns import QueueSchema
-from headrace.queues.validation import Route, changed_options
-from headrace.queues.values import Bounds, QueueOptions, QueuePage, RowRange
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.queues import stored_queues

@@ -16,15 +16,15 @@ import apsw
 import pyarrow as pa
 
 from headrace.errors import OptionError
+from headrace.model.queues.columns import QueueSchema
+from headrace.model.queues.validation import Route, no_partition
+from headrace.model.queues.values import Bounds, QueueOptions, RowRange, trim_target
+from headrace.model.tables.column_limits import check_columns
 from headrace.ports import QueuePartition, Registration, Rows
-from headrace.queues.columns import QueueSchema
-from headrace.queues.validation import Route, no_partition
-from headrace.queues.values import Bounds, QueueOptions, RowRange, trim_target
 from headrace.stores.embedded import catalog, chunks
 from headrace.stores.embedded.connection import ROW_INDEX_BITS
 from headrace.stores.embedded.queues.layout import Layout, PartitionRows, split, typed
 from headrace.stores.embedded.schemas import stored_columns
-from headrace.tables.column_limits import check_columns
 
 _SCHEMA_VERSION = 1
 _CHUNKS_PER_APPEND = 256

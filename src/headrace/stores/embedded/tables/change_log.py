@@ -16,10 +16,10 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import DataLossError
+from headrace.model.tables.changes import ChangeOp, Changes
+from headrace.model.tables.schema import TableSchema
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.schemas import stored_columns
-from headrace.tables.changes import ChangeOp, Changes
-from headrace.tables.schema import TableSchema
 
 _LOG_FIELDS = [pa.field("_op", pa.int8(), nullable=False), pa.field("_written", pa.binary())]
 _TIMESTAMP = pa.timestamp("us", tz="UTC")

@@ -25,10 +25,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SchemaError
+from headrace.model.tables.schema import TableSchema
 from headrace.rows.byte_order import Bytes, bytes_of, data_of_ordered, ordered_bytes
 from headrace.rows.packing import fixed_width, is_text_or_bytes, pack, unpack
 from headrace.stores.embedded.tables.keys import stored_values
-from headrace.tables.schema import TableSchema
 
 PRESENCE = 1
 """Width of the presence byte."""

@@ -16,13 +16,13 @@ from typing import Any, TypeAlias
 import pyarrow as pa
 
 from headrace.errors import OptionError
+from headrace.model.tables.conditions import KeyRange, Predicate
+from headrace.model.tables.schema import Key
+from headrace.model.types import type_name
 from headrace.rows.byte_order import ordered_bytes
 from headrace.rows.conditions import BOUNDING, Cut, after_prefix, key_cuts, operands
 from headrace.stores.embedded.tables.codec import RowCodec, Slot, value_width
 from headrace.stores.embedded.tables.keys import stored_key, stored_values
-from headrace.tables.conditions import KeyRange, Predicate
-from headrace.tables.schema import Key
-from headrace.types import type_name
 
 _Range: TypeAlias = tuple[int, int]
 """Encoded numbers from the first to the second, both included."""

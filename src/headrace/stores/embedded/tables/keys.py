@@ -21,9 +21,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SchemaError
+from headrace.model.tables.schema import Key, KeyValue
+from headrace.model.types import type_name
 from headrace.rows.byte_order import data_of_ordered, ordered_bytes
-from headrace.tables.schema import Key, KeyValue
-from headrace.types import type_name
 
 _NATIVE = (pa.string(), pa.int64(), pa.binary())
 _DECIMAL_BYTES = 16

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import OptionError
+from headrace.model.tables.conditions import KeyRange
 from headrace.rows.by_position import sort_indices
 from headrace.stores.embedded.tables.physical import PhysicalTable
-from headrace.tables.conditions import KeyRange
 
 _KEYS_AT_ONCE = 65_536
 

@@ -14,9 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.model.tables.changes import ChangeOp
+from headrace.model.tables.schema import TableSchema
 from headrace.rows.by_position import sort_indices
-from headrace.tables.changes import ChangeOp
-from headrace.tables.schema import TableSchema
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Numbers: TypeAlias = npt.NDArray[np.int64]

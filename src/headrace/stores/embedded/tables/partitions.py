@@ -14,12 +14,12 @@ from typing import NamedTuple
 import apsw
 
 from headrace.errors import NotFoundError, OptionError
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.schema import Key
 from headrace.ports import Partition
 from headrace.stores.embedded.tables.keys import key_from_json, key_to_json
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.stores.embedded.tunnels import stored_tunnels
-from headrace.tables.conditions import KeyRange
-from headrace.tables.schema import Key
 
 
 class OpenPartition(NamedTuple):

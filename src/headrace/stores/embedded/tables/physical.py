@@ -19,13 +19,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.sqlite.notes import NOTED, execute_noted
+from headrace.model.tables.conditions import KeyRange, Predicate
+from headrace.model.tables.schema import Key, TableSchema
 from headrace.stores.embedded.tables.codec import Encoded, RowCodec
 from headrace.stores.embedded.tables.conditions import Sql, where
 from headrace.stores.embedded.tables.given_keys import given_keys
 from headrace.stores.embedded.tables.keys import array_of_stored, key_of_stored, sql_type
-from headrace.tables.conditions import KeyRange, Predicate
-from headrace.tables.schema import Key, TableSchema
+from headrace.support.sqlite.notes import NOTED, execute_noted
 
 PAGE_BYTES = 32 << 20
 # SQLite cuts larger concatenated columns off; the page is then read again with fewer rows.

@@ -16,11 +16,11 @@ from concurrent.futures import ThreadPoolExecutor
 import apsw
 import pyarrow as pa
 
+from headrace.model.tables.conditions import KeyRange, Predicate
 from headrace.rows.conditions import check_scan_sizes, typed_range
-from headrace.sqlite.forks import no_fork
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.tables.physical import PAGE_BYTES, PhysicalTable
-from headrace.tables.conditions import KeyRange, Predicate
+from headrace.support.sqlite.forks import no_fork
 
 READ_AHEAD_BYTES = 64 << 20
 # For fewer rows, finding the middle costs more than a second thread gains.

@@ -15,13 +15,13 @@ from typing import NamedTuple
 
 import apsw
 
+from headrace.model.tables.options import TableOptions
+from headrace.model.tunnels.values import Position
 from headrace.ports import TrimReport
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.connection import ROW_INDEX_BITS
 from headrace.stores.embedded.tunnels.positions import row_of
 from headrace.stores.embedded.tunnels.stored_tunnels import stream_id
-from headrace.tables.options import TableOptions
-from headrace.tunnels.values import Position
 
 _CHUNKS_PER_APPEND = 256
 _CLOSED_PER_APPEND = 8

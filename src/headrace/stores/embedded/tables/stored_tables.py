@@ -9,13 +9,13 @@ from typing import Any
 import apsw
 
 from headrace.errors import OptionError
-from headrace.option_names import check_names
+from headrace.model.tables.column_limits import check_columns
+from headrace.model.tables.options import TableOptions
+from headrace.model.tables.schema import TableSchema
+from headrace.options.names import check_names
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.tables import partitions, physical
 from headrace.stores.embedded.tables.physical import PhysicalTable
-from headrace.tables.column_limits import check_columns
-from headrace.tables.options import TableOptions
-from headrace.tables.schema import TableSchema
 
 _NO_NUMBER_OF_SQLITE = 1 << 63
 

@@ -12,6 +12,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import NotFoundError, OptionError, SchemaError
+from headrace.model.tables.changes import RowChange
+from headrace.model.tables.column_limits import check_columns
+from headrace.model.tables.conditions import KeyRange, Where, parse_where
+from headrace.model.tables.options import TableOptions
+from headrace.model.tables.schema import KeyValue, TableSchema
 from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.rows import check_not_null, to_arrow
 from headrace.rows.conditions import typed_key, typed_range
@@ -24,11 +29,6 @@ from headrace.stores.embedded.tables.physical import Rows as TableRows
 from headrace.stores.embedded.tables.reading import scan
 from headrace.stores.embedded.tables.stored_tables import options_to_json, save_schema, table_options
 from headrace.stores.embedded.tables.writing import Prepared, Writer, one_batch
-from headrace.tables.changes import RowChange
-from headrace.tables.column_limits import check_columns
-from headrace.tables.conditions import KeyRange, Where, parse_where
-from headrace.tables.options import TableOptions
-from headrace.tables.schema import KeyValue, TableSchema
 
 _COLUMNS_OF: dict[RowChange, Any] = {
     RowChange.PUT: "all",

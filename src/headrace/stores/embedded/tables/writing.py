@@ -15,18 +15,18 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.cached import cached_property
 from headrace.errors import SchemaError
+from headrace.model.tables.changes import DELETES, ChangeOp, RowChange
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.options import TableOptions
+from headrace.model.tables.schema import Key, TableSchema
+from headrace.model.types import type_name
 from headrace.stores.embedded.tables import change_log, merge, partitions, retention
 from headrace.stores.embedded.tables.codec import Encoded
 from headrace.stores.embedded.tables.merge import Groups, Resolved
 from headrace.stores.embedded.tables.partitions import OpenPartition
 from headrace.stores.embedded.tables.physical import PhysicalTable
-from headrace.tables.changes import DELETES, ChangeOp, RowChange
-from headrace.tables.conditions import KeyRange
-from headrace.tables.options import TableOptions
-from headrace.tables.schema import Key, TableSchema
-from headrace.types import type_name
+from headrace.support.cached import cached_property
 
 _PART_ROWS = 65536
 _PART_BYTES = 64 << 20

@@ -10,12 +10,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import DataLossError
+from headrace.model.tables.changes import ChangeOp, Changes
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.schema import Key, TableSchema
+from headrace.model.tunnels.values import FINISHED, Page, Position
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.stores.embedded.tunnels.positions import key_of, key_position, rows_after
-from headrace.tables.changes import ChangeOp, Changes
-from headrace.tables.conditions import KeyRange
-from headrace.tables.schema import Key, TableSchema
-from headrace.tunnels.values import FINISHED, Page, Position
 
 # Most rows in a page.
 _PAGE_ROWS = 65536

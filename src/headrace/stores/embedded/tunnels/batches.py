@@ -7,8 +7,7 @@ import json
 import apsw
 
 from headrace.errors import NotFoundError
-from headrace.stores.embedded.connection import Database
-from headrace.tunnels.records import (
+from headrace.model.tunnels.records import (
     INITIAL_BATCH,
     BatchPlace,
     BatchPlan,
@@ -19,6 +18,7 @@ from headrace.tunnels.records import (
     plan_to_json,
     reader_replaced,
 )
+from headrace.stores.embedded.connection import Database
 
 
 class BatchRecords:

@@ -9,11 +9,11 @@ from typing import NamedTuple
 import apsw
 
 from headrace.errors import NotFoundError
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tunnels.channels import channel_states
+from headrace.model.tunnels.values import FINISHED, Channel, ChannelKind, Position
 from headrace.stores.embedded.tables.keys import key_from_json
 from headrace.stores.embedded.tunnels.positions import row_position
-from headrace.tables.conditions import KeyRange
-from headrace.tunnels.channels import channel_states
-from headrace.tunnels.values import FINISHED, Channel, ChannelKind, Position
 
 
 class ChannelRow(NamedTuple):

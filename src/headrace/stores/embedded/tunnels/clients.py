@@ -1,7 +1,7 @@
 """Clients that share a tunnel's channels: table ``tunnel_client``, and the leases and saves in table ``channel``.
 
-Every call is one transaction, so clients in all processes see one order of events. `headrace.tunnels.assignment` has
-the rules. A client is dead after its timeout, even if no other client has noticed it.
+Every call is one transaction, so clients in all processes see one order of events. The rules are in
+`headrace.model.tunnels.assignment`. A client is dead after its timeout, even if no other client has noticed it.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import NamedTuple, Protocol
 import apsw
 
 from headrace.errors import ClientGoneError, NotFoundError, OptionError, SequenceNumberError, TunnelTakenError
+from headrace.model.tunnels import assignment
+from headrace.model.tunnels.assignment import Assignment, ClientLife
+from headrace.model.tunnels.leases import Lease, LeaseStatus, Saved
+from headrace.model.tunnels.values import FINISHED, Channel, Position
 from headrace.ports import TunnelClient
 from headrace.stores.embedded.connection import Database
-from headrace.tunnels import assignment
-from headrace.tunnels.assignment import Assignment, ClientLife
-from headrace.tunnels.leases import Lease, LeaseStatus, Saved
-from headrace.tunnels.values import FINISHED, Channel, Position
 
 # The value of column ``reader`` of a tunnel while clients read it. A query writes the id of its first batch.
 _CLIENTS = "clients"

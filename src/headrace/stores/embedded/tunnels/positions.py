@@ -10,10 +10,10 @@ import base64
 import json
 
 from headrace.errors import OptionError
+from headrace.model.tables.schema import Key, TableSchema
+from headrace.model.tunnels.values import FINISHED, Position
 from headrace.rows.conditions import typed_key
 from headrace.stores.embedded.tables.keys import key_from_json, key_to_json
-from headrace.tables.schema import Key, TableSchema
-from headrace.tunnels.values import FINISHED, Position
 
 _LAST_ROW = (1 << 63) - 1
 

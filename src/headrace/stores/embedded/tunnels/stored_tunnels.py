@@ -17,6 +17,10 @@ from typing import NamedTuple
 import apsw
 
 from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError, UnsupportedError
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.schema import Key
+from headrace.model.tunnels.validation import check_new, microseconds
+from headrace.model.tunnels.values import ChannelKind, Position, Start, StartKind, TunnelKind
 from headrace.ports import Table
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.connection import Database
@@ -25,10 +29,6 @@ from headrace.stores.embedded.tables.keys import key_from_json, key_to_json
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.stores.embedded.tunnels import base_data
 from headrace.stores.embedded.tunnels.positions import key_position, row_position
-from headrace.tables.conditions import KeyRange
-from headrace.tables.schema import Key
-from headrace.tunnels.validation import check_new, microseconds
-from headrace.tunnels.values import ChannelKind, Position, Start, StartKind, TunnelKind
 
 ROWS_PER_BASE_CHANNEL = 500_000
 MAX_BASE_CHANNELS = 16

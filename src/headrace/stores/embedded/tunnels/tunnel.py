@@ -9,6 +9,22 @@ from dataclasses import replace
 import apsw
 
 from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
+from headrace.model.tunnels.channels import channel_states, stage_of
+from headrace.model.tunnels.leases import LeaseStatus
+from headrace.model.tunnels.records import BatchPlan, ChannelEnd
+from headrace.model.tunnels.validation import microseconds
+from headrace.model.tunnels.values import (
+    FINISHED,
+    Backlog,
+    Channel,
+    ChannelKind,
+    ChannelState,
+    Page,
+    Position,
+    Start,
+    StartKind,
+    TunnelKind,
+)
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.connection import Database, SeenVersion
@@ -31,22 +47,6 @@ from headrace.stores.embedded.tunnels.positions import (
     row_of,
     row_position,
     rows_after,
-)
-from headrace.tunnels.channels import channel_states, stage_of
-from headrace.tunnels.leases import LeaseStatus
-from headrace.tunnels.records import BatchPlan, ChannelEnd
-from headrace.tunnels.validation import microseconds
-from headrace.tunnels.values import (
-    FINISHED,
-    Backlog,
-    Channel,
-    ChannelKind,
-    ChannelState,
-    Page,
-    Position,
-    Start,
-    StartKind,
-    TunnelKind,
 )
 
 # A log that is kept is read from the beginning by any number of queries.

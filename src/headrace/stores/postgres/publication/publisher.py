@@ -14,8 +14,8 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from headrace import failpoints
 from headrace.errors import HeadraceError, NotFoundError, PublicationError, SchemaError, UnsupportedError
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
 from headrace.rows import to_arrow
 from headrace.stores.postgres.connection import Bulk, Connection
@@ -31,7 +31,7 @@ from headrace.stores.postgres.tables.refused_values import refusal
 from headrace.stores.postgres.tables.replacing import replace_all
 from headrace.stores.postgres.tables.table import PostgresTable
 from headrace.stores.postgres.tables.writing import apply, check_values, delete, set_path
-from headrace.tables.changes import RowChange
+from headrace.support import failpoints
 
 # Rows are applied in pieces of this size. An Arrow column of text has at most 2 GiB.
 _APPLY_ROWS = 1_000_000

@@ -13,11 +13,11 @@ import pyarrow as pa
 from psycopg import sql
 
 from headrace.errors import OptionError, SchemaError
+from headrace.model.tables.conditions import KeyRange, Predicate
+from headrace.model.tables.schema import Key, KeyValue
+from headrace.model.types import type_name
 from headrace.rows.conditions import after_prefix, operands
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
-from headrace.tables.conditions import KeyRange, Predicate
-from headrace.tables.schema import Key, KeyValue
-from headrace.types import type_name
 
 _NOTHING = sql.SQL("false")
 _ALL = sql.SQL("true")

@@ -6,9 +6,9 @@ import pyarrow as pa
 from psycopg import sql
 
 from headrace.errors import UnsupportedError
+from headrace.model.tables.schema import Column
+from headrace.model.types import type_name
 from headrace.stores.postgres.schemas import BYTE_DOMAIN
-from headrace.tables.schema import Column
-from headrace.types import type_name
 
 _NAMES: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",

@@ -14,14 +14,14 @@ import pyarrow as pa
 from psycopg import sql
 
 from headrace.errors import OptionError
+from headrace.model.tables.conditions import KeyRange, Predicate
+from headrace.model.tables.schema import Key
 from headrace.rows.conditions import check_scan_sizes
 from headrace.stores.postgres.connection import Bulk, Connection
 from headrace.stores.postgres.schemas import VIEW, PgColumn, TableLayout, from_text
 from headrace.stores.postgres.session import path_statement
 from headrace.stores.postgres.tables.conditions import where
 from headrace.stores.postgres.unrepresentable import ShownAsNull
-from headrace.tables.conditions import KeyRange, Predicate
-from headrace.tables.schema import Key
 
 # A larger table is sampled.
 _PAGE_BYTES = 8192

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pyarrow as pa
 from psycopg import sql
 
+from headrace.model.tables.changes import RowChange
 from headrace.rows.by_position import last_rows
 from headrace.stores.postgres.connection import Bulk
 from headrace.stores.postgres.schemas import TableLayout
@@ -12,7 +13,6 @@ from headrace.stores.postgres.tables.attempts import Care, replaceable
 from headrace.stores.postgres.tables.statements import STAGE, columns_to_set, same_key, writes
 from headrace.stores.postgres.tables.taken import is_staged, undeleted, unwritten
 from headrace.stores.postgres.tables.writing import check_fixed, grouped, stage, write
-from headrace.tables.changes import RowChange
 
 
 def replace_all(bulk: Bulk, table: TableLayout, rows: pa.Table, path: str, care: Care) -> None:

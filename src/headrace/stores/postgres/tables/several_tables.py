@@ -9,12 +9,12 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import UnsupportedError
+from headrace.model.tables.conditions import KeyRange, Where
+from headrace.model.tables.options import TableOptions
+from headrace.model.tables.schema import KeyValue, TableSchema
 from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables.stored_tables import FIXED_OPTIONS
-from headrace.tables.conditions import KeyRange, Where
-from headrace.tables.options import TableOptions
-from headrace.tables.schema import KeyValue, TableSchema
 
 
 class SeveralTables(Table):

@@ -11,9 +11,9 @@ from collections.abc import Sequence
 
 from psycopg import sql
 
+from headrace.model.tables.changes import RowChange
 from headrace.stores.postgres.failures import FIXED
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
-from headrace.tables.changes import RowChange
 
 STAGE, GONE = "headrace_rows", "headrace_gone"
 _NOTHING = sql.SQL("")

@@ -11,15 +11,15 @@ import pyarrow as pa
 from psycopg import sql
 
 from headrace.errors import NotFoundError, UnsupportedError
-from headrace.option_names import check_names
+from headrace.model.tables.options import TableOptions
+from headrace.model.tables.schema import Column, TableSchema
+from headrace.options.names import check_names
 from headrace.stores.postgres.connection import Connection
 from headrace.stores.postgres.names import TableName, check_name
 from headrace.stores.postgres.own_tables import create_byte_domain
 from headrace.stores.postgres.schemas import RELATIONS, TableLayout, column_of
 from headrace.stores.postgres.tables.new_types import sql_type
 from headrace.stores.postgres.unrepresentable import NO_CHOICES, Choices
-from headrace.tables.options import TableOptions
-from headrace.tables.schema import Column, TableSchema
 
 FIXED_OPTIONS = TableOptions(retention_seconds=None)
 """The options of all tables that the write-ahead log has, except for the images of rows before a change."""

@@ -10,6 +10,11 @@ import pyarrow as pa
 from psycopg import sql
 
 from headrace.errors import SchemaError, UnsupportedError
+from headrace.model.tables.changes import RowChange
+from headrace.model.tables.column_limits import check_columns
+from headrace.model.tables.conditions import KeyRange, Predicate, Where, parse_where
+from headrace.model.tables.options import TableOptions
+from headrace.model.tables.schema import KeyValue, TableSchema
 from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.rows import check_not_null, to_arrow
 from headrace.rows.by_position import aligned, last_rows
@@ -23,11 +28,6 @@ from headrace.stores.postgres.tables.reading import fetch, scan, selected, split
 from headrace.stores.postgres.tables.refused_values import refusal
 from headrace.stores.postgres.tables.statements import STAGE, same_key
 from headrace.stores.postgres.tables.writing import apply, check_values, committed_version, stage, without_nul
-from headrace.tables.changes import RowChange
-from headrace.tables.column_limits import check_columns
-from headrace.tables.conditions import KeyRange, Predicate, Where, parse_where
-from headrace.tables.options import TableOptions
-from headrace.tables.schema import KeyValue, TableSchema
 
 if TYPE_CHECKING:
     from headrace.stores.postgres.connection import Bulk, Connection

@@ -15,6 +15,7 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from headrace.errors import SchemaError, UnsupportedError
+from headrace.model.tables.changes import RowChange
 from headrace.rows.by_position import last_rows, repeats
 from headrace.stores.postgres.connection import Bulk
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
@@ -31,7 +32,6 @@ from headrace.stores.postgres.tables.statements import (
     writes,
 )
 from headrace.stores.postgres.tables.taken import check_taken, is_staged, undeleted, unwritten
-from headrace.tables.changes import RowChange
 
 _GROUP = "headrace group"
 _SEVERAL = 2

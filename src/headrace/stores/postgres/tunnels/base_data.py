@@ -15,12 +15,12 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import DataLossError
+from headrace.model.tables.changes import ChangeOp, Changes
+from headrace.model.tables.schema import TableSchema
+from headrace.model.tunnels.values import FINISHED, Page, Position
 from headrace.stores.postgres.tunnels.meta_tables import Statements
 from headrace.stores.postgres.tunnels.pages import concatenated
 from headrace.stores.postgres.tunnels.positions import lsn_text, row_of, row_position
-from headrace.tables.changes import ChangeOp, Changes
-from headrace.tables.schema import TableSchema
-from headrace.tunnels.values import FINISHED, Page, Position
 
 _SPOOL_ROWS = 65_536
 _IPC = pa.ipc.IpcWriteOptions(compression="lz4")

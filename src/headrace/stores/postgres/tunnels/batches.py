@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 from headrace.errors import NotFoundError
-from headrace.ports import Tunnel
-from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
-from headrace.tunnels.records import (
+from headrace.model.tunnels.records import (
     INITIAL_BATCH,
     BatchPlace,
     BatchPlan,
@@ -16,6 +14,8 @@ from headrace.tunnels.records import (
     plan_to_json,
     reader_replaced,
 )
+from headrace.ports import Tunnel
+from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 
 
 class BatchRecords:

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NamedTuple
 
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tunnels.channels import channel_states
+from headrace.model.tunnels.values import FINISHED, Channel, ChannelKind, Position
 from headrace.stores.postgres.tunnels.meta_tables import Statements
 from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel, dropped, key_from_json
 from headrace.stores.postgres.tunnels.visibility import Chunks, SnapshotChunk, TableChunks
-from headrace.tables.conditions import KeyRange
-from headrace.tunnels.channels import channel_states
-from headrace.tunnels.values import FINISHED, Channel, ChannelKind, Position
 
 
 class ChannelRow(NamedTuple):

@@ -1,7 +1,8 @@
 """Clients that share a tunnel's channels: table ``tunnel_client``, and the leases and saves in table ``channel``.
 
 Every call is one transaction that locks the tunnel, so clients in all processes see one order of events.
-`headrace.tunnels.assignment` has the rules. A client is dead after its timeout, even if no other client has noticed it.
+`headrace.model.tunnels.assignment` has the rules. A client is dead after its timeout, even if no other client has
+noticed it.
 """
 
 from __future__ import annotations
@@ -13,13 +14,13 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from headrace.errors import ClientGoneError, OptionError, SequenceNumberError, TunnelTakenError
+from headrace.model.tunnels import assignment
+from headrace.model.tunnels.assignment import Assignment, ClientLife
+from headrace.model.tunnels.leases import Lease, LeaseStatus, Saved
+from headrace.model.tunnels.values import Channel, Position
 from headrace.ports import TunnelClient
 from headrace.stores.postgres.tunnels.batches import lock_tunnel
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
-from headrace.tunnels import assignment
-from headrace.tunnels.assignment import Assignment, ClientLife
-from headrace.tunnels.leases import Lease, LeaseStatus, Saved
-from headrace.tunnels.values import Channel, Position
 
 # The value of column ``reader`` of a tunnel while clients read it. A query writes the id of its first batch.
 _CLIENTS = "clients"

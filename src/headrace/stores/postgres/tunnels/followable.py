@@ -12,8 +12,8 @@ from typing import LiteralString, NamedTuple
 from psycopg import sql
 
 from headrace.errors import UnsupportedError
+from headrace.model.tables.change_columns import CHANGE_COLUMNS
 from headrace.stores.postgres.tunnels.meta_tables import Statements
-from headrace.tables.change_columns import CHANGE_COLUMNS
 
 _MEMBERS: LiteralString = """
 SELECT format('%%I.%%I', n.nspname, r.relname), format('%%I.%%I', o.nspname, m.relname), m.relkind, m.relpersistence,

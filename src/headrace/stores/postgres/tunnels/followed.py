@@ -7,11 +7,11 @@ from typing import Protocol
 
 import pyarrow as pa
 
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.schema import TableSchema
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
 from headrace.stores.postgres.tunnels.pages import Visibility, Window
 from headrace.stores.postgres.tunnels.publications import PublishedTable
-from headrace.tables.conditions import KeyRange
-from headrace.tables.schema import TableSchema
 from headrace.wire.pgoutput.messages import Images
 
 

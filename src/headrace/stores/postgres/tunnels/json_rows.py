@@ -14,6 +14,9 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.model.tables.changes import ChangeOp, Changes
+from headrace.model.tables.json_forms import UNAVAILABLE, JsonForm
+from headrace.model.tables.schema import TableSchema
 from headrace.rows.json_texts import json_texts, objects
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
@@ -27,9 +30,6 @@ from headrace.stores.postgres.tunnels.pages import (
     columns_of,
     concatenated,
 )
-from headrace.tables.changes import ChangeOp, Changes
-from headrace.tables.json_forms import UNAVAILABLE, JsonForm
-from headrace.tables.schema import TableSchema
 from headrace.wire.pgoutput.messages import Images
 
 SCHEMA: Final = TableSchema.of(

@@ -11,6 +11,7 @@ from contextlib import suppress
 from typing import NamedTuple
 
 from headrace.errors import DataLossError
+from headrace.model.tunnels.values import Position
 from headrace.stores.postgres.failures import COPIES
 from headrace.stores.postgres.tunnels import slots
 from headrace.stores.postgres.tunnels.followed import Followed
@@ -19,7 +20,6 @@ from headrace.stores.postgres.tunnels.pages import Visibility, Window
 from headrace.stores.postgres.tunnels.peeks import Peek, Received, messages_for, reach
 from headrace.stores.postgres.tunnels.positions import lsn_of, lsn_position, lsn_text
 from headrace.stores.postgres.tunnels.publications import Publication
-from headrace.tunnels.values import Position
 from headrace.wire.pgoutput.messages import Images, Truncation
 
 WINDOW_BYTES = 64 << 20

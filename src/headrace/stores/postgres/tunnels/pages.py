@@ -17,11 +17,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import UnsupportedError
+from headrace.model.tables.changes import ChangeOp, Changes, old_rows_remedy
+from headrace.model.tables.schema import TableSchema
+from headrace.model.tunnels.values import Position
 from headrace.stores.postgres.tunnels.positions import lsn_position
 from headrace.stores.postgres.unrepresentable import ShownAsNull
-from headrace.tables.changes import ChangeOp, Changes, old_rows_remedy
-from headrace.tables.schema import TableSchema
-from headrace.tunnels.values import Position
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Images
 from headrace.wire.pgoutput.text_values import from_texts

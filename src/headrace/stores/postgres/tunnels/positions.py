@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 
 from headrace.errors import OptionError
-from headrace.tunnels.values import FINISHED, Position
+from headrace.model.tunnels.values import FINISHED, Position
 
 _LSN = re.compile(r"([0-9A-F]{1,8})/([0-9A-F]{1,8})")
 _ROW = re.compile(r"row:([0-9]{1,18})")

@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, StoreBusyError, UnsupportedError, shown
-from headrace.option_names import check_names
+from headrace.model.tunnels.values import TunnelKind
+from headrace.options.names import check_names
 from headrace.stores.postgres.tunnels.meta_tables import Database
-from headrace.tunnels.values import TunnelKind
 
 OPTIONS = ("slot", "publication", "failover")
 _FAILOVER_VERSION = 170_000

@@ -19,6 +19,10 @@ from typing import Any, NamedTuple
 from psycopg import sql
 
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, UnsupportedError
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.schema import Key
+from headrace.model.tunnels.validation import check_new
+from headrace.model.tunnels.values import ChannelKind, Start, StartKind, TunnelKind
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tunnels import followable, publications, slot_options, slots
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
@@ -27,10 +31,6 @@ from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.recorded import Definitions
 from headrace.stores.postgres.tunnels.slot_options import SlotOptions
 from headrace.stores.postgres.tunnels.table_source import formats
-from headrace.tables.conditions import KeyRange
-from headrace.tables.schema import Key
-from headrace.tunnels.validation import check_new
-from headrace.tunnels.values import ChannelKind, Start, StartKind, TunnelKind
 
 STREAM = "stream"
 """The id of the stream channel."""

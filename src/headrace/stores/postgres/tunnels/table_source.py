@@ -10,8 +10,10 @@ from typing import NamedTuple
 import pyarrow as pa
 from psycopg import sql
 
-from headrace.cached import cached_property
 from headrace.errors import DataLossError, NotFoundError, SchemaError, UnsupportedError
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.schema import TableSchema
+from headrace.model.types import type_name
 from headrace.stores.postgres.connection import Bulk
 from headrace.stores.postgres.failures import COPIES
 from headrace.stores.postgres.names import TableName
@@ -28,9 +30,7 @@ from headrace.stores.postgres.tunnels.positions import parse_lsn
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.recorded import Definitions
 from headrace.stores.postgres.unrepresentable import Choices
-from headrace.tables.conditions import KeyRange
-from headrace.tables.schema import TableSchema
-from headrace.types import type_name
+from headrace.support.cached import cached_property
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Images
 

@@ -9,6 +9,9 @@ from functools import partial
 import pyarrow as pa
 
 from headrace.errors import NotFoundError
+from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.json_forms import PLAIN, JsonForm
+from headrace.model.tables.schema import TableSchema
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables import stored_tables
@@ -20,9 +23,6 @@ from headrace.stores.postgres.tunnels.pages import Visibility, Window
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.recorded import Definitions
 from headrace.stores.postgres.tunnels.table_source import FollowedTable, base_types, formats, in_binary
-from headrace.tables.conditions import KeyRange
-from headrace.tables.json_forms import PLAIN, JsonForm
-from headrace.tables.schema import TableSchema
 from headrace.wire.pgoutput.messages import Images
 
 _log = logging.getLogger("headrace")

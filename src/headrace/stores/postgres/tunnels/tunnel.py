@@ -9,6 +9,19 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.errors import DataLossError, NotFoundError, OptionError, SchemaError, UnsupportedError
+from headrace.model.tables.json_forms import PLAIN, JsonForm, Origin
+from headrace.model.tunnels.channels import stage_of
+from headrace.model.tunnels.validation import microseconds
+from headrace.model.tunnels.values import (
+    FINISHED,
+    Backlog,
+    Channel,
+    ChannelKind,
+    Page,
+    Position,
+    Start,
+    StartKind,
+)
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
 from headrace.stores.postgres.tunnels import base_data, clients, retention
 from headrace.stores.postgres.tunnels.batches import BatchRecords, RecordedBatches, lock_tunnel
@@ -27,19 +40,6 @@ from headrace.stores.postgres.tunnels.stored_tunnels import (
     dropped,
 )
 from headrace.stores.postgres.tunnels.visibility import TableChunks
-from headrace.tables.json_forms import PLAIN, JsonForm, Origin
-from headrace.tunnels.channels import stage_of
-from headrace.tunnels.validation import microseconds
-from headrace.tunnels.values import (
-    FINISHED,
-    Backlog,
-    Channel,
-    ChannelKind,
-    Page,
-    Position,
-    Start,
-    StartKind,
-)
 
 LOOK_BYTES = 8 << 20
 """The log in bytes that is decoded to plan a batch. The tasks of the batch decode it again."""

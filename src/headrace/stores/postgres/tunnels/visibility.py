@@ -10,8 +10,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.model.tables.schema import Key
 from headrace.stores.postgres.tunnels.snapshots import Snapshot
-from headrace.tables.schema import Key
 from headrace.wire.pgoutput.messages import Images
 
 

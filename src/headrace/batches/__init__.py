@@ -1,0 +1,1 @@
+"""Batches of streams, between stores and Spark: ``feeds`` reads them, ``sinks`` writes them, without Spark."""

@@ -1,0 +1,108 @@
+"""Reading one channel of a batch in a task. A repeated task reads the same rows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from headrace.errors import DataLossError, LostRaceError
+from headrace.model.tables.changes import Changes
+from headrace.model.tunnels.losses import read_on
+from headrace.model.tunnels.records import ChannelEnd, ChannelPlan
+from headrace.model.tunnels.values import FINISHED, Page, Position
+from headrace.ports import Tunnel
+from headrace.support import failpoints
+
+PAGE_ROWS = 65536
+
+
+@dataclass(frozen=True)
+class ChannelTask:
+    """The task that reads one channel of a batch."""
+
+    batch: str
+    plan: ChannelPlan
+
+
+def read_channel(tunnel: Tunnel, batch: str, plan: ChannelPlan, *, fail_on_data_loss: bool = True) -> Iterator[Changes]:
+    """Yield the changes of one channel in a batch, and record the end of the channel after the last change.
+
+    The first reader that reaches the end records it. Every other reader (a retried or speculative task, a second action
+    on the batch, a restarted driver) reads up to the recorded end. A reader that stops early records nothing.
+
+    Raises:
+        LostRaceError: another reader has recorded a different end in the meantime. The yielded rows are invalid.
+        DataLossError: rows of the batch no longer exist, and ``fail_on_data_loss`` is set.
+    """
+    recorded = tunnel.end(batch, plan.channel)
+    if recorded is not None:
+        yield from _replay(tunnel, batch, plan, recorded, fail_on_data_loss)
+        return
+    position, rows = plan.start, 0
+    while position != FINISHED and (plan.max_rows is None or rows < plan.max_rows):
+        room = None if plan.max_rows is None else plan.max_rows - rows
+        wanted = PAGE_ROWS if room is None else min(PAGE_ROWS, room)
+        start, page = _read_page(tunnel, plan.channel, position, wanted, plan.until, room, fail_on_data_loss)
+        changes, position = page.changes, page.next
+        if room is not None and changes.num_rows > room:
+            kept = changes.whole_pairs(room)
+            changes, position = changes.slice(0, kept), tunnel.advance(plan.channel, start, kept)
+            rows += kept
+            yield changes
+            break
+        if changes.num_rows == 0:
+            break
+        rows += changes.num_rows
+        yield changes
+    ours = ChannelEnd(position, rows)
+    failpoints.reach("rows-read")
+    theirs = tunnel.record_end(batch, plan.channel, ours)
+    failpoints.reach("end-recorded")
+    # The same number of rows at another position are other rows: one reader may have skipped lost rows.
+    if theirs != ours:
+        raise LostRaceError(
+            f"another task ended batch {batch} of channel {plan.channel} first",
+            received=f"{ours.rows} rows read, {theirs.rows} recorded",
+            remedy="Spark retries the task, which then reads the recorded rows; a local master retries tasks only with "
+            "a setting such as master='local[*,4]'",
+        )
+
+
+def _replay(
+    tunnel: Tunnel, batch: str, plan: ChannelPlan, recorded: ChannelEnd, fail_on_data_loss: bool
+) -> Iterator[Changes]:
+    position, missing = plan.start, recorded.rows
+    until = None if recorded.position == FINISHED else recorded.position
+    while missing > 0:
+        wanted = min(PAGE_ROWS, missing)
+        _, page = _read_page(tunnel, plan.channel, position, wanted, until, missing, fail_on_data_loss)
+        if page.changes.num_rows == 0:
+            break
+        changes = page.changes.slice(0, missing)
+        position, missing = page.next, missing - changes.num_rows
+        yield changes
+        if position == FINISHED:
+            break
+    if missing and fail_on_data_loss:
+        raise DataLossError(
+            f"batch {batch} cannot be read again: channel {plan.channel} has fewer rows than at the first read",
+            received=f"{recorded.rows - missing} of {recorded.rows} rows",
+            remedy="set option failOnDataLoss=false to continue without them",
+        )
+
+
+def _read_page(
+    tunnel: Tunnel,
+    channel: str,
+    position: Position,
+    rows: int,
+    until: Position | None,
+    total: int | None,
+    fail_on_data_loss: bool,
+) -> tuple[Position, Page]:
+    """Read a page. Also return the position where it starts, which is later than ``position`` after a loss."""
+
+    def read(start: Position) -> Page:
+        return tunnel.read(channel, start, rows, until, total=total)
+
+    return (position, read(position)) if fail_on_data_loss else read_on(tunnel, channel, position, read)

@@ -1,1 +1,0 @@
-"""The embedded store behind the protocols of other systems: one folder for each."""

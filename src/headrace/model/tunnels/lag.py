@@ -1,0 +1,76 @@
+"""The lag of a source: its unread rows, and the time to read them. Pure values, the same for every command and page."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from headrace.model.tunnels.values import Backlog
+
+
+def duration_text(seconds: float) -> str:
+    """Return a duration for people, in two units: ``45 s``, ``3 min 20 s``, ``2 h 5 min``, ``3 d 4 h``."""
+    whole = round(seconds)
+    for size, unit, smaller, smaller_unit in ((86400, "d", 3600, "h"), (3600, "h", 60, "min"), (60, "min", 1, "s")):
+        if whole >= size:
+            return f"{whole // size} {unit} {whole % size // smaller} {smaller_unit}"
+    return f"{whole} s"
+
+
+@dataclass(frozen=True)
+class Lag:
+    """The unread rows of one or several sources.
+
+    Attributes:
+        rows: the known number of unread rows; a minimum if ``unknown`` is not 0.
+        unknown: the number of channels that have more rows than the store has counted.
+        ranges: the number of key ranges of base data; 0 without base data.
+        ranges_done: how many of them are read.
+    """
+
+    rows: int
+    unknown: int = 0
+    ranges: int = 0
+    ranges_done: int = 0
+
+    @property
+    def exact(self) -> bool:
+        """Whether ``rows`` is the number of all unread rows."""
+        return self.unknown == 0
+
+    @classmethod
+    def total(cls, lags: Iterable[Lag]) -> Lag:
+        """Return the lag of several sources together."""
+        found = list(lags)
+        return cls(
+            sum(lag.rows for lag in found),
+            sum(lag.unknown for lag in found),
+            sum(lag.ranges for lag in found),
+            sum(lag.ranges_done for lag in found),
+        )
+
+    @classmethod
+    def of(cls, backlogs: Iterable[Backlog], ranges: int = 0, ranges_done: int = 0) -> Lag:
+        """Return the lag of channels from their backlogs."""
+        found = list(backlogs)
+        unknown = sum(backlog.unread is None for backlog in found)
+        return cls(sum(backlog.known for backlog in found), unknown, ranges, ranges_done)
+
+    def eta_seconds(self, rows_per_second: float | None) -> float | None:
+        """Return the time until the known rows are read at a rate; None if no rows are known, or no rate.
+
+        It is a minimum if the lag is one, and because rows arrive meanwhile.
+        """
+        if self.rows == 0:
+            return 0.0 if self.exact else None
+        if rows_per_second is None or not math.isfinite(rows_per_second) or rows_per_second <= 0:
+            return None
+        return self.rows / rows_per_second
+
+    def __str__(self) -> str:
+        """Return the lag for people: ``1200``, ``more than 1200``, ``unknown``; with the ranges of base data."""
+        rows = str(self.rows) if self.exact else f"more than {self.rows}" if self.rows else "unknown"
+        return f"{rows} ({self.ranges_done} of {self.ranges} ranges)" if self.ranges > self.ranges_done else rows

@@ -1,0 +1,1 @@
+"""What every part of headrace may use: no module here knows stores, tables or Spark."""

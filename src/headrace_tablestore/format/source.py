@@ -1,0 +1,56 @@
+"""Reads and writes of format ``tablestore``."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from headrace.errors import SchemaError, UnsupportedError
+from headrace.formats.source import Source, nullable, splits
+from headrace.model.tables.conditions import KeyRange
+from headrace_tablestore.format.format import TABLESTORE
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+    from headrace.model.tables.change_columns import Shape
+    from headrace.ports import Store, Table, Tunnel
+
+
+class TablestoreSource(Source):
+    format = TABLESTORE
+
+    def open_table(self, store: Store) -> Table:
+        return store.table(self.settings.need("table.name"), self.location.columns)
+
+    def table_columns(self, table: Table) -> pa.Schema:
+        from headrace_tablestore.format.columns import checked_catalog, parse_catalog
+
+        if self.settings.get("search.index.name") or str(self.settings.get("compute.mode")).lower() == "search":
+            raise UnsupportedError(
+                "this store has no search index",
+                remedy="leave out search.index.name and compute.mode=Search: filters are evaluated by the table scan",
+            )
+        if not self.settings.get("catalog"):
+            return nullable(table.schema.arrow)
+        return checked_catalog(parse_catalog(self.settings.need("catalog")), table.schema)
+
+    def shape(self, tunnel: Tunnel, wanted: Sequence[str] | None) -> Shape:
+        from headrace_tablestore.format.columns import TablestoreShape, checked_catalog, parse_catalog
+
+        schema = tunnel.table.schema
+        catalog = checked_catalog(parse_catalog(self.settings.need("catalog", " for a stream")), schema)
+        shape = TablestoreShape(schema, catalog)
+        if wanted is not None and list(wanted) != shape.schema.names:
+            raise SchemaError(
+                "a stream of format tablestore has the columns that option catalog makes",
+                received=wanted,
+                valid=shape.schema.names,
+                remedy="leave out .schema(…) and select columns instead",
+            )
+        return shape
+
+    def splits(self, table: Table) -> list[KeyRange]:
+        return splits(
+            table, None, most=self.settings.get("max.split.count"), size=self.settings.get("split.size.mbs") << 20
+        )

@@ -1,0 +1,207 @@
+"""The store of a Tablestore instance: its tables and tunnels, and publications through the meta table."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError
+from headrace.model.tables.column_limits import check_columns, check_key_types
+from headrace.model.tables.conditions import OPERATORS
+from headrace.model.tables.schema import TableSchema, parse_columns
+from headrace.model.tunnels.values import Start, TunnelKind
+from headrace.options.names import check_names
+from headrace.ports import Capabilities, Publisher, Store, Table, Tunnel
+from headrace_tablestore.store.connection import Connection
+from headrace_tablestore.store.meta_table import DEFAULT_NAME, MetaTable
+from headrace_tablestore.store.publication.publisher import TablestorePublisher
+from headrace_tablestore.store.tables import stored_tables
+from headrace_tablestore.store.tables.table import TablestoreTable
+from headrace_tablestore.store.tables.write_options import WriteOptions
+from headrace_tablestore.store.tables.writing import Writer
+from headrace_tablestore.store.tunnels.service import TunnelService
+from headrace_tablestore.store.tunnels.stored_tunnels import create_tunnel, drop_tunnel, find_tunnel, list_tunnels
+from headrace_tablestore.store.tunnels.tunnel import DEFAULT_CLIENT, TablestoreTunnel
+from headrace_tablestore.wire import table_pb2 as pb
+from headrace_tablestore.wire import tunnel_pb2 as tunnel_pb
+from headrace_tablestore.wire.limits import MAX_DEFINED_COLUMNS
+from headrace_tablestore.wire.signatures import Credentials
+
+_MOMENT = 0.5
+
+
+class TablestoreStore(Store):
+    """Tables, tunnels and publications in an instance of Tablestore.
+
+    It can be pickled, with the access key. No message contains the secret of the key.
+
+    Args:
+        endpoint: ``http(s)://host[:port]``.
+        instance: the name of the instance.
+        credentials: the access key.
+        region: signs requests by version 4, for this region.
+        meta_table: the table for batches and publications; the first write creates it.
+        client: the client name in reads of tunnels without a connected client.
+        write_options: options of writes.
+    """
+
+    capabilities = Capabilities(
+        backup_tool="the backup of Tablestore in Cloud Backup (Alibaba Cloud)",
+        transactions=False,
+        whole_rows=False,
+        pre_images=False,
+        add_columns=False,
+        split_partitions=False,
+        queues=False,
+        predicates=frozenset(OPERATORS),
+        column_types=("boolean", "byte", "short", "int", "long", "float", "double", "string", "binary"),
+        any_names=False,
+        not_null=False,
+        tells_changes=False,
+        tells_rows=False,
+        rewinds=False,
+        trims=False,
+    )
+
+    def __init__(
+        self,
+        endpoint: str,
+        instance: str,
+        credentials: Credentials,
+        *,
+        region: str | None = None,
+        meta_table: str = DEFAULT_NAME,
+        client: str = DEFAULT_CLIENT,
+        write_options: WriteOptions | None = None,
+    ) -> None:
+        self.connection = Connection(endpoint, instance, credentials, region=region)
+        self.writer = Writer(self.connection, write_options or WriteOptions())
+        self.meta = MetaTable(self.connection, meta_table)
+        self._client = client
+        self.url = f"tablestore+{self.connection.endpoint}/{instance}"
+        self.id = self.url
+
+    def __repr__(self) -> str:
+        return f"TablestoreStore({self.url!r})"
+
+    # -- tables -------------------------------------------------------------------------------------
+
+    def tables(self) -> list[str]:
+        """Return the sorted names of all tables except the meta table."""
+        names = self.connection.call("ListTable", pb.ListTableRequest(), pb.ListTableResponse).table_names
+        return sorted(name for name in names if name != self.meta.name)
+
+    def create_table(
+        self,
+        name: str,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema,
+        primary_key: str | Sequence[str],
+        *,
+        exist_ok: bool = False,
+        **options: Any,
+    ) -> Table:
+        schema = TableSchema.of(columns, primary_key)
+        check_columns(schema, self.capabilities.max_columns)
+        check_key_types(schema)
+        try:
+            stored_tables.create(self.connection, name, schema, options)
+        except AlreadyExistsError:
+            if not exist_ok:
+                raise AlreadyExistsError(
+                    f"a table of this name exists in {self.url}",
+                    received=repr(name),
+                    remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
+                ) from None
+            self._check_same(name, schema)
+        return self.table(name, schema.arrow)
+
+    def _check_same(self, name: str, schema: TableSchema) -> None:
+        """Raise `SchemaError` unless a table is equal to a new table with these columns."""
+        there = self.table(name).schema
+        wanted = schema.attributes[:MAX_DEFINED_COLUMNS]
+        found = {column.name: column.type for column in there.columns}
+        same = {column.name: stored_tables.wire_type(column.type) for column in wanted} | {
+            name: schema.column(name).type for name in schema.primary_key
+        }
+        if found != same or there.primary_key != schema.primary_key:
+            raise SchemaError(
+                f"table {name!r} exists with other columns or another key",
+                received=f"{', '.join(schema.names)}; key {', '.join(schema.primary_key)}",
+                valid=f"{', '.join(there.names)}; key {', '.join(there.primary_key)}",
+            )
+
+    def table(self, name: str, columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None) -> TablestoreTable:
+        return TablestoreTable(self.connection, self.writer, name, parse_columns(columns or {}))
+
+    def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
+        try:
+            stored_tables.described(self.connection, name)
+            for tunnel in self.tunnels(name):
+                self.drop_tunnel(tunnel.id, name, missing_ok=True)
+            self.connection.call("DeleteTable", pb.DeleteTableRequest(table_name=name), pb.DeleteTableResponse)
+        except NotFoundError:
+            if not missing_ok:
+                raise NotFoundError("no such table", received=repr(name), valid=self.tables()) from None
+
+    # -- tunnels ------------------------------------------------------------------------------------
+
+    def create_tunnel(
+        self,
+        table: str,
+        name: str,
+        kind: str | TunnelKind = TunnelKind.BASE_AND_STREAM,
+        *,
+        start: str | Start = "latest",
+        base_channels: int | None = None,
+        **options: Any,
+    ) -> Tunnel:
+        check_names("a tunnel of this store", options, self.capabilities.tunnel_options)
+        begin = start if isinstance(start, Start) else Start.parse(start)
+        handle = self.table(table)
+        tunnel_id = create_tunnel(self.connection, table, name, TunnelKind.parse(kind), begin, base_channels)
+        return self._tunnel(find_tunnel(self.connection, tunnel_id, table), handle)
+
+    def tunnel(
+        self,
+        id_or_name: str,
+        table: str | None = None,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None,
+    ) -> Tunnel:
+        found = find_tunnel(self.connection, id_or_name, table)
+        return self._tunnel(found, self.table(found.table_name, columns))
+
+    def tunnels(self, table: str | None = None) -> list[Tunnel]:
+        handles = {} if table is None else {table: self.table(table)}
+        found = list_tunnels(self.connection, table)
+        for name in sorted({info.table_name for info in found} - handles.keys()):
+            # A table may be dropped, with its tunnels, while others are listed.
+            with contextlib.suppress(NotFoundError):
+                handles[name] = self.table(name)
+        return [self._tunnel(info, handles[info.table_name]) for info in found if info.table_name in handles]
+
+    def drop_tunnel(self, id_or_name: str, table: str | None = None, *, missing_ok: bool = False) -> None:
+        try:
+            drop_tunnel(self.connection, self.meta, find_tunnel(self.connection, id_or_name, table))
+        except NotFoundError:
+            if not missing_ok:
+                raise
+
+    def _tunnel(self, info: tunnel_pb.TunnelInfo, table: Table) -> Tunnel:
+        return TablestoreTunnel(TunnelService(self.connection), self.meta, table, info, self._client)
+
+    # -- the rest -----------------------------------------------------------------------------------
+
+    def publisher(self, job: str, sink: str = "") -> Publisher:
+        return TablestorePublisher(self.connection, self.table, self.writer, self.meta, job, sink)
+
+    def wait_for_change(self, timeout: float) -> bool:
+        """Wait a moment and return True: the service does not report commits."""
+        time.sleep(max(0.0, min(timeout, _MOMENT)))
+        return True
+
+    def close(self) -> None:
+        self.connection.close()

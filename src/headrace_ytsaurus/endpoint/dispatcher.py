@@ -1,0 +1,92 @@
+"""Dispatching: a command runs once for each mutation id, in the transaction of the store that it needs.
+
+Clients send a request again if the answer is lost. The answer of each mutation is therefore saved in the transaction
+that makes the changes, and a repeated mutation gets the saved answer.
+"""
+
+from __future__ import annotations
+
+import contextlib
+
+from headrace_ytsaurus.endpoint.context import Answer, Cluster, Command, Context
+from headrace_ytsaurus.endpoint.ids import NULL_ID
+from headrace_ytsaurus.endpoint.parameters import Parameters
+from headrace_ytsaurus.endpoint.transactions.prerequisites import check_prerequisites
+from headrace_ytsaurus.wire.yson import documents
+
+KEPT_MICROSECONDS = 600_000_000
+"""Answers are kept for 10 minutes; clients repeat a request for some minutes."""
+
+
+class Mutations:
+    """The saved answers of recent mutations."""
+
+    def __init__(self, cluster: Cluster) -> None:
+        self._database = cluster.database
+
+    def find(self, mutation_id: str) -> Answer | None:
+        """Return the answer of a mutation, None if the mutation has not been done."""
+        found = self._database.query("SELECT answer FROM yt_mutation WHERE id = ?", (mutation_id,))
+        return Answer.structured(documents.loads(found[0][0])) if found else None
+
+    def save(self, mutation_id: str, answer: Answer, now: int) -> None:
+        """Save an answer, inside the current transaction of the store."""
+        written = documents.dumps(answer.value, text=False)
+        self._database.execute("INSERT INTO yt_mutation VALUES (?, ?, ?)", (mutation_id, written, now))
+
+    def delete_old(self, now: int) -> None:
+        """Delete the answers that no client asks for any more."""
+        if self._database.query("SELECT 1 FROM yt_mutation WHERE done < ? LIMIT 1", (now - KEPT_MICROSECONDS,)):
+            with self._database.write():
+                self._database.execute("DELETE FROM yt_mutation WHERE done < ?", (now - KEPT_MICROSECONDS,))
+
+
+def execute(context: Context, command: Command, parameters: Parameters, body: bytes) -> Answer:
+    """Run a command, and return its answer in the form of the client's version of the API."""
+    if context.version == 4:
+        return _execute(context, command, parameters, body)
+    answer = _execute(context, command, Parameters({**parameters, "return_only_value": True}, command.name), body)
+    if command.volatile and answer.value == {}:
+        return Answer.raw(b"")
+    for name in command.alone:
+        if name in answer.value:
+            return Answer.structured(answer.value[name])
+    return answer
+
+
+def _execute(context: Context, command: Command, parameters: Parameters, body: bytes) -> Answer:
+    check_prerequisites(context, parameters)
+    if command.atomic or (command.volatile and command.heavy):
+        # Locks of an expired transaction must not cause a conflict, even if background work has not aborted it yet.
+        context.transactions.abort_expired()
+    if command.atomic:
+        return _execute_once(context, command, parameters, body)
+    if not command.volatile and not command.heavy:
+        with context.database.read():
+            return command.run(context, parameters, body)
+    return command.run(context, parameters, body)
+
+
+def _execute_once(context: Context, command: Command, parameters: Parameters, body: bytes) -> Answer:
+    mutation_id = parameters.text("mutation_id", None)
+    mutation_id = None if mutation_id == NULL_ID else mutation_id
+    with contextlib.ExitStack() as context.undo:
+        answer = _commit_once(context, command, parameters, body, mutation_id)
+        context.undo.pop_all()
+    return answer
+
+
+def _commit_once(
+    context: Context, command: Command, parameters: Parameters, body: bytes, mutation_id: str | None
+) -> Answer:
+    mutations = context.cluster.service(Mutations)
+    with context.database.write():
+        done = None if mutation_id is None else mutations.find(mutation_id)
+        if done is not None:
+            return done
+        # They are checked again, because from here on no other request can change them.
+        check_prerequisites(context, parameters)
+        answer = command.run(context, parameters, body)
+        if mutation_id is not None:
+            mutations.save(mutation_id, answer, context.now)
+        return answer
