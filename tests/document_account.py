@@ -21,7 +21,7 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
         "sh": ["make is run by .ci/run", DOCS, POSTGRES, SERVERS, SERVERS],
         "text": DOCS,
     },
-    "docs/architecture.md": {"": DRAWING},
+    "docs/architecture.md": {"text": DRAWING},
     "docs/benchmarks.md": {"sh": "Java writes 180 MB; tests/startup/spark_archive.py makes and uses such an archive"},
     "docs/changes.md": {"python": DOCS, "text": DOCS},
     "docs/checkpoints.md": {"python": DOCS},

@@ -52,3 +52,27 @@ def test_the_code_that_contributing_quotes_exists() -> None:
     code = [path.read_text() for folder in ("src", "tests") for path in (ROOT / folder).glob("**/*.py")]
     assert quotes
     assert [quote for quote in quotes if not any(dedent(quote).strip() in text for text in code)] == []
+
+
+def mapped_folders() -> list[str]:
+    """Return the folders on the map of docs/architecture.md, as paths below src."""
+    text = (ROOT / "docs" / "architecture.md").read_text()
+    block = re.findall(r"```text\n(headrace/\n.*?)```", text, re.DOTALL)[0]
+    folders: list[str] = []
+    above: list[str] = []
+    for line in block.splitlines():
+        indent, name = re.fullmatch(r"((?: {4})*)([a-z_]+)/(?: .*)?", line).groups()  # type: ignore[union-attr]
+        above = [*above[: len(indent) // 4], name]
+        folders.append("/".join(above))
+    return folders
+
+
+def test_the_map_names_each_folder_once_and_nothing_else() -> None:
+    source = ROOT / "src"
+    folders = sorted(
+        str(path.relative_to(source))
+        for path in source.rglob("*")
+        if path.is_dir() and "__pycache__" not in path.parts and not path.name.endswith(".egg-info")
+    )
+    assert sorted(mapped_folders()) == folders
+    assert len((ROOT / "docs" / "architecture.md").read_text().splitlines()) <= 120
