@@ -27,8 +27,9 @@ FIRST_SEED ?= 1
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
 
-setup: $(READY) ## Create .venv with all packages for development
+setup: $(READY) ## Create .venv with all packages for development, and install the hooks of git
 	-@$(MAKE) --no-print-directory $(ARCHIVE)
+	-@git config core.hooksPath .githooks
 
 # Dependency groups need pip 25.1.
 $(READY): pyproject.toml

@@ -12,7 +12,7 @@ Tests that start Spark in a process of their own, because a shared session canno
 
 - ``spark/test_connect.py`` (1): Spark Connect and classic Spark cannot be in one process.
 - ``spark/test_pipelines.py`` (2): pipelines run on Spark Connect; one is started by ``spark-pipelines run``.
-- ``spark/test_docs.py`` (1): the quick start of the README as a user runs it, with relative paths.
+- ``spark/test_docs.py`` (1): the stream of the README as a user runs it, with relative paths.
 - ``spark/test_demo.py`` (6): the demo kills its driver and starts another; then ``headrace run`` and ``headrace sql``.
 - ``spark/test_prompt.py`` (1): the prompt in a terminal.
 - ``spark/test_flights.py`` (2): kills its driver and starts another.

@@ -1,4 +1,4 @@
-"""A job from the README on a standalone cluster: each host has its own addresses, files and Python environment."""
+"""A job on a standalone cluster: each host has its own addresses, files and Python environment."""
 
 from __future__ import annotations
 

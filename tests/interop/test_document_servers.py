@@ -58,16 +58,11 @@ def own_environment() -> dict[str, str]:
     return {name: value for name, value in os.environ.items() if name.startswith(("HEADRACE_", "YT_"))}
 
 
-def test_the_endpoints_of_the_readme_serve_the_commands_beside_them(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    printed = []
-    for block, port in zip(code("README.md", "sh"), ("8484", "8585"), strict=True):
-        with served(block, tmp_path, monkeypatch) as (address, others):
-            script = "\n".join(others).replace(f"http://127.0.0.1:{port}", address)
-            assert address in script
-            printed.append(run_shell(script, tmp_path, own_environment()))
-    assert "clicks" in printed[1]
+def run_beside(lines: list[str], written: str, address: str, directory: Path) -> str:
+    """Run the commands after that of a server; return what they print."""
+    script = "\n".join(lines).replace(written, address)
+    assert address in script
+    return run_shell(script, directory, own_environment())
 
 
 def test_the_endpoint_of_tablestore_starts_with_a_key_and_with_a_file_of_keys(
@@ -76,7 +71,7 @@ def test_the_endpoint_of_tablestore_starts_with_a_key_and_with_a_file_of_keys(
     (server,) = code("docs/tablestore.md", "sh")
     (keys,) = code("docs/tablestore.md", "toml")
     with served(server, tmp_path, monkeypatch) as (address, others):
-        assert others == []
+        run_beside(others, "http://127.0.0.1:8484", address, tmp_path)
         with headrace.open(f"tablestore+{address}/shop") as store:
             assert store.tables() == []
     (tmp_path / "keys.toml").write_text(keys)
@@ -96,7 +91,8 @@ def test_the_page_of_the_endpoint_of_ytsaurus_runs_as_written(
     (server,) = code("docs/ytsaurus-endpoint.md", "sh")
     (tokens,) = code("docs/ytsaurus-endpoint.md", "toml")
     client, directory = code("docs/ytsaurus-endpoint.md", "python")
-    with served(server, tmp_path, monkeypatch) as (address, _):
+    with served(server, tmp_path, monkeypatch) as (address, others):
+        assert "clicks" in run_beside(others, "http://127.0.0.1:8585", address, tmp_path)
         run_code(client.replace("http://127.0.0.1:8585", address), capsys)
     monkeypatch.chdir(tmp_path)
     printed = run_code(directory, capsys)
