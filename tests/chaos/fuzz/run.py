@@ -23,7 +23,7 @@ from tests.chaos.fuzz.files import FILES
 from tests.chaos.fuzz.servers import SERVERS
 from tests.chaos.fuzz.targets import TARGETS, Target
 
-DOCUMENTED = Path(__file__).parents[3] / "docs" / "fuzz.jsonl"
+DOCUMENTED = Path(__file__).parents[3] / "docs" / "logs" / "fuzz.jsonl"
 LOG = Path("build") / "fuzz.jsonl"
 ALL = {**TARGETS, **FILES, **ENDPOINTS, **SERVERS}
 _PART = 100_000

@@ -10,7 +10,7 @@ from pathlib import Path
 
 from tests.chaos.matrix.cells import Cell
 
-DOCUMENTED = Path(__file__).parents[3] / "docs" / "storms.jsonl"
+DOCUMENTED = Path(__file__).parents[3] / "docs" / "logs" / "storms.jsonl"
 
 
 @dataclass(frozen=True)
