@@ -9,8 +9,9 @@ import pytest
 
 from headrace.model.tables.conditions import KeyRange, Predicate
 from headrace.model.tables.schema import Column
+from headrace.rows.satisfied import satisfied
 from headrace_ytsaurus.store.schemas import TableLayout
-from headrace_ytsaurus.store.tables.conditions import literal, quoted, satisfied, where
+from headrace_ytsaurus.store.tables.conditions import literal, quoted, where
 from headrace_ytsaurus.wire.types import YtColumn
 
 NAN = float("nan")

@@ -18,8 +18,11 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 
+import click
+
 from headrace.ports.findings import Finding, Status
 from headrace.spark.java import check_java
+from headrace.support import entry_points
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_PACKAGES = {"pyspark": (4, 2), "pyarrow": (18,), "pandas": (2, 2), "numpy": (1, 26)}
@@ -171,6 +174,29 @@ def check_data_sources() -> Finding:
     return Finding(name, Status.OK, ", ".join(found))
 
 
+def check_packages() -> Finding:
+    """Check that the stores, formats, endpoints and commands of all installed packages can be used."""
+    from headrace.formats.source import Source
+    from headrace.http.endpoint import Endpoint
+    from headrace.stores.registry import openings
+
+    name = "Parts of packages"
+    kinds: dict[str, type] = {
+        entry_points.FORMATS: Source,
+        entry_points.ENDPOINTS: Endpoint,
+        entry_points.COMMANDS: click.Command,
+    }
+    openings()
+    for group, kind in kinds.items():
+        entry_points.parts(group, kind)
+    groups = (entry_points.STORES, *kinds)
+    failures = [failure for group in groups for failure in entry_points.failures(group)]
+    if failures:
+        return Finding(name, Status.WARN, "; ".join(failures), "repair or uninstall the package")
+    others = sorted({package for group in groups for package in entry_points.other_packages(group)})
+    return Finding(name, Status.OK, f"headrace{''.join(f', {package}' for package in others)}")
+
+
 def check_hostname() -> Finding:
     """Check that the host name resolves to an address, which Spark needs when it starts."""
     name = "Host name"
@@ -230,6 +256,7 @@ def environment_checks() -> list[Check]:
         *packages,
         check_sqlite,
         check_data_sources,
+        check_packages,
         # After the data sources, because their imports can load a SQLite library.
         check_other_sqlites,
         check_hostname,

@@ -71,6 +71,11 @@ def refuse(group: str, name: str, why: str) -> None:
     _fail(entries(group)[name], why)
 
 
+def other_packages(group: str) -> set[str]:
+    """Return the packages besides headrace that have entry points of a group."""
+    return {_package(entry) for entry in entries(group).values()} - {_OWN}
+
+
 def failures(group: str) -> tuple[str, ...]:
     """Return a sentence for each entry point of a group that could not be loaded so far."""
     return tuple(_failures.get(group, {}).values())

@@ -20,6 +20,7 @@ from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.rows import to_arrow
 from headrace.rows.by_position import aligned
 from headrace.rows.conditions import check_scan_sizes, operands, typed_key, typed_range
+from headrace.rows.satisfied import satisfied
 from headrace_ytsaurus.store import catalog
 from headrace_ytsaurus.store.catalog import Names
 from headrace_ytsaurus.store.connection import Connection
@@ -185,7 +186,7 @@ class YtTable(Table):
                     last = page.slice(page.num_rows - 1)
                     after = tuple(last.column(name)[0].as_py() for name in sorted_by)
                     typed = layout.read(page, list(needed)) if needed else page
-                    rows = conditions.satisfied(typed, layout.schema.columns, predicates)
+                    rows = satisfied(typed, layout.schema.columns, predicates)
                     missing -= rows.num_rows
                     if rows.num_rows:
                         yield layout.read(rows, names)
