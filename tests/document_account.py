@@ -21,7 +21,9 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
         "text": DOCS,
     },
     "docs/architecture.md": {"text": DRAWING},
-    "docs/benchmarks.md": {"sh": "Java writes 180 MB; tests/startup/spark_archive.py makes and uses such an archive"},
+    "docs/benchmarks-latency.md": {
+        "sh": "Java writes 180 MB; tests/startup/spark_archive.py makes and uses such an archive"
+    },
     "docs/changes.md": {"python": DOCS, "text": DOCS},
     "docs/checkpoints.md": {"python": DOCS},
     "docs/concepts.md": {"text": DRAWING},
@@ -49,11 +51,11 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
         "text": PIPELINES,
         "sh": "another run of spark-pipelines takes a minute; tests/spark/test_pipelines.py runs it on the example",
     },
-    "docs/postgres.md": {
+    "docs/postgres.md": {"sql": POSTGRES, "sh": POSTGRES, "python": POSTGRES, "text": POSTGRES},
+    "docs/postgres-tunnels.md": {
         "sql": POSTGRES,
         "sh": POSTGRES,
         "python": POSTGRES,
-        "text": POSTGRES,
         "json": "the form of an event; tests/unit/test_debezium_events.py compares whole events",
     },
     "docs/queues.md": {"python": DOCS, "sh": COMMANDS},

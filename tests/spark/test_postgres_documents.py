@@ -106,14 +106,15 @@ def connected(server: PostgresServer, database: str) -> psycopg.Connection[tuple
     return psycopg.connect(host="127.0.0.1", port=server.port, user=USER, dbname=database, autocommit=True)
 
 
-def test_the_other_blocks_of_the_page_run_as_written(
+def test_the_other_blocks_of_the_pages_run_as_written(
     shop: PostgresServer, spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    others = [block for block in claimed("docs/postgres.md", _HERE) if block not in five_minutes()]
+    pages = [*claimed("docs/postgres.md", _HERE), *claimed("docs/postgres-tunnels.md", _HERE)]
+    others = [block for block in pages if block not in five_minutes()]
     address = f"127.0.0.1:{shop.port}"
     languages = [block.language for block in others]
-    assert languages == ["sql", "sql", "python", "python", "sql", "sh", "sql", "sql"]
-    settings, parsing, debezium, sink, identity, existing_slot, rights, schema = (block.text for block in others)
+    assert languages == ["python", "sql", "sql", "sql", "sql", "sql", "python", "sh"]
+    sink, identity, rights, schema, settings, parsing, debezium, existing_slot = (block.text for block in others)
     with connected(shop, "shop") as root:
         root.execute("CREATE TABLE orders (id bigint PRIMARY KEY, price numeric(10,2), at timestamp)")
         root.execute("ALTER TABLE orders OWNER TO owner_of_tables")

@@ -1,4 +1,4 @@
-"""`headrace capacity`: the model beside the figures of docs/benchmarks.md, and its limits."""
+"""`headrace capacity`: the model beside the figures of docs/benchmarks*.md, and its limits."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ from headrace.cli.main import main
 from headrace.errors import OptionError
 from headrace.inspect.capacity import BUSY, MEASURED_BYTES, QUERIES, READS, WRITES, Stream, need
 
-BENCHMARKS = Path(__file__).parents[2] / "docs" / "benchmarks.md"
+_TEXT = "\n".join(page.read_text() for page in sorted((Path(__file__).parents[2] / "docs").glob("benchmarks*.md")))
 FACTOR = 2.0
 _RATE = r"([\d.,]+) (M|k) rows/s"
 
 
 def row_of(section: str, what: str) -> str:
-    """Return the one row of a table of docs/benchmarks.md with a cell that begins with a text.
+    """Return the one row of a table of docs/benchmarks*.md with a cell that begins with a text.
 
     Args:
         section: the begin of the title of the section.
     """
-    sections = re.split(r"^#+ ", BENCHMARKS.read_text(), flags=re.MULTILINE)
+    sections = re.split(r"^#+ ", _TEXT, flags=re.MULTILINE)
     (found,) = [text for text in sections if text.startswith(section)]
     rows = [line for line in found.splitlines() if line.startswith("|") and re.search(rf"\| *{re.escape(what)}", line)]
-    assert len(rows) == 1, f"{len(rows)} rows with {what!r} in section {section!r} of docs/benchmarks.md"
+    assert len(rows) == 1, f"{len(rows)} rows with {what!r} in section {section!r} of docs/benchmarks*.md"
     return rows[0]
 
 
 def rate_of(section: str, what: str) -> float:
-    """Return the first rate of a row of docs/benchmarks.md in rows a second."""
+    """Return the first rate of a row of docs/benchmarks*.md in rows a second."""
     row = row_of(section, what)
     found = re.search(_RATE, row)
     assert found, f"no rate in {row}"
@@ -144,7 +144,7 @@ STREAMS = {
 
 
 def test_the_model_agrees_with_streams_by_cores_and_length_of_rows() -> None:
-    found = re.findall(rf"^\| (.*), rows of (\d+) bytes, (\d) cores? \| {_RATE}", BENCHMARKS.read_text(), re.MULTILINE)
+    found = re.findall(rf"^\| (.*), rows of (\d+) bytes, (\d) cores? \| {_RATE}", _TEXT, re.MULTILINE)
     assert {what for what, *_ in found} == set(STREAMS)
     assert {(width, cores) for _, width, cores, *_ in found} == {(w, c) for w in ("41", "401") for c in "12"}
     for what, width, cores, figure, unit in found:

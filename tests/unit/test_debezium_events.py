@@ -91,7 +91,7 @@ def test_an_event_has_the_envelope_of_debezium() -> None:
 
 
 def test_the_document_shows_such_an_event() -> None:
-    page = (Path(__file__).parents[2] / "docs" / "postgres.md").read_text()
+    page = (Path(__file__).parents[2] / "docs" / "postgres-tunnels.md").read_text()
     shown = json.loads(page.split("```json\n")[1].split("```")[0])
     row = '{"id":7,"price":"AfQ=","at":"2024-02-29T10:00:00.5Z"}'
     (event,) = events(DebeziumShape(Origin("postgresql", "shop"), "shop"), [(ChangeOp.INSERT, "orders", "{}", row)])
