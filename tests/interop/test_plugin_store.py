@@ -68,6 +68,7 @@ def test_commands_find_the_store_and_the_command_of_the_package(path: str, tmp_p
     assert refused.returncode == 1
     assert "no tunnels" in refused.stderr
     assert "parquet-files" in headrace(path, tmp_path, "--help").stdout
+    assert "it can be opened, and shows 1 tables" in headrace(path, tmp_path, "doctor", "-s", url, check=False).stdout
 
 
 _SPARK = """

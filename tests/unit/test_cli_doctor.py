@@ -12,10 +12,12 @@ from pathlib import Path
 
 import pytest
 
+import headrace
 from headrace.cli import environment_checks
-from headrace.cli.store_checks import check_store, file_system_of
+from headrace.cli.main import main
 from headrace.ports.findings import Status
 from headrace.spark import java
+from headrace.stores.embedded.diagnosis import file_system_of
 
 
 def program(path: Path, script: str) -> str:
@@ -170,8 +172,8 @@ def test_the_innermost_and_latest_mount_determines_the_file_system(path: str, ki
 def test_an_intact_store_passes_every_check_and_is_not_changed(tmp_path: Path) -> None:
     from headrace.stores.embedded.connection import Database
 
-    Database(tmp_path / "store", create=True).close()
-    findings = check_store(tmp_path / "store")
+    with headrace.open(tmp_path / "store", create=True) as store:
+        findings = store.diagnose()
     assert [finding.status for finding in findings] == [Status.OK] * len(findings), findings
     assert {"Store: integrity", "Store: commits"} <= {finding.name for finding in findings}
     database = Database(tmp_path / "store")
@@ -179,19 +181,22 @@ def test_an_intact_store_passes_every_check_and_is_not_changed(tmp_path: Path) -
     database.close()
 
 
-def test_a_directory_without_a_store_and_a_damaged_store_fail(tmp_path: Path) -> None:
-    assert check_store(tmp_path / "none")[-1].status == Status.FAIL
+def test_a_directory_without_a_store_and_a_damaged_store_fail(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     (tmp_path / "db").write_bytes(b"no database" * 1000)
-    finding = check_store(tmp_path)[-1]
-    assert finding.status == Status.FAIL
-    assert "damaged" in finding.found
+    for directory, problem in ((tmp_path / "none", "no store here"), (tmp_path, "damaged")):
+        assert main(["doctor", "--json", "-s", str(directory), "--store-option", "synchronous=full"]) == 1
+        space, finding = json.loads(capsys.readouterr().out)["findings"][-2:]
+        assert (space["name"], finding["name"], finding["status"]) == ("Store: free space", "Store", "fail")
+        assert problem in finding["found"]
+    assert main(["doctor", "-s", str(tmp_path), "--store-option", "synchronous=often"]) == 1
+    assert "option synchronous" in capsys.readouterr().out
 
 
 def test_the_exit_code_is_1_if_a_check_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    from headrace.cli.main import main
-
     monkeypatch.setenv("JAVA_HOME", str(tmp_path))
     assert main(["doctor", "--json"]) == 1
     report = json.loads(capsys.readouterr().out)

@@ -71,8 +71,8 @@ CONTRACT = {
 }  # fmt: skip
 # They can be imported without a kind of store, and are below all of them.
 REGISTRY = {SOURCE / "stores" / "registry.py", SOURCE / "stores" / "opening.py"}
-# They read the files of an embedded store: `headrace doctor`, and the proof of the demo.
-INSPECTORS = {"cli/store_checks.py", "demo/story.py"}
+# It reads the files of an embedded store: the proof of the demo.
+INSPECTORS = {"demo/story.py"}
 # `headrace demo` runs the demo, which prints through the output of the command line.
 ROOM_CIRCLES = {"cli", "demo"}
 MODULES = sorted(SOURCE.rglob("*.py"))

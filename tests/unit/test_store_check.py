@@ -14,7 +14,6 @@ import pytest
 
 import headrace
 from headrace.cli.main import main
-from headrace.cli.store_checks import check_store as doctor_checks
 from headrace.model.tables.changes import RowChange
 from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
 from headrace.ports import Write
@@ -232,7 +231,8 @@ def test_a_damaged_page_is_found_by_check_and_doctor(directory: Path) -> None:
     found = check(directory)
     assert found["SQLite's integrity"].status == Status.FAIL
     assert "cannot be completed" in found["files"].found
-    integrity = next(finding for finding in doctor_checks(directory) if finding.name == "Store: integrity")
+    with headrace.open(directory) as store:
+        integrity = next(finding for finding in store.diagnose() if finding.name == "Store: integrity")
     assert (integrity.status, integrity.found) == (Status.FAIL, found["SQLite's integrity"].found)
 
 

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from dataclasses import asdict
-from pathlib import Path
-from urllib.parse import urlsplit
 
 import click
 
@@ -42,7 +40,7 @@ def doctor(context: click.Context, app: App, table: str | None, spark: bool) -> 
         if app.store_url is not None:
             findings += _store_findings(app, app.store_url, table)
         if spark:
-            from headrace.cli.store_checks import check_spark
+            from headrace.cli.spark_check import check_spark
 
             findings.append(check_spark())
     show(app, findings)
@@ -76,16 +74,15 @@ _MARKS = {Status.OK: "ok    ", Status.WARN: "warn  ", Status.FAIL: "FAIL  "}
 
 
 def _store_findings(app: App, url: str, table: str | None) -> list[Finding]:
-    if urlsplit(url).scheme not in ("", "file"):
-        try:
-            with app.store() as store:
-                return store.diagnose(table)
-        except UnsupportedError:
-            raise
-        except HeadraceError as error:
-            return [Finding("Store", Status.FAIL, error.problem, error.remedy or "see the message")]
-    if table is not None:
-        raise UnsupportedError("doctor checks no tables of embedded stores", received=f"--table {table}")
-    from headrace.cli.store_checks import check_store
+    from headrace.stores.registry import opening_of
 
-    return check_store(Path(url.removeprefix("file://").removeprefix("file:")))
+    findings = []
+    try:
+        if (check_place := opening_of(url).check_place) is not None:
+            findings = check_place(url)
+        with app.store() as store:
+            return findings + store.diagnose(table)
+    except UnsupportedError:
+        raise
+    except HeadraceError as error:
+        return [*findings, Finding("Store", Status.FAIL, error.problem, error.remedy or "see the message")]

@@ -20,15 +20,13 @@ from pathlib import Path
 
 import click
 
-from headrace.ports.findings import Finding, Status
+from headrace.ports.findings import Finding, Status, disk_space
 from headrace.spark.java import check_java
 from headrace.support import entry_points
 
 OLDEST_PYTHON = (3, 11)
 OLDEST_PACKAGES = {"pyspark": (4, 2), "pyarrow": (18,), "pandas": (2, 2), "numpy": (1, 26)}
 OLDEST_SQLITE = (3, 53, 0)
-SCARCE_DISK_BYTES = 2 << 30
-NO_DISK_BYTES = 100 << 20
 _PROBE_SECONDS = 60
 _OTHER_SQLITES = ("_sqlite3", "pysqlite3", "sqlcipher3", "adbc_driver_sqlite")
 
@@ -239,10 +237,7 @@ def check_temporary_space() -> Finding:
                 "set TMPDIR or SPARK_LOCAL_DIRS to another directory",
             )
     found = ", ".join(f"{directory} has {size / 2**30:.1f} GiB free" for directory, size in free.items())
-    if min(free.values()) < SCARCE_DISK_BYTES:
-        status = Status.FAIL if min(free.values()) < NO_DISK_BYTES else Status.WARN
-        return Finding(name, status, found, "free some space, or set SPARK_LOCAL_DIRS to another directory")
-    return Finding(name, Status.OK, found)
+    return disk_space(name, min(free.values()), found, "free some space, or set SPARK_LOCAL_DIRS to another directory")
 
 
 def environment_checks() -> list[Check]:

@@ -13,6 +13,7 @@ from headrace.options.option import Option
 from headrace.options.settings import Settings
 from headrace.ports import Store
 from headrace.ports.backups import Backup, Progress
+from headrace.ports.findings import Finding
 
 _LONGEST_SECONDS = 1e9
 OpenStore: TypeAlias = Callable[[str | os.PathLike[str], Mapping[str, Any], bool], Store]
@@ -78,6 +79,7 @@ class Opening:
         restore: makes a store at an address of a backup's directory; None if such stores have no backups.
         mistaken_schemes: schemes that users write for this store, each with the text that names the right form.
         environment: prefixes of the names of environment variables that the store and its packages read.
+        check_place: checks the place of a store for `headrace doctor`, before the store is opened; takes the address.
         checkpoint_scheme: the scheme of checkpoints in such stores, besides ``headrace``; None if there is none.
     """
 
@@ -92,6 +94,7 @@ class Opening:
     restore: RestoreStore | None = None
     mistaken_schemes: Mapping[str, str] = field(default_factory=dict)
     environment: tuple[str, ...] = ()
+    check_place: Callable[[str | os.PathLike[str]], list[Finding]] | None = None
     checkpoint_scheme: CheckpointScheme | None = None
 
     def with_environment(self, options: dict[str, str], names: Mapping[str, str] | None = None) -> dict[str, str]:

@@ -12,6 +12,7 @@ from headrace.errors import OptionError, StoreError
 from headrace.options.kinds import one_of
 from headrace.options.option import Option
 from headrace.ports.backups import Backup, Progress
+from headrace.ports.findings import Finding
 from headrace.stores.opening import Opening, StoreOption
 
 if TYPE_CHECKING:
@@ -51,6 +52,13 @@ def restore_store(backup: str | os.PathLike[str], address: str | os.PathLike[str
     return restore(_expanded(Path(backup)), _directory(address), progress)
 
 
+def check_place(address: str | os.PathLike[str]) -> list[Finding]:
+    """Check the place of a store, see `headrace.stores.embedded.diagnosis.check_place`."""
+    from headrace.stores.embedded import diagnosis
+
+    return diagnosis.check_place(_directory(address))
+
+
 OPENING = Opening(
     what="an embedded store",
     form=_VALID_ADDRESS,
@@ -62,6 +70,7 @@ OPENING = Opening(
     open=open_store,
     takes_paths=True,
     restore=restore_store,
+    check_place=check_place,
 )  # fmt: skip
 
 

@@ -38,6 +38,7 @@ from headrace.stores.embedded import backup, catalog
 from headrace.stores.embedded.catalog import ObjectKind
 from headrace.stores.embedded.checks.store import check_store
 from headrace.stores.embedded.connection import Database, SeenVersion
+from headrace.stores.embedded.diagnosis import diagnose
 from headrace.stores.embedded.files import EmbeddedFiles
 from headrace.stores.embedded.publication.publisher import EmbeddedPublisher
 from headrace.stores.embedded.queues import consumers, stored_queues
@@ -287,6 +288,9 @@ class EmbeddedStore(Store):
 
     def files(self) -> Files:
         return EmbeddedFiles(self._database)
+
+    def diagnose(self, table: str | None = None) -> list[Finding]:
+        return diagnose(self._database) if table is None else super().diagnose(table)
 
     def check(self, *, repair: bool = False) -> list[Finding]:
         return check_store(self._database, repair=flag(repair, "repair"))

@@ -1,20 +1,15 @@
-"""The checks of an embedded store and of Spark in `headrace doctor`."""
+"""The checks of an embedded store in `headrace doctor`."""
 
 from __future__ import annotations
 
 import shutil
-import tempfile
 import time
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING
 
-from headrace.cli.environment_checks import NO_DISK_BYTES, SCARCE_DISK_BYTES
-from headrace.errors import HeadraceError, own_message
-from headrace.ports.findings import Finding, Status
-
-if TYPE_CHECKING:
-    from headrace.stores.embedded.connection import Database
+from headrace.ports.findings import Finding, Status, disk_space
+from headrace.stores.embedded.checks.store import check_integrity
+from headrace.stores.embedded.connection import Database
 
 # WAL mode needs shared memory and file locks between all processes, which network file systems do not provide.
 # fmt: off
@@ -27,22 +22,14 @@ NETWORK_FILE_SYSTEMS = frozenset([
 LONG_WAL_BYTES = 512 << 20
 
 
-def check_store(directory: Path) -> list[Finding]:
-    """Check the file system, the free space, the database and the commits of an embedded store."""
-    findings = [_file_system(directory), _disk_space(directory)]
-    try:
-        from headrace.stores.embedded.checks.store import check_integrity
-        from headrace.stores.embedded.connection import Database
+def check_place(directory: Path) -> list[Finding]:
+    """Check the file system and the free space of the directory of a store, which may be damaged or missing."""
+    return [_file_system(directory), _disk_space(directory)]
 
-        database = Database(directory)
-        try:
-            integrity = replace(check_integrity(database), name="Store: integrity")
-            findings += [integrity, _wal(database), _commit(database)]
-        finally:
-            database.close()
-    except HeadraceError as error:
-        findings.append(Finding("Store", Status.FAIL, error.problem, error.remedy or "see the message"))
-    return findings
+
+def diagnose(database: Database) -> list[Finding]:
+    """Check the database, its write-ahead log and its commits."""
+    return [replace(check_integrity(database), name="Store: integrity"), _wal(database), _commit(database)]
 
 
 def file_system_of(path: Path, mounts: str) -> str | None:
@@ -79,11 +66,7 @@ def _disk_space(directory: Path) -> Finding:
     name = "Store: free space"
     existing = next(parent for parent in (directory, *directory.absolute().parents) if parent.exists())
     free = shutil.disk_usage(existing).free
-    found = f"{free / 2**30:.1f} GiB"
-    if free < SCARCE_DISK_BYTES:
-        status = Status.FAIL if free < NO_DISK_BYTES else Status.WARN
-        return Finding(name, status, found, "free some space; a full disk stops all writers")
-    return Finding(name, Status.OK, found)
+    return disk_space(name, free, f"{free / 2**30:.1f} GiB", "free some space; a full disk stops all writers")
 
 
 def _wal(database: Database) -> Finding:
@@ -115,34 +98,3 @@ def _commit(database: Database) -> Finding:
             name, Status.WARN, f"a commit takes {seconds:.1f} s", "other writers are busy, or the disk is slow"
         )
     return Finding(name, Status.OK, f"a commit takes {seconds * 1000:.1f} ms")
-
-
-def check_spark() -> Finding:
-    """Start a Spark session and read a table of a new store through the data source."""
-    name = "Spark"
-    import headrace
-    from headrace.cli.spark_errors import filtered
-
-    rows = 3
-    started = time.monotonic()
-    with tempfile.TemporaryDirectory(prefix="headrace-doctor-") as directory:
-        try:
-            with headrace.open(directory, create=True) as store:
-                table = store.create_table("trial", {"id": "long"}, "id")
-                table.put([{"id": value} for value in range(rows)])
-            with filtered():
-                spark = headrace.session("headrace doctor", master="local[1]")
-            try:
-                read = spark.read.format("headrace").option("store", directory).option("table", "trial").load().count()
-                version = spark.version
-            finally:
-                spark.stop()
-        except Exception as error:
-            text = str(error).split("\nJVM stacktrace:")[0].strip()
-            text = own_message(text) or f"{type(error).__name__}: {text}"
-            return Finding(name, Status.FAIL, text, "see the checks above")
-    if read != rows:
-        return Finding(name, Status.FAIL, f"read {read} rows instead of {rows}", "report this as a bug of headrace")
-    return Finding(
-        name, Status.OK, f"Spark {version} read a table through format headrace ({time.monotonic() - started:.0f} s)"
-    )
