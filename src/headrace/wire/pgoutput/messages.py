@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -17,17 +17,6 @@ import pyarrow as pa
 from headrace.wire.pgoutput.cells import Bytes, Cells, Integers, Mask, big_endian, readable
 from headrace.wire.pgoutput.errors import PgOutputError, fitting
 from headrace.wire.pgoutput.relations import Content, Relation, parse_relation
-from headrace.wire.pgoutput.tuples import (
-    BINARY,
-    TEXT,
-    UNCHANGED,
-    Column,
-    ImageKind,
-    check_ends,
-    merged,
-    walk,
-    with_old_values,
-)
 from headrace.wire.pgoutput.values import decode
 
 EPOCH: Final = 946_684_800_000_000
@@ -35,10 +24,27 @@ EPOCH: Final = 946_684_800_000_000
 _BEGIN, _COMMIT, _ORIGIN, _RELATION, _TYPE, _MESSAGE = b"BCORYM"
 _INSERT, _UPDATE, _DELETE, _TRUNCATE = b"IUDT"
 _NEW, _KEY, _OLD = b"NKO"
+# The formats of a value.
+_NULL, _UNCHANGED, _TEXT, _BINARY = b"nutb"
 _KNOWN: Final = np.zeros(256, np.bool_)
 _KNOWN[np.frombuffer(b"BCORYMIUDT", np.uint8)] = True
 _ROWS: Final = np.zeros(256, np.bool_)
 _ROWS[np.frombuffer(b"IUD", np.uint8)] = True
+_T = TypeVar("_T", bound=np.generic)
+
+
+class ImageKind:
+    """The role of a row image in its change. Not an enum: numpy compares arrays with numbers faster."""
+
+    INSERT: Final = 0
+    UPDATE: Final = 1
+    """The new row of an update."""
+    OLD_KEY: Final = 2
+    """The old key of an update; other columns are null."""
+    OLD_ROW: Final = 3
+    """The old row of an update."""
+    DELETED_KEY: Final = 4
+    DELETED_ROW: Final = 5
 
 
 class Transaction(NamedTuple):
@@ -90,7 +96,7 @@ class Images:
     times: Integers
     xids: Integers
     _data: Bytes
-    _columns: tuple[Column, ...]
+    _columns: tuple[_Column, ...]
 
     def __len__(self) -> int:
         return len(self.kinds)
@@ -125,7 +131,7 @@ class Images:
             UnsupportedError: the decoder has no conversion between the two types.
         """
         column, described = self._columns[index], self.relation.columns[index]
-        text, binary = column.kinds == TEXT, column.kinds == BINARY
+        text, binary = column.kinds == _TEXT, column.kinds == _BINARY
         valid = text | binary
         if text.any() and binary.any():
             raise PgOutputError(f"column {described.name!r} has values in text format and in binary format")
@@ -135,7 +141,7 @@ class Images:
 
     def unchanged(self, index: int) -> Mask | None:
         """Return where a column has an unchanged TOASTed value that the messages do not contain; None if nowhere."""
-        mask = self._columns[index].kinds == UNCHANGED
+        mask = self._columns[index].kinds == _UNCHANGED
         return mask if mask.any() else None
 
 
@@ -236,18 +242,18 @@ class Decoder:
         whole = tags == _OLD
         two = old & ~deletes
         columns = len(relation.columns)
-        first = walk(data, starts + 6, ends, columns)
+        first = _walk(data, starts + 6, ends, columns)
         if not two.any():
-            check_ends(first.ends, ends)
+            _check_ends(first.ends, ends)
             image_kinds = np.where(inserts, ImageKind.INSERT, ImageKind.UPDATE)
             image_kinds[deletes] = np.where(whole[deletes], ImageKind.DELETED_ROW, ImageKind.DELETED_KEY)
             return self._assembled(batch, relation, rows, image_kinds, first.columns)
-        check_ends(first.ends[~two], ends[~two])
+        _check_ends(first.ends[~two], ends[~two])
         second_starts, second_ends = first.ends[two], ends[two]
         if not (second_starts < second_ends).all() or not (data[second_starts] == _NEW).all():
             raise PgOutputError("an update has no new row")
-        second = walk(data, second_starts + 1, second_ends, columns)
-        check_ends(second.ends, second_ends)
+        second = _walk(data, second_starts + 1, second_ends, columns)
+        _check_ends(second.ends, second_ends)
         place = np.cumsum(1 + two) - 1
         # The first image of each change, and the new row of each change that has an old one.
         one, other = place - two, place[two]
@@ -257,13 +263,13 @@ class Decoder:
         image_kinds[one[deletes]] = np.where(whole[deletes], ImageKind.DELETED_ROW, ImageKind.DELETED_KEY)
         image_kinds[other] = ImageKind.UPDATE
         joined = [
-            with_old_values(merged(a, b, one, other), image_kinds)
+            _with_old_values(_merged(a, b, one, other), image_kinds)
             for a, b in zip(first.columns, second.columns, strict=True)
         ]
         return self._assembled(batch, relation, np.repeat(rows, 1 + two), image_kinds, joined)
 
     def _assembled(
-        self, batch: _Batch, relation: Relation, rows: Integers, kinds: npt.NDArray[np.uint8], columns: list[Column]
+        self, batch: _Batch, relation: Relation, rows: Integers, kinds: npt.NDArray[np.uint8], columns: list[_Column]
     ) -> Images:
         lsns, times, xids = batch.transactions_of(rows)
         return Images(
@@ -392,3 +398,96 @@ def _offsets(messages: pa.BinaryArray | pa.LargeBinaryArray) -> Integers:
     dtype = np.int64 if pa.types.is_large_binary(messages.type) else np.int32
     every = np.frombuffer(messages.buffers()[1], dtype, len(messages) + messages.offset + 1)
     return every[messages.offset :].astype(np.int64)
+
+
+class _Column(NamedTuple):
+    """The values of a column: their format (``n``, ``u``, ``t`` or ``b``) and byte ranges."""
+
+    kinds: npt.NDArray[np.uint8]
+    starts: Integers
+    lengths: Integers
+
+    def filter(self, mask: Mask) -> _Column:
+        return _Column(self.kinds[mask], self.starts[mask], self.lengths[mask])
+
+
+class _Walk(NamedTuple):
+    """Tuples: their columns, and the index of the byte after each tuple."""
+
+    columns: list[_Column]
+    ends: Integers
+
+
+def _walk(data: Bytes, at: Integers, ends: Integers, columns: int) -> _Walk:
+    """Find the columns of tuples that begin at ``at``, each within its message.
+
+    Raises:
+        PgOutputError: a tuple has another number of columns, or does not fit into its message.
+    """
+    # Each column has at least the byte of its format.
+    if not (at + 2 + columns <= ends).all():
+        raise PgOutputError("a row ends early", valid=f"{columns} columns")
+    counts = big_endian(data, at, "u2")
+    if not (counts == columns).all():
+        received = int(counts[counts != columns][0])
+        raise PgOutputError(
+            "a row does not fit its relation", received=f"{received} columns", valid=f"{columns} columns"
+        )
+    at = at + 2
+    found = []
+    for _ in range(columns):
+        if not (at < ends).all():
+            raise PgOutputError("a row ends early", valid=f"{columns} columns")
+        kinds = data[at]
+        present = (kinds == _BINARY) | (kinds == _TEXT)
+        if present.all():
+            if not (at + 5 <= ends).all():
+                raise PgOutputError("a row ends early", valid=f"{columns} columns")
+            lengths = big_endian(data, at + 1, "u4").astype(np.int64)
+            starts = at + 5
+            at = starts + lengths
+        else:
+            if not (present | (kinds == _NULL) | (kinds == _UNCHANGED)).all():
+                raise PgOutputError("a column has an unknown format", valid="n, u, t or b")
+            if not ((at + 5 <= ends) | ~present).all():
+                raise PgOutputError("a row ends early", valid=f"{columns} columns")
+            lengths = np.where(present, big_endian(data, np.where(present, at + 1, 0), "u4"), 0).astype(np.int64)
+            starts = np.where(present, at + 5, 0)
+            at = np.where(present, starts + lengths, at + 1)
+        if not (at <= ends).all():
+            raise PgOutputError("a value is longer than its message")
+        found.append(_Column(kinds, starts, lengths))
+    return _Walk(found, at)
+
+
+def _check_ends(found: Integers, ends: Integers) -> None:
+    if not (found == ends).all():
+        raise PgOutputError("a message has bytes after its last column")
+
+
+def _merged(first: _Column, second: _Column, one: Integers, other: Integers) -> _Column:
+    """Return a column with the values of the first images at ``one``, and of the second ones at ``other``."""
+
+    def both(a: npt.NDArray[_T], b: npt.NDArray[_T]) -> npt.NDArray[_T]:
+        found = np.empty(len(a) + len(b), a.dtype)
+        found[one], found[other] = a, b
+        return found
+
+    return _Column(
+        both(first.kinds, second.kinds), both(first.starts, second.starts), both(first.lengths, second.lengths)
+    )
+
+
+def _with_old_values(column: _Column, kinds: npt.NDArray[np.uint8]) -> _Column:
+    """Return a column whose unchanged values are those of the old row or key, if the message contains them.
+
+    An update has its old key also if the key is stored out of line, and so is no part of the new row.
+    """
+    unchanged = np.flatnonzero(column.kinds == _UNCHANGED)
+    unchanged = unchanged[(unchanged > 0) & (kinds[unchanged] == ImageKind.UPDATE)]
+    in_key = (kinds[unchanged - 1] == ImageKind.OLD_KEY) & (column.kinds[unchanged - 1] != _NULL)
+    unchanged = unchanged[(kinds[unchanged - 1] == ImageKind.OLD_ROW) | in_key]
+    column.kinds[unchanged] = column.kinds[unchanged - 1]
+    column.starts[unchanged] = column.starts[unchanged - 1]
+    column.lengths[unchanged] = column.lengths[unchanged - 1]
+    return column

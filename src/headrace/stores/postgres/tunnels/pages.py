@@ -23,9 +23,8 @@ from headrace.model.tunnels.values import Position
 from headrace.stores.postgres.tunnels.positions import lsn_position
 from headrace.stores.postgres.unrepresentable import ShownAsNull
 from headrace.wire.pgoutput import types
-from headrace.wire.pgoutput.messages import Images
+from headrace.wire.pgoutput.messages import ImageKind, Images
 from headrace.wire.pgoutput.text_values import from_texts
-from headrace.wire.pgoutput.tuples import ImageKind
 
 Mask: TypeAlias = npt.NDArray[np.bool_]
 Visibility: TypeAlias = Callable[[Images, Sequence[pa.Array]], Mask]
