@@ -18,7 +18,7 @@ from headrace.model.tunnels.values import ChannelKind
 from headrace.ports import Tunnel
 from headrace.stores.postgres.tunnels import stored_tunnels
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
-from headrace.stores.postgres.tunnels.table_source import TableSource
+from headrace.stores.postgres.tunnels.followed import OneTable
 from headrace.support import failpoints
 from tests.conformance import serving
 from tests.conformance.reading import drain, read_from, replay, state_of
@@ -40,13 +40,13 @@ def base_data_is_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
 def read_ranges(monkeypatch: pytest.MonkeyPatch) -> list[KeyRange]:
     """The key ranges that this process has read from tables as base data."""
     found: list[KeyRange] = []
-    snapshot = TableSource.snapshot
+    snapshot = OneTable.snapshot
 
-    def noting(self: TableSource, relation: int, keys: KeyRange) -> ChunkRows:
+    def noting(self: OneTable, relation: int, keys: KeyRange) -> ChunkRows:
         found.append(keys)
         return snapshot(self, relation, keys)
 
-    monkeypatch.setattr(TableSource, "snapshot", noting)
+    monkeypatch.setattr(OneTable, "snapshot", noting)
     return found
 
 

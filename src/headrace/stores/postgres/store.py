@@ -29,11 +29,11 @@ from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tables.several_tables import SeveralTables
 from headrace.stores.postgres.tables.table import MAX_COLUMNS, MAX_KEY_COLUMNS, PostgresTable
 from headrace.stores.postgres.tunnels import slot_options, stored_tunnels, table_patterns
+from headrace.stores.postgres.tunnels.followed import OneTable
+from headrace.stores.postgres.tunnels.followed_tables import ManyTables
 from headrace.stores.postgres.tunnels.meta_tables import Database
 from headrace.stores.postgres.tunnels.slot_options import SlotOptions
 from headrace.stores.postgres.tunnels.stored_tunnels import NewTable, StoredTunnel
-from headrace.stores.postgres.tunnels.table_source import TableSource
-from headrace.stores.postgres.tunnels.tables_source import TablesSource
 from headrace.stores.postgres.tunnels.tunnel import PostgresTunnel
 from headrace.support.cached import cached_property
 
@@ -289,13 +289,13 @@ class PostgresStore(Store):
                 self._database,
                 table,
                 stored,
-                lambda _: TableSource(self._database, stored.id, stored.relation, stored.table),
+                lambda _: OneTable(self._database, stored.id, stored.relation, stored.table),
             )
 
-        def follow(form: JsonForm) -> TablesSource:
-            return TablesSource(self._database, stored.id, stored.table, form)
+        def follow(form: JsonForm) -> ManyTables:
+            return ManyTables(self._database, stored.id, stored.table, form)
 
-        several = SeveralTables(stored.table, TablesSource.schema, lambda: follow(PLAIN).layouts())
+        several = SeveralTables(stored.table, ManyTables.schema, lambda: follow(PLAIN).layouts())
         return PostgresTunnel(self._database, several, stored, follow)
 
     def diagnose(self, table: str | None = None) -> list[Finding]:

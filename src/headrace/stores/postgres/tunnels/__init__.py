@@ -7,8 +7,8 @@ The steps are those of a change through the embedded store. Besides the common f
 (checks), `retention`, `pages` (messages as changes), `base_data` (the spool), `visibility` and `snapshots`,
 `positions`, `channel_rows` and `meta_tables`. `definitions` has the rules for definitions that change, `catalog` reads
 them, `recorded` keeps those that were seen, and `followable` is the list of what is refused. `followed` declares what
-log and base data need of the followed tables: `table_source` is one table, `tables_source` several, whose rows
-`json_rows` makes; `table_patterns` finds them by name.
+log and base data need of the followed tables, and is one table; `followed_tables` is several, whose rows `json_rows`
+makes; `table_patterns` finds them by name.
 
 1. `ChangeLog.find` peeks the slot up to an LSN (`slots.peek`). ADBC delivers the messages as arrays of binaries; those
    that do not fit into memory are in a temporary file (`spooling`); `wire/pgoutput` walks them column by column into

@@ -1,18 +1,69 @@
-"""`Followed`: what a tunnel follows, one table or several, as its change log and its base data need it."""
+"""What a tunnel follows, as its change log and its base data need it: `Followed`, of which one table is `OneTable`.
+
+A `FollowedTable` has the columns of a table as a slot sends them, and the rows of a key range in one snapshot.
+`headrace.stores.postgres.tunnels.followed_tables` has several tables.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
-from typing import Protocol
+import json
+from collections.abc import Collection, Mapping, Sequence
+from functools import partial
+from typing import NamedTuple, Protocol
 
 import pyarrow as pa
+from psycopg import sql
 
+from headrace.errors import DataLossError, NotFoundError, SchemaError, UnsupportedError
 from headrace.model.tables.conditions import KeyRange
 from headrace.model.tables.schema import TableSchema
+from headrace.model.types import type_name
+from headrace.stores.postgres.connection import Bulk
+from headrace.stores.postgres.failures import COPIES
+from headrace.stores.postgres.names import TableName
+from headrace.stores.postgres.schemas import TableLayout
+from headrace.stores.postgres.tables import stored_tables
+from headrace.stores.postgres.tables.conditions import where
+from headrace.stores.postgres.tables.reading import fetch, key_order, selected
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
-from headrace.stores.postgres.tunnels.pages import Visibility, Window
+from headrace.stores.postgres.tunnels.definitions import Column
+from headrace.stores.postgres.tunnels.histories import Bound, History
+from headrace.stores.postgres.tunnels.meta_tables import Database
+from headrace.stores.postgres.tunnels.pages import OldValue, TableColumns, Visibility, Window, window
+from headrace.stores.postgres.tunnels.positions import parse_lsn
 from headrace.stores.postgres.tunnels.publications import PublishedTable
+from headrace.stores.postgres.tunnels.recorded import Definitions
+from headrace.stores.postgres.unrepresentable import Choices
+from headrace.support.cached import cached_property
+from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Images
+
+# The metadata of a field of base data: the column when it was read, as JSON.
+_COLUMN = b"column"
+_TYPES = """
+WITH RECURSIVE based AS (
+    SELECT atttypid AS declared, atttypid AS type FROM pg_attribute
+    WHERE attrelid = ANY(%s) AND attnum > 0 AND NOT attisdropped
+    UNION
+    SELECT b.declared, y.typbasetype FROM based b JOIN pg_type y ON y.oid = b.type WHERE y.typtype = 'd'
+), elements AS (
+    SELECT b.declared, y.typelem AS type FROM based b JOIN pg_type y ON y.oid = b.type
+    WHERE y.oid = (SELECT e.typarray FROM pg_type e WHERE e.oid = y.typelem)
+    UNION
+    SELECT e.declared, y.typbasetype FROM elements e JOIN pg_type y ON y.oid = e.type WHERE y.typtype = 'd'
+)
+SELECT b.declared, EXISTS (
+    SELECT FROM pg_attribute a JOIN pg_index i ON i.indrelid = a.attrelid AND i.indisprimary
+    WHERE a.attrelid = ANY(%s) AND a.atttypid = b.declared AND a.attnum = ANY(i.indkey)
+), CASE
+    WHEN y.typtype = 'e' THEN 'text'::regtype::oid
+    WHEN e.typtype = 'e' THEN 'text[]'::regtype::oid
+    WHEN e.typarray <> 0 THEN e.typarray
+    ELSE b.type END
+FROM based b JOIN pg_type y ON y.oid = b.type
+LEFT JOIN (elements l JOIN pg_type e ON e.oid = l.type AND e.typtype <> 'd') ON l.declared = b.declared
+WHERE y.typtype <> 'd'
+"""
 
 
 class Followed(Protocol):
@@ -74,3 +125,290 @@ class Followed(Protocol):
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         """Return rows of `snapshot`, which may be older than the last change of the table, as rows of the tunnel."""
+
+
+class BaseType(NamedTuple):
+    """A type with the same format as a declared type, and whether a column of the declared type is in a primary key."""
+
+    oid: int
+    in_key: bool
+
+
+def base_types(database: Database, relations: Sequence[int]) -> Mapping[int, BaseType]:
+    """Return the declared types of the columns of tables → types with the same format.
+
+    It is another type only for domains and enums.
+    """
+    found = database.query(_TYPES, (list(relations), list(relations)))
+    return {int(declared): BaseType(int(base), in_key) for declared, in_key, base in found}
+
+
+def formats(database: Database, relations: Sequence[int]) -> Mapping[int, int]:
+    """Return the declared types of the columns of tables → the oids of types with the same format in the log."""
+    return {declared: base.oid for declared, base in base_types(database, relations).items()}
+
+
+def in_binary(declared: Mapping[int, BaseType], choices: Choices) -> bool:
+    """Return whether the slot of tables is read in binary format.
+
+    Args:
+        declared: the types of their columns.
+        choices: the option ``unrepresentable``.
+    """
+    return not choices.has_texts and all(types.in_binary(base.oid, in_key=base.in_key) for base in declared.values())
+
+
+class FollowedTable:
+    """A table of a tunnel with a definition that does not change, and the former definitions.
+
+    Args:
+        layout: the table as the catalog has it.
+        history: the versions of its definition that the tunnel has seen.
+    """
+
+    def __init__(self, database: Database, layout: TableLayout, history: History) -> None:
+        self._database = database
+        self._history = history
+        self.layout = layout
+
+    @cached_property
+    def columns(self) -> TableColumns:
+        """The columns as images of the table are decoded."""
+        history = self._history
+        return TableColumns(
+            self.layout.name.text,
+            self.layout.schema,
+            history.base_types,
+            {each.name: each.shown_as_null for each in self.layout.columns if each.shown_as_null is not None},
+            lambda images: self.bound(images).places,
+            {name: OldValue(*value) for name, value in history.missing.items()},
+        )
+
+    def pieces(self, images: Images) -> Sequence[Images]:
+        """Return images in pieces, as `bound` needs them."""
+        return self._history.pieces(images)
+
+    def bound(self, images: Images) -> Bound:
+        """Return the columns of images as those of the table now."""
+        return self._history.bound(images.relation, images.lsns, images.xids)
+
+    def snapshot(self, keys: KeyRange) -> ChunkRows:
+        """Return the rows of a key range in key order, with their snapshot, from one short transaction."""
+        table = self.layout
+        names = table.schema.names
+        statement = sql.SQL("SELECT {} FROM {} t WHERE {} ORDER BY {}").format(
+            selected(table, names), table.name.sql, where(table, keys, ()), key_order(table)
+        )
+        columns = [table.column(name) for name in names]
+        # Before the snapshot, so that the changes that follow base data have higher versions.
+        ((lsn,),) = self._database.query("SELECT pg_current_wal_insert_lsn()::text")
+
+        def read(bulk: Bulk) -> tuple[str, pa.Table]:
+            with bulk.cursor() as cursor:
+                cursor.execute("SELECT pg_current_snapshot()::text")
+                ((text,),) = cursor.fetchall()
+            return text, fetch(bulk, statement, columns, table.schema.changes)
+
+        text, rows = self._database.connection.run_bulk(read, repeatable=True, one_snapshot=True)
+        now = {column.name: column for column in self._history.now.columns}
+        schema = pa.schema([field.with_metadata({_COLUMN: json.dumps(now[field.name])}) for field in rows.schema])
+        return ChunkRows(text, parse_lsn(lsn), [batch.cast(schema) for batch in rows.to_batches()])
+
+    def base_columns(self, rows: pa.RecordBatch, *, whole: bool) -> dict[str, tuple[str, pa.Array]]:
+        """Return columns of rows that `snapshot` has read: by their present names, with their former names.
+
+        Args:
+            whole: whether rows have all columns of the table now, also newer ones.
+
+        Raises:
+            DataLossError: the rows are no rows of the table now.
+        """
+        known = {}
+        for place, field in enumerate(rows.schema):
+            # Without metadata, the rows are those of an earlier release.
+            described = (field.metadata or {}).get(_COLUMN)
+            if described is not None:
+                column = Column(*json.loads(described))
+            else:
+                found = [each for each in self._history.first.columns if each.name == field.name]
+                if not found:
+                    continue
+                column = found[0]
+            known[column.number] = column, place
+        problem = self._history.changed({number: column for number, (column, _) in known.items()})
+        if whole and problem is None:
+            problem = self._history.newer(known)
+        if problem is not None:
+            raise DataLossError(
+                f"rows of base data cannot be read as rows of table {self.layout.name.text!r} any more",
+                received=problem,
+                remedy="create a new tunnel of kind BaseAndStream, or continue without these rows with "
+                "failOnDataLoss=false" + COPIES,
+            )
+        columns = {}
+        for now in self._history.now.columns:
+            if now.number in known:
+                column, place = known[now.number]
+                values, data_type = rows.column(place), self.layout.schema.changes.field(now.name).type
+                if values.type != data_type and (column.type, column.modifier) == (now.type, now.modifier):
+                    raise UnsupportedError(
+                        f"base data of table {self.layout.name.text!r} was read with another type of column "
+                        f"{now.name!r}",
+                        received=type_name(values.type),
+                        valid=type_name(data_type),
+                        remedy="create a new tunnel, or open the store with the same option unrepresentable",
+                    )
+                columns[now.name] = column.name, values if values.type == data_type else values.cast(data_type)
+        return columns
+
+
+class OneTable:
+    """The table of a tunnel of one table; see `Followed`.
+
+    Args:
+        tunnel: the id of the tunnel.
+        relation: the oid of the table.
+        name: its name when the tunnel was created.
+    """
+
+    def __init__(self, database: Database, tunnel: str, relation: int, name: str) -> None:
+        self._database = database
+        self._relation = relation
+        self._name = TableName.parse(name)
+        self._definitions = Definitions(database, tunnel, [relation], partial(formats, database), as_columns=True)
+        self._opened: FollowedTable | None = None
+        self._types: Mapping[int, BaseType] | None = None
+        self.refresh()
+
+    def refresh(self) -> bool:
+        if not self._definitions.refresh():
+            return False
+        self._opened = self._types = None
+        return True
+
+    @property
+    def schema(self) -> TableSchema:
+        return self._table.layout.schema
+
+    @property
+    def relations(self) -> Collection[int]:
+        return (self._relation,)
+
+    @property
+    def binary(self) -> bool:
+        found = self._types
+        if found is None:
+            found = self._types = base_types(self._database, [self._relation])
+        return in_binary(found, self._database.connection.address.unrepresentable)
+
+    def pieces(self, images: Images) -> Sequence[Images]:
+        return self._table.pieces(images)
+
+    def problem(self, images: Images) -> str | None:
+        bound = self._table.bound(images)
+        return bound.problem or bound.newer
+
+    @property
+    def published(self) -> Sequence[PublishedTable]:
+        return [PublishedTable.of(self._table.layout)]
+
+    def check(self) -> None:
+        self._check_name()
+        self._definitions.check()
+
+    def accept(self) -> bool:
+        return self._definitions.accept()
+
+    def check_new_columns(self, names: Sequence[str]) -> None:
+        history, table = self._definitions.history(self._relation), self._name.text
+        for name in names:
+            if (value := history.missing.get(name)) is not None:
+                raise SchemaError(
+                    f"rows of table {table!r} that were read before have a value in its new column {name!r}",
+                    received=value[0],
+                    remedy="add the column to the target with this value in all its rows, and start the query again: "
+                    "ALTER TABLE … ADD COLUMN … DEFAULT …",
+                )
+        numbers = [column.number for column in history.now.columns if column.name not in names]
+        if (problem := history.newer(numbers)) is not None:
+            raise SchemaError(
+                f"rows of table {table!r} that were read before have unknown values in a new column",
+                received=problem,
+                remedy="drop the target, and start with a new checkpoint location: all rows are read again",
+            )
+
+    def warnings(self) -> list[str]:
+        try:
+            self._check_name()
+        except (NotFoundError, DataLossError) as error:
+            return [f"{error.problem}: {error.remedy}"]
+        return self._definitions.warnings()
+
+    def name_of(self, relation: int) -> str:
+        return self._name.text
+
+    def window(self, images: Sequence[Images], start: int, end: int, in_base: Visibility | None) -> Window:
+        return window(images, self._table.columns, start, end, in_base)
+
+    def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:
+        return self._table.snapshot(keys)
+
+    def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        table = self._table
+        found = table.base_columns(rows, whole=True)
+        columns = [
+            found[name][1] if name in found else table.columns.older(name, rows.num_rows) for name in self.schema.names
+        ]
+        return pa.RecordBatch.from_arrays(columns, schema=self.schema.changes)
+
+    @property
+    def _table(self) -> FollowedTable:
+        opened = self._opened
+        if opened is None:
+            self._check_name()
+            layout = self._database.run(
+                lambda statements: stored_tables.layout(
+                    statements.connection,
+                    self._name.text,
+                    self._database.schema,
+                    self._database.connection.address.unrepresentable,
+                )
+            )
+            if layout.oid != self._relation:
+                raise self._replaced(None)
+            opened = self._opened = FollowedTable(self._database, layout, self._definitions.history(self._relation))
+        return opened
+
+    def _check_name(self) -> None:
+        """Raise an error unless the table has its name."""
+        state = self._definitions.state(self._relation)
+        if state is not None and state.name == self._name:
+            return
+        other = self._database.run(
+            lambda statements: statements.first(
+                "SELECT FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace"
+                " WHERE n.nspname = %s AND c.relname = %s",
+                (self._name.schema, self._name.table),
+            )
+        )
+        if other is not None:
+            raise self._replaced(None if state is None else state.name)
+        if state is None:
+            raise NotFoundError(
+                "the table of the tunnel was dropped",
+                received=repr(self._name.text),
+                remedy="drop the tunnel: its slot keeps the log of the server",
+            )
+        raise NotFoundError(
+            "the table of the tunnel has another name",
+            received=f"{state.name.text!r}, formerly {self._name.text!r}",
+            remedy="give the table its name again, or drop the tunnel, and create a new one for the new name",
+        )
+
+    def _replaced(self, now: TableName | None) -> DataLossError:
+        return DataLossError(
+            f"table {self._name.text!r} is another table than when the tunnel was created",
+            received="that table was dropped" if now is None else f"that table is {now.text!r} now",
+            remedy="drop the tunnel, and create a new one of kind BaseAndStream"
+            + ("" if now is None else "; or give that table its name again"),
+        )

@@ -25,12 +25,12 @@ from headrace.model.tunnels.validation import check_new
 from headrace.model.tunnels.values import ChannelKind, Start, StartKind, TunnelKind
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tunnels import followable, publications, slot_options, slots
+from headrace.stores.postgres.tunnels.followed import formats
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 from headrace.stores.postgres.tunnels.positions import BASE_START, lsn_text
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.recorded import Definitions
 from headrace.stores.postgres.tunnels.slot_options import SlotOptions
-from headrace.stores.postgres.tunnels.table_source import formats
 
 STREAM = "stream"
 """The id of the stream channel."""

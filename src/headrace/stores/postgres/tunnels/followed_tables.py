@@ -17,18 +17,18 @@ from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tunnels import json_rows, table_patterns
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
+from headrace.stores.postgres.tunnels.followed import FollowedTable, base_types, formats, in_binary
 from headrace.stores.postgres.tunnels.json_rows import JsonTable
 from headrace.stores.postgres.tunnels.meta_tables import Database
 from headrace.stores.postgres.tunnels.pages import Visibility, Window
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.recorded import Definitions
-from headrace.stores.postgres.tunnels.table_source import FollowedTable, base_types, formats, in_binary
 from headrace.wire.pgoutput.messages import Images
 
 _log = logging.getLogger("headrace")
 
 
-class TablesSource:
+class ManyTables:
     """The tables of a tunnel; see `headrace.stores.postgres.tunnels.followed.Followed`.
 
     The definition of a table is read when the first of its changes is decoded, because a tunnel can have hundreds.
@@ -54,20 +54,20 @@ class TablesSource:
         )
         self._current: dict[int, TableName] = {}
         self._definitions = Definitions(database, tunnel, list(self._names), partial(formats, database))
-        self._sources: dict[int, FollowedTable] = {}
+        self._tables: dict[int, FollowedTable] = {}
         self._binary: bool | None = None
         self._choices = database.connection.address.unrepresentable
         self.refresh()
 
     def layouts(self) -> list[TableLayout]:
         """Return the tables that exist."""
-        found = [self._source(relation) for relation in list(self._current)]
-        return [source.layout for source in found if source is not None]
+        tables = [self._table(relation) for relation in list(self._current)]
+        return [table.layout for table in tables if table is not None]
 
     def refresh(self) -> bool:
         if not self._definitions.refresh():
             return False
-        self._sources, self._binary = {}, None
+        self._tables, self._binary = {}, None
         self._current = {state.relation: state.name for state in self._definitions.states}
         for relation in self._names.keys() - self._current.keys():
             _log.warning("table %s was dropped: its changes that were not read are left out", self._names[relation])
@@ -84,12 +84,12 @@ class TablesSource:
         return self._binary
 
     def pieces(self, images: Images) -> Sequence[Images]:
-        source = self._source(images.relation.oid)
-        return [images] if source is None else source.pieces(images)
+        table = self._table(images.relation.oid)
+        return [images] if table is None else table.pieces(images)
 
     def problem(self, images: Images) -> str | None:
-        source = self._source(images.relation.oid)
-        return None if source is None else source.bound(images).problem
+        table = self._table(images.relation.oid)
+        return None if table is None else table.bound(images).problem
 
     @property
     def published(self) -> Sequence[PublishedTable]:
@@ -129,44 +129,44 @@ class TablesSource:
         return self._names.get(relation, str(relation))
 
     def window(self, images: Sequence[Images], start: int, end: int, in_base: Visibility | None) -> Window:
-        tables = {relation: self._table(relation) for relation in {found.relation.oid for found in images}}
+        tables = {relation: self._json_table(relation) for relation in {found.relation.oid for found in images}}
         known = {relation: table for relation, table in tables.items() if table is not None}
         kept = [found for found in images if found.relation.oid in known]
         return json_rows.window(kept, known, start, end, in_base)
 
     def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:
-        source = self._source(relation)
-        if source is None:
+        table = self._table(relation)
+        if table is None:
             raise self._dropped(relation)
-        return source.snapshot(keys)
+        return table.snapshot(keys)
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        source, table = self._source(relation), self._table(relation)
-        if source is None or table is None:
+        table, as_json = self._table(relation), self._json_table(relation)
+        if table is None or as_json is None:
             raise self._dropped(relation)
-        return json_rows.base_rows(source.base_columns(rows, whole=False), rows.num_rows, table)
+        return json_rows.base_rows(table.base_columns(rows, whole=False), rows.num_rows, as_json)
 
-    def _table(self, relation: int) -> JsonTable | None:
-        source = self._source(relation)
-        if source is None:
+    def _json_table(self, relation: int) -> JsonTable | None:
+        table = self._table(relation)
+        if table is None:
             return None
         first = self._definitions.history(relation).first
-        now = source.layout
+        now = table.layout
         key = {
             name: first.name_of(number, name)
             for name, number in zip(now.primary_key, self._definitions.history(relation).now.key, strict=True)
         }
-        return JsonTable(TableName.parse(self._names[relation]), now, source.columns, self._form, key)
+        return JsonTable(TableName.parse(self._names[relation]), now, table.columns, self._form, key)
 
-    def _source(self, relation: int) -> FollowedTable | None:
+    def _table(self, relation: int) -> FollowedTable | None:
         """Return a table; None if it was dropped."""
         while True:
-            found = self._sources.get(relation)
+            found = self._tables.get(relation)
             if found is not None or relation not in self._current:
                 return found
             layout = self._layout(self._current[relation])
             if layout is not None and layout.oid == relation:
-                self._sources[relation] = found = FollowedTable(
+                self._tables[relation] = found = FollowedTable(
                     self._database, layout, self._definitions.history(relation)
                 )
                 return found
