@@ -11,7 +11,7 @@ import pyarrow as pa
 from psycopg import pq
 
 from headrace.model.tables.schema import TableSchema
-from headrace.stores.postgres.tunnels.pages import TableColumns, window
+from headrace.stores.postgres.tunnels.changes import TableColumns, changes
 from headrace.wire.pgoutput.messages import Decoder
 
 _BATCH = 65_536
@@ -41,7 +41,7 @@ def stream_inserts(url: str, slot: str, table: TableSchema, count: int) -> Strea
         begin = sum(server.cpu_times()[:2])
         for messages in _messages(connection.pgconn, slot, count):
             images = decoder.decode(pa.array(messages, pa.binary())).images
-            rows += window(images, columns, 0, 1 << 62).rows
+            rows += changes(images, columns).num_rows
         cpu = sum(server.cpu_times()[:2]) - begin
         connection.pgconn.finish()
     return Streamed(rows, cpu)

@@ -115,6 +115,26 @@ def test_the_log_of_a_burst_is_released_when_it_is_over(store: Store, server: Se
     assert retained(server) < MB
 
 
+def test_the_log_up_to_the_next_change_is_released_and_the_change_is_not(
+    store: Store, server: Server, other: Server
+) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    (channel,) = tunnel.channels()
+    server.execute("INSERT INTO orders VALUES ('a')")
+    position = tunnel.read(channel.id, channel.committed, 10).next
+    write(other, 20)
+    server.execute("INSERT INTO orders VALUES ('b')")
+    assert tunnel.read(channel.id, position, 10).changes.num_rows == 1
+    tunnel.commit({channel.id: position})
+    moved = server.execute(
+        "SELECT confirmed_flush_lsn - %s::pg_lsn FROM pg_replication_slots", (position.token,)
+    ).fetchone()
+    assert moved is not None
+    assert moved[0] > 15 * MB
+    with headrace.open(store.url) as reader:
+        assert [change.key for change in drain(reader.tunnel("changes"))] == [("b",)]
+
+
 def test_a_worker_and_a_query_that_reads_what_is_there_follow_the_log(
     store: Store, server: Server, other: Server
 ) -> None:

@@ -11,13 +11,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import OptionError, UnsupportedError
-from headrace.model.tables.changes import ChangeOp
+from headrace.model.tables.changes import ChangeOp, Changes
 from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.values import FINISHED, Position
 from headrace.stores.postgres.tunnels import positions
-from headrace.stores.postgres.tunnels.pages import TableColumns, Window, window
-from headrace.stores.postgres.tunnels.snapshots import Snapshot
-from headrace.stores.postgres.tunnels.visibility import Chunks, SnapshotChunk
+from headrace.stores.postgres.tunnels.changes import TableColumns, changes
+from headrace.stores.postgres.tunnels.log import Rows, Window
+from headrace.stores.postgres.tunnels.snapshots import ChunkSnapshot, Snapshot, Snapshots, TableSnapshots
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Decoder
 from tests.unit import pgoutput_samples as pg
@@ -28,23 +28,26 @@ TABLE = TableColumns("orders", SCHEMA, {})
 RELATION = pg.relation(7, "orders", [("k", types.TEXT), ("note", types.TEXT)])
 
 
-def window_of(*messages: bytes, start: int = 0, end: int = 100, chunks: Chunks | None = None) -> Window:
+def changes_of(*messages: bytes, snapshots: Snapshots | None = None) -> Changes:
     images = Decoder().decode(pa.array([RELATION, *messages], pa.binary())).images
-    return window(images, TABLE, start, end, chunks)
+    return changes(images, TABLE, snapshots)
 
 
-def rows_of(found: Window) -> list[tuple[ChangeOp, str, Any]]:
-    rows = found.changes.rows
+def rows_of(found: Changes) -> list[tuple[ChangeOp, str, Any]]:
     return [
         (ChangeOp(op), key, note)
         for op, key, note in zip(
-            found.changes.ops.to_pylist(), rows.column(0).to_pylist(), rows.column(1).to_pylist(), strict=True
+            found.ops.to_pylist(), found.rows.column(0).to_pylist(), found.rows.column(1).to_pylist(), strict=True
         )
     ]
 
 
+def snapshots_of(*chunks: ChunkSnapshot) -> Snapshots:
+    return Snapshots({7: TableSnapshots(chunks)})
+
+
 def test_each_change_has_its_operation() -> None:
-    found = window_of(
+    found = changes_of(
         pg.begin(5),
         pg.insert(7, [b"a", b"1"]),
         pg.update(7, [b"a", b"2"]),
@@ -61,11 +64,11 @@ def test_each_change_has_its_operation() -> None:
         (ChangeOp.DELETE, "a", None),
         (ChangeOp.DELETE_WITH_ROW, "b", "4"),
     ]
-    assert set(found.changes.versions.to_pylist()) == {5}
+    assert set(found.versions.to_pylist()) == {5}
 
 
 def test_a_change_of_the_key_is_a_delete_and_an_insert() -> None:
-    found = window_of(
+    found = changes_of(
         pg.begin(5),
         pg.update(7, [b"b", b"1"], key=[b"a", None]),
         pg.update(7, [b"c", b"1"], old=[b"b", b"1"]),
@@ -81,37 +84,40 @@ def test_a_change_of_the_key_is_a_delete_and_an_insert() -> None:
 
 def test_an_unchanged_large_value_without_the_old_row_is_an_error_that_names_the_remedy() -> None:
     with pytest.raises(UnsupportedError, match=r"'note'.*pre_images=true"):
-        window_of(pg.begin(5), pg.update(7, [b"a", Unchanged]), pg.commit(5))
-    found = window_of(pg.begin(5), pg.update(7, [b"a", Unchanged], old=[b"a", b"large"]), pg.commit(5))
+        changes_of(pg.begin(5), pg.update(7, [b"a", Unchanged]), pg.commit(5))
+    found = changes_of(pg.begin(5), pg.update(7, [b"a", Unchanged], old=[b"a", b"large"]), pg.commit(5))
     assert rows_of(found)[1] == (ChangeOp.REPLACE, "a", "large")
-
-
-def test_a_window_has_the_transactions_whose_commits_are_in_it() -> None:
-    messages = [
-        part for lsn in range(10) for part in (pg.begin(lsn), pg.insert(7, [b"%d" % lsn, None]), pg.commit(lsn))
-    ]
-    found = window_of(*messages, start=3, end=6)
-    assert found.changes.rows.column(0).to_pylist() == ["3", "4", "5"]
-    assert found.rows_before(5) == 2
-    assert found.position(1) == Position("0/4", 0)
-    assert found.position(3) == Position("0/6", 0)
 
 
 def test_a_position_inside_a_transaction_counts_its_rows() -> None:
     rows = [pg.insert(7, [b"%d" % number, None]) for number in range(4)]
-    found = window_of(pg.begin(3), *rows[:1], pg.commit(3), pg.begin(9), *rows[1:], pg.commit(9))
-    assert [found.position(row) for row in range(4)] == [
+    found = changes_of(pg.begin(3), *rows[:1], pg.commit(3), pg.begin(9), *rows[1:], pg.commit(9))
+    window = Window(2, 20, found)
+    assert [window.position(row) for row in range(5)] == [
         Position("0/3", 0),
         Position("0/9", 0),
         Position("0/9", 1),
         Position("0/9", 2),
+        # Behind the last transaction, and not at the end of the window.
+        Position("0/A", 0),
     ]
+    assert [window.rows_before(lsn) for lsn in (3, 4, 9, 10)] == [0, 1, 1, 4]
+    assert window.behind == 10
+    assert Window(2, 20, found.slice(0, 0)).behind == 2
+
+
+def test_a_page_does_not_separate_an_old_row_from_its_new_one() -> None:
+    found = changes_of(pg.begin(5), *(pg.update(7, [b"a", b"2"], old=[b"a", b"1"]) for _ in range(3)), pg.commit(5))
+    rows = Rows(Window(0, 20, found), 2, 6, 20)
+    assert rows.count == rows.changes.num_rows == 4
+    assert [rows.page(most).changes.num_rows for most in (0, 1, 2, 3, 4, 100)] == [2, 2, 2, 2, 4, 4]
+    assert [rows.page(most).next for most in (1, 4)] == [Position("0/5", 4), Position("0/6", 0)]
 
 
 def test_a_column_that_the_log_does_not_have_yet_is_null() -> None:
     old = pg.relation(7, "orders", [("k", types.TEXT)])
     images = Decoder().decode(pa.array([old, pg.begin(5), pg.insert(7, [b"a"]), pg.commit(5)], pa.binary())).images
-    assert rows_of(window(images, TABLE, 0, 9)) == [(ChangeOp.INSERT, "a", None)]
+    assert rows_of(changes(images, TABLE)) == [(ChangeOp.INSERT, "a", None)]
 
 
 @pytest.mark.parametrize(
@@ -130,13 +136,13 @@ def test_a_column_that_the_log_does_not_have_yet_is_null() -> None:
     ],
 )
 def test_a_snapshot_sees_the_transactions_that_had_committed(text: str, xid: int, visible: bool) -> None:
-    assert Snapshot.parse(text).visible(np.array([xid])).tolist() == [visible]
+    assert Snapshot.parse(text).sees(np.array([xid])).tolist() == [visible]
 
 
 def test_the_stream_leaves_out_what_the_snapshot_of_a_chunk_has_seen() -> None:
     # The second chunk was read after transaction 6.
-    chunks = Chunks([SnapshotChunk(None, "5:5:"), SnapshotChunk(("m",), "7:7:")])
-    assert chunks.complete
+    snapshots = snapshots_of(ChunkSnapshot(None, "5:5:"), ChunkSnapshot(("m",), "7:7:"))
+    assert snapshots.complete
     messages = [
         part
         for xid in (4, 6, 8)
@@ -146,14 +152,14 @@ def test_the_stream_leaves_out_what_the_snapshot_of_a_chunk_has_seen() -> None:
             pg.commit(xid),
         )
     ]
-    found = window_of(*messages, chunks=chunks)
+    found = changes_of(*messages, snapshots=snapshots)
     assert [(key, note) for _, key, note in rows_of(found)] == [("a", "6"), ("a", "8"), ("m", "8")]
 
 
 @pytest.mark.parametrize("whole", [True, False])
 def test_a_row_that_moves_to_another_chunk_is_left_out_only_where_base_data_has_the_change(whole: bool) -> None:
     # The second chunk was read after transaction 6, and the first one before it.
-    chunks = Chunks([SnapshotChunk(None, "5:5:"), SnapshotChunk(("m",), "7:7:")])
+    snapshots = snapshots_of(ChunkSnapshot(None, "5:5:"), ChunkSnapshot(("m",), "7:7:"))
 
     def moved(before: bytes, after: bytes) -> bytes:
         old = {"old": [before, b"1"]} if whole else {"key": [before, None]}
@@ -161,7 +167,7 @@ def test_a_row_that_moves_to_another_chunk_is_left_out_only_where_base_data_has_
 
     messages = [pg.begin(6, xid=6), moved(b"a", b"x"), moved(b"y", b"b"), pg.insert(7, [b"c", b"2"]), pg.commit(6)]
     delete = ChangeOp.DELETE_WITH_ROW if whole else ChangeOp.DELETE
-    assert rows_of(window_of(*messages, chunks=chunks)) == [
+    assert rows_of(changes_of(*messages, snapshots=snapshots)) == [
         (delete, "a", "1" if whole else None),
         (ChangeOp.INSERT, "b", "1"),
         (ChangeOp.INSERT, "c", "2"),
@@ -169,10 +175,10 @@ def test_a_row_that_moves_to_another_chunk_is_left_out_only_where_base_data_has_
 
 
 def test_a_chunk_that_was_not_read_contains_no_change() -> None:
-    chunks = Chunks([SnapshotChunk(None, None)])
-    assert not chunks.complete
-    found = window_of(pg.begin(5), pg.insert(7, [b"a", None]), pg.commit(5), chunks=chunks)
-    assert found.rows == 1
+    snapshots = snapshots_of(ChunkSnapshot(None, None))
+    assert not snapshots.complete
+    found = changes_of(pg.begin(5), pg.insert(7, [b"a", None]), pg.commit(5), snapshots=snapshots)
+    assert found.num_rows == 1
 
 
 @given(st.integers(0, (1 << 64) - 1), st.integers(0, 1 << 40))

@@ -1,29 +1,36 @@
 """Tunnels of a PostgreSQL database.
 
-From a change in the slot to Arrow:
+From a change in the slot to Arrow, a `Read` becomes a `Window`, `Rows` of it, and a `Page`:
 
-The steps are those of a change through the embedded store. Besides the common files, `stores/postgres/tunnels` has
-`log` (windows of the slot), `peeks` and `spooling` (one read of the slot), `slots`, `slot_options`, `publications`
-(checks), `retention`, `pages` (messages as changes), `base_data` (the spool), `visibility` and `snapshots`,
-`positions`, `channel_rows` and `meta_tables`. `definitions` has the rules for definitions that change, `catalog` reads
-them, `recorded` keeps those that were seen, and `followable` is the list of what is refused. `followed` declares what
-log and base data need of the followed tables, and is one table; `followed_tables` is several, whose rows `json_rows`
-makes; `table_patterns` finds them by name.
+1. `tunnel`: `PostgresTunnel.read` reads base data from a spool (below), and asks the log for the rows at a position. A
+   position is the LSN of a commit and a number of its rows to skip (`positions`).
+2. `log`: `ChangeLog.rows` looks at the slot, and searches the window at the position. A window has the transactions
+   that commit between two LSNs, so a repeated batch reads the same changes. The last window is kept, and its read.
+3. `reads`: a `Read` has the messages of one call of the server, which serve several windows, because each call begins
+   at the slot's position. ADBC delivers them as arrays of binaries; those that do not fit into memory are in a file.
+   `publications` is checked between the look at the end of the log and the call.
+4. `wire/pgoutput/messages`: `Decoder` walks the messages column by column, into `Images` of rows.
+5. `followed`: `OneTable` (or `ManyTables`) cuts images where the definition of the table may have changed.
+6. `histories` finds the columns of a piece by the definitions that were seen before and after it. If they are not
+   certain, the window stops before it with an error.
+7. `changes` finds the operation of each image, and leaves out the images that base data already contains.
+8. `snapshots` are those of base data: they see the transactions that base data contains.
+9. `wire/pgoutput/values` decodes columns of images to Arrow. `Rows.page` is the part that the reader wants.
 
-1. `ChangeLog.find` peeks the slot up to an LSN (`slots.peek`). ADBC delivers the messages as arrays of binaries; those
-   that do not fit into memory are in a temporary file (`spooling`); `wire/pgoutput` walks them column by column into
-   Arrow. One peek serves several windows (`peeks`), because each peek begins at the slot's position. `publications` is
-   checked between the look at the end of the log and the peek. A window has the transactions that commit between two
-   LSNs, so a replay reads the same bytes, and a position is the LSN of a commit and a number of its rows to skip.
-2. A chunk of base data is read once, with `pg_current_snapshot()` in the same transaction, and spooled in a table.
-   Rows and snapshot are saved in one transaction, so the snapshot is always that of the rows. `visibility.Chunks`
-   leaves out each change whose transaction the snapshot of its key's chunk sees, until the log has passed the last
-   snapshot.
-3. After a commit, and while the table is idle, the slot advances (`retention.LogRelease`) to 1 MB before the position.
-   What headrace has released itself is recorded before, so a slot that others moved is an error.
+**Base data**: a chunk is read once, with `pg_current_snapshot()` in the same transaction, and spooled in a table
+(`base_data`). Rows and snapshot are saved in one transaction, so the snapshot is always that of the rows.
 
-A tunnel of several tables has one slot, one publication and one stream channel, and base channels for each table. A
-window is decoded once: `Decoder` separates the messages by table, each table is decoded column by column and written
-as JSON (`rows.json_texts`), and the rows are merged by the numbers of their messages. The spool has the rows of each
+**Definitions**: `catalog` reads them, `recorded` keeps those that were seen, `definitions` has the rules for those that
+change, and `followable` is the list of what is refused.
+
+**Release of the log**: after a commit, and while the table is idle, the slot advances (`retention.LogRelease`) to 1 MB
+before the position. What headrace has released itself is recorded before, so a slot that others moved is an error.
+
+**Several tables** (`followed_tables`, found by `table_patterns`) have one slot, one publication and one stream channel,
+and base channels for each table. `Decoder` separates the messages by table, each table is decoded column by column and
+written as JSON (`json_rows`), and the rows are merged by the numbers of their messages. The spool has the rows of each
 table in their own columns, so the form of the JSON is chosen by the reader.
+
+`slots` and `slot_options` create slots, `stored_tunnels`, `channel_rows`, `batches` and `clients` are the records of
+tunnels in the tables of `meta_tables`.
 """

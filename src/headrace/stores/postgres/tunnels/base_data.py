@@ -18,8 +18,8 @@ from headrace.errors import DataLossError
 from headrace.model.tables.changes import ChangeOp, Changes
 from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.values import FINISHED, Page, Position
+from headrace.stores.postgres.tunnels.changes import concatenated
 from headrace.stores.postgres.tunnels.meta_tables import Statements
-from headrace.stores.postgres.tunnels.pages import concatenated
 from headrace.stores.postgres.tunnels.positions import lsn_text, row_of, row_position
 
 _SPOOL_ROWS = 65_536

@@ -9,8 +9,8 @@ from headrace.model.tables.conditions import KeyRange
 from headrace.model.tunnels.channels import channel_states
 from headrace.model.tunnels.values import FINISHED, Channel, ChannelKind, Position
 from headrace.stores.postgres.tunnels.meta_tables import Statements
+from headrace.stores.postgres.tunnels.snapshots import ChunkSnapshot, Snapshots, TableSnapshots
 from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel, dropped, key_from_json
-from headrace.stores.postgres.tunnels.visibility import Chunks, SnapshotChunk, TableChunks
 
 
 class ChannelRow(NamedTuple):
@@ -65,15 +65,15 @@ def channels_of(rows: Sequence[ChannelRow]) -> list[Channel]:
     return [Channel(row.id, row.kind, states[row.id], row.committed, row.parents) for row in rows]
 
 
-def read_chunks(statements: Statements, tunnel: str) -> TableChunks:
-    """Return the chunks of base data with the snapshots in which they were read."""
+def read_snapshots(statements: Statements, tunnel: str) -> Snapshots:
+    """Return the snapshots in which the chunks of base data were read."""
     found = statements.execute(
         "SELECT c.relation::bigint, c.low, k.snapshot FROM headrace.channel c"
         " LEFT JOIN headrace.chunk k ON k.tunnel = c.tunnel AND k.channel = c.id"
         " WHERE c.tunnel = %s AND c.kind = %s ORDER BY c.seq",
         (tunnel, ChannelKind.BASE_DATA.value),
     )
-    by_table: dict[int, list[SnapshotChunk]] = {}
+    by_table: dict[int, list[ChunkSnapshot]] = {}
     for relation, low, snapshot in found:
-        by_table.setdefault(relation, []).append(SnapshotChunk(key_from_json(low), snapshot))
-    return TableChunks({relation: Chunks(each) for relation, each in by_table.items()})
+        by_table.setdefault(relation, []).append(ChunkSnapshot(key_from_json(low), snapshot))
+    return Snapshots({relation: TableSnapshots(each) for relation, each in by_table.items()})

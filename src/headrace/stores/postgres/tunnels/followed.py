@@ -15,6 +15,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from headrace.errors import DataLossError, NotFoundError, SchemaError, UnsupportedError
+from headrace.model.tables.changes import Changes
 from headrace.model.tables.conditions import KeyRange
 from headrace.model.tables.schema import TableSchema
 from headrace.model.types import type_name
@@ -26,13 +27,14 @@ from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tables.conditions import where
 from headrace.stores.postgres.tables.reading import fetch, key_order, selected
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
+from headrace.stores.postgres.tunnels.changes import OldValue, TableColumns, changes
 from headrace.stores.postgres.tunnels.definitions import Column
 from headrace.stores.postgres.tunnels.histories import Bound, History
 from headrace.stores.postgres.tunnels.meta_tables import Database
-from headrace.stores.postgres.tunnels.pages import OldValue, TableColumns, Visibility, Window, window
 from headrace.stores.postgres.tunnels.positions import parse_lsn
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.recorded import Definitions
+from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.unrepresentable import Choices
 from headrace.support.cached import cached_property
 from headrace.wire.pgoutput import types
@@ -117,8 +119,8 @@ class Followed(Protocol):
     def name_of(self, relation: int) -> str:
         """Return the name of a table, for errors."""
 
-    def window(self, images: Sequence[Images], start: int, end: int, in_base: Visibility | None) -> Window:
-        """Return the changes of images of these tables; see `headrace.stores.postgres.tunnels.pages.window`."""
+    def changes(self, images: Sequence[Images], snapshots: Snapshots | None) -> Changes:
+        """Return the changes of images of these tables; see `headrace.stores.postgres.tunnels.changes.changes`."""
 
     def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:
         """Return the rows of a key range of a table with their snapshot, from one short transaction."""
@@ -347,8 +349,8 @@ class OneTable:
     def name_of(self, relation: int) -> str:
         return self._name.text
 
-    def window(self, images: Sequence[Images], start: int, end: int, in_base: Visibility | None) -> Window:
-        return window(images, self._table.columns, start, end, in_base)
+    def changes(self, images: Sequence[Images], snapshots: Snapshots | None) -> Changes:
+        return changes(images, self._table.columns, snapshots)
 
     def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:
         return self._table.snapshot(keys)

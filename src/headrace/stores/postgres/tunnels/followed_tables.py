@@ -9,6 +9,7 @@ from functools import partial
 import pyarrow as pa
 
 from headrace.errors import NotFoundError
+from headrace.model.tables.changes import Changes
 from headrace.model.tables.conditions import KeyRange
 from headrace.model.tables.json_forms import PLAIN, JsonForm
 from headrace.model.tables.schema import TableSchema
@@ -20,9 +21,9 @@ from headrace.stores.postgres.tunnels.base_data import ChunkRows
 from headrace.stores.postgres.tunnels.followed import FollowedTable, base_types, formats, in_binary
 from headrace.stores.postgres.tunnels.json_rows import JsonTable
 from headrace.stores.postgres.tunnels.meta_tables import Database
-from headrace.stores.postgres.tunnels.pages import Visibility, Window
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.recorded import Definitions
+from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.wire.pgoutput.messages import Images
 
 _log = logging.getLogger("headrace")
@@ -128,11 +129,10 @@ class ManyTables:
     def name_of(self, relation: int) -> str:
         return self._names.get(relation, str(relation))
 
-    def window(self, images: Sequence[Images], start: int, end: int, in_base: Visibility | None) -> Window:
-        tables = {relation: self._json_table(relation) for relation in {found.relation.oid for found in images}}
-        known = {relation: table for relation, table in tables.items() if table is not None}
-        kept = [found for found in images if found.relation.oid in known]
-        return json_rows.window(kept, known, start, end, in_base)
+    def changes(self, images: Sequence[Images], snapshots: Snapshots | None) -> Changes:
+        tables = {relation: self._json_table(relation) for relation in {each.relation.oid for each in images}}
+        existing = {relation: table for relation, table in tables.items() if table is not None}
+        return json_rows.changes([each for each in images if each.relation.oid in existing], existing, snapshots)
 
     def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:
         table = self._table(relation)

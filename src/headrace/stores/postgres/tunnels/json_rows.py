@@ -10,7 +10,6 @@ from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,16 +19,16 @@ from headrace.model.tables.schema import TableSchema
 from headrace.rows.json_texts import json_texts, objects
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
-from headrace.stores.postgres.tunnels.pages import (
-    ChangedImages,
+from headrace.stores.postgres.tunnels.changes import (
+    Ops,
     TableColumns,
-    Visibility,
-    Window,
-    changed_images,
+    changed,
     check_unchanged,
     columns_of,
     concatenated,
+    of_rows,
 )
+from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.wire.pgoutput.messages import Images
 
 SCHEMA: Final = TableSchema.of(
@@ -61,33 +60,25 @@ class JsonTable(NamedTuple):
     key: Mapping[str, str]
 
 
-class _Part(NamedTuple):
-    """Changes of one table, and the numbers of their messages."""
-
-    changes: Changes
-    messages: npt.NDArray[np.int64]
-
-
-def window(
-    images: Sequence[Images], tables: Mapping[int, JsonTable], start: int, end: int, in_base: Visibility | None
-) -> Window:
-    """Return the changes of all tables in the order of the log; see `headrace.stores.postgres.tunnels.pages.window`.
+def changes(images: Sequence[Images], tables: Mapping[int, JsonTable], snapshots: Snapshots | None) -> Changes:
+    """Return the changes of all tables in the order of the log; see `headrace.stores.postgres.tunnels.changes.changes`.
 
     Args:
         tables: the tables of the images, by their oids.
     """
-    parts = []
-    for found in images:
-        table = tables[found.relation.oid]
-        changed = changed_images(found, table.columns, start, end, in_base)
-        if len(changed.ops):
-            parts.append(_part(changed, table))
-    changes = concatenated([part.changes for part in parts], SCHEMA)
-    if len({found.relation.oid for found in images}) > 1 and len(parts) > 1:
+    parts, messages = [], []
+    for each in images:
+        table = tables[each.relation.oid]
+        part, ops = changed(each, table.columns, snapshots)
+        if len(ops):
+            parts.append(_changes(part, ops, table))
+            messages.append(part.messages)
+    joined = concatenated(parts, SCHEMA)
+    if len({each.relation.oid for each in images}) > 1 and len(parts) > 1:
         # An old row and the new one have the same message, and stay together.
-        order = np.argsort(np.concatenate([part.messages for part in parts]), kind="stable")
-        changes = changes.take(pa.array(order))
-    return Window(start, end, changes)
+        order = np.argsort(np.concatenate(messages), kind="stable")
+        joined = joined.take(pa.array(order))
+    return joined
 
 
 def base_rows(columns: Mapping[str, tuple[str, pa.Array]], count: int, table: JsonTable) -> pa.RecordBatch:
@@ -102,8 +93,7 @@ def base_rows(columns: Mapping[str, tuple[str, pa.Array]], count: int, table: Js
     return _rows(table.name, _keys(texts, count, table), rows)
 
 
-def _part(changed: ChangedImages, table: JsonTable) -> _Part:
-    images, ops = changed
+def _changes(images: Images, ops: Ops, table: JsonTable) -> Changes:
     if not table.form.debezium:
         check_unchanged(images, table.columns)
     # The columns and names that the table had at that time, so that a repeated read has the same texts after a change
@@ -119,15 +109,8 @@ def _part(changed: ChangedImages, table: JsonTable) -> _Part:
     rows = objects({images.relation.columns[places[name]].name: text for name, text in columns.items()}, len(images))
     if not table.form.debezium and (ops == ChangeOp.DELETE).any():
         rows = pc.if_else(pa.array(ops == ChangeOp.DELETE), pa.scalar(None, pa.string()), rows)
-    changes = Changes(
-        # The name that the table had at that time.
-        _rows(TableName(images.relation.schema, images.relation.name), keys, rows),
-        pa.array(ops),
-        pa.array(images.lsns),
-        pa.array(images.times).view(pa.timestamp("us", tz="UTC")),
-        transactions=pa.array(images.xids),
-    )
-    return _Part(changes, images.messages)
+    # The name that the table had at that time.
+    return of_rows(_rows(TableName(images.relation.schema, images.relation.name), keys, rows), images, ops)
 
 
 def _keys(columns: Mapping[str, pa.StringArray], count: int, table: JsonTable) -> pa.StringArray:

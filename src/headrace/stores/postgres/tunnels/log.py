@@ -1,53 +1,67 @@
-"""The change log of a tunnel: what its slot contains between two LSNs, in windows.
+"""The change log of a tunnel: the changes that its slot contains.
 
-A window is decoded at once, and the last one is kept, because several pages may lie in one window. One read of the slot
-serves several windows, see `headrace.stores.postgres.tunnels.peeks`.
+A `Read` has the messages of one call of the server. A `Window` has the changes of a stretch of it, which are decoded at
+once. `Rows` are those of a window at a position, and a `Page` has as many of them as its reader wants.
+
+The last window is kept, because several pages may lie in it, and the read that it is from, because the next windows are
+in it. A window begins behind the last change before it, so that a long stretch without changes is read once.
 """
 
 from __future__ import annotations
 
+import time
 from collections import deque
 from contextlib import suppress
+from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from headrace.errors import DataLossError
-from headrace.model.tunnels.values import Position
+import numpy as np
+
+from headrace.errors import DataLossError, StoreBusyError
+from headrace.model.tables.changes import Changes
+from headrace.model.tunnels.values import Backlog, Page, Position
 from headrace.stores.postgres.failures import COPIES
-from headrace.stores.postgres.tunnels import slots
+from headrace.stores.postgres.tunnels import reads
+from headrace.stores.postgres.tunnels.channel_rows import read_snapshots
 from headrace.stores.postgres.tunnels.followed import Followed
 from headrace.stores.postgres.tunnels.meta_tables import Database
-from headrace.stores.postgres.tunnels.pages import Visibility, Window
-from headrace.stores.postgres.tunnels.peeks import Peek, Received, messages_for, reach
 from headrace.stores.postgres.tunnels.positions import lsn_of, lsn_position, lsn_text
 from headrace.stores.postgres.tunnels.publications import Publication
+from headrace.stores.postgres.tunnels.reads import Read
+from headrace.stores.postgres.tunnels.snapshots import Snapshots
+from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel, dropped
 from headrace.wire.pgoutput.messages import Images, Truncation
 
 WINDOW_BYTES = 64 << 20
 """The log of a window in bytes: its changes are in memory at once."""
+# The last column has the standbys without a slot: a read of a failover slot would wait for them for ever, in a call
+# that cannot be interrupted. From PostgreSQL 17 on.
+_STATE = """
+SELECT pg_current_wal_flush_lsn() - '0/0', s.confirmed_flush_lsn - '0/0', s.restart_lsn - '0/0', t.base_end - '0/0',
+    t.advanced - '0/0', t.lost - '0/0', s.wal_status,
+    t.system = (SELECT system_identifier::text FROM pg_control_system()),
+    (SELECT string_agg(trim(name), ', ')
+        FROM string_to_table(current_setting('synchronized_standby_slots', true), ',') name
+        WHERE (to_jsonb(s) ->> 'failover')::boolean AND trim(name) NOT IN (SELECT slot_name FROM pg_replication_slots))
+FROM headrace.tunnel t LEFT JOIN pg_replication_slots s ON s.slot_name = t.slot WHERE t.id = %s
+"""
 
 
-class Place(NamedTuple):
-    """Rows of a window at a position: the rows from ``first`` to before ``last``.
-
-    Attributes:
-        end: the end of the log at the time of the read, or of the bound.
-    """
-
-    window: Window
-    first: int
-    last: int
-    end: int
-
-
-class Marks(NamedTuple):
-    """What the tunnel records about its slot; all are LSNs.
+class SlotState(NamedTuple):
+    """A tunnel's slot at one moment, and the tunnel's records about it; all are LSNs.
 
     Attributes:
+        flushed: the server's log is on disk up to it.
+        confirmed: the slot was advanced to it.
+        restart: the server keeps its log for the slot from it on.
         base_end: base data contains no transaction that is committed from here on.
-        advanced: the LSN to which headrace has advanced the slot.
+        advanced: headrace has advanced the slot to it.
         lost: changes that are committed before it may be lost by that.
     """
 
+    flushed: int
+    confirmed: int
+    restart: int
     base_end: int
     advanced: int
     lost: int
@@ -66,42 +80,98 @@ class Stop(NamedTuple):
     error: DataLossError
 
 
+@dataclass(frozen=True)
+class Window:
+    """All changes in the transactions that are committed from ``start`` to before ``end``, two LSNs.
+
+    Attributes:
+        stop: why the log cannot be read from ``end`` on; None if it can.
+    """
+
+    start: int
+    end: int
+    changes: Changes
+    stop: Stop | None = None
+
+    @property
+    def count(self) -> int:
+        return self.changes.num_rows
+
+    @property
+    def behind(self) -> int:
+        """The LSN behind the last change."""
+        return int(self.changes.versions[-1].as_py()) + 1 if self.count else self.start
+
+    def position(self, row: int) -> Position:
+        """Return the position before a row: the LSN of its transaction, and the rows of the transaction before it.
+
+        After the last row, it is the LSN behind its transaction, and so the same whenever the row is read.
+        """
+        if row >= self.count:
+            return lsn_position(self.behind if self.count else self.end)
+        lsns = self.changes.versions.to_numpy()
+        return lsn_position(int(lsns[row]), row - int(np.searchsorted(lsns, lsns[row])))
+
+    def rows_before(self, lsn: int) -> int:
+        """Return the number of rows of transactions that are committed before an LSN."""
+        return int(np.searchsorted(self.changes.versions.to_numpy(), lsn))
+
+
+@dataclass(frozen=True)
+class Rows:
+    """Rows of a window at a position: the rows from ``first`` to before ``last``.
+
+    Attributes:
+        end: the end of the log at the time of the read, or of the bound.
+    """
+
+    window: Window
+    first: int
+    last: int
+    end: int
+
+    @property
+    def count(self) -> int:
+        return self.last - self.first
+
+    @property
+    def changes(self) -> Changes:
+        return self.window.changes.slice(self.first, self.count)
+
+    def page(self, max_rows: int) -> Page:
+        """Return the first rows as a page, which does not separate an old row from its new one."""
+        count, changes = self.count, self.changes
+        if count > max(1, max_rows):
+            count = min(count, changes.whole_pairs(max(1, max_rows)))
+        return Page(changes.slice(0, count), self.window.position(self.first + count))
+
+
 class ChangeLog:
-    """The changes of a tunnel's tables in a slot.
+    """The changes of a tunnel's tables in its slot.
 
     Args:
         followed: the tables.
     """
 
-    def __init__(
-        self, database: Database, tunnel: str, slot: str, system: str, publication: Publication, followed: Followed
-    ) -> None:
+    def __init__(self, database: Database, tunnel: StoredTunnel, followed: Followed) -> None:
+        assert tunnel.slot is not None
+        assert tunnel.publication is not None
         self._database = database
         self._tunnel = tunnel
-        self._slot = slot
-        self._system = system
-        self._publication = publication
+        self._slot = tunnel.slot
+        self._publication = Publication(database, tunnel.id, tunnel.name, tunnel.publication)
         self._followed = followed
-        self._kept: tuple[Window, Stop | None] | None = None
-        # At most one. A deque is atomic, so threads need no lock: a thread that finds none reads the slot itself.
-        self._peeks: deque[Peek] = deque(maxlen=1)
-        self._received: Received | None = None
-        # An interval that has no changes of the table.
-        self._empty = (0, 0)
+        self._snapshots: Snapshots | None = None
+        # The last window, and the read that it is from. Threads need no lock: nothing changes a window, and a deque is
+        # atomic, so a thread that finds no read there reads the slot itself.
+        self._window: Window | None = None
+        self._read: deque[Read] = deque(maxlen=1)
 
-    def state(self, position: Position | None = None) -> slots.SlotState:
-        """Return the state of the slot; see `slots.state` for errors."""
-        lost = "all changes" if position is None else f"changes after {position.token}"
-        return slots.state(self._database, self._tunnel, self._slot, self._system, lost)
+    def end(self) -> Position:
+        """Return the position at the end of the log."""
+        return lsn_position(self._state().flushed)
 
-    def find(
-        self,
-        position: Position,
-        until: Position | None,
-        marks: Marks,
-        in_base: Visibility | None,
-        total: int | None = None,
-    ) -> Place:
+    def rows(self, position: Position, until: Position | None = None, total: int | None = None) -> Rows:
         """Return the first rows at a position and before a bound, and none only if there are none yet.
 
         Args:
@@ -110,127 +180,229 @@ class ChangeLog:
         Raises:
             DataLossError: changes at the position are lost, or the table was truncated there.
         """
-        state = self.state(position)
+        snapshots = self._base_snapshots()
+        state = self._state(position)
         if until is not None and until.skip:
-            until = self._canonical(until, state, marks, in_base)
+            until = self._canonical(until, state, snapshots)
         start, skip = lsn_of(position), position.skip
-        _check_position(self._tunnel, start, state, marks)
+        self._check_position(start, state)
         limit = state.flushed
         if until is not None:
             # The last transaction before a bound inside a transaction begins at the bound.
             limit = min(limit, lsn_of(until) + (1 if until.skip else 0))
         while True:
-            if self._empty[0] <= start < self._empty[1]:
-                start = max(start, min(self._empty[1], limit))
-            found = self._window(start, limit, state, marks, in_base, None if total is None else skip + total)
-            first, last = found.rows_before(start) + skip, found.rows
+            window = self._window_at(start, limit, state, snapshots, None if total is None else skip + total)
+            first, last = window.rows_before(start) + skip, window.count
             if until is not None:
-                last = min(last, found.rows_before(lsn_of(until)) + until.skip)
-            if found.rows_before(start) == found.rows:
-                self._empty = (self._empty[0] if self._empty[1] == start else start, max(start, found.end))
-            if first < last or found.end >= limit:
-                return Place(found, min(first, last), last, limit)
-            skip = max(0, first - found.rows)
-            start = found.end
+                last = min(last, window.rows_before(lsn_of(until)) + until.skip)
+            if first < last or window.end >= limit:
+                return Rows(window, min(first, last), last, limit)
+            skip = max(0, first - window.count)
+            start = window.end
 
-    def _canonical(
-        self, position: Position, state: slots.SlotState, marks: Marks, in_base: Visibility | None
-    ) -> Position:
+    def canonical(self, position: Position) -> Position:
+        """Return the same position with the smallest number of rows to skip."""
+        if not position.skip:
+            return position
+        snapshots = self._base_snapshots()
+        return self._canonical(position, self._state(position), snapshots)
+
+    def _canonical(self, position: Position, state: SlotState, snapshots: Snapshots) -> Position:
         """Return a position whose rows to skip are rows of the transaction at its LSN."""
         start, skip = lsn_of(position), position.skip
         while start < state.flushed:
-            found = self._window(start, state.flushed, state, marks, in_base, skip)
-            row = found.rows_before(start) + skip
-            if found.rows and row <= found.rows:
-                return found.position(row)
-            skip, start = row - found.rows, found.end
+            window = self._window_at(start, state.flushed, state, snapshots, skip)
+            row = window.rows_before(start) + skip
+            if window.count and row <= window.count:
+                return window.position(row)
+            skip, start = row - window.count, window.end
         return lsn_position(start, skip)
+
+    def at_time(self, position: Position, time: int) -> Position:
+        """Return the position of the first change at or after a time in µs, from a position on."""
+        while True:
+            rows = self.rows(position)
+            times = rows.changes.timestamps.cast("int64").to_numpy()
+            later = np.flatnonzero(times >= time)
+            if len(later):
+                return rows.window.position(rows.first + int(later[0]))
+            position = lsn_position(rows.window.end)
+            if rows.window.end >= rows.end:
+                return position
+
+    def backlog(self, position: Position, until: Position | None, reach: int) -> Backlog:
+        """Return the backlog at a position, from the first ``reach`` bytes of the log with rows."""
+        rows, more = self._look(position, until, reach)
+        count = rows.count
+        if count == 0:
+            return Backlog(rows=0, bytes=0, seconds=0.0)
+        changes = rows.window.changes
+        seconds = max(0.0, time.time() - changes.timestamps[rows.first].value / 1e6)
+        size = max(1, changes.rows.nbytes * count // max(1, changes.num_rows))
+        if rows.window.end < rows.end:
+            # The window was read some time ago, or has an end of its own.
+            rows, more = self._look(lsn_position(rows.window.end), until, reach)
+            count += rows.count
+        more |= rows.window.end < rows.end
+        return Backlog(rows=None if more else count, bytes=size, seconds=seconds, at_least=count)
+
+    def _look(self, position: Position, until: Position | None, reach: int) -> tuple[Rows, bool]:
+        """Return the first rows at a position, and whether the log goes on after the part that was looked at.
+
+        Args:
+            reach: the length of that part in bytes of the log; without rows in it, a longer part is looked at.
+        """
+        while True:
+            bound = lsn_position(lsn_of(position) + reach)
+            ends = until is not None and lsn_of(until) < lsn_of(bound)
+            rows = self.rows(position, until if ends else bound)
+            more = not ends and rows.end == lsn_of(bound)
+            if rows.count or not more:
+                return rows, more
+            reach *= 4
+
+    def idle_until(self, lsn: int) -> int:
+        """Return the LSN up to which, as far as is known, the tables have no change from an LSN on."""
+        window = self._window
+        if window is None or not window.start <= lsn <= window.end:
+            return lsn
+        row = window.rows_before(lsn)
+        return window.end if row == window.count else int(window.changes.versions[row].as_py())
+
+    def skip_lost(self, position: Position) -> tuple[Position, int | None]:
+        """Return the first readable position; see `headrace.ports.Tunnel.skip_lost`."""
+        state, start, window = self._state(position), lsn_of(position), self._window
+        if window is not None and window.stop is not None:
+            return lsn_position(window.stop.after), None
+        if start >= state.lost and state.confirmed <= max(state.advanced, start):
+            return position, 0
+        return lsn_position(max(state.confirmed, start)), None
 
     def accept_publication(self) -> bool:
         """Accept changes that the publication may have left out; return whether there may be any."""
         return self._publication.accept(self._followed.published)
 
-    def forget(self) -> None:
-        """Forget what was read."""
-        self._kept = None
-        self._peeks.clear()
-        self._empty = (0, 0)
+    def _base_snapshots(self) -> Snapshots:
+        """Return the snapshots of base data. The stream is read after all of them are there."""
+        if self._snapshots is not None:
+            return self._snapshots
+        snapshots = self._database.read(lambda statements: read_snapshots(statements, self._tunnel.id))
+        # Each chunk that is read changes what the stream leaves out.
+        self._window = None
+        if (read := self._take_read()) is not None:
+            read.close()
+            self._read.append(read)
+        if snapshots.complete:
+            self._snapshots = snapshots
+        return snapshots
 
-    def idle_until(self, lsn: int) -> int:
-        """Return the LSN up to which, as far as is known, the table has no change from an LSN on."""
-        return self._empty[1] if self._empty[0] <= lsn <= self._empty[1] else lsn
+    def _state(self, position: Position | None = None) -> SlotState:
+        """Return the state of the slot after the checks that a read needs.
 
-    def behind_stop(self, position: Position) -> int | None:
-        """Return the LSN behind a stop that the last read has found at a position, or None."""
-        if self._kept is None or self._kept[1] is None:
-            return None
-        stop = self._kept[1]
-        return stop.after if self._kept[0].end <= max(stop.lsn, lsn_of(position)) else None
+        Raises:
+            NotFoundError: the tunnel was dropped.
+            DataLossError: the slot does not exist or is lost, or the server is another one.
+            StoreBusyError: the server would let a read wait for a standby that has no slot.
+        """
+        rows = self._database.query(_STATE, (self._tunnel.id,))
+        if not rows:
+            raise dropped(self._tunnel)
+        ((*lsns, status, same_system, awaited),) = rows
+        tunnel = f"tunnel {self._tunnel.name!r}"
+        if awaited:
+            raise StoreBusyError(
+                f"the server waits with the changes of {tunnel} for standbys that have no slot",
+                received=f"synchronized_standby_slots with {awaited}",
+                remedy="create these slots, or remove them from synchronized_standby_slots: a standby that was "
+                "promoted may still name itself",
+            )
+        if not same_system:
+            problem = f"{tunnel} belongs to another database cluster"
+        elif status is None:
+            problem = f"the replication slot of {tunnel} does not exist"
+        elif status == "lost" or None in lsns:
+            problem = f"the server has removed the log that {tunnel} needs (max_slot_wal_keep_size)"
+        else:
+            return SlotState(*map(int, lsns))
+        lost = "all changes" if position is None else f"changes after {position.token}"
+        raise DataLossError(
+            problem,
+            received=f"slot {self._slot}; {lost}",
+            remedy="create a new tunnel; one of kind BaseAndStream begins with the rows that the table has",
+        )
 
-    def canonical(self, position: Position, marks: Marks, in_base: Visibility | None) -> Position:
-        """Return the same position with the smallest number of rows to skip."""
-        return self._canonical(position, self.state(position), marks, in_base) if position.skip else position
+    def _check_position(self, start: int, state: SlotState) -> None:
+        """Check that the slot has all changes from an LSN on.
 
-    def _window(
-        self,
-        start: int,
-        limit: int,
-        state: slots.SlotState,
-        marks: Marks,
-        in_base: Visibility | None,
-        total: int | None,
-    ) -> Window:
+        Headrace itself advances the slot over changes that are committed, and over log without changes of the table.
+        """
+        lost = state.confirmed if state.confirmed > state.advanced else min(state.confirmed, state.lost)
+        if lost <= start <= state.flushed:
+            return
+        begin, end = lsn_text(state.confirmed), lsn_text(state.flushed)
+        raise DataLossError(
+            f"changes of tunnel {self._tunnel.name!r} after this position have been removed",
+            received=f"position {lsn_text(start)}; the slot begins at {begin}, and the server's log ends at {end}",
+            remedy="create a new tunnel, or continue with failOnDataLoss=false; if nobody has moved the slot, the "
+            "query uses an older copy of its checkpoint",
+        )
+
+    def _window_at(self, start: int, limit: int, state: SlotState, snapshots: Snapshots, total: int | None) -> Window:
         """Return a window that contains ``start``; it may end before ``limit`` or after it.
 
         Raises:
             DataLossError: the log cannot be read at the start.
         """
-        kept = self._kept
-        if kept is None or not kept[0].start <= start < kept[0].end:
-            in_base = in_base if start < marks.base_end else None
-            self._kept = kept = self._read(start, max(start, limit), state, in_base, total)
-        found, stop = kept
-        if stop is not None and stop.lsn <= start:
-            raise stop.error
-        return found
+        window = self._window
+        if window is None or not window.start <= start < window.end:
+            if start >= limit:
+                return Window(start, start, self._followed.changes([], None))
+            before, window = window, self._next(start, limit, state, snapshots, total)
+            if before is not None and before.end == start:
+                window = replace(window, start=before.behind)
+            self._window = window
+        if window.stop is not None and window.end <= start:
+            raise window.stop.error
+        return window
 
-    def _read(
-        self, start: int, limit: int, state: slots.SlotState, in_base: Visibility | None, total: int | None
-    ) -> tuple[Window, Stop | None]:
-        if start >= limit:
-            return self._followed.window([], start, start, in_base), None
-        peek: Peek | None = None
-        with suppress(IndexError):
-            peek = self._peeks.pop()
+    def _next(self, start: int, limit: int, state: SlotState, snapshots: Snapshots, total: int | None) -> Window:
+        """Decode the window that begins at an LSN."""
+        read = self._take_read()
         # A limited read may end before the first wanted change. The next one is longer.
-        while peek is None or not peek.start <= start < peek.end:
-            end = reach(start, WINDOW_BYTES, state.restart, limit)
-            # After the end of the log was looked up: a later change of the publication has no effect before it.
-            self._publication.check(self._followed.published, f"changes after {lsn_text(start)}")
-            last = self._received if self._received is not None and self._received.end <= start else None
-            found = slots.peek(
-                self._database,
-                self._slot,
-                self._publication.name,
-                end,
-                binary=self._followed.binary,
-                messages=None if total is None else messages_for(total, start - state.confirmed, last),
-            )
-            self._received = Received(sum(each.num_rows for each in found.messages), found.end, total or 0)
-            peek = Peek(found.messages, self._followed.relations, start, found.end)
-        part = peek.read(start, min(start + WINDOW_BYTES, peek.end))
-        if part.end < peek.end:
-            self._peeks.append(peek)
-        images = [piece for found in part.images for piece in self._followed.pieces(found)]
-        stops = [self._truncated(each) for each in part.truncations[:1]]
-        stops += [stop for found in images if (stop := self._unreadable(found)) is not None]
-        if not stops:
-            return self._followed.window(images, start, part.end, in_base), None
-        # The changes before a stop can be read.
-        first = min(stops, key=lambda stop: stop.lsn)
-        end = max(start, first.lsn)
-        before = [found.filter(found.lsns < end) for found in images if found.lsns[0] < end]
-        return self._followed.window(before, start, end, in_base), first
+        while read is None or not read.has(start):
+            read = self._peek(start, limit, state, total, read)
+        decoded, end = read.decode(start, min(start + WINDOW_BYTES, read.end))
+        if end == read.end:
+            read.close()
+        self._read.append(read)
+        images = [piece for each in decoded.images for piece in self._followed.pieces(each)]
+        # After all pieces: a table that is opened for the first time can make all definitions newer.
+        stops = [self._truncated(each) for each in decoded.truncations[:1]]
+        stops += [stop for each in images if (stop := self._unreadable(each)) is not None]
+        stop = min(stops, key=lambda stop: stop.lsn, default=None)
+        if stop is not None:
+            # The changes before a stop can be read.
+            end = stop.lsn
+            images = [each.filter(each.lsns < end) for each in images if each.lsns[0] < end]
+        changes = self._followed.changes(images, snapshots if start < state.base_end else None)
+        return Window(start, end, changes, stop)
+
+    def _peek(self, start: int, limit: int, state: SlotState, total: int | None, last: Read | None) -> Read:
+        """Read the slot from an LSN on; ``last`` is the read before."""
+        end = reads.reach(start, WINDOW_BYTES, state.restart, limit)
+        # After the end of the log was looked up: a later change of the publication has no effect before it.
+        self._publication.check(self._followed.published, f"changes after {lsn_text(start)}")
+        before = last if last is not None and last.end <= start else None
+        most = None if total is None else reads.messages_for(total, start - state.confirmed, before)
+        messages, end = reads.peek(
+            self._database, self._slot, self._publication.name, end, binary=self._followed.binary, messages=most
+        )
+        return Read(messages, self._followed.relations, start, end, total or 0)
+
+    def _take_read(self) -> Read | None:
+        with suppress(IndexError):
+            return self._read.pop()
+        return None
 
     def _truncated(self, truncation: Truncation) -> Stop:
         oids = {each.oid for each in truncation.relations} & set(self._followed.relations)
@@ -243,33 +415,16 @@ class ChangeLog:
         )
         return Stop(lsn, lsn + 1, error)
 
-    def _unreadable(self, found: Images) -> Stop | None:
+    def _unreadable(self, images: Images) -> Stop | None:
         """Return a stop before images that are no rows of their table now; None if they are."""
-        problem = self._followed.problem(found)
+        problem = self._followed.problem(images)
         if problem is None:
             return None
-        first, last = int(found.lsns[0]), int(found.lsns[-1])
+        first, last = int(images.lsns[0]), int(images.lsns[-1])
         error = DataLossError(
-            f"changes of table {self._followed.name_of(found.relation.oid)!r} cannot be read by its definition of now",
-            received=f"{problem}; {len(found)} rows in commit versions {first} to {last}",
+            f"changes of table {self._followed.name_of(images.relation.oid)!r} cannot be read by its definition of now",
+            received=f"{problem}; {len(images)} rows in commit versions {first} to {last}",
             remedy="create a new tunnel of kind BaseAndStream, or continue after them with failOnDataLoss=false"
             + COPIES,
         )
         return Stop(first, last + 1, error)
-
-
-def _check_position(tunnel: str, start: int, state: slots.SlotState, marks: Marks) -> None:
-    """Check that the slot has all changes from an LSN on.
-
-    Headrace itself advances the slot over changes that are committed, and over log without changes of the table.
-    """
-    lost = state.confirmed if state.confirmed > marks.advanced else min(state.confirmed, marks.lost)
-    if lost <= start <= state.flushed:
-        return
-    begin, end = lsn_text(state.confirmed), lsn_text(state.flushed)
-    raise DataLossError(
-        f"changes of tunnel {tunnel!r} after this position have been removed",
-        received=f"position {lsn_text(start)}; the slot begins at {begin}, and the server's log ends at {end}",
-        remedy="create a new tunnel, or continue with failOnDataLoss=false; if nobody has moved the slot, the query "
-        "uses an older copy of its checkpoint",
-    )

@@ -6,11 +6,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, LiteralString, TypeAlias, TypeVar
 
 import psycopg
-import pyarrow as pa
 
-from headrace.stores.postgres.connection import Bulk, Connection
+from headrace.stores.postgres.connection import Connection
 from headrace.stores.postgres.own_tables import Group, OwnTables
-from headrace.stores.postgres.tunnels.spooling import spooled
 
 Result = TypeVar("Result")
 Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
@@ -180,16 +178,6 @@ class Database:
     def query(self, statement: LiteralString, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Run one statement in a transaction of its own, and return its rows."""
         return self.read(lambda statements: statements.execute(statement, parameters).fetchall())
-
-    def arrow(self, statement: str) -> Sequence[pa.RecordBatch]:
-        """Return the result of a query as Arrow; a large one is in a temporary file."""
-
-        def read(bulk: Bulk) -> Sequence[pa.RecordBatch]:
-            with bulk.cursor() as cursor:
-                cursor.execute(statement)
-                return spooled(cursor.fetch_record_batch())
-
-        return self.connection.run_bulk(read, repeatable=True)
 
     def create_tables(self) -> None:
         """Create the schema and the tables, as far as they do not exist."""

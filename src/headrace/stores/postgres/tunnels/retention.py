@@ -48,18 +48,24 @@ class LogRelease:
         self._slot = slot
         self._next_look = self._next_advance = 0.0
 
-    def release(self, committed: int, idle_until: int, advanced: int) -> None:
+    def release(self, committed: int, idle_until: int) -> None:
         """Advance the slot, if the server keeps much log for nothing.
 
         Args:
             committed: the LSN of the committed position.
             idle_until: the LSN up to which the tables have had no change since then.
-            advanced: the LSN to which headrace has advanced the slot.
         """
         # If there is nothing to read again for a while, the slot follows the end of the log.
         target = idle_until if idle_until - committed >= KEPT_BYTES else committed - KEPT_BYTES
         now = time.monotonic()
-        if now < self._next_advance or not (target > advanced + KEPT_BYTES or self._lags(target, advanced, now)):
+        if now < self._next_advance:
+            return
+        found = self._database.query(
+            "SELECT (advanced - '0/0')::bigint FROM headrace.tunnel WHERE id = %s", (self._tunnel,)
+        )
+        # A tunnel that was dropped meanwhile needs none.
+        advanced = found[0][0] if found else target
+        if not (target > advanced + KEPT_BYTES or self._lags(target, advanced, now)):
             return
         # Before the slot moves, so that a read never takes our own advance for one of others.
         self._database.query(

@@ -1,62 +1,25 @@
-"""Replication slots and publications: creating, reading, advancing and dropping them.
-
-A slot is read by ``pg_logical_slot_peek_binary_changes``: it returns the transactions whose commit record begins before
-an LSN, always the same ones, and does not move the slot. It is several times faster than the replication protocol,
-which sends each change by itself.
-"""
+"""Replication slots and publications: creating, advancing and dropping them."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from typing import LiteralString, NamedTuple
+from typing import LiteralString
 
 import psycopg
-import pyarrow as pa
 from psycopg import sql
 
-from headrace.errors import DataLossError, StoreBusyError, StoreError, UnsupportedError
+from headrace.errors import StoreError, UnsupportedError
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tunnels import blockers
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 from headrace.stores.postgres.tunnels.positions import lsn_text
-from headrace.wire.pgoutput.messages import commit_lsn
 
 # Creating a slot waits for all write transactions that are open.
 _CREATE_SECONDS = 120
 _DROP_SLOT: LiteralString = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
-# A read of a failover slot would wait for ever, in a call that cannot be interrupted. From PostgreSQL 17 on.
-_MISSING_STANDBYS: LiteralString = (
-    "(SELECT string_agg(trim(name), ', ') FROM"
-    " string_to_table(current_setting('synchronized_standby_slots', true), ',') name"
-    " WHERE (to_jsonb(s) ->> 'failover')::boolean AND trim(name) NOT IN"
-    " (SELECT slot_name FROM pg_replication_slots))"
-)
 # The version of the server that can publish stored generated columns.
 _GENERATED_COLUMNS = 180_000
-
-
-class Peeked(NamedTuple):
-    """The messages of all transactions from a slot's position whose commit record begins before the LSN ``end``."""
-
-    messages: Sequence[pa.RecordBatch]
-    end: int
-
-
-class SlotState(NamedTuple):
-    """The state of a tunnel's slot, at one moment.
-
-    Attributes:
-        flushed: the LSN up to which the server's log is on disk.
-        confirmed: the LSN to which the slot was advanced.
-        restart: the LSN from which the server keeps its log for the slot.
-        status: ``wal_status`` of pg_replication_slots.
-    """
-
-    flushed: int
-    confirmed: int
-    restart: int
-    status: str
 
 
 def create_publication(database: Database, name: str, tables: Sequence[TableLayout]) -> None:
@@ -179,68 +142,6 @@ def drop_publication(database: Database, name: str) -> None:
 
 def _drop_publication(name: str) -> sql.Composed:
     return sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name))
-
-
-def state(database: Database, tunnel: str, slot: str, system: str, lost: str) -> SlotState:
-    """Return the state of a slot after the checks that a read needs.
-
-    Args:
-        lost: a text for the changes that are lost if the slot is unusable.
-
-    Raises:
-        DataLossError: the slot does not exist or is lost, or the server is another one.
-        StoreBusyError: the server would let a read wait for a standby that has no slot.
-    """
-    ((flushed, found_system, confirmed, restart, status, awaited),) = database.query(
-        "SELECT pg_current_wal_flush_lsn() - '0/0', (SELECT system_identifier::text FROM pg_control_system()),"
-        f" s.confirmed_flush_lsn - '0/0', s.restart_lsn - '0/0', s.wal_status, {_MISSING_STANDBYS}"
-        " FROM (SELECT 1) one LEFT JOIN pg_replication_slots s ON s.slot_name = %(slot)s",
-        {"slot": slot},
-    )
-    if awaited:
-        raise StoreBusyError(
-            f"the server waits with the changes of tunnel {tunnel!r} for standbys that have no slot",
-            received=f"synchronized_standby_slots with {awaited}",
-            remedy="create these slots, or remove them from synchronized_standby_slots: a standby that was promoted "
-            "may still name itself",
-        )
-    remedy = "create a new tunnel; one of kind BaseAndStream begins with the rows that the table has"
-    if found_system != system:
-        problem = f"tunnel {tunnel!r} belongs to another database cluster"
-    elif status is None:
-        problem = f"the replication slot of tunnel {tunnel!r} does not exist"
-    elif status == "lost" or confirmed is None or restart is None:
-        problem = f"the server has removed the log that tunnel {tunnel!r} needs (max_slot_wal_keep_size)"
-    else:
-        return SlotState(int(flushed), int(confirmed), int(restart), status)
-    raise DataLossError(problem, received=f"slot {slot}; {lost}", remedy=remedy)
-
-
-def peek(
-    database: Database, slot: str, publication: str, end: int, *, binary: bool, messages: int | None = None
-) -> Peeked:
-    """Return the messages of all transactions from the slot's position whose commit record begins before an LSN.
-
-    They have one column of binaries. Another user of the slot, such as a twin of a task, delays the call.
-
-    Args:
-        messages: the server stops after the transaction with which there are so many messages; None for no limit.
-
-    Raises:
-        StoreBusyError: another process reads the slot for too long.
-    """
-    # The option is a list of identifiers.
-    quoted = '"' + publication.replace('"', '""') + '"'
-    # Without parameters, the driver reads the result by COPY, which is faster.
-    statement = sql.SQL(
-        "SELECT data FROM pg_logical_slot_peek_binary_changes({}, {}::pg_lsn, {},"
-        " 'proto_version', '1', 'publication_names', {}, 'binary', {})"
-    ).format(slot, lsn_text(end), messages, quoted, "true" if binary else "false")
-    found = database.arrow(statement.as_string())
-    if messages is None or sum(each.num_rows for each in found) < messages:
-        return Peeked(found, end)
-    last = next(each for each in reversed(found) if each.num_rows).column(0)[-1].as_py()
-    return Peeked(found, min(end, commit_lsn(last) + 1))
 
 
 def advance(database: Database, slot: str, lsn: int) -> None:

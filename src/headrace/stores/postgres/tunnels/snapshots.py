@@ -1,11 +1,18 @@
-"""Snapshots of PostgreSQL: which transactions are visible to the rows that a chunk of base data has. No I/O."""
+"""The snapshots of base data: which changes of the slot the rows of a chunk already contain. No I/O."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
-import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.model.tables.schema import Key
+from headrace.wire.pgoutput.cells import Integers, Mask
+from headrace.wire.pgoutput.messages import Images
 
 _EPOCH = 1 << 32
 
@@ -30,7 +37,7 @@ class Snapshot:
         xmin, xmax, running = text.split(":")
         return cls(int(xmin), int(xmax), tuple(int(xid) for xid in running.split(",") if xid))
 
-    def visible(self, xids: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    def sees(self, xids: Integers) -> Mask:
         """Return which committed transactions the snapshot sees.
 
         Args:
@@ -41,3 +48,64 @@ class Snapshot:
         full = np.where(full - self.xmax > _EPOCH // 2, full - _EPOCH, full)
         full = np.where(self.xmax - full > _EPOCH // 2, full + _EPOCH, full)
         return (full < self.xmax) & ~np.isin(full, self.running)
+
+
+class ChunkSnapshot(NamedTuple):
+    """A chunk: the beginning of its key range, and its snapshot; None before its first read."""
+
+    low: Key | None
+    snapshot: str | None
+
+
+class TableSnapshots:
+    """The snapshots of the chunks of a table, in key order."""
+
+    def __init__(self, chunks: Sequence[ChunkSnapshot]) -> None:
+        self._lows = [chunk.low for chunk in chunks[1:]]
+        texts = list(dict.fromkeys(chunk.snapshot for chunk in chunks))
+        # A chunk that was not read yet contains no change.
+        self._snapshots = [None if text is None else Snapshot.parse(text) for text in texts]
+        self._snapshot_of = np.array([texts.index(chunk.snapshot) for chunk in chunks], np.int64)
+        self.complete = None not in texts
+
+    def see(self, images: Images, keys: Sequence[pa.Array]) -> Mask:
+        """Return which images belong to transactions that the snapshot of their key's chunk sees.
+
+        Args:
+            keys: the key columns of the images.
+        """
+        none = np.zeros(len(images), np.bool_)
+        if not self._snapshots:
+            return none
+        seen = np.stack([none if each is None else each.sees(images.xids) for each in self._snapshots])
+        mask = np.asarray(seen.all(axis=0))
+        unclear = np.flatnonzero(seen.any(axis=0) & ~mask)
+        if len(unclear):
+            chunk = _chunks_of([key.take(pa.array(unclear)) for key in keys], self._lows)
+            mask[unclear] = seen[self._snapshot_of[chunk], unclear]
+        return mask
+
+
+class Snapshots:
+    """The snapshots of the tables of a tunnel, by the oids of the tables."""
+
+    def __init__(self, tables: Mapping[int, TableSnapshots]) -> None:
+        self._tables = tables
+        self.complete = all(each.complete for each in tables.values())
+
+    def see(self, images: Images, keys: Sequence[pa.Array]) -> Mask:
+        """Return which images base data already contains; see `TableSnapshots.see`."""
+        table = self._tables.get(images.relation.oid)
+        return np.zeros(len(images), np.bool_) if table is None else table.see(images, keys)
+
+
+def _chunks_of(keys: Sequence[pa.Array], lows: Sequence[Key | None]) -> Integers:
+    """Return the number of bounds that are not after each key; keys compare by their bytes, as the table is ordered."""
+    chunks = np.zeros(len(keys[0]), np.int64)
+    for low in lows:
+        from_low: pa.BooleanArray | pa.Scalar = pa.scalar(True)
+        for key, bound in reversed(list(zip(keys, low or (), strict=False))):
+            scalar = pa.scalar(bound, key.type)
+            from_low = pc.or_(pc.greater(key, scalar), pc.and_(pc.equal(key, scalar), from_low))
+        chunks += pc.fill_null(from_low, False).to_numpy(zero_copy_only=False)
+    return chunks

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping, Sequence
 
-import numpy as np
 import pyarrow as pa
 
 from headrace.errors import DataLossError, NotFoundError, OptionError, SchemaError, UnsupportedError
@@ -25,21 +23,18 @@ from headrace.model.tunnels.values import (
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
 from headrace.stores.postgres.tunnels import base_data, clients, retention
 from headrace.stores.postgres.tunnels.batches import BatchRecords, RecordedBatches, lock_tunnel
-from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_of, read_chunks, rows_in
+from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_of, rows_in
 from headrace.stores.postgres.tunnels.followed import Followed
-from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog, Marks, Place
+from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
-from headrace.stores.postgres.tunnels.positions import is_after, lsn_of, lsn_position, row_of, row_position
-from headrace.stores.postgres.tunnels.publications import Publication
+from headrace.stores.postgres.tunnels.positions import is_after, lsn_of, row_of, row_position
 from headrace.stores.postgres.tunnels.retention import LogRelease
 from headrace.stores.postgres.tunnels.stored_tunnels import (
     BYTES_PER_CHUNK,
     ROWS_PER_CHUNK,
     STREAM,
     StoredTunnel,
-    dropped,
 )
-from headrace.stores.postgres.tunnels.visibility import TableChunks
 
 LOOK_BYTES = 8 << 20
 """The log in bytes that is decoded to plan a batch. The tasks of the batch decode it again."""
@@ -69,7 +64,6 @@ class PostgresTunnel(RecordedBatches):
         self._release = None if stored.slot is None else LogRelease(database, stored.id, stored.slot)
         self._opened_tables: Followed | None = None
         self._opened_log: ChangeLog | None = None
-        self._chunks: TableChunks | None = None
         # The channels of base data that cannot be read as rows of the table now.
         self._unreadable: set[str] = set()
         self.table = table
@@ -155,9 +149,9 @@ class PostgresTunnel(RecordedBatches):
             if row.kind is ChannelKind.BASE_DATA or row.finished:
                 positions[row.id] = FINISHED
             elif start.timestamp is None:
-                positions[row.id] = lsn_position(self._log.state().flushed)
+                positions[row.id] = self._log.end()
             else:
-                positions[row.id] = self._at_time(row.committed, microseconds(start.timestamp))
+                positions[row.id] = self._log.at_time(row.committed, microseconds(start.timestamp))
         return positions
 
     def _check_unread(self, rows: list[ChannelRow]) -> None:
@@ -170,22 +164,9 @@ class PostgresTunnel(RecordedBatches):
                 remedy="create a tunnel of its own for each query",
             )
 
-    def _at_time(self, position: Position, time: int) -> Position:
-        """Return the position of the first change at or after a time in µs, from a position on."""
-        marks = self._marks()
-        while True:
-            place = self._log.find(position, None, marks, self._in_base(marks))
-            times = place.window.changes.timestamps.cast("int64").to_numpy()[place.first : place.last]
-            later = np.flatnonzero(times >= time)
-            if len(later):
-                return place.window.position(place.first + int(later[0]))
-            position = lsn_position(place.window.end)
-            if place.window.end >= place.end:
-                return position
-
     def latest_positions(self) -> dict[str, Position]:
         rows = self._rows()
-        end = lsn_position(self._log.state().flushed) if self._stored.slot is not None else FINISHED
+        end = self._log.end() if self._stored.slot is not None else FINISHED
         return {row.id: FINISHED if row.kind is ChannelKind.BASE_DATA else end for row in rows}
 
     def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
@@ -197,22 +178,22 @@ class PostgresTunnel(RecordedBatches):
         self._notice_definitions()
         rows = {row.id: row for row in self._rows()}
         spooled = self._database.read(lambda statements: base_data.row_counts(statements, self.id))
-        found: dict[str, Backlog] = {}
-        for channel, at in positions.items():
+        backlogs: dict[str, Backlog] = {}
+        for channel, position in positions.items():
             if channel not in rows:
                 raise self._no_channel(channel, list(rows.values()))
             bound = None if until is None else until.get(channel)
             try:
                 self._tables.check()
-                found[channel] = self._backlog(rows[channel], at, bound, LOOK_BYTES, spooled.get(channel))
+                backlogs[channel] = self._backlog(rows[channel], position, bound, LOOK_BYTES, spooled.get(channel))
             except DataLossError:
                 # The reader fails, or accepts the loss.
-                found[channel] = Backlog(rows=None)
-            if found[channel].empty:
-                self._follow_log(rows[channel], at)
-        return found
+                backlogs[channel] = Backlog(rows=None)
+            if backlogs[channel].empty:
+                self._release_idle_log(rows[channel], position)
+        return backlogs
 
-    def _follow_log(self, row: ChannelRow, position: Position) -> None:
+    def _release_idle_log(self, row: ChannelRow, position: Position) -> None:
         """Let the server forget the log of others, which may be busy while this table is idle."""
         if row.kind is ChannelKind.STREAM and position == row.committed:
             self.release_log()
@@ -231,35 +212,7 @@ class PostgresTunnel(RecordedBatches):
                 return Backlog(rows=None, bytes=BYTES_PER_CHUNK, ends=True, copied=ROWS_PER_CHUNK)
             rows = max(0, spooled - row_of(position))
             return Backlog(rows=rows, bytes=rows * BYTES_PER_CHUNK // ROWS_PER_CHUNK, ends=True, copied=spooled)
-        place, more = self._look(position, _bound(until), reach)
-        count = place.last - place.first
-        if count == 0:
-            return Backlog(rows=0, bytes=0, seconds=0.0)
-        changes = place.window.changes
-        seconds = max(0.0, time.time() - changes.timestamps[place.first].value / 1e6)
-        size = max(1, changes.rows.nbytes * count // max(1, changes.num_rows))
-        if place.window.end < place.end:
-            # The window was read some time ago, or has an end of its own.
-            place, more = self._look(lsn_position(place.window.end), _bound(until), reach)
-            count += place.last - place.first
-        more |= place.window.end < place.end
-        return Backlog(rows=None if more else count, bytes=size, seconds=seconds, at_least=count)
-
-    def _look(self, position: Position, until: Position | None, reach: int) -> tuple[Place, bool]:
-        """Return the first rows at a position, and whether the log goes on after the part that was looked at.
-
-        Args:
-            reach: the length of that part in bytes of the log; without rows in it, a longer part is looked at.
-        """
-        marks = self._marks()
-        while True:
-            bound = lsn_position(lsn_of(position) + reach)
-            ends = until is not None and lsn_of(until) < lsn_of(bound)
-            place = self._log.find(position, until if ends else bound, marks, self._in_base(marks))
-            more = not ends and place.end == lsn_of(bound)
-            if place.first < place.last or not more:
-                return place, more
-            reach *= 4
+        return self._log.backlog(position, _bound(until), reach)
 
     def read(
         self,
@@ -278,18 +231,12 @@ class PostgresTunnel(RecordedBatches):
         tables.check()
         if row.kind is ChannelKind.BASE_DATA:
             return self._read_base_data(row, position, max_rows, until)
-        marks = self._marks()
-        place = self._log.find(position, _bound(until), marks, self._in_base(marks), total)
-        window, count = place.window, place.last - place.first
-        if count > max(1, max_rows):
-            part = window.changes.slice(place.first, count)
-            count = min(count, part.whole_pairs(max(1, max_rows)))
-        after = place.first + count
-        if count == 0:
-            self._follow_log(row, position)
-            # The end of the log is no part of the position: it grows without changes of the table.
-            return Page(window.changes.slice(0, 0), self._log.canonical(position, marks, self._in_base(marks)))
-        return Page(window.changes.slice(place.first, count), window.position(after))
+        rows = self._log.rows(position, _bound(until), total)
+        if rows.count:
+            return rows.page(max_rows)
+        self._release_idle_log(row, position)
+        # The end of the log is no part of the position: it grows without changes of the table.
+        return Page(rows.changes, self._log.canonical(position))
 
     def _read_base_data(self, row: ChannelRow, position: Position, max_rows: int, until: Position | None) -> Page:
         chunk, tables = self._chunk(row), self._tables
@@ -314,14 +261,7 @@ class PostgresTunnel(RecordedBatches):
             return FINISHED, 0
         if row.kind is ChannelKind.BASE_DATA:
             return (FINISHED, None) if channel in self._unreadable else (FINISHED, 0) if row.finished else (position, 0)
-        state = self._log.state(position)
-        marks = self._marks()
-        behind = self._log.behind_stop(position)
-        if behind is not None:
-            return lsn_position(behind), None
-        if lsn_of(position) >= marks.lost and state.confirmed <= max(marks.advanced, lsn_of(position)):
-            return position, 0
-        return lsn_position(max(state.confirmed, lsn_of(position))), None
+        return self._log.skip_lost(position)
 
     def accept_lost(self, channel: str, position: Position) -> bool:
         if self._tables.accept():
@@ -389,8 +329,7 @@ class PostgresTunnel(RecordedBatches):
             return FINISHED if spooled is not None and at >= spooled else row_position(at)
         if lsn_of(position) and (position.skip == 0 or position.token == row.committed.token):
             return position
-        marks = self._marks()
-        return self._log.canonical(position, marks, self._in_base(marks))
+        return self._log.canonical(position)
 
     def release_log(self) -> None:
         """Advance the slot, if the server keeps much log that the tunnel no longer needs; see `LogRelease`."""
@@ -401,7 +340,7 @@ class PostgresTunnel(RecordedBatches):
             return
         at = lsn_of(committed)
         idle = self._log.idle_until(at) if committed.skip == 0 else at
-        self._release.release(at, idle, self._marks().advanced)
+        self._release.release(at, idle)
 
     # -- clients that share the channels -------------------------------------------------------------
 
@@ -447,36 +386,8 @@ class PostgresTunnel(RecordedBatches):
     @property
     def _log(self) -> ChangeLog:
         if self._opened_log is None:
-            assert self._stored.slot is not None
-            assert self._stored.publication is not None
-            self._opened_log = ChangeLog(
-                self._database,
-                self.name,
-                self._stored.slot,
-                self._stored.system,
-                Publication(self._database, self.id, self.name, self._stored.publication),
-                self._tables,
-            )
+            self._opened_log = ChangeLog(self._database, self._stored, self._tables)
         return self._opened_log
-
-    def _marks(self) -> Marks:
-        found = self._database.query(
-            "SELECT base_end - '0/0', advanced - '0/0', lost - '0/0' FROM headrace.tunnel WHERE id = %s", (self.id,)
-        )
-        if not found:
-            raise dropped(self._stored)
-        return Marks(*(int(value) for value in found[0]))
-
-    def _in_base(self, marks: Marks) -> TableChunks:
-        """Return the chunks with their snapshots. The stream is read after all of them are spooled."""
-        if self._chunks is None:
-            chunks = self._database.read(lambda statements: read_chunks(statements, self.id))
-            # Each chunk that is read changes what the stream leaves out.
-            self._log.forget()
-            if not chunks.complete:
-                return chunks
-            self._chunks = chunks
-        return self._chunks
 
     # -- rows of the database -------------------------------------------------------------------------
 

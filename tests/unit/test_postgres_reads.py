@@ -11,10 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.stores.postgres.tunnels import spooling
-from headrace.stores.postgres.tunnels.peeks import Part, Peek, Received, messages_for, reach
-from headrace.stores.postgres.tunnels.spooling import spooled
+from headrace.stores.postgres.tunnels import reads
+from headrace.stores.postgres.tunnels.reads import Read, messages_for, reach, spooled
 from headrace.wire.pgoutput import types
+from headrace.wire.pgoutput.messages import Decoded
 from tests.unit import pgoutput_samples as pg
 
 WANTED, OTHER = 7, 8
@@ -38,12 +38,20 @@ def transactions(lsns: Sequence[int], rows: int = 2) -> list[bytes]:
     return messages
 
 
-def keys(part: Part) -> list[tuple[int, str]]:
+def read_of(messages: Sequence[pa.RecordBatch], start: int = 0, total: int = 0) -> Read:
+    return Read(messages, (WANTED,), start, END, total)
+
+
+def cost(messages: int, total: int) -> Read:
+    """Return a read that has received some messages for a number of rows."""
+    return read_of([pa.record_batch({"data": pa.nulls(messages, pa.binary())})], total=total)
+
+
+def keys(part: Decoded) -> list[tuple[int, str]]:
     return [
         (int(lsn), key)
-        for found in part.images
-        for lsn, key in zip(found.lsns, found.column(0, pa.string()).to_pylist(), strict=True)
-        if lsn >= part.start
+        for images in part.images
+        for lsn, key in zip(images.lsns, images.column(0, pa.string()).to_pylist(), strict=True)
     ]
 
 
@@ -56,39 +64,48 @@ def keys(part: Part) -> list[tuple[int, str]]:
 def test_the_parts_of_a_read_have_each_change_once(
     lsns: list[int], cuts: list[int], ends: list[int], start: int
 ) -> None:
-    peek = Peek(batches(transactions(lsns), cuts), (WANTED,), start, END)
+    read = read_of(batches(transactions(lsns), cuts), start)
     found, at = [], start
     for end in [*(end for end in sorted(ends) if end > start), END]:
         if end <= at:
             continue
-        part = peek.read(at, end)
-        assert part.start == at
-        assert end <= part.end <= END
-        assert all(lsn < part.end for lsn, _ in keys(part))
+        part, reached = read.decode(at, end)
+        assert end <= reached <= END
+        assert all(at <= lsn < reached for lsn, _ in keys(part))
         found += keys(part)
-        at = part.end
+        at = reached
     assert found == [(lsn, f"{lsn}-{row}") for lsn in lsns if lsn >= start for row in range(2)]
     # A part that was read before, and one that does not follow the last part.
     for first in {start, (start + END) // 2}:
-        assert keys(peek.read(first, END)) == [each for each in found if each[0] >= first]
+        assert keys(read.decode(first, END)[0]) == [each for each in found if each[0] >= first]
 
 
 def test_a_part_ends_with_the_read_if_no_change_follows() -> None:
-    peek = Peek(batches(transactions([10, 20]), []), (WANTED,), 0, END)
-    assert peek.read(0, 15)[:2] == (0, 15)
-    assert peek.read(15, 30)[:2] == (15, END)
-    assert Peek([], (WANTED,), 0, END).read(0, 1)[:2] == (0, END)
+    read = read_of(batches(transactions([10, 20]), []))
+    assert read.decode(0, 15)[1] == 15
+    assert read.decode(15, 30)[1] == END
+    assert read_of([]).decode(0, 1)[1] == END
+
+
+def test_a_read_that_is_closed_has_only_its_cost() -> None:
+    read = read_of(batches(transactions([10, 20]), []), total=4)
+    assert read.has(10)
+    count = read.count
+    read.close()
+    assert not any(read.has(lsn) for lsn in (0, 10, END))
+    assert (read.count, read.end, read.total) == (count, END, 4)
 
 
 def test_a_truncation_is_in_the_part_of_its_transaction() -> None:
     messages = [*transactions([10]), pg.begin(20), pg.truncate(WANTED), pg.commit(20), *transactions([30])]
-    peek = Peek(batches(messages, []), (WANTED,), 0, END)
-    assert [[each.transaction.lsn for each in peek.read(*part).truncations] for part in ((0, 15), (15, 25))] == [
-        [],
-        [20],
-    ]
-    assert [lsn for lsn, _ in keys(peek.read(25, END))] == [30, 30]
-    assert [each.transaction.lsn for each in peek.read(20, 21).truncations] == [20]
+    read = read_of(batches(messages, []))
+
+    def truncated(start: int, end: int) -> list[int]:
+        return [each.transaction.lsn for each in read.decode(start, end)[0].truncations]
+
+    assert [truncated(0, 15), truncated(15, 25)] == [[], [20]]
+    assert [lsn for lsn, _ in keys(read.decode(25, END)[0])] == [30, 30]
+    assert truncated(20, 21) == [20]
 
 
 @pytest.mark.parametrize("behind", [0, 1, 100])
@@ -110,9 +127,9 @@ def test_a_batch_with_a_limit_costs_the_server_at_most_twice_its_messages(per_ro
     wanted, left, count, decoded = 100_000, 100_000, 0, 0
     last = None
     while left > 0:
-        last = Received(messages_for(left, 0, last), 0, left)
-        left = wanted - int(last.messages / per_row)
-        decoded, count = decoded + last.messages, count + 1
+        last = cost(messages_for(left, 0, last), left)
+        left = wanted - int(last.count / per_row)
+        decoded, count = decoded + last.count, count + 1
     assert count <= 2
     assert decoded <= 2.1 * wanted * per_row
 
@@ -121,7 +138,7 @@ def test_a_batch_with_a_limit_costs_the_server_at_most_twice_its_messages(per_ro
 def test_what_does_not_fit_into_memory_is_in_a_file_and_the_same(
     memory: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(spooling, "MEMORY_BYTES", memory)
+    monkeypatch.setattr(reads, "MEMORY_BYTES", memory)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     found = [pa.record_batch({"data": pa.array([b"x" * size, b""], pa.binary())}) for size in (1, 1000, 0)]
     before = pa.total_allocated_bytes()
@@ -135,6 +152,6 @@ def test_what_does_not_fit_into_memory_is_in_a_file_and_the_same(
 
 def test_reads_stay_limited_before_the_first_row_and_behind_the_slot_of_an_idle_table() -> None:
     first = messages_for(20_000, 0, None)
-    assert first < messages_for(20_000, 0, Received(first, 0, 20_000)) < 4 * first
-    assert messages_for(20_000, 0, Received(first, 0, 0)) < 4 * first
+    assert first < messages_for(20_000, 0, cost(first, 20_000)) < 4 * first
+    assert messages_for(20_000, 0, cost(first, 0)) < 4 * first
     assert messages_for(1, -(10 << 20), None) == messages_for(1, 0, None) > 0

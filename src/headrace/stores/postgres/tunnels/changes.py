@@ -1,4 +1,4 @@
-"""The decoded messages of a slot as changes of the tunnel's table. No I/O.
+"""Images of a table, which the messages of a slot have, as changes. No I/O.
 
 A new row is an INSERT or a REPLACE, and always whole. With REPLICA IDENTITY FULL, the old row precedes a REPLACE as a
 PREIMAGE. A change of the key is the delete of one row and the insert of another.
@@ -19,16 +19,14 @@ import pyarrow.compute as pc
 from headrace.errors import UnsupportedError
 from headrace.model.tables.changes import ChangeOp, Changes, old_rows_remedy
 from headrace.model.tables.schema import TableSchema
-from headrace.model.tunnels.values import Position
-from headrace.stores.postgres.tunnels.positions import lsn_position
+from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.unrepresentable import ShownAsNull
 from headrace.wire.pgoutput import types
+from headrace.wire.pgoutput.cells import Mask
 from headrace.wire.pgoutput.messages import ImageKind, Images
 from headrace.wire.pgoutput.text_values import from_texts
 
-Mask: TypeAlias = npt.NDArray[np.bool_]
-Visibility: TypeAlias = Callable[[Images, Sequence[pa.Array]], Mask]
-"""Returns which images belong to base data, from the images and their key columns."""
+Ops: TypeAlias = npt.NDArray[np.int8]
 
 _OPS = np.zeros(6, np.int8)
 _OPS[ImageKind.INSERT], _OPS[ImageKind.UPDATE] = ChangeOp.INSERT, ChangeOp.REPLACE
@@ -78,70 +76,29 @@ class TableColumns:
         return pa.repeat(old[0], rows)
 
 
-@dataclass(frozen=True)
-class Window:
-    """All changes of the table in the transactions that are committed from ``start`` to before ``end``, two LSNs."""
-
-    start: int
-    end: int
-    changes: Changes
-
-    @property
-    def rows(self) -> int:
-        return self.changes.num_rows
-
-    def position(self, row: int) -> Position:
-        """Return the position before a row: the LSN of its transaction, and the rows of the transaction before it.
-
-        After the last row, it is the LSN behind its transaction, and so the same whenever the row is read.
-        """
-        lsns = self.changes.versions.to_numpy()
-        if row >= self.rows:
-            return lsn_position(int(lsns[-1]) + 1 if self.rows else self.end)
-        return lsn_position(int(lsns[row]), row - int(np.searchsorted(lsns, lsns[row])))
-
-    def rows_before(self, lsn: int) -> int:
-        """Return the number of rows of transactions that are committed before an LSN."""
-        return int(np.searchsorted(self.changes.versions.to_numpy(), lsn))
-
-
-def window(
-    images: Sequence[Images], table: TableColumns, start: int, end: int, in_base: Visibility | None = None
-) -> Window:
-    """Return the changes of images that are committed in an interval.
+def changes(images: Sequence[Images], table: TableColumns, snapshots: Snapshots | None = None) -> Changes:
+    """Return the changes of images of one table, in order.
 
     Args:
-        images: the images of the table, in order.
-        in_base: finds the images of transactions that base data already contains; None for none.
+        snapshots: those of base data, which already contains the changes that they see; None for none.
 
     Raises:
         UnsupportedError: an update has no value for a cell, see `check_unchanged`.
     """
-    parts = [changed_images(found, table, start, end, in_base) for found in images]
-    return Window(start, end, concatenated([_changes(part, table) for part in parts if len(part.ops)], table.schema))
+    parts = [changed(each, table, snapshots) for each in images]
+    return concatenated([_changes(part, ops, table) for part, ops in parts if len(ops)], table.schema)
 
 
-class ChangedImages(NamedTuple):
-    """Images that are changes, and the operation of each."""
-
-    images: Images
-    ops: npt.NDArray[np.int8]
-
-
-def changed_images(
-    found: Images, table: TableColumns, start: int, end: int, in_base: Visibility | None
-) -> ChangedImages:
-    """Return the images that are committed in an interval and are changes; see `window`."""
-    mask = (found.lsns >= start) & (found.lsns < end)
-    images = found if mask.all() else found.filter(mask)
-    if in_base is None and not _is_old(images.kinds).any():
-        return ChangedImages(images, _OPS[images.kinds])
+def changed(images: Images, table: TableColumns, snapshots: Snapshots | None) -> tuple[Images, Ops]:
+    """Return the images that are changes, and the operation of each; see `changes`."""
+    if snapshots is None and not _is_old(images.kinds).any():
+        return images, _OPS[images.kinds]
     # Base data can contain one of the two rows of a change of the key, so operations are found before it is left out.
     keys = columns_of(images, table, table.schema.primary_key)
     ops, keep = _ops(images, keys)
-    if in_base is not None and len(images):
-        keep &= ~in_base(images, keys)
-    return ChangedImages(images, ops) if keep.all() else ChangedImages(images.filter(keep), ops[keep])
+    if snapshots is not None and len(images):
+        keep &= ~snapshots.see(images, keys)
+    return (images, ops) if keep.all() else (images.filter(keep), ops[keep])
 
 
 def concatenated(parts: Sequence[Changes], schema: TableSchema) -> Changes:
@@ -167,12 +124,17 @@ def _transactions(parts: Sequence[Changes]) -> pa.Int64Array | None:
     return pa.concat_arrays(ids) if len(ids) == len(parts) else None
 
 
-def _changes(part: ChangedImages, table: TableColumns) -> Changes:
-    images, schema = part.images, table.schema
+def _changes(images: Images, ops: Ops, table: TableColumns) -> Changes:
     check_unchanged(images, table)
+    columns = columns_of(images, table, table.schema.names)
+    return of_rows(pa.RecordBatch.from_arrays(columns, schema=table.schema.changes), images, ops)
+
+
+def of_rows(rows: pa.RecordBatch, images: Images, ops: Ops) -> Changes:
+    """Return the changes that have the rows of some images."""
     return Changes(
-        pa.RecordBatch.from_arrays(columns_of(images, table, schema.names), schema=schema.changes),
-        pa.array(part.ops),
+        rows,
+        pa.array(ops),
         pa.array(images.lsns),
         pa.array(images.times).view(pa.timestamp("us", tz="UTC")),
         transactions=pa.array(images.xids),
@@ -183,7 +145,7 @@ def _is_old(kinds: npt.NDArray[np.uint8]) -> Mask:
     return np.asarray((kinds == ImageKind.OLD_ROW) | (kinds == ImageKind.OLD_KEY))
 
 
-def _ops(images: Images, keys: Sequence[pa.Array]) -> tuple[npt.NDArray[np.int8], Mask]:
+def _ops(images: Images, keys: Sequence[pa.Array]) -> tuple[Ops, Mask]:
     """Return the operation of each image, and which images are changes."""
     kinds = images.kinds
     ops, keep = _OPS[kinds], np.ones(len(kinds), np.bool_)

@@ -1,0 +1,220 @@
+"""The change log of a PostgreSQL tunnel: the same rows wherever its reads and windows are cut, without a server."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from headrace.errors import DataLossError
+from headrace.model.tables.changes import Changes
+from headrace.model.tables.schema import TableSchema
+from headrace.model.tunnels.values import Position, TunnelKind
+from headrace.stores.postgres.tunnels import log, reads
+from headrace.stores.postgres.tunnels.changes import TableColumns, changes
+from headrace.stores.postgres.tunnels.log import ChangeLog, Rows
+from headrace.stores.postgres.tunnels.positions import lsn_of, lsn_position
+from headrace.stores.postgres.tunnels.publications import Publication
+from headrace.stores.postgres.tunnels.snapshots import Snapshots
+from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel
+from headrace.wire.pgoutput import types
+from headrace.wire.pgoutput.messages import Images
+from tests.unit import pgoutput_samples as pg
+
+TABLE = TableColumns("orders", TableSchema.of({"k": "string"}, "k"), {})
+TUNNEL = StoredTunnel("id", 7, "orders", "changes", TunnelKind.STREAM, 0.0, "slot", "1", "publication", True, True)
+END = 400
+
+
+class Transaction(NamedTuple):
+    """A transaction: the LSN of its commit, its rows, and whether it truncates the table after them."""
+
+    lsn: int
+    rows: int
+    truncates: bool = False
+
+
+class Server:
+    """A database with a slot, whose log grows up to ``flushed``."""
+
+    def __init__(self, transactions: Sequence[Transaction]) -> None:
+        self.transactions = transactions
+        self.flushed = END
+        self.peeks = 0
+
+    def query(self, statement: str, parameters: object) -> list[tuple[Any, ...]]:
+        return [(self.flushed, 0, 0, 0, 0, 0, "reserved", True, None)]
+
+    def read(self, work: Callable[[Any], Any]) -> Snapshots:
+        return Snapshots({})
+
+    def peek(
+        self, database: object, slot: str, publication: str, end: int, *, binary: bool, messages: int | None = None
+    ) -> tuple[list[pa.RecordBatch], int]:
+        self.peeks += 1
+        batches, count = list[pa.RecordBatch](), 0
+        for lsn, rows, truncates in self.transactions:
+            if lsn >= end:
+                break
+            found = [pg.begin(lsn), *(pg.insert(7, [b"%d-%d" % (lsn, row)]) for row in range(rows))]
+            found += [*([pg.truncate(7)] if truncates else []), pg.commit(lsn)]
+            relation = [] if batches else [pg.relation(7, "orders", [("k", types.TEXT)])]
+            batches.append(pa.record_batch({"data": pa.array([*relation, *found], pa.binary())}))
+            count += len(found)
+            if messages is not None and count >= messages:
+                return batches, lsn + 1
+        return batches, end
+
+
+class Table:
+    """A table that is followed; the changes of some transactions, by their LSNs, cannot be read by its definition."""
+
+    relations, binary, published = (7,), False, ()
+
+    def __init__(self, unreadable: Collection[int]) -> None:
+        self.unreadable = unreadable
+
+    def pieces(self, images: Images) -> list[Images]:
+        return [images.filter(images.lsns == lsn) for lsn in np.unique(images.lsns).tolist()]
+
+    def problem(self, images: Images) -> str | None:
+        return "another type" if int(images.lsns[0]) in self.unreadable else None
+
+    def name_of(self, relation: int) -> str:
+        return "orders"
+
+    def changes(self, images: Sequence[Images], snapshots: Snapshots | None) -> Changes:
+        return changes(images, TABLE, snapshots)
+
+
+@pytest.fixture(autouse=True)
+def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(log, "WINDOW_BYTES", 10)
+    monkeypatch.setattr(Publication, "check", lambda *_: None)
+    monkeypatch.setattr(reads, "peek", lambda database, *rest, **options: database.peek(database, *rest, **options))
+
+
+def log_of(server: Server, *unreadable: int) -> ChangeLog:
+    database: Any = server
+    table: Any = Table(unreadable)
+    return ChangeLog(database, TUNNEL, table)
+
+
+def keys(rows: Rows) -> list[str]:
+    return list(rows.changes.rows.column(0).to_pylist())
+
+
+def keys_between(transactions: Sequence[Transaction], start: int, end: int) -> list[str]:
+    return [f"{lsn}-{row}" for lsn, rows, _ in transactions if start <= lsn < end for row in range(rows)]
+
+
+def keys_after(transactions: Sequence[Transaction], position: Position, end: int) -> list[str]:
+    return keys_between(transactions, lsn_of(position), end)[position.skip :]
+
+
+LSNS = st.integers(0, END)
+TRANSACTIONS = st.dictionaries(st.integers(0, END - 1), st.integers(0, 5), max_size=30).map(
+    lambda rows: [Transaction(*each) for each in sorted(rows.items())]
+)
+# The end of the log; a position, with rows to skip; the rows up to a bound; about how many rows are wanted.
+CALLS = st.lists(
+    st.tuples(LSNS, LSNS, st.integers(0, 12), st.none() | st.integers(0, 30), st.none() | st.integers(1, 20)),
+    min_size=1,
+    max_size=12,
+)
+
+
+@given(TRANSACTIONS, CALLS)
+def test_each_call_has_the_rows_at_its_position_whatever_was_read_before(
+    transactions: list[Transaction], calls: list[tuple[int, int, int, int | None, int | None]]
+) -> None:
+    server = Server(transactions)
+    reader = log_of(server)
+    # The log only grows.
+    for flushed, (_, lsn, skip, bound, total) in zip(sorted(call[0] for call in calls), calls, strict=True):
+        server.flushed = flushed
+        start = min(lsn, flushed)
+        expected = keys_after(transactions, lsn_position(start, skip), flushed)
+        until = None
+        if bound is not None:
+            until, expected = lsn_position(start, skip + bound), expected[:bound]
+        found = reader.rows(lsn_position(start, skip), until, total)
+        assert keys(found) == expected[: found.count]
+        assert bool(found.count) == bool(expected)
+        for most in (1, 3):
+            page = found.page(most)
+            assert page.changes.num_rows == min(most, found.count)
+            if found.count:
+                following = reader.rows(page.next, Position(page.next.token, page.next.skip + 1))
+                assert keys(following) == keys_after(transactions, page.next, flushed)[:1]
+        idle = reader.idle_until(start)
+        assert idle >= start
+        assert keys_between(transactions, start, idle) == []
+
+
+@given(TRANSACTIONS, st.integers(0, END - 1), st.integers(1, 8))
+def test_all_pages_have_each_row_once(transactions: list[Transaction], start: int, most: int) -> None:
+    server = Server(transactions)
+    reader, position, found = log_of(server), lsn_position(start), list[str]()
+    while (rows := reader.rows(position, total=most)).count:
+        page = rows.page(most)
+        found += page.changes.rows.column(0).to_pylist()
+        position = page.next
+    assert found == keys_between(transactions, start, END)
+    if found:
+        # The position is the same in any form.
+        assert log_of(server).canonical(lsn_position(start, len(found))) == position
+
+
+@given(TRANSACTIONS, LSNS, st.lists(LSNS, max_size=5).map(sorted))
+def test_log_without_changes_is_read_once(transactions: list[Transaction], start: int, ends: list[int]) -> None:
+    server = Server(transactions)
+    reader = log_of(server)
+    for end in ends:
+        server.flushed = max(start, end)
+        if reader.rows(lsn_position(start)).count:
+            return
+        peeks = server.peeks
+        assert reader.rows(lsn_position(start)).count == 0
+        assert reader.idle_until(start) == server.flushed or server.flushed == start
+        assert server.peeks == peeks
+
+
+@given(TRANSACTIONS, st.integers(0, END - 1), LSNS, st.booleans())
+def test_rows_before_a_place_that_cannot_be_read_are_read_and_those_after_it_with_consent(
+    transactions: list[Transaction], place: int, start: int, truncates: bool
+) -> None:
+    before = [each for each in transactions if each.lsn < place]
+    after = [each for each in transactions if each.lsn > place]
+    server = Server([*before, Transaction(place, 2, truncates), *after])
+    reader = log_of(server) if truncates else log_of(server, place)
+    position, found = lsn_position(start), list[str]()
+    lost = 0
+    while True:
+        try:
+            rows = reader.rows(position)
+        except DataLossError:
+            lost += 1
+            position, skipped = reader.skip_lost(position)
+            assert (lsn_of(position), skipped) == (place + 1, None)
+            continue
+        if not rows.count:
+            break
+        found += keys(rows)
+        position = rows.page(1 << 30).next
+    assert lost == (start <= place)
+    assert found == keys_between(before, start, END) + keys_between(after, start, END)
+
+
+def test_a_window_is_decoded_once_for_all_of_its_pages() -> None:
+    server = Server([Transaction(lsn, 4) for lsn in range(0, 80, 2)])
+    reader, position, count = log_of(server), Position("0/0"), 0
+    while (rows := reader.rows(position)).count:
+        count, position = count + 1, rows.page(3).next
+    assert count > 40
+    assert server.peeks <= 4
