@@ -28,7 +28,7 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headrace.following.own_names import ALIVE, GROUPS, KEEP, ORDER, SIGN, STATE
+from headrace.following.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
 from headrace.streaming_sql.followed_query_checks import CheckedQuery, read_followed_query
 from headrace.streaming_sql.language.followed_query import AggregateCall, with_views
 
@@ -257,7 +257,7 @@ def followed(spark: SparkSession, query: CheckedQuery, signed: dict[str, str]) -
     ]
     schema = StructType([*query.groups.fields]).add(ALIVE, BooleanType()).add(STATE, BinaryType())
     local(spark, table, schema).createOrReplaceTempView("groups_of_test")
-    result = spark.sql(with_views(parts.result_sql, {GROUPS: "groups_of_test"})).collect()
+    result = spark.sql(with_views(parts.result_sql, {GROUPS_VIEW: "groups_of_test"})).collect()
     return [tuple(row[:-2]) for row in result if row[KEEP]]
 
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as s
 
 from headrace.errors import HeadraceError, SqlError
-from headrace.following.own_names import ALIVE, GROUPS, PREFIX, SIGN, STATE, value_column
+from headrace.following.own_names import ALIVE, GROUPS_VIEW, PREFIX, SIGN, STATE, value_column
 from headrace.streaming_sql.language.followed_query import FollowedQuery, split_query, with_views
 
 SCANS = ("orders_now", "others_now")
@@ -388,6 +388,6 @@ def test_generated_queries_give_what_duckdb_gives(duck: duckdb.DuckDBPyConnectio
             f"FROM (SELECT DISTINCT {groups} FROM happened) h LEFT JOIN ({grouped} GROUP BY {groups}) r ON {same}"
         )
     duck.execute(f"CREATE OR REPLACE TEMP TABLE groups AS SELECT *, NULL AS {STATE} FROM ({grouped})")
-    found = duck.execute(run(with_views(query.result_sql, {GROUPS: "groups"}))).fetchall()
+    found = duck.execute(run(with_views(query.result_sql, {GROUPS_VIEW: "groups"}))).fetchall()
     kept = [row[:-2] for row in found if row[-2]]
     assert sorted(map(repr, kept)) == sorted(map(repr, expected))

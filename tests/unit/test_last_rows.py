@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.following.last_rows import DELETE, PUT, last_rows
+from headrace.following.last_rows import DELETES, PUTS, last_rows
 from headrace.following.own_names import ORDER, SIGN
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string()), (SIGN, pa.int8()), (ORDER, pa.int64())])
@@ -37,9 +37,9 @@ def test_puts_then_deletes_leave_the_last_row_of_each_key(
         if sign > 0:
             expected[key] = value
     routed = list(last_rows(parts, ["id"], waiting_bytes=waiting))
-    for which in (PUT, DELETE):
+    for which in (PUTS, DELETES):
         for row in (row for kind, found in routed if kind == which for row in found.to_pylist()):
-            if which == PUT:
+            if which == PUTS:
                 target[row["id"]] = row["value"]
             else:
                 target.pop(row["id"], None)
@@ -51,7 +51,7 @@ def test_several_rows_of_one_change_with_one_key_are_an_error() -> None:
         list(last_rows([part((1, "a", 1, 7)), part((1, "b", 1, 7))], ["id"], waiting_bytes=1))
     # An update is two rows of one change after a join, too.
     routed = list(last_rows([part((1, "a", -1, 7), (2, "b", -1, 7), (1, "c", 1, 8), (2, "d", 1, 8))], ["id"]))
-    assert [(kind, found.num_rows) for kind, found in routed] == [(PUT, 2)]
+    assert [(kind, found.num_rows) for kind, found in routed] == [(PUTS, 2)]
 
 
 def test_null_in_a_key_names_the_column() -> None:

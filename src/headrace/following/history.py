@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import SchemaError
-from headrace.following.mirrors import DELETE, MirrorForm, MirrorTable
+from headrace.following.mirrors import MirrorForm, MirrorTable
 from headrace.following.row_keys import key_numbers
 from headrace.model.tables.change_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from headrace.model.tables.changes import RowChange
@@ -157,7 +157,7 @@ def version_rows(
     starts = rows.column(COMMIT_TIMESTAMP).cast(pa.int64()).to_numpy()
     ends = np.zeros_like(starts)
     ends[:-1] = starts[1:]
-    deleted = pc.equal(rows.column(CHANGE_TYPE), DELETE).to_numpy()
+    deleted = pc.equal(rows.column(CHANGE_TYPE), "delete").to_numpy()
     versions = rows.select(source.names)
     versions = versions.append_column(VALID_FROM_VERSION, rows.column(COMMIT_VERSION))
     versions = versions.append_column(VALID_FROM, pa.array(starts).view(time_type))

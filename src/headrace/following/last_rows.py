@@ -12,14 +12,15 @@ from headrace.errors import SchemaError, UnsupportedError
 from headrace.following.own_names import ORDER, SIGN
 from headrace.rows import by_position
 
-PUT, DELETE = 0, 1
+PUTS, DELETES = 0, 1
+"""The indexes of the targets of a batch with the rows to put and with the keys to delete."""
 _WAITING_BYTES = 64 << 20
 
 
 def last_rows(
     parts: Iterable[pa.RecordBatch], key: Sequence[str], *, waiting_bytes: int = _WAITING_BYTES
 ) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield (`PUT`, rows to put) and (`DELETE`, keys to delete). Puts come before deletes, and apply before them.
+    """Yield (`PUTS`, rows to put) and (`DELETES`, keys to delete). Puts come before deletes, and apply before them.
 
     Besides a part of the rows, only the deleted keys are in memory.
 
@@ -37,19 +38,19 @@ def last_rows(
         _check_keys(rows, key)
         # Without deletions before, the last row of a repeated key wins when rows are put.
         if deleted is None and pc.min(rows.column(SIGN)).as_py() > 0:
-            yield from ((PUT, part) for part in _shown(rows).to_batches())
+            yield from ((PUTS, part) for part in _shown(rows).to_batches())
             continue
         last = pa.array(by_position.last_rows(rows, key))
         stays = pc.greater(rows.column(SIGN).take(last), 0)
         put = rows.take(last.filter(stays))
-        yield from ((PUT, part) for part in _shown(put).to_batches())
+        yield from ((PUTS, part) for part in _shown(put).to_batches())
         gone = rows.select([*key, SIGN]).take(last)
         if deleted is not None:
             gone = pa.concat_tables([deleted, gone])
             gone = gone.take(pa.array(by_position.last_rows(gone, key)))
         deleted = gone.filter(pc.less(gone.column(SIGN), 0))
     if deleted is not None:
-        yield from ((DELETE, part) for part in deleted.select(list(key)).combine_chunks().to_batches())
+        yield from ((DELETES, part) for part in deleted.select(list(key)).combine_chunks().to_batches())
 
 
 def _pieces(parts: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:

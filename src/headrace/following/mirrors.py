@@ -26,8 +26,6 @@ from headrace.model.tables.schema import TableSchema
 from headrace.model.types import type_name
 from headrace.ports import Store
 
-DELETE = pa.scalar("delete")
-
 
 @dataclass(frozen=True)
 class MirrorTable:
@@ -131,7 +129,7 @@ def _signed(parts: Iterator[pa.RecordBatch], source: TableSchema) -> Iterator[pa
     """Yield changes as signed rows."""
     done = 0
     for part in parts:
-        signs = pc.if_else(pc.equal(part.column(CHANGE_TYPE), DELETE), -1, 1)
+        signs = pc.if_else(pc.equal(part.column(CHANGE_TYPE), "delete"), -1, 1)
         order = pa.array(np.arange(done, done + part.num_rows))
         done += part.num_rows
         yield pa.RecordBatch.from_arrays(

@@ -17,7 +17,7 @@ KEEP = f"{PREFIX}keep"
 """The column of results: whether the group has a row in the target."""
 STATE = f"{PREFIX}state"
 """The column of groups with the receipts of a task's state rows."""
-GROUPS = f"{PREFIX}groups"
+GROUPS_VIEW = f"{PREFIX}groups"
 """The view that the result SQL reads."""
 
 

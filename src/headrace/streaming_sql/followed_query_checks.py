@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from headrace.errors import SqlError
-from headrace.following.own_names import ALIVE, GROUPS, KEEP, ORDER, PREFIX, SIGN, STATE, is_own
+from headrace.following.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, PREFIX, SIGN, STATE, is_own
 from headrace.spark.analysed_plans import analysed_plan, operators
 from headrace.streaming_sql.followed.determinism import check_deterministic
 from headrace.streaming_sql.followed.empty_views import EmptyViews
@@ -102,7 +102,7 @@ def _check(
     groups = _analysed(spark, with_views(query.types_sql, views.signed))
     _refuse_collations(rows)
     own = [StructField(ALIVE, BooleanType(), nullable=False), StructField(STATE, BinaryType())]
-    result_sql = with_views(query.result_sql, {GROUPS: views.view(StructType([*groups.fields, *own]))})
+    result_sql = with_views(query.result_sql, {GROUPS_VIEW: views.view(StructType([*groups.fields, *own]))})
     result = _analysed(spark, result_sql)
     _check_operators(spark, result_sql, aggregates=0)
     _check_same(schema, result, [*result.names[:-2], KEEP, STATE])

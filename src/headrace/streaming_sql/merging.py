@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import SchemaError
 from headrace.following.jobs import FollowedJobs
+from headrace.following.last_rows import DELETES, PUTS
 from headrace.model.tables.change_columns import CHANGE_TYPE
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
@@ -185,8 +186,8 @@ class MergeBatches:
                     "'delete' and s._change_type <> 'delete'",
                 )
             if not pc.all(pc.equal(action, NOTHING), min_count=0).as_py():
-                yield 0, part.filter(pc.equal(action, PUT)).drop_columns([self.queries.action])
-                yield 1, part.filter(pc.equal(action, DELETE)).select(keys)
+                yield PUTS, part.filter(pc.equal(action, PUT)).drop_columns([self.queries.action])
+                yield DELETES, part.filter(pc.equal(action, DELETE)).select(keys)
 
 
 def sql_over(spark: SparkSession, query: Callable[[str], str], rows: DataFrame) -> DataFrame:

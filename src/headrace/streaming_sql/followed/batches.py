@@ -17,8 +17,8 @@ from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import ExpressionError, own_message
 from headrace.following.group_states import GroupStates
 from headrace.following.jobs import FollowedJob, FollowedJobs, state_name, target_taken
-from headrace.following.last_rows import DELETE, PUT, last_rows, null_key
-from headrace.following.own_names import ALIVE, GROUPS, KEEP, ORDER, SIGN, STATE
+from headrace.following.last_rows import DELETES, PUTS, last_rows, null_key
+from headrace.following.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
 from headrace.following.state_tables import StateRows, StateTable, create_tables, open_tables
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Claim, Staged
@@ -315,7 +315,7 @@ def _groups_staging(
                 return tasks.stage_routed(rows, merge_and_route)
             view = f"{_VIEW}_groups"
             rows.mapInArrow(sent(merge), merged).createOrReplaceTempView(view)
-            results = batch.sparkSession.sql(with_views(result_sql, {GROUPS: view}))
+            results = batch.sparkSession.sql(with_views(result_sql, {GROUPS_VIEW: view}))
             return tasks.stage_routed(results.toDF(*query.names, KEEP, STATE), route_results)
 
     return stage
@@ -370,8 +370,8 @@ def _routed_groups(rows: pa.RecordBatch, key: Sequence[str]) -> Iterator[tuple[i
             raise null_key(name)
     kept = rows.column(KEEP)
     shown = rows.drop_columns([KEEP])
-    yield PUT, shown.filter(kept)
-    yield DELETE, shown.select(list(key)).filter(pc.invert(kept))
+    yield PUTS, shown.filter(kept)
+    yield DELETES, shown.select(list(key)).filter(pc.invert(kept))
 
 
 def _columns(names: Iterable[str]) -> list[Any]:

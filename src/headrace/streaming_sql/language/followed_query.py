@@ -27,7 +27,7 @@ from dataclasses import dataclass, replace
 
 from headrace.following.own_names import (
     ALIVE,
-    GROUPS,
+    GROUPS_VIEW,
     KEEP,
     ORDER,
     SIGN,
@@ -82,13 +82,13 @@ class FollowedQuery:
             columns `SIGN` and `ORDER` after those of the table, and no columns of changes.
         group_names: the columns of the group expressions; empty without aggregates and for aggregates of all rows.
         aggregates: the aggregates, in the order of their value columns.
-        result_sql: None without groups and aggregates. Else a query over the view `GROUPS`, whose columns are the
+        result_sql: None without groups and aggregates. Else a query over the view `GROUPS_VIEW`, whose columns are the
             output columns by position, `KEEP`: whether the group has a row in the result, and `STATE` as it is. The
             output columns of groups that have no row are null, except copies of groups and constants.
         items: the output columns of a query with aggregates; empty without.
-        copied: the column of the view `GROUPS` that each output column is, if the result SQL only copies columns
+        copied: the column of the view `GROUPS_VIEW` that each output column is, if the result SQL only copies columns
             and leaves no group out; else None.
-        types_sql: a query whose columns have the types of the groups and values of the view `GROUPS`; else None.
+        types_sql: a query whose columns have the types of the groups and values of the view `GROUPS_VIEW`; else None.
         branch_column: the position of the output column with another literal in each branch of UNION ALL; None
             without UNION ALL at the top level. Rows of different branches differ in it only.
         has_join: whether a scan is joined, so that one row of it can give several rows, in any order.
@@ -196,7 +196,7 @@ def _with_aggregates(tokens: TokenText, items: Items, select: Select, whole: Fol
         rows_sql=rows_sql,
         group_names=group_names,
         aggregates=tuple(items.aggregates),
-        result_sql=f"SELECT {listed}, {KEEP}, {STATE} FROM (SELECT *, {kept} AS {KEEP} FROM {GROUPS})",
+        result_sql=f"SELECT {listed}, {KEEP}, {STATE} FROM (SELECT *, {kept} AS {KEEP} FROM {GROUPS_VIEW})",
         items=tuple(outputs),
         copied=None if select.having is not None or None in columns else tuple(map(str, columns)),
         types_sql=types + (f" GROUP BY {', '.join(group_names)}" if group_names else ""),
