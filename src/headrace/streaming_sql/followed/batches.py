@@ -9,9 +9,10 @@ published batches.
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, TypeAlias
+from functools import partial
+from typing import TYPE_CHECKING, Any
 
 from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import ExpressionError, own_message
@@ -21,11 +22,10 @@ from headrace.following.last_rows import DELETES, PUTS, last_rows, null_key
 from headrace.following.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
 from headrace.following.state_tables import StateRows, StateTable, create_tables, open_tables
 from headrace.model.tables.changes import RowChange
-from headrace.ports import Claim, Staged
+from headrace.ports import Staged
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
 from headrace.spark.checkpoint import query_id
 from headrace.spark.executors import sent, task_store
-from headrace.spark.query_start import BatchFunction
 from headrace.stores.registry import open as open_store
 from headrace.streaming_sql.followed.scans import FollowedScan, batch_of_each
 from headrace.streaming_sql.followed.static_tables import StaticTable, is_loss, read_again
@@ -50,7 +50,26 @@ _TASK_BYTES = ("spark.sql.adaptive.coalescePartitions.minPartitionSize", "64k")
 _NO_LIMIT = 1 << 62
 # The number of further attempts at a batch after losses of executors. Spark allows each task as many.
 _LOSSES = 3
+# Of each table of state, the targets of a batch have one for each of these changes.
+_CHANGES_OF_STATE = (RowChange.PUT, RowChange.DELETE)
 _log = logging.getLogger("headrace")
+
+
+@dataclass(frozen=True)
+class GroupQuery:
+    """What the batches of a query with aggregates compute of its signed rows. Picklable.
+
+    Attributes:
+        states: the state of the groups.
+        merged: the columns of groups that `result_sql` reads.
+        result_sql: the query for rows of the target.
+        copied: the columns of `merged` that the output columns are, if the result SQL need not run; else None.
+    """
+
+    states: GroupStates
+    merged: StructType
+    result_sql: str
+    copied: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)
@@ -64,9 +83,7 @@ class BatchQuery:
         key: the key columns of the target.
         gathers: the rows of a key can come from several tasks, in any order.
         static: the static tables whose rows `rows_sql` reads.
-        result_sql, states, merged: for a query with aggregates, the query for rows of the target, the state of the
-            groups, and the columns that the result SQL reads; else None.
-        copied: the columns of `merged` that the output columns are, if the result SQL need not run; else None.
+        groups: the aggregates of the query; None without.
     """
 
     scans: tuple[FollowedScan, ...]
@@ -75,10 +92,7 @@ class BatchQuery:
     key: tuple[str, ...]
     gathers: bool
     static: tuple[StaticTable, ...] = ()
-    result_sql: str | None = None
-    states: GroupStates | None = None
-    merged: StructType | None = None
-    copied: tuple[str, ...] | None = None
+    groups: GroupQuery | None = None
 
     def signed_rows(self, changes: Mapping[str, DataFrame]) -> DataFrame:
         """Return the signed rows of a batch.
@@ -134,9 +148,24 @@ class FollowedBatches:
             job, claim = jobs.begin(replace(self.job, job=self._id, state_tables=names), batch)
             try:
                 opened = create_tables(store, tables) if batch == 0 else open_tables(store, tables)
-                if self.query.states is not None:
-                    self.query.states.sweep(opened, batch)
-                self._publishing(tables, claim, replaces=batch == 0 and job.overwrite)(batch_df, batch)
+                if self.query.groups is not None:
+                    self.query.groups.states.sweep(opened, batch)
+                replaces = batch == 0 and job.overwrite
+                followed = FollowedBatch(self.query, self.target, tables, replaces)
+                # Spark keeps no state, so a published batch that is repeated need not run.
+                publish = publishing(
+                    self.url,
+                    self.store_options,
+                    self.identity,
+                    followed.targets,
+                    self.checkpoint,
+                    followed.stage,
+                    stateful=False,
+                    rows_per_write=self.rows_per_write,
+                    claim=claim,
+                    results=2,
+                )
+                publish(batch_df, batch)
             except Exception as error:
                 # Besides a lost claim: the other job drops the state of this one, which this batch may be reading.
                 if not jobs.is_lost(claim):
@@ -146,93 +175,182 @@ class FollowedBatches:
             jobs.drop_obsolete(job)
 
     def _state_tables(self, store: Store) -> dict[str, StateTable]:
-        states = self.query.states
-        return {} if states is None else states.tables(state_name(store, self.target.name, self._id) + "_")
-
-    def _publishing(self, tables: Mapping[str, StateTable], claim: Claim, *, replaces: bool) -> BatchFunction:
-        put = RowChange.REPLACE_ALL if replaces else RowChange.PUT
-        targets = [
-            TableTarget(self.target.name, put, self.target.columns),
-            TableTarget(self.target.name, RowChange.DELETE, self.target.columns),
-        ]
-        places = {}
-        for role, table in tables.items():
-            for change in (RowChange.PUT, RowChange.DELETE):
-                places[role, change] = len(targets)
-                targets.append(TableTarget(table.name, change, table.columns))
-        states = self.query.states
-        stage = _rows_staging(self.query, replaces) if states is None else _groups_staging(self.query, tables, places)
-        stage = _repeated_with_static_tables(stage, self.query.static)
-        # Spark keeps no state, so a published batch that is repeated need not run.
-        return publishing(
-            self.url,
-            self.store_options,
-            self.identity,
-            targets,
-            self.checkpoint,
-            _repeated_with_net_changes(stage, self.target.name),
-            stateful=False,
-            rows_per_write=self.rows_per_write,
-            claim=claim,
-            results=2,
-        )
+        if self.query.groups is None:
+            return {}
+        return self.query.groups.states.tables(state_name(store, self.target.name, self._id) + "_")
 
 
-Stage: TypeAlias = 'Callable[["DataFrame", BatchTasks, bool], Receipts]'
-"""Stages a batch; of its changes only the net ones if the last argument is true."""
+@dataclass(frozen=True)
+class FollowedBatch:
+    """One batch of a followed query, with its methods in the order in which they run. Tasks get a copy.
 
-
-def _repeated_with_static_tables(stage: Stage, tables: Sequence[StaticTable]) -> Stage:
-    """Return a function that stages a batch, and again when executors were lost with the rows of static tables."""
-
-    def repeated(batch: DataFrame, tasks: BatchTasks, net: bool) -> Receipts:
-        losses = 0
-        while True:
-            try:
-                if losses:
-                    _discard(tasks)
-                    read_again(batch.sparkSession, tables)
-                return stage(batch, tasks, net)
-            except Exception as error:
-                if not tables or losses == _LOSSES or not is_loss(error):
-                    raise
-                losses += 1
-                _log.warning("batch %d lost rows of static tables with an executor, and reads them again", tasks.batch)
-
-    return repeated
-
-
-def _discard(tasks: BatchTasks) -> None:
-    """Delete what a failed attempt at a batch has staged."""
-    with tasks.open_store() as store:
-        tasks.writer(store).discard(tasks.batch)
-
-
-def _repeated_with_net_changes(stage: Stage, target: str) -> Callable[[DataFrame, BatchTasks], Receipts]:
-    """Return a function that stages a batch, and again with its net changes if the query fails for some row.
-
-    The row can be one that the batch adds and removes again: a query over the table never sees it. Net changes give the
-    same result as all changes, but cost a pass through Python, so they are not the first choice.
+    Attributes:
+        query: what the batch computes.
+        target: the table that the query writes.
+        state: the tables with the state of groups, by role; empty for a query without aggregates.
+        replaces: the batch replaces the rows of the target.
     """
 
-    def repeated(batch: DataFrame, tasks: BatchTasks) -> Receipts:
+    query: BatchQuery
+    target: TableTarget
+    state: Mapping[str, StateTable]
+    replaces: bool
+
+    @property
+    def targets(self) -> list[TableTarget]:
+        """The rows to put and the keys to delete, of the target and then of each table of state."""
+        put = RowChange.REPLACE_ALL if self.replaces else RowChange.PUT
+        name, columns = self.target.name, self.target.columns
+        targets = [TableTarget(name, put, columns), TableTarget(name, RowChange.DELETE, columns)]
+        return targets + [
+            TableTarget(table.name, change, table.columns)
+            for table in self.state.values()
+            for change in _CHANGES_OF_STATE
+        ]
+
+    def stage(self, changes: DataFrame, tasks: BatchTasks) -> Receipts:
+        """Stage the batch; and again from its net changes if the query fails for some row.
+
+        The row can be one that the batch adds and removes again: a query over the table never sees it. Net changes give
+        the same result as all changes, but cost a pass through Python, so they are not the first choice.
+        """
         from pyspark.errors import PySparkException
 
         try:
-            return stage(batch, tasks, False)
+            return self._stage_with_static_tables(changes, tasks, net=False)
         except PySparkException as error:
             if not _is_of_expression(error):
                 raise
             _log.info("batch %d failed, and is computed again from its net changes", tasks.batch, exc_info=True)
         _discard(tasks)
         try:
-            return stage(batch, tasks, True)
+            return self._stage_with_static_tables(changes, tasks, net=True)
         except PySparkException as error:
             if not _is_of_expression(error) or own_message(str(error)) is not None:
                 raise
-            raise _failed_expression(error, target, tasks.batch) from error
+            raise _failed_expression(error, self.target.name, tasks.batch) from error
 
-    return repeated
+    def _stage_with_static_tables(self, changes: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
+        """Stage the batch; and again when executors were lost with the rows of static tables."""
+        losses = 0
+        while True:
+            try:
+                if losses:
+                    _discard(tasks)
+                    read_again(changes.sparkSession, self.query.static)
+                with batch_of_each(changes, self.query.scans, net=net) as scans:
+                    signed = self.query.signed_rows(scans)
+                    groups = self.query.groups
+                    if groups is None:
+                        return self._stage_rows(signed, tasks)
+                    return self._stage_groups(groups, signed, tasks)
+            except Exception as error:
+                if not self.query.static or losses == _LOSSES or not is_loss(error):
+                    raise
+                losses += 1
+                _log.warning("batch %d lost rows of static tables with an executor, and reads them again", tasks.batch)
+
+    # -- without aggregates: the last row of each key ---------------------------------------------------------
+
+    def _stage_rows(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
+        rows = signed.toDF(*self.query.names, *signed.columns[-2:])
+        if self.query.gathers:
+            rows = rows.repartition(*_columns(self.query.key)).sortWithinPartitions(ORDER)
+        return tasks.stage_routed(rows, self._last_rows)
+
+    def _last_rows(self, _: Store, parts: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, pa.RecordBatch]]:
+        key = self.query.key
+        return last_rows(parts, key, waiting_bytes=_NO_LIMIT) if self.replaces else last_rows(parts, key)
+
+    # -- with aggregates: signed rows merged with the state of their groups -----------------------------------
+
+    def _stage_groups(self, query: GroupQuery, signed: DataFrame, tasks: BatchTasks) -> Receipts:
+        rows = signed.drop(ORDER)
+        groups = [name for name in query.merged.names if name in rows.columns]
+        if not groups and tasks.batch == 0:
+            # The one group exists without rows, too.
+            rows = rows.union(_no_change(rows))
+        # The session is that of the query alone.
+        session = rows.sparkSession
+        session.conf.set(*_TASK_BYTES)
+        rows = rows.repartition(*groups) if groups else rows.repartition(1)
+        if query.copied is not None:
+            # One step of Python instead of two, and no rows of Spark between them.
+            return tasks.stage_routed(rows, partial(self._merge_and_route, query, tasks.batch))
+        view = f"{_VIEW}_groups"
+        rows.mapInArrow(sent(partial(self._merge_and_stage, query, tasks)), query.merged).createOrReplaceTempView(view)
+        results = session.sql(with_views(query.result_sql, {GROUPS_VIEW: view}))
+        return tasks.stage_routed(results.toDF(*self.query.names, KEEP, STATE), self._route_results)
+
+    def _merge(
+        self, query: GroupQuery, store: Store, batch: int, parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, StateRows]]]]:
+        """Yield results of groups, and the state rows of these groups with the indexes of their targets."""
+        written = [(role, change) for role in self.state for change in _CHANGES_OF_STATE]
+        for groups, writes in query.states.merge(open_tables(store, self.state), batch, parts):
+            yield groups, [(2 + written.index((each.table, each.change)), each) for each in writes]
+
+    def _merge_and_route(
+        self, query: GroupQuery, batch: int, store: Store, parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Merge the rows of a task where the result SQL only copies columns."""
+        import pyarrow as pa
+
+        for groups, writes in self._merge(query, store, batch, parts):
+            columns = [groups.column(name) for name in (*(query.copied or ()), ALIVE)]
+            yield from self._routed(pa.RecordBatch.from_arrays(columns, [*self.query.names, KEEP]))
+            for target, state in writes:
+                yield from ((target, rows) for rows in state.rows.to_batches())
+
+    def _merge_and_stage(
+        self, query: GroupQuery, tasks: BatchTasks, parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Merge the rows of a task, stage the state, and yield the groups with the receipts of their state.
+
+        The state itself does not travel through the result SQL: Spark converts large binaries slowly.
+        """
+        import pyarrow as pa
+
+        receipt = pa.struct([pa.field(name, pa.int64()) for name in ("target", "id", "rows")])
+        with tasks.open_store() as store:
+            writer = tasks.writer(store)
+            for groups, writes in self._merge(query, store, tasks.batch, parts):
+                receipts = [
+                    {"target": target, "id": staged.id, "rows": staged.rows}
+                    for target, state in writes
+                    for staged in writer.stage(
+                        tasks.batch, tasks.targets[target], state.rows.to_batches(), tasks.rows_per_write
+                    )
+                ]
+                column = pa.array([receipts, *[None] * (groups.num_rows - 1)], pa.list_(receipt))
+                yield groups.append_column(STATE, column)
+
+    def _route_results(
+        self, _: Store, parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[int, pa.RecordBatch | Staged]]:
+        """Yield the rows of the result SQL, and the receipts of state that came with them."""
+        for part in parts:
+            yield from self._routed(part.drop_columns([STATE]))
+            for each in part.column(STATE).drop_null().flatten().to_pylist():
+                yield each["target"], Staged(each["id"], each["rows"])
+
+    def _routed(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of the target to put, and the keys to delete."""
+        import pyarrow.compute as pc
+
+        for name in self.query.key:
+            if rows.column(name).null_count:
+                raise null_key(name)
+        kept = rows.column(KEEP)
+        shown = rows.drop_columns([KEEP])
+        yield PUTS, shown.filter(kept)
+        yield DELETES, shown.select(list(self.query.key)).filter(pc.invert(kept))
+
+
+def _discard(tasks: BatchTasks) -> None:
+    """Delete what a failed attempt at a batch has staged."""
+    with tasks.open_store() as store:
+        tasks.writer(store).discard(tasks.batch)
 
 
 def _is_of_expression(error: PySparkException) -> bool:
@@ -250,128 +368,12 @@ def _failed_expression(error: PySparkException, target: str, batch: int) -> Expr
     )
 
 
-def _rows_staging(query: BatchQuery, replaces: bool) -> Stage:
-    """Return a function that stages the batches of a query without aggregates."""
-
-    def route(store: Store, parts: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, pa.RecordBatch]]:
-        del store
-        return last_rows(parts, query.key, waiting_bytes=_NO_LIMIT) if replaces else last_rows(parts, query.key)
-
-    def stage(batch: DataFrame, tasks: BatchTasks, net: bool) -> Receipts:
-        with batch_of_each(batch, query.scans, net=net) as changes:
-            signed = query.signed_rows(changes)
-            rows = signed.toDF(*query.names, *signed.columns[-2:])
-            if query.gathers:
-                rows = rows.repartition(*_columns(query.key)).sortWithinPartitions(ORDER)
-            return tasks.stage_routed(rows, route)
-
-    return stage
-
-
-def _groups_staging(
-    query: BatchQuery, tables: Mapping[str, StateTable], places: Mapping[tuple[str, RowChange], int]
-) -> Stage:
-    """Return a function that stages the batches of a query with aggregates.
-
-    Args:
-        tables: the tables of state, by role.
-        places: the index of the target for each role and row change.
-    """
-    states, result_sql, merged = query.states, query.result_sql, query.merged
-    assert states is not None
-    assert result_sql is not None
-    assert merged is not None
-
-    def route_results(store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch | Staged]]:
-        del store
-        for part in parts:
-            yield from _routed_groups(part.drop_columns([STATE]), query.key)
-            for each in part.column(STATE).drop_null().flatten().to_pylist():
-                yield each["target"], Staged(each["id"], each["rows"])
-
-    def stage(batch: DataFrame, tasks: BatchTasks, net: bool) -> Receipts:
-        def merge_and_route(store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-            for groups, writes in states.merge(open_tables(store, tables), tasks.batch, parts):
-                yield from _routed_groups(_copied(groups, query), query.key)
-                for each in writes:
-                    yield from ((places[each.table, each.change], rows) for rows in each.rows.to_batches())
-
-        def merge(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-            with tasks.open_store() as store:
-                for groups, writes in states.merge(open_tables(store, tables), tasks.batch, parts):
-                    yield _with_state_staged(groups, writes, store, tasks, places)
-
-        with batch_of_each(batch, query.scans, net=net) as changes:
-            rows = query.signed_rows(changes).drop(ORDER)
-            groups = [name for name in merged.names if name in rows.columns]
-            if not groups and tasks.batch == 0:
-                # The one group exists without rows, too.
-                rows = rows.union(_no_change(rows))
-            # The session is that of the query alone.
-            rows.sparkSession.conf.set(*_TASK_BYTES)
-            rows = rows.repartition(*groups) if groups else rows.repartition(1)
-            if query.copied is not None:
-                # One step of Python instead of two, and no rows of Spark between them.
-                return tasks.stage_routed(rows, merge_and_route)
-            view = f"{_VIEW}_groups"
-            rows.mapInArrow(sent(merge), merged).createOrReplaceTempView(view)
-            results = batch.sparkSession.sql(with_views(result_sql, {GROUPS_VIEW: view}))
-            return tasks.stage_routed(results.toDF(*query.names, KEEP, STATE), route_results)
-
-    return stage
-
-
-def _copied(groups: pa.RecordBatch, query: BatchQuery) -> pa.RecordBatch:
-    """Return what the result SQL gives for groups if it only copies columns."""
-    import pyarrow as pa
-
-    columns = [groups.column(name) for name in (*(query.copied or ()), ALIVE)]
-    return pa.RecordBatch.from_arrays(columns, [*query.names, KEEP])
-
-
-def _with_state_staged(
-    groups: pa.RecordBatch,
-    writes: Iterable[StateRows],
-    store: Store,
-    tasks: BatchTasks,
-    places: Mapping[tuple[str, RowChange], int],
-) -> pa.RecordBatch:
-    """Stage the state rows of groups, and return the groups with their receipts.
-
-    The state itself does not travel through the result SQL: Spark converts large binaries slowly.
-    """
-    import pyarrow as pa
-
-    writer = tasks.writer(store)
-    receipts: list[dict[str, int]] = []
-    for rows in writes:
-        place = places[rows.table, rows.change]
-        staged = writer.stage(tasks.batch, tasks.targets[place], rows.rows.to_batches(), tasks.rows_per_write)
-        receipts += [{"target": place, "id": receipt.id, "rows": receipt.rows} for receipt in staged]
-    fields = [pa.field(name, pa.int64()) for name in ("target", "id", "rows")]
-    column = pa.array([receipts, *[None] * (groups.num_rows - 1)], pa.list_(pa.struct(fields)))
-    return groups.append_column(STATE, column)
-
-
 def _no_change(rows: DataFrame) -> DataFrame:
     """Return one row with sign 0, which changes no aggregate."""
     from pyspark.sql import functions as F
 
     values = [F.lit(0 if field.name == SIGN else None).cast(field.dataType).alias(field.name) for field in rows.schema]
     return rows.sparkSession.range(1).select(*values)
-
-
-def _routed_groups(rows: pa.RecordBatch, key: Sequence[str]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Yield the rows of the target to put, and the keys to delete."""
-    import pyarrow.compute as pc
-
-    for name in key:
-        if rows.column(name).null_count:
-            raise null_key(name)
-    kept = rows.column(KEEP)
-    shown = rows.drop_columns([KEEP])
-    yield PUTS, shown.filter(kept)
-    yield DELETES, shown.select(list(key)).filter(pc.invert(kept))
 
 
 def _columns(names: Iterable[str]) -> list[Any]:

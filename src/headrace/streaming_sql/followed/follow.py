@@ -23,7 +23,7 @@ from headrace.spark.default_checkpoint import given_checkpoint
 from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import checked_trigger, format_name
 from headrace.stores.registry import open as open_store
-from headrace.streaming_sql.followed.batches import STATE_DDL, BatchQuery, FollowedBatches
+from headrace.streaming_sql.followed.batches import STATE_DDL, BatchQuery, FollowedBatches, GroupQuery
 from headrace.streaming_sql.followed.functions import called_functions
 from headrace.streaming_sql.followed.plans import FollowedPlan
 from headrace.streaming_sql.followed.scans import FollowedScan, one_stream
@@ -69,10 +69,10 @@ class FollowedStream(BatchedStream):
             OptionError: the target has rows that this query did not write; the query, a static table or a setting has
                 changed since the checkpoint; Spark cannot write the checkpoint, or does not accept the trigger.
         """
-        others = self.plan.checked.query.others
+        text = self.plan.checked.query
         with (
             open_store(self.store_url, **self.store_options) as store,
-            read_static_tables(self.spark, others) as static,
+            read_static_tables(self.spark, text.others) as static,
         ):
             query = self._query(store, static)
             df = one_stream(self.frames)
@@ -80,7 +80,7 @@ class FollowedStream(BatchedStream):
             check_unchanged(self.settings, self.spark)
             definition = {QUERY_PART: self.plan.fingerprint}
             definition |= {f"static table {table.name}": table.fingerprint for table in static}
-            called = called_functions(self.spark, f"{query.rows_sql} {query.result_sql or ''}")
+            called = called_functions(self.spark, f"{text.rows_sql} {text.result_sql or ''}")
             definition |= {f"function {function.name}": function.fingerprint for function in called}
             settings = {**self.settings, **self.variables}
             settings |= {name: value for function in called for name, value in function.settings.items()}
@@ -127,14 +127,7 @@ class FollowedStream(BatchedStream):
         return primary_key
 
     def _query(self, store: Store, static: tuple[StaticTable, ...]) -> BatchQuery:
-        from pyspark.sql.types import BooleanType, DataType, StructField, StructType
-
-        checked = self.plan.checked
-        query = checked.query
-        merged = None
-        if checked.groups is not None:
-            own = [StructField(ALIVE, BooleanType()), StructField(STATE, DataType.fromDDL(STATE_DDL))]
-            merged = StructType([*checked.groups.fields, *own])
+        query = self.plan.checked.query
         return BatchQuery(
             self.plan.scans,
             reading(query.rows_sql, static),
@@ -142,11 +135,19 @@ class FollowedStream(BatchedStream):
             self.check(store),
             gathers=query.has_join,
             static=static,
-            result_sql=query.result_sql,
-            states=self.plan.states(keeps_previous=keeps_previous(store)),
-            merged=merged,
-            copied=query.copied,
+            groups=self._groups(store),
         )
+
+    def _groups(self, store: Store) -> GroupQuery | None:
+        from pyspark.sql.types import BooleanType, DataType, StructField, StructType
+
+        checked = self.plan.checked
+        states = self.plan.states(keeps_previous=keeps_previous(store))
+        if states is None or checked.groups is None or checked.query.result_sql is None:
+            return None
+        own = [StructField(ALIVE, BooleanType()), StructField(STATE, DataType.fromDDL(STATE_DDL))]
+        merged = StructType([*checked.groups.fields, *own])
+        return GroupQuery(states, merged, checked.query.result_sql, checked.query.copied)
 
 
 def keeps_previous(store: Store) -> bool:
