@@ -23,7 +23,7 @@ import headrace
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-    from headrace.streaming_sql.followed.follow import FollowedStream
+    from headrace.derived.follow.stream import FollowedStream
 
 TABLES = """
 CREATE TABLE customer (id int PRIMARY KEY, name text NOT NULL, joined date NOT NULL);

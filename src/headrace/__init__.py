@@ -23,6 +23,9 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from headrace.derived.follow.stream import follow
+    from headrace.derived.merge.stream import merge
+    from headrace.derived.mirror.stream import mirror
     from headrace.errors import (
         AlreadyExistsError,
         BatchFailedError,
@@ -57,13 +60,10 @@ if TYPE_CHECKING:
     from headrace.ports import Consumer, Producer, Queue, Store, Table, Tunnel
     from headrace.spark.checkpoint_location import checkpoint
     from headrace.spark.listener import LagListener, lag_of
-    from headrace.spark.mirrors import mirror
     from headrace.spark.outputs import Output
     from headrace.spark.session import session
     from headrace.spark.write_stream import write_stream
     from headrace.stores.registry import open, restore
-    from headrace.streaming_sql.followed.follow import follow
-    from headrace.streaming_sql.merges import merge
     from headrace.streaming_sql.session import StreamingSql, sql
     from headrace.workers import ChangeBatch, TunnelWorker
     from pyspark_headrace import DefaultSource as HeadraceDataSource
@@ -121,10 +121,10 @@ _HOMES = {
     "checkpoint": "headrace.spark.checkpoint_location",
     "checksum_table": "headrace.inspect.comparing.tables",
     "diff_tables": "headrace.inspect.comparing.tables",
-    "follow": "headrace.streaming_sql.followed.follow",
+    "follow": "headrace.derived.follow.stream",
     "lag_of": "headrace.spark.listener",
-    "merge": "headrace.streaming_sql.merges",
-    "mirror": "headrace.spark.mirrors",
+    "merge": "headrace.derived.merge.stream",
+    "mirror": "headrace.derived.mirror.stream",
     "open": "headrace.stores.registry",
     "restore": "headrace.stores.registry",
     "session": "headrace.spark.session",

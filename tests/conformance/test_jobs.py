@@ -6,8 +6,8 @@ from collections.abc import Mapping
 
 import pytest
 
+from headrace.batches.sinks.jobs import MIRROR, FollowedJob, FollowedJobs
 from headrace.errors import AlreadyExistsError, DataLossError, HeadraceError, OptionError
-from headrace.following.jobs import MIRROR, FollowedJob, FollowedJobs
 from headrace.ports import Claim, Store
 
 COLUMNS = {"user": "string", "n": "long"}

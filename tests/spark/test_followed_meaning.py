@@ -11,11 +11,11 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 import headrace
+from headrace.derived.follow import text_settings
+from headrace.derived.follow.plan import FollowedPlan
+from headrace.derived.follow.scans import FollowedScan
 from headrace.errors import HeadraceError, OptionError, SchemaError, SqlError
 from headrace.ports import Store
-from headrace.streaming_sql.followed import text_settings
-from headrace.streaming_sql.followed.plans import FollowedPlan
-from headrace.streaming_sql.followed.scans import FollowedScan
 from tests.spark.following import scan
 from tests.spark.sql_scripts import sql_session
 

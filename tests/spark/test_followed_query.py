@@ -28,9 +28,9 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headrace.following.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
-from headrace.streaming_sql.followed_query_checks import CheckedQuery, read_followed_query
-from headrace.streaming_sql.language.followed_query import AggregateCall, with_views
+from headrace.derived.follow.checks import CheckedQuery, read_followed_query
+from headrace.derived.follow.split import AggregateCall, with_views
+from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
 
 SCHEMA = (
     StructType()

@@ -14,9 +14,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace
+from headrace.derived.follow import static_tables
 from headrace.errors import HeadraceError, OptionError
 from headrace.ports import Store, Table
-from headrace.streaming_sql.followed import static_tables
 from tests.spark.following import Following, scan
 
 COLUMNS = {"id": "long", "user": "string", "price": "double", "paid": "decimal(10,2)", "at": "timestamp"}

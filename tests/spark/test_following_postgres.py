@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.following.jobs import is_internal
+from headrace.batches.sinks.jobs import is_internal
 from headrace.ports import Store
 from tests.conformance import serving
 from tests.effort import thorough

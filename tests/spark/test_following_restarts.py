@@ -11,8 +11,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, lit
 
 import headrace
+from headrace.batches.sinks.jobs import FollowedJobs
 from headrace.errors import AlreadyExistsError, DataLossError, OptionError, SqlError
-from headrace.following.jobs import FollowedJobs
 from headrace.ports import Store
 from tests.spark.following import Following
 from tests.spark.sql_scripts import sql_session

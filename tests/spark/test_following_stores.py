@@ -16,8 +16,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
+from headrace.batches.sinks.jobs import FollowedJob, FollowedJobs, state_name
 from headrace.errors import NotFoundError
-from headrace.following.jobs import FollowedJob, FollowedJobs, state_name
 from headrace.ports import Claim, Store
 from headrace.support.failpoints import VARIABLE
 from tests.conformance import serving

@@ -10,9 +10,9 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
+from headrace.derived.merge.batches import sql_over
+from headrace.derived.merge.queries import MergeQueries
 from headrace.model.tables.schema import TableSchema
-from headrace.streaming_sql.language.merge_queries import MergeQueries
-from headrace.streaming_sql.merging import sql_over
 from tests.unit.test_merge_grammar import plan
 
 # A history is the names of some rows and free names (None: the row does not exist), and commits that exchange them.

@@ -16,9 +16,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 import headrace
 from headrace.batches.sinks.batch_writer import BatchWriter
+from headrace.derived.merge.stream import MergeStream
 from headrace.errors import HeadraceError, SqlError, own_message
 from headrace.ports import Store
-from headrace.streaming_sql.merges import MergeStream
 from headrace.streaming_sql.session import StreamingSql
 from tests.conformance import serving
 from tests.spark.sql_scripts import sql_session

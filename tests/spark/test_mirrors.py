@@ -13,8 +13,8 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
+from headrace.derived.mirror.history import HISTORY_COLUMNS
 from headrace.errors import UnsupportedError
-from headrace.following.history import HISTORY_COLUMNS
 from headrace.ports import Store, Table
 from headrace.support import failpoints
 from tests.conformance import serving

@@ -34,7 +34,7 @@ _LOADED = (
     "pyspark.sql.streaming.stateful_processor_util",
     "pyspark.sql.worker.utils",
     "pyspark.worker",
-    "headrace.following.group_states",
+    "headrace.derived.state.group_states",
     "headrace.formats.registry",
     "headrace.spark.batch_tasks",
     "headrace.spark.data_sources",

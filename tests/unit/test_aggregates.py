@@ -18,11 +18,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import headrace
+from headrace.derived.own_names import ALIVE, SIGN, value_column
+from headrace.derived.state.aggregates import Aggregate
+from headrace.derived.state.group_states import GroupStates
+from headrace.derived.state.state_tables import REMOVED, create_tables
 from headrace.errors import NumericOverflowError, OptionError, StateMismatchError, UnsupportedError
-from headrace.following.aggregates import Aggregate
-from headrace.following.group_states import GroupStates
-from headrace.following.own_names import ALIVE, SIGN, value_column
-from headrace.following.state_tables import REMOVED, create_tables
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Table
 

@@ -15,8 +15,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.errors import UnsupportedError
-from headrace.following.exact_sums import (
+from headrace.derived.state.exact_sums import (
     DOUBLE_UNIT,
     ExactSums,
     decoded,
@@ -27,7 +26,7 @@ from headrace.following.exact_sums import (
     to_doubles,
     to_integers,
 )
-from headrace.following.keys import (
+from headrace.derived.state.keys import (
     MAX_KEY_BYTES,
     group_keys,
     normalized,
@@ -35,6 +34,7 @@ from headrace.following.keys import (
     plain,
     restored_values,
 )
+from headrace.errors import UnsupportedError
 
 GROUPS = 3
 doubles = st.floats(allow_nan=False, allow_infinity=False) | st.sampled_from(

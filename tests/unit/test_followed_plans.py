@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
-from headrace.streaming_sql.followed.plans import FollowedPlan
+from headrace.derived.follow.plan import FollowedPlan
 
 
 def fingerprint(*names: str) -> str:

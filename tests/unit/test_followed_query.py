@@ -10,9 +10,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as s
 
+from headrace.derived.follow.split import FollowedQuery, split_query, with_views
+from headrace.derived.own_names import ALIVE, GROUPS_VIEW, PREFIX, SIGN, STATE, value_column
 from headrace.errors import HeadraceError, SqlError
-from headrace.following.own_names import ALIVE, GROUPS_VIEW, PREFIX, SIGN, STATE, value_column
-from headrace.streaming_sql.language.followed_query import FollowedQuery, split_query, with_views
 
 SCANS = ("orders_now", "others_now")
 

@@ -9,9 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace.derived.last_rows import DELETES, PUTS, last_rows
+from headrace.derived.own_names import ORDER, SIGN
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.following.last_rows import DELETES, PUTS, last_rows
-from headrace.following.own_names import ORDER, SIGN
 
 SCHEMA = pa.schema([("id", pa.int64()), ("value", pa.string()), (SIGN, pa.int8()), (ORDER, pa.int64())])
 

@@ -33,15 +33,16 @@ ALLOWED = {
     "http": {"errors", "support"},
     "monitoring": VALUES | {"ports", "http", "streaming_sql"},
     "checkpoint_server": BELOW_STORES | {"http"},
-    "following": {"errors", "model", "ports", "rows", "batches"},
+    "sql_text": {"errors", "options"},
     "formats": BELOW_STORES | {"batches", "registry"},
-    "spark": BELOW_STORES | {"batches", "following", "formats", "checkpoint_server", "registry"},
-    "streaming_sql": BELOW_STORES | {"batches", "formats", "following", "inspect", "spark", "registry"},
-    "ui": BELOW_STORES | SERVERS | {"batches", "inspect", "streaming_sql"},
-    "demo": BELOW_STORES | {"batches", "following", "formats", "spark", "registry", "streaming_sql", "cli", "ui"},
+    "spark": BELOW_STORES | {"batches", "formats", "checkpoint_server", "registry", "sql_text"},
+    "derived": BELOW_STORES | {"batches", "formats", "spark", "registry", "sql_text"},
+    "streaming_sql": BELOW_STORES | {"batches", "formats", "derived", "inspect", "spark", "registry", "sql_text"},
+    "ui": BELOW_STORES | SERVERS | {"batches", "inspect", "streaming_sql", "sql_text"},
+    "demo": BELOW_STORES | {"batches", "formats", "spark", "registry", "streaming_sql", "cli", "ui"},
     "cli": BELOW_STORES
     | SERVERS
-    | {"batches", "following", "formats", "spark", "registry", "streaming_sql", "demo", "inspect", "ui"},
+    | {"batches", "formats", "spark", "registry", "sql_text", "streaming_sql", "demo", "inspect", "ui"},
 }
 # It imports all public names on first use.
 DIRECTORIES = {"__init__"}

@@ -9,10 +9,10 @@ import pyarrow as pa
 import pytest
 
 import headrace
+from headrace.derived.merge.batches import MergeBatches
+from headrace.derived.merge.queries import CONFLICT, DELETE, NOTHING, PUT, MergeQueries
 from headrace.errors import SchemaError
 from headrace.ports import Store
-from headrace.streaming_sql.language.merge_queries import CONFLICT, DELETE, NOTHING, PUT, MergeQueries
-from headrace.streaming_sql.merging import MergeBatches
 from tests.unit.test_merge_grammar import CHANGES, plan
 
 SOURCE = ("k", "_change_type", "_commit_version")

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import pytest
 
+from headrace.derived.merge.plan import MergePlan, plan_merge
+from headrace.derived.merge.statement import Merge, MergeAction
 from headrace.errors import HeadraceError, SchemaError, SqlError
 from headrace.model.tables.schema import TableSchema
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
-from headrace.streaming_sql.language.merge_plan import MergePlan, plan_merge
-from headrace.streaming_sql.language.merge_statement import Merge, MergeAction
 
 TARGET = TableSchema.of({"shop": "string", "id": "long", "price": "double", "note": "string"}, ["shop", "id"])
 CHANGES = ("_change_type", "_commit_version", "_commit_timestamp")

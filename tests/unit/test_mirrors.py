@@ -14,10 +14,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import headrace
+from headrace.derived.mirror.forms import LatestRows
+from headrace.derived.mirror.history import RowVersions, VersionRows, version_rows
+from headrace.derived.mirror.setup import MirrorSetup
 from headrace.errors import AlreadyExistsError, DataLossError, OptionError, SchemaError
-from headrace.following.history import RowVersions, VersionRows, version_rows
-from headrace.following.mirror_setup import MirrorSetup
-from headrace.following.mirrors import LatestRows
 from headrace.model.tables.change_columns import CHANGE_COLUMNS
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import Store, Tunnel

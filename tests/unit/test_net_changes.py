@@ -6,8 +6,8 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.following.net_changes import net_changes
-from headrace.following.own_names import SIGN
+from headrace.derived.last_rows import net_changes
+from headrace.derived.own_names import SIGN
 
 keys = st.tuples(st.integers(0, 3), st.sampled_from(["", "x"]))
 tables = st.dictionaries(keys, st.integers(0, 9))

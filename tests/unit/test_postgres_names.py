@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.following.jobs import is_internal, state_name
+from headrace.batches.sinks.jobs import is_internal, state_name
 from headrace.stores.postgres.connection import Address
 from headrace.stores.postgres.names import MAX_NAME_BYTES, TableName
 from headrace.stores.postgres.store import PostgresStore

@@ -15,10 +15,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as s
 
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, OptionError
+from headrace.options.secrets import NOT_STORED, hide, is_secret_name
+from headrace.sql_text.lexer import fingerprint
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
 from headrace.streaming_sql.format_options import check_definition
-from headrace.streaming_sql.scripts import fingerprint, options_text, scan_text
-from headrace.streaming_sql.secrets import NOT_STORED, hide, is_secret_name
+from headrace.streaming_sql.scripts import options_text, scan_text
 from headrace.streaming_sql.stream_options import read_stream_options
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace

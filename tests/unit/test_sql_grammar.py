@@ -6,12 +6,13 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as s
 
+from headrace.derived.mirror.statement import Mirror
 from headrace.errors import HeadraceError, SqlError
 from headrace.model.queues.columns import QueueSchema
+from headrace.sql_text.lexer import hide_secrets, quote, string_value, tokenize
+from headrace.sql_text.script import Statement
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
-from headrace.streaming_sql.language.lexer import hide_secrets, quote, string_value, tokenize
-from headrace.streaming_sql.language.mirror_statement import Mirror
 
 VENDOR_SCRIPT = """
      // Create an external table, which is the Sink table named order_stream_sink. It's indented.
@@ -46,7 +47,7 @@ VENDOR_SCRIPT = """
 """
 
 
-def only(text: str) -> st.Statement:
+def only(text: str) -> Statement:
     (statement,) = parse(text)
     return statement
 
@@ -135,7 +136,7 @@ def test_the_vendors_script_parses_unchanged() -> None:
         ("SHOW CREATE TABLE t AS SERDE", st.SparkStatement),
     ],
 )
-def test_each_statement_is_recognised(text: str, kind: type[st.Statement]) -> None:
+def test_each_statement_is_recognised(text: str, kind: type[Statement]) -> None:
     assert type(only(text)) is kind
 
 

@@ -9,10 +9,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as s
 
 from headrace.errors import HeadraceError, SqlError
-from headrace.streaming_sql.language.lexer import tokenize
-from headrace.streaming_sql.language.query_shape import QueryShape
+from headrace.sql_text.lexer import tokenize
+from headrace.sql_text.query_shape import QueryShape
+from headrace.sql_text.script import ScriptPart
 from headrace.streaming_sql.language.rewriting import rewrite
-from headrace.streaming_sql.language.statements import ScriptPart
 
 COLUMNS = {"orders": ["id", "ts"], "clicks": ["id", "click_ts"], "other": ["id", "ts"]}
 

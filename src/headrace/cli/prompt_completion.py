@@ -8,7 +8,7 @@ from typing import Protocol
 
 from headrace.cli.prompt_commands import COMMANDS
 from headrace.errors import SqlError
-from headrace.streaming_sql.language.lexer import quote_name, tokenize
+from headrace.sql_text.lexer import quote_name, tokenize
 
 WORDS = (
     *("AND", "AS", "BY", "CASE", "CONSUMER", "CREATE", "DESCRIBE", "DISTINCT", "DROP", "ELSE", "END", "EXPLAIN"),

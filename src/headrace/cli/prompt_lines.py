@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from headrace.cli.prompt_commands import parse_command
 from headrace.errors import SqlError
-from headrace.streaming_sql.language.lexer import hide_secrets, tokenize
+from headrace.sql_text.lexer import hide_secrets, tokenize
 
 if TYPE_CHECKING:
     from headrace.cli.prompt_completion import KnownNames

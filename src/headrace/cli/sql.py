@@ -95,7 +95,7 @@ class _Prompt:
 
     def _execute(self, text: str) -> bool:
         """Run statements; return False if Ctrl-C cancelled them."""
-        from headrace.streaming_sql.language.lexer import hide_secrets
+        from headrace.sql_text.lexer import hide_secrets
 
         shown = " ".join(hide_secrets(text).split())
         if len(shown) > _LONGEST_SHOWN_STATEMENT:
@@ -139,6 +139,6 @@ class _Prompt:
 
 
 def _quoted(name: str) -> str:
-    from headrace.streaming_sql.language.lexer import quote_name
+    from headrace.sql_text.lexer import quote_name
 
     return ".".join(map(quote_name, name.split(".")))

@@ -122,7 +122,7 @@ def explain_stream(app: App, name: str, workspace: Path, master: str | None, con
 
 
 def _execute(app: App, verb: str, name: str, options: SparkOptions, *, available_now: bool = False) -> None:
-    from headrace.streaming_sql.language.lexer import quote_name
+    from headrace.sql_text.lexer import quote_name
 
     # An unknown name is reported before Spark starts, which takes seconds.
     known = _registry(options.workspace).get(name)

@@ -11,6 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from headrace.batches.sinks.jobs import FollowedJobs
 from headrace.demo.orders import COLUMNS, PRIMARY_KEY, EventClock, OrderBook
 from headrace.demo.processes import Child, Children
 from headrace.demo.proof import (
@@ -40,7 +41,6 @@ from headrace.demo.script import (
 )
 from headrace.demo.view import Snapshot, as_facts, as_line, as_picture
 from headrace.errors import HeadraceError, OptionError
-from headrace.following.jobs import FollowedJobs
 from headrace.spark.checkpoint import stored_query_id
 
 if TYPE_CHECKING:

@@ -16,9 +16,9 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from headrace.batches.sinks.batch_writer import BatchWriter
+from headrace.batches.sinks.jobs import FollowedJobs
 from headrace.batches.sinks.targets import QueueTarget, TableTarget, Target
 from headrace.errors import PublicationError
-from headrace.following.jobs import FollowedJobs
 from headrace.formats.source import Source
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Queue, Staged, Store

@@ -12,9 +12,9 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.batches.sinks.jobs import FollowedJobs
 from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import OptionError
-from headrace.following.jobs import FollowedJobs
 from headrace.formats.option_checks import check_options, option_texts
 from headrace.formats.registry import format_named, source_of
 from headrace.formats.source import Source

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from headrace.streaming_sql.language.lexer import quote_name
+from headrace.sql_text.lexer import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

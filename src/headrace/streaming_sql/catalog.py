@@ -12,9 +12,9 @@ from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, StoreDamagedError
 from headrace.formats.registry import format_named
+from headrace.options.secrets import masked, resolved
 from headrace.streaming_sql.language.statements import CreateScan
 from headrace.streaming_sql.providers import is_headrace
-from headrace.streaming_sql.secrets import masked, resolved
 from headrace.streaming_sql.workspace import Workspace
 
 

@@ -7,12 +7,12 @@ from collections.abc import Mapping
 from headrace.errors import AlreadyExistsError, NotFoundError
 from headrace.inspect.uses import check_unused, uses_of_consumer
 from headrace.options.names import check_names
+from headrace.options.secrets import resolved
 from headrace.ports import Consumer
 from headrace.streaming_sql.catalog import Catalog
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.locations import QueueLookup, store_at
 from headrace.streaming_sql.results import Result
-from headrace.streaming_sql.secrets import resolved
 
 
 class Consumers:

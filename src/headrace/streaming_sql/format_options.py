@@ -7,8 +7,8 @@ from collections.abc import Collection, Mapping
 from headrace.formats.option_checks import check_options, options_for
 from headrace.formats.registry import format_named
 from headrace.options.option import Option
+from headrace.options.secrets import names_environment
 from headrace.streaming_sql.providers import is_headrace
-from headrace.streaming_sql.secrets import names_environment
 
 
 def options_of(provider: str) -> tuple[Option, ...]:

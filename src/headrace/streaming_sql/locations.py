@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import NotFoundError, OptionError, UnsupportedError
 from headrace.formats.registry import DEFAULT_FORMAT, format_named
+from headrace.sql_text.script import Name
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
-from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.providers import QUEUE_PROVIDERS, is_headrace
 
 if TYPE_CHECKING:
@@ -79,7 +79,7 @@ class QueueLookup:
         return found[0]
 
     @contextlib.contextmanager
-    def queue(self, name: st.Name) -> Iterator[tuple[Store, Queue]]:
+    def queue(self, name: Name) -> Iterator[tuple[Store, Queue]]:
         """Open the store of a queue.
 
         Raises:
@@ -101,7 +101,7 @@ class QueueLookup:
             yield store, found
 
     @contextlib.contextmanager
-    def consumer(self, name: st.Name, queue: st.Name | None = None) -> Iterator[tuple[Store, Consumer]]:
+    def consumer(self, name: Name, queue: Name | None = None) -> Iterator[tuple[Store, Consumer]]:
         """Open the store of a consumer. With ``queue``, it is the store of that queue.
 
         Raises:
@@ -113,7 +113,7 @@ class QueueLookup:
             yield store, store.consumer(str(name))
 
     @contextlib.contextmanager
-    def _store_of_queue(self, queue: st.Name) -> Iterator[Store]:
+    def _store_of_queue(self, queue: Name) -> Iterator[Store]:
         with self.queue(queue) as (store, _):
             yield store
 

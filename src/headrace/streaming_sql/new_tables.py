@@ -10,11 +10,11 @@ from headrace.model.tables.schema import TableSchema
 from headrace.model.types import type_name
 from headrace.options.kinds import boolean, duration, natural
 from headrace.options.names import check_names
+from headrace.options.secrets import resolved
 from headrace.streaming_sql.catalog import TableDefinition
 from headrace.streaming_sql.format_options import options_of
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.locations import location_of
-from headrace.streaming_sql.secrets import resolved
 
 # The fields of `headrace.model.tables.options.TableOptions`, by the names of options.
 _FIELDS = {

@@ -10,13 +10,13 @@ from headrace.formats.location import find_queue
 from headrace.formats.registry import format_named
 from headrace.inspect.uses import check_unused, uses_of_queue
 from headrace.options.names import check_names
+from headrace.options.secrets import resolved
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.format_options import check_definition, options_of
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.locations import QueueLookup, location_of
 from headrace.streaming_sql.providers import QUEUE_PROVIDERS
 from headrace.streaming_sql.results import Result, instant
-from headrace.streaming_sql.secrets import resolved
 from headrace.streaming_sql.tables import Tables
 
 _QUEUE_OPTIONS = {"autotrim": "auto_trim", "retainedrows": "retained_rows", "retainedseconds": "retained_seconds"}

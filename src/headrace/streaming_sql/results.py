@@ -6,7 +6,7 @@ import datetime
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.streaming_sql.spark_errors import errors_in_a_sentence
+from headrace.spark.sql_errors import errors_in_a_sentence
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

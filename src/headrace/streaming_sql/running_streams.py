@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import HeadraceError, own_message, remedy_in
+from headrace.options.secrets import hide
 from headrace.streaming_sql.batch_progress import batch_record, has_batch, total_lag
-from headrace.streaming_sql.secrets import hide
 from headrace.streaming_sql.stream_history import BatchRecord
 from headrace.streaming_sql.stream_registry import StreamRegistry
 

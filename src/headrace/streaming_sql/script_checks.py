@@ -13,15 +13,16 @@ from typing import Any
 
 from headrace.errors import AlreadyExistsError, SqlError
 from headrace.model.tables.schema import TableSchema
+from headrace.options.secrets import resolved
+from headrace.sql_text.lexer import fingerprint, hide_secrets
+from headrace.sql_text.script import Statement
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, check_same
 from headrace.streaming_sql.definition_checks import check_near_miss
 from headrace.streaming_sql.format_options import check_definition
 from headrace.streaming_sql.language import statements as st
-from headrace.streaming_sql.language.lexer import hide_secrets
 from headrace.streaming_sql.new_tables import split_options
 from headrace.streaming_sql.providers import is_headrace
-from headrace.streaming_sql.scripts import fingerprint, stream_text
-from headrace.streaming_sql.secrets import resolved
+from headrace.streaming_sql.scripts import stream_text
 from headrace.streaming_sql.stream_options import no_checkpoint, no_target, read_stream_options
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.stream_sinks import check_sink_options
@@ -29,7 +30,7 @@ from headrace.streaming_sql.tables import check_scan_options
 
 
 @contextlib.contextmanager
-def placed(statement: st.Statement, number: int, total: int) -> Iterator[None]:
+def placed(statement: Statement, number: int, total: int) -> Iterator[None]:
     """Add the number and the line of a statement to the errors of a block."""
     try:
         yield
@@ -39,7 +40,7 @@ def placed(statement: st.Statement, number: int, total: int) -> Iterator[None]:
         raise
 
 
-def check_script(statements: Sequence[st.Statement], catalog: Catalog, registry: StreamRegistry) -> None:
+def check_script(statements: Sequence[Statement], catalog: Catalog, registry: StreamRegistry) -> None:
     """Check statements in their order, with the definitions that the earlier ones make.
 
     Raises:
@@ -63,7 +64,7 @@ class _Script:
         self._streams: set[str] = set()
         # Whether Spark has run a statement, which can have created tables of any name.
         self._spark_has_run = False
-        self._checks: dict[type[st.Statement], Callable[[Any], None]] = {
+        self._checks: dict[type[Statement], Callable[[Any], None]] = {
             st.CreateTable: self._create_table,
             st.DropTable: lambda statement: self._tables.update({str(statement.name).lower(): None}),
             st.DropQueue: lambda statement: self._tables.update({str(statement.name).lower(): None}),
@@ -76,7 +77,7 @@ class _Script:
             st.SparkStatement: self._spark_statement,
         }
 
-    def check(self, statement: st.Statement) -> None:
+    def check(self, statement: Statement) -> None:
         self._checks.get(type(statement), lambda _: None)(statement)
 
     def _table(self, name: str) -> TableDefinition | None:

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import hashlib
 import re
 from collections.abc import Iterable, Mapping
 
+from headrace.options.secrets import masked
+from headrace.sql_text.lexer import quote, quote_name
 from headrace.streaming_sql.catalog import ScanDefinition
-from headrace.streaming_sql.language.lexer import quote, quote_name, tokenize
-from headrace.streaming_sql.secrets import masked
 
 _PLAIN_KEY = re.compile(r"[A-Za-z_]\w*(?:[.-]\w+)*", re.ASCII)
 
@@ -45,9 +44,3 @@ def stream_text(name: str, options: Mapping[str, str], body: str) -> str:
 def script_of(scans: Iterable[ScanDefinition], stream: str) -> str:
     """Return a script that creates the scans of a stream and starts it."""
     return ";\n".join((*(scan_text(scan) for scan in scans), stream)) + ";\n"
-
-
-def fingerprint(stream: str) -> str:
-    """Return a hash of a statement. White space and comments do not change it."""
-    words = "\n".join(token.text for token in tokenize(stream).tokens)
-    return hashlib.sha256(words.encode()).hexdigest()

@@ -10,7 +10,10 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, OptionError, SqlError, shown
 from headrace.inspect.uses import check_unused
+from headrace.options.secrets import is_clear_secret
 from headrace.ports.arguments import flag
+from headrace.spark.sql_errors import errors_in_a_sentence
+from headrace.sql_text.script import Name, ScriptPart, Statement
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
 from headrace.streaming_sql.consumers import Consumers
 from headrace.streaming_sql.definition_checks import check_provider, missing_note
@@ -21,8 +24,6 @@ from headrace.streaming_sql.new_tables import create_in_store, drop_if_unused, s
 from headrace.streaming_sql.queues import Queues
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.script_checks import check_script, placed
-from headrace.streaming_sql.secrets import is_clear_secret
-from headrace.streaming_sql.spark_errors import errors_in_a_sentence
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
 from headrace.streaming_sql.streams import Streams
 from headrace.streaming_sql.table_statements import TableStatements
@@ -61,7 +62,7 @@ class StreamingSql:
         self._next_query: str | None = None
         self._query_options: dict[str, dict[str, str]] = {}
         self._options_of_all: dict[str, str] = {}
-        self._handlers: dict[type[st.Statement], Callable[[Any], Result]] = {
+        self._handlers: dict[type[Statement], Callable[[Any], Result]] = {
             st.SparkStatement: self._spark_statement,
             st.CreateTable: self._create_table,
             st.DropTable: self._drop_table,
@@ -142,7 +143,7 @@ class StreamingSql:
         check_script(statements, self._catalog, self._registry)
         return self._run_each(statements)
 
-    def _run_each(self, statements: Sequence[st.Statement]) -> Iterator[Result]:
+    def _run_each(self, statements: Sequence[Statement]) -> Iterator[Result]:
         self._created = []
         for number, statement in enumerate(statements, start=1):
             try:
@@ -185,7 +186,7 @@ class StreamingSql:
 
     # -- tables and scans -----------------------------------------------------------------------------------
 
-    def _spark_statement(self, statement: st.Statement) -> Result:
+    def _spark_statement(self, statement: Statement) -> Result:
         frame = self._tables.spark_sql(statement.part)
         if frame.isStreaming:
             scans, _ = self._tables.definitions_in(statement.part)
@@ -244,7 +245,7 @@ class StreamingSql:
                 self._tables.drop(definition.name)
             raise
 
-    def _fill(self, statement: st.CreateTable, query: st.ScriptPart, is_new: bool) -> Result:
+    def _fill(self, statement: st.CreateTable, query: ScriptPart, is_new: bool) -> Result:
         """Run the query of a ``CREATE TABLE … AS``. A streaming query continues when the statement runs again."""
         insert = st.Insert(part=statement.part, target=statement.name, overwrite=False, columns=None, query=query)
         name = str(statement.name)
@@ -353,7 +354,7 @@ class StreamingSql:
             )
         name, self._next_query = self._next_query, None
         options = {**self._options_of_all, **self._query_options.get(name.lower(), {})}
-        stream = st.CreateStream(part=insert.part, name=st.Name((name,), insert.part), options=options, body=insert)
+        stream = st.CreateStream(part=insert.part, name=Name((name,), insert.part), options=options, body=insert)
         return self._streams.create(stream, available_now=self._available_now)
 
 

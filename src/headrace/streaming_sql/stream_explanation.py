@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from headrace.formats.registry import format_named
+from headrace.options.secrets import hide, secret_values
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, overlaid
+from headrace.streaming_sql.kinds.kind import DefinedStream, StreamKind
 from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.providers import is_headrace, is_of_files
 from headrace.streaming_sql.scripts import options_text
-from headrace.streaming_sql.secrets import hide, secret_values
-from headrace.streaming_sql.stream_kinds import DefinedStream, StreamKind
 from headrace.streaming_sql.stream_options import StreamOptions
 from headrace.streaming_sql.tables import Tables
 

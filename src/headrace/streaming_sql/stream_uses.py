@@ -8,11 +8,11 @@ from headrace.errors import HeadraceError
 from headrace.formats.location import Location
 from headrace.formats.registry import format_named
 from headrace.ports import Store
+from headrace.sql_text.lexer import tokenize
+from headrace.sql_text.query_shape import QueryShape
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
-from headrace.streaming_sql.language.lexer import tokenize
-from headrace.streaming_sql.language.query_shape import QueryShape
 from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus

@@ -6,24 +6,26 @@ import datetime
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
+from headrace.derived.merge.statement import Merge
+from headrace.derived.mirror.statement import Mirror
 from headrace.errors import SqlError
+from headrace.options.secrets import resolved
 from headrace.spark.default_checkpoint import default_checkpoint
+from headrace.sql_text.lexer import fingerprint
+from headrace.sql_text.script import Name, StreamBody
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
-from headrace.streaming_sql.followed.inserts import FollowedInserts
+from headrace.streaming_sql.kinds.follow import FollowedInserts
+from headrace.streaming_sql.kinds.kind import DefinedStream, InsertStreams, StreamKind
+from headrace.streaming_sql.kinds.merge import MergeStreams
+from headrace.streaming_sql.kinds.mirror import MirrorStreams
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
-from headrace.streaming_sql.language.merge_statement import Merge
-from headrace.streaming_sql.language.mirror_statement import Mirror
 from headrace.streaming_sql.locations import location_of
-from headrace.streaming_sql.merges import MergeStreams
-from headrace.streaming_sql.mirror_streams import MirrorStreams
 from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.running_streams import RunningStreams
-from headrace.streaming_sql.scripts import fingerprint, script_of, stream_text
-from headrace.streaming_sql.secrets import resolved
+from headrace.streaming_sql.scripts import script_of, stream_text
 from headrace.streaming_sql.stream_explanation import explanation
-from headrace.streaming_sql.stream_kinds import DefinedStream, InsertStreams, StreamKind
 from headrace.streaming_sql.stream_options import StreamOptions, no_checkpoint, no_target, read_stream_options
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
 from headrace.streaming_sql.stream_uses import StreamUses
@@ -47,7 +49,7 @@ class Streams:
         self._registry = registry
         self.uses = StreamUses(catalog, registry)
         self._running = RunningStreams(registry)
-        self._kinds: dict[type[st.StreamBody], StreamKind] = {
+        self._kinds: dict[type[StreamBody], StreamKind] = {
             st.Insert: InsertStreams(spark, catalog, tables),
             Merge: MergeStreams(spark, catalog, tables),
             Mirror: MirrorStreams(spark, catalog),
@@ -101,7 +103,7 @@ class Streams:
                 remedy="CREATE TUNNEL … and a scan with it for this stream",
             )
 
-    def _kind(self, body: st.StreamBody) -> StreamKind:
+    def _kind(self, body: StreamBody) -> StreamKind:
         return self._followed if self._followed.reads(body) else self._kinds[type(body)]
 
     def _defined(self, statement: st.CreateStream, *, available_now: bool) -> DefinedStream:
@@ -214,7 +216,7 @@ class Streams:
     def explain(self, statement: st.ExplainStream, *, available_now: bool) -> Result:
         """Return the sources, the sink, the options, the guarantee and the plan of a stream, without starting it."""
         created = statement.target
-        if isinstance(created, st.Name):
+        if isinstance(created, Name):
             status = self._registry.get(str(created))
             created = self._statements.get(status.name.lower()) or self._from_script(status)
         stream = self._defined(created, available_now=available_now)

@@ -18,10 +18,11 @@ from headrace.model.tables.options import TableOptions
 from headrace.model.types import type_name
 from headrace.options.names import nearest
 from headrace.ports import Table
+from headrace.sql_text.lexer import quote_name
+from headrace.sql_text.script import Name, ScriptPart
 from headrace.streaming_sql.assignment import assigned
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.language import statements as st
-from headrace.streaming_sql.language.lexer import quote_name
 from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.new_tables import option_names
 from headrace.streaming_sql.providers import is_headrace
@@ -120,11 +121,11 @@ class TableStatements:
         return frame.toArrow()
 
     @staticmethod
-    def _query(text: str) -> st.ScriptPart:
-        return st.ScriptPart(text, 0, len(text))
+    def _query(text: str) -> ScriptPart:
+        return ScriptPart(text, 0, len(text))
 
     @staticmethod
-    def _attribute(name: st.Name, schema: TableSchema) -> str:
+    def _attribute(name: Name, schema: TableSchema) -> str:
         """Return the name of a column outside of the key, which can follow the name of its table."""
         given = name.parts[-1]
         found = next((column for column in schema.names if column.lower() == given.lower()), None)

@@ -10,20 +10,21 @@ from headrace.errors import SqlError
 from headrace.formats.registry import format_named
 from headrace.model.tables.change_columns import CHANGE_COLUMNS
 from headrace.options.option import BATCH_READ, BATCH_WRITE, SOURCE
+from headrace.options.secrets import secret_values
 from headrace.ports import Table
+from headrace.spark.sql_errors import translated
+from headrace.sql_text.lexer import quote_name, tokenize
+from headrace.sql_text.query_shape import QueryShape
+from headrace.sql_text.script import ScriptPart
 from headrace.streaming_sql.assignment import assigned
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
 from headrace.streaming_sql.definition_checks import check_provider
 from headrace.streaming_sql.format_options import check_definition, check_given, options_for_use
 from headrace.streaming_sql.language import statements as st
-from headrace.streaming_sql.language.lexer import quote_name, tokenize
-from headrace.streaming_sql.language.query_shape import QueryShape
 from headrace.streaming_sql.language.rewriting import rewrite
 from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.providers import is_headrace, is_of_files
 from headrace.streaming_sql.results import Result
-from headrace.streaming_sql.secrets import secret_values
-from headrace.streaming_sql.spark_errors import translated
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -42,7 +43,7 @@ class Tables:
 
     # -- names in statements ------------------------------------------------------------------------------
 
-    def spark_sql(self, part: st.ScriptPart, *, of_script: bool = True) -> DataFrame:
+    def spark_sql(self, part: ScriptPart, *, of_script: bool = True) -> DataFrame:
         """Run a query in Spark SQL with the dialect's functions and the names of the catalog.
 
         Args:
@@ -57,7 +58,7 @@ class Tables:
             return self._spark.sql(sent)
 
     @contextlib.contextmanager
-    def own_errors(self, part: st.ScriptPart, sent: str | None = None) -> Iterator[None]:
+    def own_errors(self, part: ScriptPart, sent: str | None = None) -> Iterator[None]:
         """Raise Spark's errors in a block in the dialect's words, see `translated`."""
         from pyspark.errors import PySparkException
 
@@ -73,14 +74,14 @@ class Tables:
     def _functions(self) -> list[str]:
         return [str(name) for (name,) in self._spark.sql("SHOW FUNCTIONS").collect()]
 
-    def rewritten(self, part: st.ScriptPart) -> str:
+    def rewritten(self, part: ScriptPart) -> str:
         """Return a query as Spark SQL, without the dialect's functions."""
         self.create_views_for(part)
         return rewrite(part, self._types_of)
 
     def types_of(self, relation: str) -> dict[str, str]:
         """Return the types of the columns of a table or scan in Spark SQL, by name."""
-        self.create_views_for(st.ScriptPart(f"SELECT * FROM {relation}", 0, len(relation) + 14))
+        self.create_views_for(ScriptPart(f"SELECT * FROM {relation}", 0, len(relation) + 14))
         return self._types_of(relation)
 
     def _types_of(self, relation: str) -> dict[str, str]:
@@ -92,7 +93,7 @@ class Tables:
             # The relation exists only inside of the query, such as a common table expression.
             return {}
 
-    def definitions_in(self, part: st.ScriptPart) -> tuple[list[ScanDefinition], list[TableDefinition]]:
+    def definitions_in(self, part: ScriptPart) -> tuple[list[ScanDefinition], list[TableDefinition]]:
         """Return the scans and the tables of the catalog that a query names."""
         names = QueryShape(tokenize(part.text).tokens).references()
         scans = [scan for name in sorted(names) if (scan := self._catalog.find_scan(name)) is not None]
@@ -103,7 +104,7 @@ class Tables:
         ]
         return scans, tables
 
-    def create_views_for(self, part: st.ScriptPart) -> None:
+    def create_views_for(self, part: ScriptPart) -> None:
         """Create a view for each scan and table that a query names."""
         scans, tables = self.definitions_in(part)
         for scan in scans:

@@ -9,6 +9,7 @@ from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, Unsu
 from headrace.inspect.uses import check_unused, uses_of_tunnel
 from headrace.model.tunnels.values import TunnelKind
 from headrace.options.names import check_names
+from headrace.sql_text.script import Name
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.locations import location_of, locations
@@ -104,7 +105,7 @@ class Tunnels:
         remains = "".join(f"; {each} remains" for each in tunnel.borrowed)
         return Result(statement.part.text, message=f"tunnel {tunnel.name} ({tunnel.id}) dropped{remains}")
 
-    def _find(self, name: st.Name, table: st.Name | None) -> tuple[Store, Tunnel]:
+    def _find(self, name: Name, table: Name | None) -> tuple[Store, Tunnel]:
         """Return a tunnel by id or name, and its store. Without a table, search the stores of all tables."""
         for location in self._locations(table):
             store = location.open_store()
@@ -114,7 +115,7 @@ class Tunnels:
                 store.close()
         raise NotFoundError("no such tunnel", received=str(name), remedy="SHOW TUNNELS lists them")
 
-    def _locations(self, table: st.Name | None) -> list[Location]:
+    def _locations(self, table: Name | None) -> list[Location]:
         """Return the location of one table, or one location for each store of the catalog's tables."""
         if table is not None:
             return [self._location(self._catalog.table(str(table)))]

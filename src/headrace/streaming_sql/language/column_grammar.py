@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Sequence
 
 from headrace.errors import SchemaError
-from headrace.streaming_sql.language.cursor import Cursor
-from headrace.streaming_sql.language.lexer import Token, TokenKind
+from headrace.sql_text.cursor import Cursor
+from headrace.sql_text.lexer import Token, TokenKind
 
 _CLOSING = {"<": ">", "(": ")"}
 

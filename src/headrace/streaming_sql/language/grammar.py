@@ -8,14 +8,15 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable
 
+from headrace.derived.merge.statement import merge_body
+from headrace.derived.mirror.statement import mirror_statement
 from headrace.errors import SqlError
+from headrace.sql_text.cursor import Cursor
+from headrace.sql_text.lexer import Token, tokenize
+from headrace.sql_text.script import Name, Statement
 from headrace.streaming_sql.language import queue_grammar, table_grammar
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.column_grammar import columns_and_key, has_key
-from headrace.streaming_sql.language.cursor import Cursor
-from headrace.streaming_sql.language.lexer import Token, tokenize
-from headrace.streaming_sql.language.merge_grammar import merge_body
-from headrace.streaming_sql.language.mirror_statement import mirror_statement
 from headrace.streaming_sql.language.older_grammar import set_statement
 from headrace.streaming_sql.providers import is_headrace
 
@@ -26,7 +27,7 @@ _SPARK_TABLE_CLAUSES = (
 )  # fmt: skip
 
 
-def parse(text: str) -> list[st.Statement]:
+def parse(text: str) -> list[Statement]:
     """Return the statements of a script, which are separated by semicolons.
 
     Raises:
@@ -55,7 +56,7 @@ def _split(tokens: tuple[Token, ...]) -> list[tuple[Token, ...]]:
     return pieces
 
 
-def _statement(cursor: Cursor) -> st.Statement:
+def _statement(cursor: Cursor) -> Statement:
     for words, reader in _READERS.items():
         if cursor.take_words(*words.split()):
             statement = reader(cursor)
@@ -72,7 +73,7 @@ def _spark(cursor: Cursor) -> st.SparkStatement:
 # -- tables -------------------------------------------------------------------------------------------
 
 
-def _create_table(cursor: Cursor) -> st.Statement:
+def _create_table(cursor: Cursor) -> Statement:
     if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
     if not cursor.at_name():
         return _spark(cursor)
@@ -160,7 +161,7 @@ def _refuse_defaults(cursor: Cursor, definitions: tuple[Token, ...]) -> None:
             )
 
 
-def _drop_table(cursor: Cursor) -> st.Statement:
+def _drop_table(cursor: Cursor) -> Statement:
     if_exists = cursor.take_words("IF", "EXISTS")
     if not cursor.at_name():
         return _spark(cursor)
@@ -171,7 +172,7 @@ def _drop_table(cursor: Cursor) -> st.Statement:
     return st.DropTable(part=cursor.whole, name=name, if_exists=if_exists, cascade=cascade)
 
 
-def _insert_or_spark(cursor: Cursor) -> st.Statement:
+def _insert_or_spark(cursor: Cursor) -> Statement:
     overwrite = cursor.take_words("OVERWRITE")
     if not overwrite and not cursor.take_words("INTO"):
         return _spark(cursor)
@@ -206,11 +207,11 @@ def _column_names(cursor: Cursor) -> tuple[str, ...]:
 # -- scans --------------------------------------------------------------------------------------------
 
 
-def _replace_scan(cursor: Cursor) -> st.Statement:
+def _replace_scan(cursor: Cursor) -> Statement:
     return _create_scan(cursor, replace=True)
 
 
-def _create_scan(cursor: Cursor, replace: bool = False) -> st.Statement:
+def _create_scan(cursor: Cursor, replace: bool = False) -> Statement:
     name = cursor.need_simple_name("the scan")
     cursor.need_words("ON")
     table = cursor.need_name("the table")
@@ -223,11 +224,11 @@ def _create_scan(cursor: Cursor, replace: bool = False) -> st.Statement:
     )
 
 
-def _show_scans(cursor: Cursor) -> st.Statement:
+def _show_scans(cursor: Cursor) -> Statement:
     return st.ShowScans(part=cursor.whole)
 
 
-def _drop_scan(cursor: Cursor) -> st.Statement:
+def _drop_scan(cursor: Cursor) -> Statement:
     if_exists = cursor.take_words("IF", "EXISTS")
     return st.DropScan(part=cursor.whole, name=cursor.need_simple_name("the scan"), if_exists=if_exists)
 
@@ -248,39 +249,39 @@ def _create_stream(cursor: Cursor) -> st.CreateStream:
     return st.CreateStream(part=cursor.whole, name=name, options=options, body=_insert(cursor, start, False))
 
 
-def _show_streams(cursor: Cursor) -> st.Statement:
+def _show_streams(cursor: Cursor) -> Statement:
     return st.ShowStreams(part=cursor.whole)
 
 
-def _describe_stream(cursor: Cursor) -> st.Statement:
+def _describe_stream(cursor: Cursor) -> Statement:
     return st.DescribeStream(part=cursor.whole, name=cursor.need_simple_name("the stream"))
 
 
-def _stop_stream(cursor: Cursor) -> st.Statement:
+def _stop_stream(cursor: Cursor) -> Statement:
     return st.StopStream(part=cursor.whole, name=cursor.need_simple_name("the stream"))
 
 
-def _start_stream(cursor: Cursor) -> st.Statement:
+def _start_stream(cursor: Cursor) -> Statement:
     return st.StartStream(part=cursor.whole, name=cursor.need_simple_name("the stream"))
 
 
-def _drop_stream(cursor: Cursor) -> st.Statement:
+def _drop_stream(cursor: Cursor) -> Statement:
     if_exists = cursor.take_words("IF", "EXISTS")
     return st.DropStream(part=cursor.whole, name=cursor.need_simple_name("the stream"), if_exists=if_exists)
 
 
-def _explain_stream(cursor: Cursor) -> st.Statement:
+def _explain_stream(cursor: Cursor) -> Statement:
     return st.ExplainStream(part=cursor.whole, target=cursor.need_simple_name("the stream"))
 
 
-def _explain_create_stream(cursor: Cursor) -> st.Statement:
+def _explain_create_stream(cursor: Cursor) -> Statement:
     return st.ExplainStream(part=cursor.whole, target=_create_stream(cursor))
 
 
 # -- tunnels ------------------------------------------------------------------------------------------
 
 
-def _create_tunnel(cursor: Cursor) -> st.Statement:
+def _create_tunnel(cursor: Cursor) -> Statement:
     if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
     name = cursor.need_simple_name("the tunnel")
     cursor.need_words("ON")
@@ -298,20 +299,20 @@ def _create_tunnel(cursor: Cursor) -> st.Statement:
     )
 
 
-def _table_after_on(cursor: Cursor) -> st.Name | None:
+def _table_after_on(cursor: Cursor) -> Name | None:
     return cursor.need_name("the table") if cursor.take_words("ON") else None
 
 
-def _show_tunnels(cursor: Cursor) -> st.Statement:
+def _show_tunnels(cursor: Cursor) -> Statement:
     return st.ShowTunnels(part=cursor.whole, table=_table_after_on(cursor))
 
 
-def _describe_tunnel(cursor: Cursor) -> st.Statement:
+def _describe_tunnel(cursor: Cursor) -> Statement:
     name = cursor.need_store_name("the tunnel, or its id")
     return st.DescribeTunnel(part=cursor.whole, name=name, table=_table_after_on(cursor))
 
 
-def _drop_tunnel(cursor: Cursor) -> st.Statement:
+def _drop_tunnel(cursor: Cursor) -> Statement:
     if_exists = cursor.take_words("IF", "EXISTS")
     name = cursor.need_store_name("the tunnel, or its id")
     table = _table_after_on(cursor)
@@ -319,7 +320,7 @@ def _drop_tunnel(cursor: Cursor) -> st.Statement:
     return st.DropTunnel(part=cursor.whole, name=name, if_exists=if_exists, table=table, cascade=cascade)
 
 
-_READERS: dict[str, Callable[[Cursor], st.Statement]] = {
+_READERS: dict[str, Callable[[Cursor], Statement]] = {
     "CREATE TABLE": _create_table,
     "DROP TABLE": _drop_table,
     "CREATE SCAN": _create_scan,

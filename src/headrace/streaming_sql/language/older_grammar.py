@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from headrace.sql_text.cursor import Cursor
+from headrace.sql_text.lexer import Token, TokenKind
+from headrace.sql_text.script import Statement
 from headrace.streaming_sql.language import statements as st
-from headrace.streaming_sql.language.cursor import Cursor
-from headrace.streaming_sql.language.lexer import Token, TokenKind
 
 _QUERY_SETTINGS = "spark.sql.streaming.query."
 _CHECKPOINT_SETTING = "spark.sql.streaming.checkpointlocation."
 
 
-def set_statement(cursor: Cursor) -> st.Statement:
+def set_statement(cursor: Cursor) -> Statement:
     """Read ``key=value`` after ``SET``. The value is the rest of the statement. Other keys are settings of Spark."""
     name = cursor.peek()
     key, _ = cursor.key()

@@ -5,15 +5,16 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 
+from headrace.sql_text.cursor import Cursor
+from headrace.sql_text.script import Name, Statement
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.column_grammar import columns_and_key
-from headrace.streaming_sql.language.cursor import Cursor
 from headrace.streaming_sql.providers import QUEUE_PROVIDERS
 
 _WHOLE_NUMBER = re.compile("[1-9][0-9]{0,8}")
 
 
-def _create_queue(cursor: Cursor) -> st.Statement:
+def _create_queue(cursor: Cursor) -> Statement:
     if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
     name = cursor.need_simple_name("the queue")
     start = cursor.peek()
@@ -47,15 +48,15 @@ def _whole_number(cursor: Cursor, what: str) -> int:
     return int(cursor.take().text)
 
 
-def _show_queues(cursor: Cursor) -> st.Statement:
+def _show_queues(cursor: Cursor) -> Statement:
     return st.ShowQueues(part=cursor.whole)
 
 
-def _describe_queue(cursor: Cursor) -> st.Statement:
+def _describe_queue(cursor: Cursor) -> Statement:
     return st.DescribeQueue(part=cursor.whole, name=cursor.need_store_name("the queue"))
 
 
-def _drop_queue(cursor: Cursor) -> st.Statement:
+def _drop_queue(cursor: Cursor) -> Statement:
     if_exists = cursor.take_words("IF", "EXISTS")
     name = cursor.need_store_name("the queue")
     cascade = cursor.take_words("CASCADE")
@@ -65,50 +66,50 @@ def _drop_queue(cursor: Cursor) -> st.Statement:
 # -- consumers and producers --------------------------------------------------------------------------
 
 
-def _create_consumer(cursor: Cursor) -> st.Statement:
+def _create_consumer(cursor: Cursor) -> Statement:
     if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
     name = cursor.need_store_name("the consumer")
     return st.CreateConsumer(part=cursor.whole, name=name, if_not_exists=if_not_exists, options=cursor.options())
 
 
-def _for_queue(cursor: Cursor) -> st.Name | None:
+def _for_queue(cursor: Cursor) -> Name | None:
     return cursor.need_store_name("the queue") if cursor.take_words("FOR", "QUEUE") else None
 
 
-def _show_consumers(cursor: Cursor) -> st.Statement:
+def _show_consumers(cursor: Cursor) -> Statement:
     return st.ShowConsumers(part=cursor.whole, queue=_for_queue(cursor))
 
 
-def _describe_consumer(cursor: Cursor) -> st.Statement:
+def _describe_consumer(cursor: Cursor) -> Statement:
     name = cursor.need_store_name("the consumer")
     return st.DescribeConsumer(part=cursor.whole, name=name, queue=_for_queue(cursor))
 
 
-def _drop_consumer(cursor: Cursor) -> st.Statement:
+def _drop_consumer(cursor: Cursor) -> Statement:
     if_exists = cursor.take_words("IF", "EXISTS")
     name = cursor.need_store_name("the consumer")
     cascade = cursor.take_words("CASCADE")
     return st.DropConsumer(part=cursor.whole, name=name, if_exists=if_exists, cascade=cascade)
 
 
-def _register_consumer(cursor: Cursor) -> st.Statement:
+def _register_consumer(cursor: Cursor) -> Statement:
     name = cursor.need_store_name("the consumer")
     cursor.need_words("FOR", "QUEUE")
     queue = cursor.need_store_name("the queue")
     return st.RegisterConsumer(part=cursor.whole, name=name, queue=queue, vital=cursor.take_words("VITAL"))
 
 
-def _unregister_consumer(cursor: Cursor) -> st.Statement:
+def _unregister_consumer(cursor: Cursor) -> Statement:
     name = cursor.need_store_name("the consumer")
     cursor.need_words("FROM", "QUEUE")
     return st.UnregisterConsumer(part=cursor.whole, name=name, queue=cursor.need_store_name("the queue"))
 
 
-def _show_producers(cursor: Cursor) -> st.Statement:
+def _show_producers(cursor: Cursor) -> Statement:
     return st.ShowProducers(part=cursor.whole)
 
 
-READERS: dict[str, Callable[[Cursor], st.Statement]] = {
+READERS: dict[str, Callable[[Cursor], Statement]] = {
     "CREATE QUEUE": _create_queue,
     "SHOW QUEUES": _show_queues,
     "DESCRIBE QUEUE": _describe_queue,

@@ -14,10 +14,9 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import SqlError
-from headrace.streaming_sql.language.edits import Edit, edited
-from headrace.streaming_sql.language.lexer import Token, TokenKind, error_at, quote_name, string_value, tokenize
-from headrace.streaming_sql.language.query_shape import Block, QueryShape, Relation, dotted_name
-from headrace.streaming_sql.language.statements import ScriptPart
+from headrace.sql_text.lexer import Token, TokenKind, error_at, quote_name, string_value, tokenize
+from headrace.sql_text.query_shape import Block, QueryShape, Relation, dotted_name
+from headrace.sql_text.script import Edit, ScriptPart, edited
 from headrace.streaming_sql.language.time_travel import TypesOf, time_travel_edits
 
 _FUNCTIONS = ("TUMBLING", "HOPPING", "DELAY", "WATERMARK")

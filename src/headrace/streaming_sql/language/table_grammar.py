@@ -9,19 +9,20 @@ import itertools
 from collections.abc import Callable
 
 from headrace.errors import SqlError
+from headrace.sql_text.cursor import Cursor
+from headrace.sql_text.lexer import Token
+from headrace.sql_text.script import Name, ScriptPart, Statement
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.column_grammar import column_type, columns_and_key
-from headrace.streaming_sql.language.cursor import Cursor
-from headrace.streaming_sql.language.lexer import Token
 
 _OPENING, _CLOSING = ("(", "["), (")", "]")
 
 
-def _spark(cursor: Cursor) -> st.Statement:
+def _spark(cursor: Cursor) -> Statement:
     return st.SparkStatement(part=cursor.whole)
 
 
-def _target(cursor: Cursor) -> st.Name | None:
+def _target(cursor: Cursor) -> Name | None:
     """Return the name of the table; None for other forms of Spark, such as ``IDENTIFIER(…)``."""
     following = cursor.peek(1)
     if not cursor.at_name() or (following is not None and following.is_symbol("(")):
@@ -32,13 +33,13 @@ def _target(cursor: Cursor) -> st.Name | None:
 # -- rows ---------------------------------------------------------------------------------------------
 
 
-def _update(cursor: Cursor) -> st.Statement:
+def _update(cursor: Cursor) -> Statement:
     target = _target(cursor)
     if target is None:
         return _spark(cursor)
     alias = _alias(cursor, "SET")
     cursor.need_words("SET")
-    values: list[tuple[st.Name, st.ScriptPart]] = []
+    values: list[tuple[Name, ScriptPart]] = []
     while True:
         column = cursor.need_name("a column")
         cursor.need_symbol("=")
@@ -50,7 +51,7 @@ def _update(cursor: Cursor) -> st.Statement:
     return st.Update(part=cursor.whole, target=target, alias=alias, values=tuple(values), where=_where(cursor))
 
 
-def _delete(cursor: Cursor) -> st.Statement:
+def _delete(cursor: Cursor) -> Statement:
     target = _target(cursor)
     if target is None:
         return _spark(cursor)
@@ -58,7 +59,7 @@ def _delete(cursor: Cursor) -> st.Statement:
     return st.Delete(part=cursor.whole, target=target, alias=alias, where=_where(cursor))
 
 
-def _where(cursor: Cursor) -> st.ScriptPart | None:
+def _where(cursor: Cursor) -> ScriptPart | None:
     if not cursor.take_words("WHERE"):
         return None
     return _until(cursor, "a condition", lambda token: False)
@@ -70,7 +71,7 @@ def _alias(cursor: Cursor, before: str) -> str | None:
     return None
 
 
-def _until(cursor: Cursor, what: str, ends: Callable[[Token], bool]) -> st.ScriptPart:
+def _until(cursor: Cursor, what: str, ends: Callable[[Token], bool]) -> ScriptPart:
     """Read an expression up to a token outside of parentheses, or to the end of the statement."""
     start, last, depth = cursor.start, None, 0
     while (token := cursor.peek()) is not None:
@@ -87,7 +88,7 @@ def _until(cursor: Cursor, what: str, ends: Callable[[Token], bool]) -> st.Scrip
     return cursor.part(start, last.end)
 
 
-def _delete_without_from(cursor: Cursor) -> st.Statement:
+def _delete_without_from(cursor: Cursor) -> Statement:
     target = _target(cursor)
     name = "table" if target is None else target.part.text
     raise cursor.refused(
@@ -95,7 +96,7 @@ def _delete_without_from(cursor: Cursor) -> st.Statement:
     )
 
 
-def _upsert(cursor: Cursor) -> st.Statement:
+def _upsert(cursor: Cursor) -> Statement:
     raise cursor.refused(
         "there is no such statement",
         cursor.whole.start,
@@ -103,14 +104,14 @@ def _upsert(cursor: Cursor) -> st.Statement:
     )
 
 
-def _truncate(cursor: Cursor) -> st.Statement:
+def _truncate(cursor: Cursor) -> Statement:
     target = _target(cursor)
     if target is None:
         return _spark(cursor)
     return _spark(cursor) if cursor.peek() is not None else st.Truncate(part=cursor.whole, target=target)
 
 
-def _merge(cursor: Cursor) -> st.Statement:
+def _merge(cursor: Cursor) -> Statement:
     target = _target(cursor)
     if target is None:
         return _spark(cursor)
@@ -121,7 +122,7 @@ def _merge(cursor: Cursor) -> st.Statement:
 # -- tables -------------------------------------------------------------------------------------------
 
 
-def _alter(cursor: Cursor) -> st.Statement:
+def _alter(cursor: Cursor) -> Statement:
     target = _target(cursor)
     if target is None:
         return _spark(cursor)
@@ -158,7 +159,7 @@ def _new_columns(cursor: Cursor) -> dict[str, str]:
             raise cursor.expected("COLUMN")
 
 
-def _replace(cursor: Cursor) -> st.Statement:
+def _replace(cursor: Cursor) -> Statement:
     # Its columns can follow in parentheses.
     if not cursor.at_name() or cursor.at_words("IDENTIFIER"):
         return _spark(cursor)
@@ -168,7 +169,7 @@ def _replace(cursor: Cursor) -> st.Statement:
     return st.ReplaceTable(part=cursor.whole, target=target, provider=provider)
 
 
-def _show_create(cursor: Cursor) -> st.Statement:
+def _show_create(cursor: Cursor) -> Statement:
     target = _target(cursor)
     if target is None:
         return _spark(cursor)
@@ -178,7 +179,7 @@ def _show_create(cursor: Cursor) -> st.Statement:
 # -- refused ------------------------------------------------------------------------------------------
 
 
-def _materialized_view(cursor: Cursor) -> st.Statement:
+def _materialized_view(cursor: Cursor) -> Statement:
     raise cursor.refused(
         "a materialized view is written as a table and a stream that keeps it",
         cursor.whole.start,
@@ -187,7 +188,7 @@ def _materialized_view(cursor: Cursor) -> st.Statement:
     )
 
 
-def _streaming_table(cursor: Cursor) -> st.Statement:
+def _streaming_table(cursor: Cursor) -> Statement:
     raise cursor.refused(
         "a streaming table is written as a table and a stream into it",
         cursor.whole.start,
@@ -196,7 +197,7 @@ def _streaming_table(cursor: Cursor) -> st.Statement:
     )
 
 
-READERS: dict[str, Callable[[Cursor], st.Statement]] = {
+READERS: dict[str, Callable[[Cursor], Statement]] = {
     "UPDATE": _update,
     "DELETE FROM": _delete,
     "DELETE": _delete_without_from,

@@ -7,11 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
-from headrace.following.history import HISTORY_COLUMNS, VALID_FROM, VALID_TO
+from headrace.derived.mirror.history import HISTORY_COLUMNS, VALID_FROM, VALID_TO
 from headrace.model.tables.change_columns import CHANGE_TYPE
-from headrace.streaming_sql.language.edits import Edit
-from headrace.streaming_sql.language.lexer import Token, TokenKind, error_at, quote_name
-from headrace.streaming_sql.language.statements import ScriptPart
+from headrace.sql_text.lexer import Token, TokenKind, error_at, quote_name
+from headrace.sql_text.script import Edit, ScriptPart
 
 TypesOf = Callable[[str], Mapping[str, str]]
 """Returns the columns of a relation, given as SQL text, with their types in Spark SQL; empty if they are unknown."""

@@ -1,0 +1,384 @@
+"""The batches of a followed query: from changes of its scans to changes of its target and of its state.
+
+The rows SQL makes signed rows of the changes. Without aggregates, the last row of each key of the target decides. With
+aggregates, tasks merge the rows of their groups with the kept state, and the result SQL computes the target's rows. The
+driver publishes the changes of the target and of the state in one transaction, so the state is always that of the
+published batches.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from headrace.batches.sinks.jobs import FollowedJob, FollowedJobs, state_name, target_taken
+from headrace.batches.sinks.targets import TableTarget
+from headrace.derived.follow.scans import FollowedScan, batch_of_each
+from headrace.derived.follow.split import with_views
+from headrace.derived.follow.static_tables import StaticTable, is_loss, read_again
+from headrace.derived.last_rows import DELETES, PUTS, last_rows, null_key
+from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
+from headrace.derived.state.group_states import GroupStates
+from headrace.derived.state.state_tables import StateRows, StateTable, create_tables, open_tables
+from headrace.errors import ExpressionError, own_message
+from headrace.model.tables.changes import RowChange
+from headrace.ports import Staged
+from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
+from headrace.spark.checkpoint import query_id
+from headrace.spark.executors import sent, task_store
+from headrace.stores.registry import open as open_store
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+    from headrace.ports import Store
+
+STATE_DDL = "array<struct<target:bigint,id:bigint,rows:bigint>>"
+"""The type of column `STATE`: the receipts of a task's state rows."""
+_VIEW = "__headrace_batch"
+# Classes of SQLSTATE: errors in data, of functions of users, and by raise_error.
+_ERRORS_OF_EXPRESSIONS = ("22", "38", "39", "P0")
+# Spark joins smaller partitions of a shuffle into one task. By default it does so below 1 MB, which is 100,000 groups.
+_TASK_BYTES = ("spark.sql.adaptive.coalescePartitions.minPartitionSize", "64k")
+# A first batch that replaces the rows of the target puts all of them at the end.
+_NO_LIMIT = 1 << 62
+# The number of further attempts at a batch after losses of executors. Spark allows each task as many.
+_LOSSES = 3
+# Of each table of state, the targets of a batch have one for each of these changes.
+_CHANGES_OF_STATE = (RowChange.PUT, RowChange.DELETE)
+_log = logging.getLogger("headrace")
+
+
+@dataclass(frozen=True)
+class GroupQuery:
+    """What the batches of a query with aggregates compute of its signed rows. Picklable.
+
+    Attributes:
+        states: the state of the groups.
+        merged: the columns of groups that `result_sql` reads.
+        result_sql: the query for rows of the target.
+        copied: the columns of `merged` that the output columns are, if the result SQL need not run; else None.
+    """
+
+    states: GroupStates
+    merged: StructType
+    result_sql: str
+    copied: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class BatchQuery:
+    """What the batches of a followed query compute. Picklable.
+
+    Attributes:
+        scans: the followed scans.
+        rows_sql: the query for signed rows, over views with the names of the scans.
+        names: the output columns.
+        key: the key columns of the target.
+        gathers: the rows of a key can come from several tasks, in any order.
+        static: the static tables whose rows `rows_sql` reads.
+        groups: the aggregates of the query; None without.
+    """
+
+    scans: tuple[FollowedScan, ...]
+    rows_sql: str
+    names: tuple[str, ...]
+    key: tuple[str, ...]
+    gathers: bool
+    static: tuple[StaticTable, ...] = ()
+    groups: GroupQuery | None = None
+
+    def signed_rows(self, changes: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the signed rows of a batch.
+
+        Args:
+            changes: the signed rows of the scans, in the session of the batch.
+        """
+        views = {}
+        for number, (name, rows) in enumerate(changes.items()):
+            views[name] = f"{_VIEW}_{number}"
+            rows.createOrReplaceTempView(views[name])
+        session = next(iter(changes.values())).sparkSession
+        return session.sql(with_views(self.rows_sql, views))
+
+
+@dataclass
+class FollowedBatches:
+    """The function of ``foreachBatch`` of a followed query. Spark Connect pickles it.
+
+    Attributes:
+        query: what the batches compute.
+        url: the absolute URL of the target's store.
+        store_options: options for opening the store.
+        identity: the identity of the store where the query was started.
+        target: the target.
+        checkpoint: the checkpoint location, as Spark has it.
+        job: the job without its tables; its ``job`` is empty if it has no checkpoint yet.
+        rows_per_write: the maximum number of rows in one write to the store; None is no limit.
+    """
+
+    query: BatchQuery
+    url: str
+    store_options: Mapping[str, Any] = field(repr=False)
+    identity: str
+    target: TableTarget
+    checkpoint: str
+    job: FollowedJob
+    rows_per_write: int | None = None
+    _id: str = field(default="", init=False)
+
+    def __call__(self, batch_df: DataFrame, batch: int) -> None:
+        """Compute and publish a batch.
+
+        Raises:
+            OptionError: the job cannot have the target, see `FollowedJobs.begin`; or another job has taken it during
+                the batch, which is not published.
+        """
+        with task_store(lambda: open_store(self.url, **self.store_options), self.identity) as store:
+            self._id = self._id or query_id(batch_df.sparkSession, self.checkpoint, store)
+            tables = self._state_tables(store)
+            jobs = FollowedJobs(store)
+            names = tuple(table.name for table in tables.values())
+            job, claim = jobs.begin(replace(self.job, job=self._id, state_tables=names), batch)
+            try:
+                opened = create_tables(store, tables) if batch == 0 else open_tables(store, tables)
+                if self.query.groups is not None:
+                    self.query.groups.states.sweep(opened, batch)
+                replaces = batch == 0 and job.overwrite
+                followed = FollowedBatch(self.query, self.target, tables, replaces)
+                # Spark keeps no state, so a published batch that is repeated need not run.
+                publish = publishing(
+                    self.url,
+                    self.store_options,
+                    self.identity,
+                    followed.targets,
+                    self.checkpoint,
+                    followed.stage,
+                    stateful=False,
+                    rows_per_write=self.rows_per_write,
+                    claim=claim,
+                    results=2,
+                )
+                publish(batch_df, batch)
+            except Exception as error:
+                # Besides a lost claim: the other job drops the state of this one, which this batch may be reading.
+                if not jobs.is_lost(claim):
+                    raise
+                jobs.abandon(job)
+                raise target_taken(job.target, job.job, batch) from error
+            jobs.drop_obsolete(job)
+
+    def _state_tables(self, store: Store) -> dict[str, StateTable]:
+        if self.query.groups is None:
+            return {}
+        return self.query.groups.states.tables(state_name(store, self.target.name, self._id) + "_")
+
+
+@dataclass(frozen=True)
+class FollowedBatch:
+    """One batch of a followed query, with its methods in the order in which they run. Tasks get a copy.
+
+    Attributes:
+        query: what the batch computes.
+        target: the table that the query writes.
+        state: the tables with the state of groups, by role; empty for a query without aggregates.
+        replaces: the batch replaces the rows of the target.
+    """
+
+    query: BatchQuery
+    target: TableTarget
+    state: Mapping[str, StateTable]
+    replaces: bool
+
+    @property
+    def targets(self) -> list[TableTarget]:
+        """The rows to put and the keys to delete, of the target and then of each table of state."""
+        put = RowChange.REPLACE_ALL if self.replaces else RowChange.PUT
+        name, columns = self.target.name, self.target.columns
+        targets = [TableTarget(name, put, columns), TableTarget(name, RowChange.DELETE, columns)]
+        return targets + [
+            TableTarget(table.name, change, table.columns)
+            for table in self.state.values()
+            for change in _CHANGES_OF_STATE
+        ]
+
+    def stage(self, changes: DataFrame, tasks: BatchTasks) -> Receipts:
+        """Stage the batch; and again from its net changes if the query fails for some row.
+
+        The row can be one that the batch adds and removes again: a query over the table never sees it. Net changes give
+        the same result as all changes, but cost a pass through Python, so they are not the first choice.
+        """
+        from pyspark.errors import PySparkException
+
+        try:
+            return self._stage_with_static_tables(changes, tasks, net=False)
+        except PySparkException as error:
+            if not _is_of_expression(error):
+                raise
+            _log.info("batch %d failed, and is computed again from its net changes", tasks.batch, exc_info=True)
+        _discard(tasks)
+        try:
+            return self._stage_with_static_tables(changes, tasks, net=True)
+        except PySparkException as error:
+            if not _is_of_expression(error) or own_message(str(error)) is not None:
+                raise
+            raise _failed_expression(error, self.target.name, tasks.batch) from error
+
+    def _stage_with_static_tables(self, changes: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
+        """Stage the batch; and again when executors were lost with the rows of static tables."""
+        losses = 0
+        while True:
+            try:
+                if losses:
+                    _discard(tasks)
+                    read_again(changes.sparkSession, self.query.static)
+                with batch_of_each(changes, self.query.scans, net=net) as scans:
+                    signed = self.query.signed_rows(scans)
+                    groups = self.query.groups
+                    if groups is None:
+                        return self._stage_rows(signed, tasks)
+                    return self._stage_groups(groups, signed, tasks)
+            except Exception as error:
+                if not self.query.static or losses == _LOSSES or not is_loss(error):
+                    raise
+                losses += 1
+                _log.warning("batch %d lost rows of static tables with an executor, and reads them again", tasks.batch)
+
+    # -- without aggregates: the last row of each key ---------------------------------------------------------
+
+    def _stage_rows(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
+        rows = signed.toDF(*self.query.names, *signed.columns[-2:])
+        if self.query.gathers:
+            rows = rows.repartition(*_columns(self.query.key)).sortWithinPartitions(ORDER)
+        return tasks.stage_routed(rows, self._last_rows)
+
+    def _last_rows(self, _: Store, parts: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, pa.RecordBatch]]:
+        key = self.query.key
+        return last_rows(parts, key, waiting_bytes=_NO_LIMIT) if self.replaces else last_rows(parts, key)
+
+    # -- with aggregates: signed rows merged with the state of their groups -----------------------------------
+
+    def _stage_groups(self, query: GroupQuery, signed: DataFrame, tasks: BatchTasks) -> Receipts:
+        rows = signed.drop(ORDER)
+        groups = [name for name in query.merged.names if name in rows.columns]
+        if not groups and tasks.batch == 0:
+            # The one group exists without rows, too.
+            rows = rows.union(_no_change(rows))
+        # The session is that of the query alone.
+        session = rows.sparkSession
+        session.conf.set(*_TASK_BYTES)
+        rows = rows.repartition(*groups) if groups else rows.repartition(1)
+        if query.copied is not None:
+            # One step of Python instead of two, and no rows of Spark between them.
+            return tasks.stage_routed(rows, partial(self._merge_and_route, query, tasks.batch))
+        view = f"{_VIEW}_groups"
+        rows.mapInArrow(sent(partial(self._merge_and_stage, query, tasks)), query.merged).createOrReplaceTempView(view)
+        results = session.sql(with_views(query.result_sql, {GROUPS_VIEW: view}))
+        return tasks.stage_routed(results.toDF(*self.query.names, KEEP, STATE), self._route_results)
+
+    def _merge(
+        self, query: GroupQuery, store: Store, batch: int, parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, StateRows]]]]:
+        """Yield results of groups, and the state rows of these groups with the indexes of their targets."""
+        written = [(role, change) for role in self.state for change in _CHANGES_OF_STATE]
+        for groups, writes in query.states.merge(open_tables(store, self.state), batch, parts):
+            yield groups, [(2 + written.index((each.table, each.change)), each) for each in writes]
+
+    def _merge_and_route(
+        self, query: GroupQuery, batch: int, store: Store, parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Merge the rows of a task where the result SQL only copies columns."""
+        import pyarrow as pa
+
+        for groups, writes in self._merge(query, store, batch, parts):
+            columns = [groups.column(name) for name in (*(query.copied or ()), ALIVE)]
+            yield from self._routed(pa.RecordBatch.from_arrays(columns, [*self.query.names, KEEP]))
+            for target, state in writes:
+                yield from ((target, rows) for rows in state.rows.to_batches())
+
+    def _merge_and_stage(
+        self, query: GroupQuery, tasks: BatchTasks, parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        """Merge the rows of a task, stage the state, and yield the groups with the receipts of their state.
+
+        The state itself does not travel through the result SQL: Spark converts large binaries slowly.
+        """
+        import pyarrow as pa
+
+        receipt = pa.struct([pa.field(name, pa.int64()) for name in ("target", "id", "rows")])
+        with tasks.open_store() as store:
+            writer = tasks.writer(store)
+            for groups, writes in self._merge(query, store, tasks.batch, parts):
+                receipts = [
+                    {"target": target, "id": staged.id, "rows": staged.rows}
+                    for target, state in writes
+                    for staged in writer.stage(
+                        tasks.batch, tasks.targets[target], state.rows.to_batches(), tasks.rows_per_write
+                    )
+                ]
+                column = pa.array([receipts, *[None] * (groups.num_rows - 1)], pa.list_(receipt))
+                yield groups.append_column(STATE, column)
+
+    def _route_results(
+        self, _: Store, parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[int, pa.RecordBatch | Staged]]:
+        """Yield the rows of the result SQL, and the receipts of state that came with them."""
+        for part in parts:
+            yield from self._routed(part.drop_columns([STATE]))
+            for each in part.column(STATE).drop_null().flatten().to_pylist():
+                yield each["target"], Staged(each["id"], each["rows"])
+
+    def _routed(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of the target to put, and the keys to delete."""
+        import pyarrow.compute as pc
+
+        for name in self.query.key:
+            if rows.column(name).null_count:
+                raise null_key(name)
+        kept = rows.column(KEEP)
+        shown = rows.drop_columns([KEEP])
+        yield PUTS, shown.filter(kept)
+        yield DELETES, shown.select(list(self.query.key)).filter(pc.invert(kept))
+
+
+def _discard(tasks: BatchTasks) -> None:
+    """Delete what a failed attempt at a batch has staged."""
+    with tasks.open_store() as store:
+        tasks.writer(store).discard(tasks.batch)
+
+
+def _is_of_expression(error: PySparkException) -> bool:
+    return (error.getSqlState() or "")[:2] in _ERRORS_OF_EXPRESSIONS
+
+
+def _failed_expression(error: PySparkException, target: str, batch: int) -> ExpressionError:
+    expressions = dict.fromkeys(each.fragment() for each in error.getQueryContext() if each.fragment())
+    named = f"expression {', '.join(expressions)}" if expressions else "an expression"
+    return ExpressionError(
+        f"{named} of the query into {target!r} fails for a row that is in the table at the end of batch {batch}: "
+        f"{error.getCondition() or 'an error of the expression'}",
+        remedy="the batch cannot succeed later: correct the row, or write the expression so that it does not fail "
+        "(try_divide, try_cast, WHERE); then start again with a new checkpoint location, a new tunnel and overwrite",
+    )
+
+
+def _no_change(rows: DataFrame) -> DataFrame:
+    """Return one row with sign 0, which changes no aggregate."""
+    from pyspark.sql import functions as F
+
+    values = [F.lit(0 if field.name == SIGN else None).cast(field.dataType).alias(field.name) for field in rows.schema]
+    return rows.sparkSession.range(1).select(*values)
+
+
+def _columns(names: Iterable[str]) -> list[Any]:
+    from pyspark.sql import functions as F
+
+    from headrace.sql_text.lexer import quote_name
+
+    return [F.col(quote_name(name)) for name in names]

@@ -1,0 +1,157 @@
+"""Followed scans: streaming DataFrames of ``readAs=table``, and the signed rows of their batches."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from headrace.derived.last_rows import net_changes
+from headrace.derived.own_names import ORDER, SIGN
+from headrace.errors import OptionError
+from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, ROW_KEY, SIGNED, SOURCE, TABLE_COLUMN
+from headrace.spark.analysed_plans import operators, plan_of
+from headrace.spark.executors import sent
+from headrace.sql_text.lexer import quote_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+_SCAN = "__scan"
+# The operators of the plan of a reader, also below views and with fewer columns.
+_OF_READERS = frozenset(("StreamingRelationV2", "Project", "SubqueryAlias", "View"))
+_ENTERS = f"{CHANGE_TYPE} IN ('insert', 'update_postimage')"
+_SIGNED = f"CAST(CASE WHEN {_ENTERS} THEN 1 ELSE -1 END AS TINYINT) AS {SIGN}"
+_ORDERED = f"monotonically_increasing_id() AS {ORDER}"
+
+
+@dataclass(frozen=True)
+class FollowedScan:
+    """A followed scan.
+
+    Attributes:
+        name: its name in the query.
+        schema: the table's columns, without those of changes.
+        key: the columns of the table's primary key, in order.
+        source: the mark of the table, see `headrace.model.tables.change_columns.source_mark`.
+    """
+
+    name: str
+    schema: StructType
+    key: tuple[str, ...]
+    source: str = ""
+
+    @classmethod
+    def of(cls, name: str, df: DataFrame) -> FollowedScan:
+        """Return the scan of a DataFrame.
+
+        Raises:
+            OptionError: the DataFrame is not a stream of ``readAs=table``, or not all its columns are there.
+        """
+        from pyspark.sql.types import StructType
+
+        if not df.isStreaming or not is_followed(df.schema):
+            raise OptionError(
+                f"scan {name!r} does not have readAs = 'table'",
+                received="a stream of other rows" if df.isStreaming else "a DataFrame that is not a stream",
+                remedy='read it with spark.readStream.format("headrace").option("tunnel", …)'
+                '.option("readAs", "table").load(), without a schema; join static tables as views of the session',
+            )
+        columns = StructType([field for field in df.schema if field.name not in CHANGE_COLUMNS.names])
+        _check_reader(name, df, columns)
+        places = {int(field.metadata[ROW_KEY]): field.name for field in columns if ROW_KEY in field.metadata}
+        source = str(df.schema[CHANGE_TYPE].metadata.get(SOURCE, ""))
+        return cls(name, columns, tuple(places[place] for place in sorted(places)), source)
+
+    def signed(self, changes: DataFrame, *, net: bool = False) -> DataFrame:
+        """Return the rows of a batch with `SIGN` and `ORDER` instead of the columns of changes.
+
+        Args:
+            net: leave out the rows that the batch adds and removes again.
+        """
+        columns = [quote_name(field.name) for field in self.schema]
+        if not net:
+            return changes.selectExpr(*columns, _SIGNED, _ORDERED)
+        return self._net(changes.selectExpr(*columns, _SIGNED)).selectExpr("*", _ORDERED)
+
+    def _net(self, rows: DataFrame) -> DataFrame:
+        # All changes of a key are in one partition, in their order: a channel of a batch is one task.
+        names, places = rows.columns, [self.schema.names.index(name) for name in self.key]
+        # mapInArrow parses column names as paths, with dots and back-ticks.
+        renamed = rows.toDF(*(f"c{index}" for index in range(len(names))))
+        return renamed.mapInArrow(sent(lambda parts: net_changes(parts, places)), renamed.schema).toDF(*names)
+
+
+def _check_reader(name: str, df: DataFrame, columns: StructType) -> None:
+    """Raise `OptionError` unless a DataFrame has the rows of a reader as they are, and names that Spark can resolve."""
+    others = sorted(set(operators(plan_of(df), in_views=True)) - _OF_READERS)
+    computed = [field.name for field in columns if TABLE_COLUMN not in field.metadata]
+    if others or computed:
+        raise OptionError(
+            f"the DataFrame of scan {name!r} is not one of a reader as it is",
+            received=", ".join(others or computed),
+            remedy="write filters, joins and computed columns into the query",
+        )
+    keys = sum(ROW_KEY in field.metadata for field in columns)
+    if keys != int(df.schema[CHANGE_TYPE].metadata[SIGNED]):
+        raise OptionError(
+            f"the DataFrame of scan {name!r} lacks a column of the table's primary key",
+            received=columns.names,
+            remedy="keep all key columns",
+        )
+    counts = Counter(field.lower() for field in (*columns.names, *CHANGE_COLUMNS.names))
+    twice = [field for field in columns.names if counts[field.lower()] > 1]
+    if twice:
+        raise OptionError(
+            f"a followed query ignores the case of names, and scan {name!r} has columns that differ only in case",
+            received=", ".join(twice),
+            valid=f"names that also differ from {', '.join(CHANGE_COLUMNS.names)}",
+            remedy="rename the columns of the table",
+        )
+
+
+def is_followed(schema: StructType) -> bool:
+    """Return whether the rows of a DataFrame are changes that add up to a table."""
+    signed = CHANGE_TYPE in schema.names and SIGNED in schema[CHANGE_TYPE].metadata
+    return signed and any(ROW_KEY in field.metadata for field in schema)
+
+
+def one_stream(frames: Mapping[str, DataFrame]) -> DataFrame:
+    """Return one DataFrame with the changes of all scans: a streaming query has one."""
+    from pyspark.sql import functions as F
+
+    if len(frames) == 1:
+        return next(iter(frames.values()))
+    united: DataFrame | None = None
+    for name, df in frames.items():
+        one = df.select(F.lit(name).alias(_SCAN), F.struct("*").alias(_packed(list(frames).index(name))))
+        united = one if united is None else united.unionByName(one, allowMissingColumns=True)
+    assert united is not None
+    return united
+
+
+@contextmanager
+def batch_of_each(
+    batch: DataFrame, scans: Sequence[FollowedScan], *, net: bool = False
+) -> Iterator[dict[str, DataFrame]]:
+    """Yield the signed rows of a batch of `one_stream`, by scan; see `FollowedScan.signed`."""
+    from pyspark.sql import functions as F
+
+    if len(scans) == 1:
+        yield {scans[0].name: scans[0].signed(batch, net=net)}
+        return
+    batch.persist()
+    try:
+        yield {
+            scan.name: scan.signed(batch.where(F.col(_SCAN) == scan.name).select(f"{_packed(number)}.*"), net=net)
+            for number, scan in enumerate(scans)
+        }
+    finally:
+        batch.unpersist()
+
+
+def _packed(number: int) -> str:
+    return f"s{number}"

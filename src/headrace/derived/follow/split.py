@@ -1,0 +1,288 @@
+"""A query over followed scans, split into the part for signed rows and the part for groups.
+
+A followed scan gives rows with a sign: +1 for a row that is now in the table, -1 for one that no longer is. The query's
+text is split into
+
+- *rows SQL*: FROM, JOIN and WHERE as written. Its columns are the group expressions, the arguments of aggregates, the
+  sign and the order; without aggregates, the items as written, the sign and the order;
+- the aggregates, which headrace keeps from signed rows;
+- *result SQL*: the items and HAVING as written, over one row for each group. Its columns are the group expressions, the
+  values of the aggregates, `ALIVE` and `STATE`.
+
+`headrace.derived.own_names` has the names of these columns, which no column of a user can have.
+
+The split is of text, because Spark Connect gives no access to plans. Spark analyses the original text first, and says
+which names are the same column (`Names`). In a valid query each name outside of aggregates is a group expression, a
+part of one, or the alias of another item; what is none of these stays in the result SQL, where Spark does not find it.
+`headrace.derived.follow.text_settings` lists what is read from the text, and the settings that this assumes.
+
+A join of two followed scans does not exist yet. Its rows would be ``d_left JOIN right_before`` and
+``left_after JOIN d_right``, with the product of the two signs; the runner would supply the four sides as views.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from headrace.derived.follow.items import AggregateCall, Items, Names, is_aggregate_call
+from headrace.derived.follow.refusals import refuse_names
+from headrace.derived.follow.shape import Select
+from headrace.derived.follow.sources import Sources
+from headrace.derived.own_names import (
+    ALIVE,
+    GROUPS_VIEW,
+    KEEP,
+    ORDER,
+    SIGN,
+    STATE,
+    argument_column,
+    group_column,
+    output_column,
+    value_column,
+)
+from headrace.sql_text.lexer import TokenKind, quote_name, string_value, tokenize
+from headrace.sql_text.token_text import TokenText
+
+__all__ = ["AggregateCall", "FollowedQuery", "Names", "NamesOf", "ResultItem", "split_query", "with_views"]
+
+NamesOf = Callable[[str, str], Names]
+"""Returns what Spark says about the names of a SELECT, of its WITH clause and its FROM clause as written."""
+
+
+@dataclass(frozen=True)
+class ResultItem:
+    """An output column of a query with aggregates.
+
+    Attributes:
+        name: its name; None if Spark generates one.
+        group: the group expression of which it is a plain copy, or, for a window, its start or end.
+        groups_only: whether it is computed of the groups only.
+        as_text: whether it is that copy as text, ``CAST(… AS STRING)``.
+        always: whether groups without a row in the result have its value too: for copies of groups, and literals.
+    """
+
+    name: str | None
+    group: str | None
+    groups_only: bool
+    always: bool
+    as_text: bool = False
+
+
+@dataclass(frozen=True)
+class FollowedQuery:
+    """A query over followed scans.
+
+    Attributes:
+        scans: the followed scans that it names.
+        others: the other relations that it names, as written but without quotes.
+        tokens: its text.
+        with_: the tokens of its WITH clause.
+        rows_sql: the query for signed rows. It reads views with the names in the text; the views of the scans have the
+            columns `SIGN` and `ORDER` after those of the table, and no columns of changes.
+        group_names: the columns of the group expressions; empty without aggregates and for aggregates of all rows.
+        aggregates: the aggregates, in the order of their value columns.
+        result_sql: None without groups and aggregates. Else a query over the view `GROUPS_VIEW`, whose columns are the
+            output columns by position, `KEEP`: whether the group has a row in the result, and `STATE` as it is. The
+            output columns of groups that have no row are null, except copies of groups and constants.
+        items: the output columns of a query with aggregates; empty without.
+        copied: the column of the view `GROUPS_VIEW` that each output column is, if the result SQL only copies columns
+            and leaves no group out; else None.
+        types_sql: a query whose columns have the types of the groups and values of the view `GROUPS_VIEW`; else None.
+        branch_column: the position of the output column with another literal in each branch of UNION ALL; None
+            without UNION ALL at the top level. Rows of different branches differ in it only.
+        has_join: whether a scan is joined, so that one row of it can give several rows, in any order.
+    """
+
+    scans: tuple[str, ...]
+    others: tuple[str, ...]
+    tokens: TokenText
+    with_: tuple[int, int]
+    rows_sql: str
+    group_names: tuple[str, ...]
+    aggregates: tuple[AggregateCall, ...]
+    result_sql: str | None
+    items: tuple[ResultItem, ...]
+    copied: tuple[str, ...] | None
+    types_sql: str | None
+    branch_column: int | None
+    has_join: bool
+    selects: tuple[Select, ...]
+
+    @property
+    def is_aggregate(self) -> bool:
+        return self.result_sql is not None
+
+
+def split_query(text: str, scans: Collection[str], names_of: NamesOf) -> FollowedQuery:
+    """Split a query in Spark SQL.
+
+    Args:
+        scans: the names of the followed scans.
+        names_of: is called only for a query with aggregates.
+
+    Raises:
+        SqlError: the query has a construct that cannot be followed; with line, column, caret and remedy.
+    """
+    tokens = TokenText(text)
+    refuse_names(tokens)
+    sources = Sources(tokens, scans)
+    with_range, branches = sources.query()
+    select = branches[0]
+    aggregated = len(branches) == 1 and (
+        select.group is not None or select.having is not None or _has_aggregate(tokens, select)
+    )
+    _refuse_misplaced_aggregates(tokens, select if aggregated else None)
+    whole = FollowedQuery(
+        scans=tuple(sources.scans),
+        others=tuple(sources.others),
+        tokens=tokens,
+        with_=with_range,
+        rows_sql=tokens.render(0, len(tokens.tokens)),
+        group_names=(),
+        aggregates=(),
+        result_sql=None,
+        items=(),
+        copied=None,
+        types_sql=None,
+        branch_column=None,
+        has_join=sources.has_join,
+        selects=tuple(branches),
+    )
+    if not aggregated:
+        _refuse_several_rows_of_one(tokens, branches)
+        return whole if len(branches) == 1 else replace(whole, branch_column=_branch_column(tokens, branches))
+    names = names_of(tokens.render(*with_range, []), f"FROM {tokens.render(*select.source, [])}")
+    return _with_aggregates(tokens, Items(tokens, select, names), select, whole)
+
+
+def _with_aggregates(tokens: TokenText, items: Items, select: Select, whole: FollowedQuery) -> FollowedQuery:
+    """Return the query with its rows SQL and its result SQL."""
+    with_, source = tokens.render(*whole.with_), f"FROM {tokens.render(*select.source)}"
+    shown: list[str] = []
+    columns: list[str | None] = []
+    outputs: list[ResultItem] = []
+    for number, item in enumerate(select.items):
+        if item.kind == "star":
+            raise tokens.error(
+                "a followed query with aggregates cannot have a star in its select list",
+                item.start,
+                remedy="name the columns",
+            )
+        converted = items.converted(item.start, item.end, number)
+        columns.append(items.column(converted))
+        copy = items.copied(converted)
+        always = copy is not None or item.kind == "literal"
+        shown.append(converted if always else f"CASE WHEN {KEEP} THEN ({converted}) END")
+        groups_only = not items.uses_aggregates(item.start, item.end, number)
+        group, as_text = (None, False) if copy is None else (group_column(copy[0]), copy[1])
+        outputs.append(ResultItem(item.name, group, groups_only, always, as_text))
+    having = "true"
+    if select.having is not None:
+        having = items.converted(*select.having, len(select.items))
+    if not items.groups and not items.aggregates:
+        raise tokens.error("HAVING without GROUP BY and aggregates", select.where_end, remedy="write WHERE")
+    kept = f"coalesce(CASE WHEN {ALIVE} THEN ({having}) END, false)"
+    # Under the user's names, Spark would resolve a name that is left in an item as the alias of another item.
+    listed = ", ".join(f"{text} AS {output_column(number)}" for number, text in enumerate(shown))
+    groups = [f"{text} AS {group_column(number)}" for number, text in enumerate(items.group_items)]
+    arguments = [f"{text} AS {argument_column(number)}" for number, text in enumerate(items.argument_items)]
+    rows_sql = f"{with_} SELECT {', '.join((*groups, *arguments, SIGN, ORDER))} {source}".lstrip()
+    group_names = tuple(map(group_column, range(len(groups))))
+    calls = [f"{call.sql} AS {value_column(number)}" for number, call in enumerate(items.aggregates)]
+    types = f"SELECT {', '.join((*group_names, *calls))} FROM ({rows_sql})"
+    return replace(
+        whole,
+        rows_sql=rows_sql,
+        group_names=group_names,
+        aggregates=tuple(items.aggregates),
+        result_sql=f"SELECT {listed}, {KEEP}, {STATE} FROM (SELECT *, {kept} AS {KEEP} FROM {GROUPS_VIEW})",
+        items=tuple(outputs),
+        copied=None if select.having is not None or None in columns else tuple(map(str, columns)),
+        types_sql=types + (f" GROUP BY {', '.join(group_names)}" if group_names else ""),
+    )
+
+
+def with_views(sql: str, views: Mapping[str, str]) -> str:
+    """Return a query that reads views under other names.
+
+    Args:
+        views: for each name in the query the name of the view to read.
+    """
+    lexed = tokenize(sql)
+    sql, first = lexed.text, lexed.tokens[0]
+    definitions = ", ".join(f"{quote_name(name)} AS (SELECT * FROM {quote_name(view)})" for name, view in views.items())
+    if not definitions:
+        return sql
+    if first.is_word("WITH"):
+        return f"{sql[: first.end]} {definitions},{sql[first.end :]}"
+    return f"WITH {definitions} {sql}"
+
+
+def _has_aggregate(tokens: TokenText, select: Select) -> bool:
+    return any(is_aggregate_call(tokens, index) for item in select.items for index in range(item.start, item.end))
+
+
+def _refuse_misplaced_aggregates(tokens: TokenText, select: Select | None) -> None:
+    """Raise `SqlError` for an aggregate that is not in the select list or HAVING of the query with aggregates."""
+    ranges = [] if select is None else [(item.start, item.end) for item in select.items]
+    if select is not None:
+        ranges += [each for each in (select.having, select.group) if each is not None]
+    for index in range(len(tokens.tokens)):
+        if is_aggregate_call(tokens, index) and not any(start <= index < end for start, end in ranges):
+            raise tokens.error(
+                f"a followed query cannot have {tokens.tokens[index].text} in a subquery, a branch of UNION ALL, "
+                "FROM or WHERE",
+                index,
+                remedy="follow the inner query into another table; for a static table, create a view",
+            )
+
+
+def _refuse_several_rows_of_one(tokens: TokenText, branches: Sequence[Select]) -> None:
+    """Raise `SqlError` where a query without aggregates makes several rows with one key of a row."""
+    for index in range(len(tokens.tokens)):
+        if tokens.is_call(index) and tokens.is_word(index, "WINDOW") and not tokens.is_symbol(index - 1, "."):
+            raise tokens.error(
+                "a followed query without GROUP BY cannot have window(…), which can make several rows of one",
+                index,
+                remedy="GROUP BY the window, or write date_trunc(…) for the time of the row",
+            )
+    waiting = [source for branch in branches for source in branch.sources]
+    while waiting:
+        source = waiting.pop()
+        if len(source.query) > 1:
+            raise tokens.error(
+                "a followed query without aggregates cannot have UNION ALL inside of FROM",
+                source.query[1].start,
+                remedy="write UNION ALL at the top level, with another literal in each branch, as a part of the key",
+            )
+        waiting += [inner for select in source.query for inner in select.sources]
+
+
+def _branch_column(tokens: TokenText, branches: Sequence[Select]) -> int:
+    """Return the position of the output column that has another literal in each branch."""
+    columns = min(len(branch.items) for branch in branches)
+    if not any(item.kind == "star" for branch in branches for item in branch.items):
+        for column in range(columns):
+            values = [_literal(tokens, branch, column) for branch in branches]
+            if None not in values and len({type(value) for value in values}) == 1 and len(set(values)) == len(values):
+                return column
+    raise tokens.error(
+        "UNION ALL can give several rows with one key",
+        branches[1].start,
+        remedy="select another literal in each branch, such as 'a' AS origin, and make that column a part of the "
+        "target's primary key",
+    )
+
+
+def _literal(tokens: TokenText, branch: Select, column: int) -> str | int | None:
+    item = branch.items[column]
+    if item.kind != "literal":
+        return None
+    token = tokens.tokens[item.start]
+    if token.kind is TokenKind.NUMBER:
+        return int(token.text) if token.text.isdecimal() else None
+    try:
+        return string_value(token)
+    except ValueError:
+        return None

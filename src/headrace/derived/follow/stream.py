@@ -1,0 +1,280 @@
+"""`headrace.follow`: keeps the result of a SELECT over followed tables in a table."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+from headrace.batches.sinks.jobs import QUERY_PART, FollowedJob, FollowedJobs
+from headrace.batches.sinks.targets import TableTarget
+from headrace.derived.follow.batches import STATE_DDL, BatchQuery, FollowedBatches, GroupQuery
+from headrace.derived.follow.functions import called_functions
+from headrace.derived.follow.plan import FollowedPlan
+from headrace.derived.follow.scans import FollowedScan, one_stream
+from headrace.derived.follow.settings import answer_settings, check_unchanged, with_variables
+from headrace.derived.follow.static_tables import StaticTable, read_static_tables, reading, refuse_target
+from headrace.derived.own_names import ALIVE, STATE
+from headrace.errors import OptionError, shown
+from headrace.formats.option_checks import check_options, option_texts
+from headrace.formats.registry import format_named, source_of
+from headrace.model.tables.change_columns import source_mark
+from headrace.model.tables.changes import RowChange
+from headrace.options.option import SINK
+from headrace.ports import Store
+from headrace.ports.arguments import flag
+from headrace.spark.checkpoint import stored_query_id
+from headrace.spark.default_checkpoint import given_checkpoint
+from headrace.spark.query_start import BatchedStream
+from headrace.spark.sql_errors import errors_in_a_sentence
+from headrace.spark.stream_arguments import checked_trigger, format_name
+from headrace.stores.registry import open as open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(frozen=True, kw_only=True)
+class FollowedStream(BatchedStream):
+    """A followed query that `start` starts. `follow` creates it.
+
+    Attributes:
+        spark: the session of the query.
+        frames: the streaming DataFrames of the followed scans that the query reads, by name.
+        plan: the query.
+        settings: the settings of the session when the query was checked.
+        variables: the values of the variables in the query, by their references.
+        target: the table that it writes.
+        overwrite: the first batch of a query with a new checkpoint replaces the rows of the target.
+        rows_per_write: the maximum number of rows in one write to the store; None is no limit.
+    """
+
+    spark: SparkSession
+    frames: Mapping[str, DataFrame]
+    plan: FollowedPlan
+    settings: Mapping[str, str]
+    variables: Mapping[str, str]
+    target: TableTarget
+    overwrite: bool = False
+    rows_per_write: int | None = None
+
+    def start(self) -> StreamingQuery:
+        """Check the target and the static tables, and start the query.
+
+        Raises:
+            NotFoundError: the store or the table does not exist.
+            SchemaError: the columns, or the key, of the target do not fit.
+            OptionError: the target has rows that this query did not write; the query, a static table or a setting has
+                changed since the checkpoint; Spark cannot write the checkpoint, or does not accept the trigger.
+        """
+        text = self.plan.checked.query
+        with (
+            open_store(self.store_url, **self.store_options) as store,
+            read_static_tables(self.spark, text.others) as static,
+        ):
+            query = self._query(store, static)
+            df = one_stream(self.frames)
+            location = self._location(df, store.url, [self.target.name])
+            check_unchanged(self.settings, self.spark)
+            definition = {QUERY_PART: self.plan.fingerprint}
+            definition |= {f"static table {table.name}": table.fingerprint for table in static}
+            called = called_functions(self.spark, f"{text.rows_sql} {text.result_sql or ''}")
+            definition |= {f"function {function.name}": function.fingerprint for function in called}
+            settings = {**self.settings, **self.variables}
+            settings |= {name: value for function in called for name, value in function.settings.items()}
+            job = FollowedJob(
+                self.target.name,
+                stored_query_id(location, store) or "",
+                definition,
+                overwrite=self.overwrite,
+                settings=settings,
+            )
+            FollowedJobs(store).check(job)
+            batches = FollowedBatches(
+                query,
+                store.url,
+                self.store_options,
+                store.identity(),
+                self.target,
+                location,
+                job,
+                self.rows_per_write,
+            )
+            return self._start(df, "append", location, batches)
+
+    def check(self, store: Store) -> tuple[str, ...]:
+        """Check the columns and the key of the target; return its key columns.
+
+        Raises:
+            SchemaError: they do not fit.
+            OptionError: the target is a followed table, or a static one.
+        """
+        self.target.check(store, self.plan.output)
+        table = store.table(self.target.name, self.target.columns)
+        own = source_mark(store.id, table.identity() or table.name)
+        followed = [scan.name for scan in self.plan.scans if scan.source == own]
+        if followed:
+            raise OptionError(
+                "the target of a followed query is a table that it follows: each result would be new input",
+                received=f"table {self.target.name!r}, followed as {', '.join(followed)}",
+                remedy="write into another table",
+            )
+        refuse_target(self.spark, self.plan.checked.query.others, store, table.name)
+        primary_key = table.schema.primary_key
+        self.plan.check_key(self.target.name, primary_key)
+        return primary_key
+
+    def _query(self, store: Store, static: tuple[StaticTable, ...]) -> BatchQuery:
+        query = self.plan.checked.query
+        return BatchQuery(
+            self.plan.scans,
+            reading(query.rows_sql, static),
+            self.plan.names,
+            self.check(store),
+            gathers=query.has_join,
+            static=static,
+            groups=self._groups(store),
+        )
+
+    def _groups(self, store: Store) -> GroupQuery | None:
+        from pyspark.sql.types import BooleanType, DataType, StructField, StructType
+
+        checked = self.plan.checked
+        states = self.plan.states(keeps_previous=keeps_previous(store))
+        if states is None or checked.groups is None or checked.query.result_sql is None:
+            return None
+        own = [StructField(ALIVE, BooleanType()), StructField(STATE, DataType.fromDDL(STATE_DDL))]
+        merged = StructType([*checked.groups.fields, *own])
+        return GroupQuery(states, merged, checked.query.result_sql, checked.query.copied)
+
+
+def keeps_previous(store: Store) -> bool:
+    """Return whether a store's state rows must keep their previous version, because a batch can be partly written."""
+    return not store.capabilities.transactions or store.capabilities.rows_at_once is not None
+
+
+def follow(
+    spark: SparkSession,
+    sql: str,
+    *,
+    scans: Mapping[str, DataFrame],
+    checkpoint: str | os.PathLike[str] | None = None,
+    store: str | os.PathLike[str] | None = None,
+    table: str | None = None,
+    name: str | None = None,
+    overwrite: bool = False,
+    trigger: Mapping[str, Any] | None = None,
+    format: str = "headrace",
+    options: Mapping[str, str] | None = None,
+) -> FollowedStream:
+    """Follow tables into a table: after each batch it holds what the same SELECT gives over their current rows.
+
+    The query is a text over named scans, not a DataFrame, because each batch runs parts of it over other rows than the
+    whole table. Spark has a public way to run a text over other views, in classic Spark and in Spark Connect. It has
+    none to run the plan of a DataFrame over other rows.
+
+    Args:
+        spark: the session. Its views and tables that the query names are static: they are read when the query starts,
+            and again if an executor is lost with their rows.
+        sql: a SELECT in Spark SQL; docs/following-tables.md has what it can contain.
+        scans: for each name of a followed scan in ``sql`` a streaming DataFrame that ``format("headrace")`` with
+            ``option("readAs", "table")`` has loaded.
+        checkpoint: the checkpoint location, see `write_stream`; a query with a name may leave it out.
+        store: the path or URL of the target's store. The state of aggregates is in this store, too.
+        table: the target. Its primary key has all columns of GROUP BY; without aggregates the key of the scan.
+        name: the query's name.
+        overwrite: replace the rows of the target in the first batch of a query with a new checkpoint. Without it, such
+            a query needs an empty target.
+        trigger: as for Spark's ``trigger``: ``{"processingTime": "5 seconds"}``, ``{"availableNow": True}``.
+        format: ``headrace``; or ``tablestore`` or ``yt``, with store and table in the ``options`` of that format.
+        options: further options of the format for writing streams.
+
+    Returns:
+        A `FollowedStream`; its ``start()`` returns Spark's ``StreamingQuery``.
+
+    Raises:
+        SqlError: the query has a construct that cannot be followed, or Spark refuses it.
+        OptionError: an option is missing, invalid, or unknown to the format; or a scan is not a followed one.
+    """
+    format = format_name(format)
+    checkpoint_location = given_checkpoint(checkpoint, name)
+    named = {"store": store, "table": table}
+    given, arguments = option_texts(options, "follow"), option_texts(named, "follow")
+    check_options(format_named(format), [*given, *arguments], use=SINK, place=f"follow with format {format}")
+    if not isinstance(sql, str):
+        raise OptionError("a query must be a text", received=shown(sql), valid="a SELECT in Spark SQL")
+    if not scans:
+        raise OptionError("no scans to follow", valid='scans={"orders_now": df}')
+    text, variables = with_variables(spark, sql)
+    followed = [FollowedScan.of(scan, df) for scan, df in scans.items()]
+    with errors_in_a_sentence():
+        plan = FollowedPlan.read(spark, text, followed)
+    return followed_stream(
+        spark,
+        scans,
+        plan,
+        variables,
+        given | arguments,
+        format=format,
+        checkpoint=checkpoint_location,
+        name=name,
+        overwrite=flag(overwrite, "overwrite"),
+        trigger=trigger,
+    )
+
+
+def followed_stream(
+    spark: SparkSession,
+    frames: Mapping[str, DataFrame],
+    plan: FollowedPlan,
+    variables: Mapping[str, str],
+    sink_options: Mapping[str, str],
+    *,
+    format: str,
+    checkpoint: str | None,
+    name: str | None,
+    overwrite: bool,
+    trigger: Mapping[str, Any] | None,
+) -> FollowedStream:
+    """Return the stream of a query.
+
+    Args:
+        frames: the DataFrames of all followed scans.
+        variables: the values of the variables in the query, by their references.
+        sink_options: the options of the format for writing the target, with checked names.
+
+    Raises:
+        OptionError: the options name no table.
+    """
+    source = source_of(format, sink_options)
+    location = source.location
+    if location.queue or not location.table:
+        raise OptionError(
+            "the target of a followed query must be a table: rows of a queue cannot be replaced or deleted",
+            received=f"queue {location.queue!r}" if location.queue else "no table",
+            remedy="name a table with the columns of the query",
+        )
+    if source.row_change() not in (None, RowChange.PUT):
+        raise OptionError(
+            "a followed query puts and deletes rows as the result has them",
+            received=f"{source.format.row_change_option}={source.row_change()}",
+            remedy=f"leave out option {source.format.row_change_option}",
+        )
+    return FollowedStream(
+        store_url=location.store_url,
+        checkpoint=checkpoint,
+        definition=plan.fingerprint,
+        name=name,
+        trigger_options=None if trigger is None else checked_trigger(trigger),
+        store_options=location.store_options,
+        spark=spark,
+        frames={scan.name: frames[scan.name] for scan in plan.scans},
+        plan=plan,
+        settings=answer_settings(spark),
+        variables=variables,
+        target=TableTarget(location.table, columns=location.columns),
+        overwrite=overwrite,
+        rows_per_write=source.rows_per_write(lambda setting: spark.conf.get(setting, None)),
+    )

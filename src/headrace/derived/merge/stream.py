@@ -1,0 +1,269 @@
+"""`merge`: a ``MERGE INTO`` as a stream, with its checks."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from itertools import permutations
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.batches.sinks.jobs import FollowedJobs
+from headrace.batches.sinks.targets import check_columns
+from headrace.derived.merge.batches import MergeBatches, sql_over, sql_over_named
+from headrace.derived.merge.plan import plan_merge
+from headrace.derived.merge.queries import MergeQueries
+from headrace.derived.merge.statement import Merge, MergeAction, merge_body
+from headrace.errors import OptionError, SchemaError, SqlError, UnsupportedError, shown
+from headrace.formats.option_checks import check_options, option_texts
+from headrace.formats.registry import format_named, source_of
+from headrace.model.tables.change_columns import ROW_KEY
+from headrace.model.tables.changes import RowChange
+from headrace.model.types import can_hold, type_name
+from headrace.options.option import SINK
+from headrace.ports import Queue
+from headrace.spark.batch_tasks import publishing
+from headrace.spark.default_checkpoint import given_checkpoint
+from headrace.spark.own_source import check_no_feedback
+from headrace.spark.query_start import BatchedStream
+from headrace.spark.stream_arguments import checked_trigger, format_name
+from headrace.sql_text.cursor import Cursor
+from headrace.sql_text.lexer import fingerprint, quote_name, tokenize
+from headrace.stores.registry import open as open_store
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+@dataclass(frozen=True, kw_only=True)
+class MergeStream(BatchedStream):
+    """A MERGE that `start` starts. `merge` creates it."""
+
+    df: DataFrame
+    batches: MergeBatches
+    rows_per_write: int | None = None
+
+    def start(self) -> StreamingQuery:
+        """Start the query.
+
+        Raises:
+            OptionError: Spark cannot write the checkpoint, or does not accept the trigger.
+        """
+        with open_store(self.store_url, **self.store_options) as store:
+            # The absolute URL: tasks may have another working directory.
+            url, identity = store.url, store.identity()
+        location = self._location(self.df, url, [target.name for target in self.batches.targets])
+        publish = publishing(
+            url,
+            self.store_options,
+            identity,
+            self.batches.targets,
+            location,
+            self.batches.stage,
+            stateful=True,
+            rows_per_write=self.rows_per_write,
+        )
+        return self._start(self.df, "update", location, publish)
+
+
+def merge(
+    spark: SparkSession,
+    text: str,
+    *,
+    scans: Mapping[str, DataFrame],
+    checkpoint: str | os.PathLike[str] | None = None,
+    store: str | os.PathLike[str] | None = None,
+    name: str | None = None,
+    trigger: Mapping[str, Any] | None = None,
+    format: str = "headrace",
+    options: Mapping[str, str] | None = None,
+) -> MergeStream:
+    """Merge a stream into a table by a ``MERGE INTO`` statement. Each batch is published atomically and once.
+
+    ::
+
+        changes = spark.readStream.format("headrace").option("store", "shop").option("tunnel", "t").load()
+        headrace.merge(
+            spark,
+            '''MERGE INTO copy t USING orders s ON t.id = s.id
+               WHEN MATCHED AND s._change_type = 'delete' THEN DELETE
+               WHEN MATCHED THEN UPDATE SET *
+               WHEN NOT MATCHED AND s._change_type <> 'delete' THEN INSERT *''',
+            scans={"orders": changes}, store="shop", checkpoint="checkpoints/copy",
+        ).start()
+
+    It is a text and not a chain of calls like ``DataFrame.mergeInto``: conditions as `Column` objects cannot be
+    taken apart without Spark's internals, which Spark Connect does not have. docs/sql.md has the grammar.
+
+    Args:
+        text: the statement. The table that it names is a table of the store.
+        scans: the streaming DataFrames that the statement names.
+        checkpoint: the checkpoint location, as for `headrace.write_stream`; a stream with a name may leave it out.
+        store: the store's path or URL.
+        name: the query's name.
+        trigger: as for Spark's ``trigger``.
+        format: ``headrace``; or ``tablestore`` or ``yt``, with the store in the ``options`` of that format.
+        options: further options of the format for writing streams.
+
+    Returns:
+        A stream; its ``start()`` returns Spark's ``StreamingQuery``.
+
+    Raises:
+        SqlError: the statement is not a MERGE that a stream can run.
+        SchemaError: the values do not fit the columns of the table.
+        UnsupportedError: the store has no transactions, and a repeated batch could give another result.
+        OptionError: an option is missing or invalid.
+        pyspark.errors.AnalysisException: Spark cannot resolve an expression.
+    """
+    if not isinstance(text, str):
+        raise OptionError("a statement must be a text", received=shown(text), valid="MERGE INTO …")
+    checkpoint_location = given_checkpoint(checkpoint, name)
+    lexed = tokenize(text)
+    tokens = lexed.tokens[:-1] if lexed.tokens and lexed.tokens[-1].is_symbol(";") else lexed.tokens
+    if not tokens:
+        raise SqlError("the statement is empty", valid="MERGE INTO …")
+    body = merge_body(Cursor(text, lexed.text, tokens))
+    given = option_texts(options, "merge")
+    arguments = option_texts({"store": store, "table": str(body.target)}, "merge")
+    provider = format_name(format)
+    check_options(format_named(provider), [*given, *arguments], use=SINK, place=f"merge with format {provider}")
+    frame = _source(spark, body, scans)
+    ready = checked_merge(spark, body, frame, provider, {**given, **arguments})
+    return replace(
+        ready,
+        checkpoint=checkpoint_location,
+        name=name,
+        trigger_options=None if trigger is None else checked_trigger(trigger),
+    )
+
+
+def _source(spark: SparkSession, body: Merge, scans: Mapping[str, DataFrame]) -> DataFrame:
+    # A common table expression, so that views of the session keep their names.
+    frames = {f"__headrace_merge_scan{index}_": frame for index, frame in enumerate(scans.values())}
+    named = [f"{quote_name(scan)} AS (SELECT * FROM {frame})" for scan, frame in zip(scans, frames, strict=True)]
+    definitions = f"WITH {', '.join(named)} " if named else ""
+    return sql_over_named(spark, f"{definitions}SELECT * FROM {source_relation(body.source.text, body)}", frames)
+
+
+def source_relation(source: str, body: Merge) -> str:
+    """Return the relation of a FROM clause with the rows of the source."""
+    return f"{source} AS {quote_name(body.source_alias)}"
+
+
+def checked_merge(
+    spark: SparkSession, body: Merge, frame: DataFrame, provider: str, options: Mapping[str, str]
+) -> MergeStream:
+    """Check a MERGE against its target; return it without name, trigger and checkpoint.
+
+    Args:
+        frame: the rows of the source.
+        options: the options of the sink, with secrets.
+    """
+    if not frame.isStreaming:
+        raise SqlError(
+            "the source of this MERGE is not a stream", remedy="merge from a scan: CREATE SCAN … ON … USING STREAM"
+        )
+    source = source_of(provider, options)
+    location = source.location
+    if source.row_change() is not RowChange.PUT:
+        raise OptionError(
+            "the clauses of a MERGE say how rows are written",
+            received=f"rowChange {source.row_change()}",
+            remedy="leave out the option",
+        )
+    with location.open_store() as store:
+        table = source.open_sink(store)
+        if isinstance(table, Queue):
+            raise SqlError(
+                "a queue only appends rows, so that it cannot be the target of MERGE",
+                received=table.name,
+                remedy="INSERT INTO appends to it",
+            )
+        FollowedJobs(store).check_other(table.name, "this MERGE")
+        check_no_feedback(frame.schema, store, table.name, "this MERGE")
+        schema, capabilities = table.schema, store.capabilities
+        row_key = [field.name for field in frame.schema if ROW_KEY in field.metadata]
+        plan = plan_merge(body, schema, _different(frame.columns), row_key)
+    if not capabilities.transactions and (obstacle := plan.replay_obstacle()) is not None:
+        raise UnsupportedError(
+            f"the store of {table.name!r} has no transactions, and a repeated batch of this MERGE could give "
+            f"another result: {obstacle}",
+            remedy="write values of the source only, the same ones in UPDATE and INSERT; or merge into a store with "
+            "transactions",
+        )
+    queries = MergeQueries(
+        plan,
+        tuple(frame.columns),
+        schema.primary_key,
+        tuple(column.name for column in schema.attributes),
+        repeatable=not capabilities.transactions,
+    )
+    batches = MergeBatches(queries, table.name, schema, location.columns)
+    _check_types(spark, batches, frame)
+    return MergeStream(
+        df=frame,
+        batches=batches,
+        store_url=location.store_url,
+        store_options=location.store_options,
+        checkpoint=None,
+        definition=fingerprint(body.text),
+        rows_per_write=source.rows_per_write(lambda setting: spark.conf.get(setting, None)),
+    )
+
+
+def _different(columns: list[str]) -> list[str]:
+    """Return column names, or raise `SqlError` if two are the same to Spark."""
+    seen: set[str] = set()
+    for column in columns:
+        if column.lower() in seen:
+            raise SqlError("the source has two columns of the same name", received=column, remedy="rename one: AS …")
+        seen.add(column.lower())
+    return columns
+
+
+def _check_types(spark: SparkSession, batches: MergeBatches, frame: DataFrame) -> None:
+    """Let Spark analyse all expressions, and compare their types with the target's."""
+    queries, schema = batches.queries, batches.schema
+    where = f"table {batches.table!r}"
+    rows = spark.createDataFrame([], frame.schema)
+    given = _arrow(sql_over(spark, queries.keys, rows).select([quote_name(name) for name in queries.key_columns]))
+    named = [field.with_name(name) for field, name in zip(given, queries.key_names, strict=True)]
+    check_columns(pa.schema(named), schema, where)
+    looked_up = batches.empty_rows(spark, sql_over(spark, queries.keyed, rows).schema)
+    types: dict[str, set[pa.DataType]] = {}
+    for clause in (*queries.plan.matched, *queries.plan.not_matched):
+        kept = queries.written if clause.action is MergeAction.UPDATE else ()
+        for name in set(kept) - clause.values.keys():
+            types.setdefault(name, set()).add(schema.column(name).type)
+        if clause.values:
+            columns = _arrow(sql_over(spark, partial(queries.expressions, clause), looked_up))
+            check_columns(columns, schema, where)
+            for field in columns:
+                types.setdefault(field.name, set()).add(field.type)
+    for name, found in types.items():
+        _check_same_kind(name, found, schema.column(name).type)
+    # Spark analyses a query when its columns are asked for.
+    assert sql_over(spark, queries.decided, looked_up).columns
+
+
+def _check_same_kind(column: str, found: set[pa.DataType], wanted: pa.DataType) -> None:
+    """Raise `SchemaError` if Spark would convert the values of a column to a common type and change some."""
+    given = [each for each in found if each != pa.null()]
+    if all(can_hold(one, other) for one, other in permutations(given, 2)):
+        return
+    raise SchemaError(
+        f"the values of column {column!r} have different types in the clauses",
+        received=sorted(map(type_name, given)),
+        valid=type_name(wanted),
+        remedy=f"CAST(… AS {type_name(wanted)}) in each clause",
+    )
+
+
+def _arrow(frame: DataFrame) -> pa.Schema:
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    return to_arrow_schema(frame.schema, timezone="UTC")

@@ -1,0 +1,1 @@
+"""Mirrors: a table, or its history, copied into a table of another store."""

@@ -1,0 +1,364 @@
+"""The start of a mirror: its tunnel, its tables, and the record that says which tunnel fills a table.
+
+The record is a row of table `RECORDS` in the target's store. Its row in `headrace.batches.sinks.jobs` keeps other
+jobs from the target, and has the identities of the mirror's tables. A mirror continues from its tunnel's committed
+positions, even with a new checkpoint: a change that is read twice gives the same rows. Without that tunnel, rows that
+were deleted in the meantime would stay in the target, so the mirror is refused.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass, replace
+
+import pyarrow as pa
+
+from headrace.batches.sinks.jobs import MIRROR, FollowedJob, FollowedJobs, target_filled, target_replaced
+from headrace.derived.mirror.forms import MirrorForm, MirrorTable, check_not_renamed
+from headrace.errors import (
+    AlreadyExistsError,
+    DataLossError,
+    NotFoundError,
+    OptionError,
+    SchemaError,
+    UnsupportedError,
+)
+from headrace.model.tables.schema import Column, TableSchema
+from headrace.model.tunnels.values import ChannelKind, TunnelKind
+from headrace.model.types import can_hold, type_name
+from headrace.ports import Claim, Store, Table, Tunnel
+
+RECORDS = "__headrace_mirrors__"
+_SOURCE_COLUMNS = "columns of the source"
+_WITH_NEW_CHECKPOINT = "and start the mirror with a new checkpoint location"
+_COLUMNS = TableSchema.of(
+    {
+        "target": "string",
+        "source_store": "string",
+        "source_table": "string",
+        "kind": "string",
+        "tunnel": "string",
+        "tunnel_name": "string",
+        "owns_tunnel": "boolean",
+    },
+    "target",
+)
+
+
+@dataclass(frozen=True)
+class MirrorRecord:
+    """The source of a mirror.
+
+    Attributes:
+        target: the name of the target table.
+        source_store: the identity of the source's store.
+        source_table: the name of the source table.
+        kind: `MirrorForm.kind`.
+        tunnel: the id of the tunnel; None while it is being created.
+        tunnel_name: the name of the tunnel.
+        owns_tunnel: whether the mirror has created the tunnel.
+    """
+
+    target: str
+    source_store: str
+    source_table: str
+    kind: str
+    tunnel: str | None
+    tunnel_name: str
+    owns_tunnel: bool
+
+    def has_source_of(self, other: MirrorRecord) -> bool:
+        mine, theirs = (
+            (record.target, record.source_store, record.source_table, record.kind) for record in (self, other)
+        )
+        return mine == theirs
+
+
+class MirrorSetup:
+    """Prepares the stores of a mirror before its query starts.
+
+    Args:
+        source: the store of the source.
+        table: the source.
+        target: the store of the target.
+        form: what the mirror keeps.
+        tunnel: the name of the tunnel to create, or the name or id of an existing tunnel.
+        create_tunnel: whether to create the tunnel.
+
+    Raises:
+        UnsupportedError: the log of the source's store lacks values that a mirror needs.
+        OptionError: source and target are the same table.
+    """
+
+    def __init__(
+        self, source: Store, table: Table, target: Store, form: MirrorForm, tunnel: str, *, create_tunnel: bool
+    ) -> None:
+        check_source(source)
+        self._jobs = FollowedJobs(target)
+        self._source = source
+        self._table = table
+        self._target = target
+        self._form = form
+        if source.id == target.id and any(map(self._is_source, form.tables)):
+            raise OptionError("the source and the target of a mirror are the same table", received=repr(table.name))
+        self._wanted = MirrorRecord(form.target, source.id, table.name, form.kind, None, tunnel, create_tunnel)
+
+    def prepare(self) -> Tunnel:
+        """Create what is missing, and return the tunnel to read.
+
+        Raises:
+            AlreadyExistsError: the target has rows that are not from this source, or another job fills it; or the
+                tunnel's name is in use.
+            DataLossError: the target is a mirror of this source whose tunnel no longer exists, or whose tables were
+                dropped.
+            SchemaError, UnsupportedError: the target's columns do not fit, and cannot be added, or its rows lack values
+                of new columns.
+        """
+        record = self._record()
+        found = self._target_table()
+        if found is not None and self._is_new(found):
+            # An empty table is built as if it did not exist.
+            found = None
+        if found is None or record is None or record.tunnel is None or not record.has_source_of(self._wanted):
+            self._check_replaceable(found, record)
+            return self._begin(record)
+        self._check_further_tables()
+        self._check_renamed()
+        tunnel = self._tunnel(record.tunnel)
+        if tunnel is None:
+            if _has_rows(found):
+                raise DataLossError(
+                    f"the tunnel that fills mirror {self._form.target!r} does not exist any more: rows that were "
+                    "deleted since then would stay in the mirror",
+                    received=f"tunnel {record.tunnel_name!r} ({record.tunnel}) of table {self._table.name!r}",
+                    remedy=f"drop the target table, {_WITH_NEW_CHECKPOINT}: it copies all rows again",
+                )
+            return self._begin(record)
+        if not self._wanted.owns_tunnel and self._wanted.tunnel_name not in (tunnel.id, tunnel.name):
+            raise OptionError(
+                f"another tunnel fills mirror {self._form.target!r}",
+                received=self._wanted.tunnel_name,
+                valid=tunnel.name,
+                remedy="leave out the tunnel, or drop the target table first",
+            )
+        names = self._form.tables[0].schema.names
+        if (new := [name for name in names if name not in found.schema]) and _has_rows(found):
+            tunnel.check_new_columns(new)
+        self._fit_tables()
+        return tunnel
+
+    def register(self, tunnel: Tunnel) -> Claim:
+        """Record the mirror as the job of its target, and return the claim of its publications.
+
+        Raises:
+            OptionError: another job has taken the target since `prepare`.
+        """
+        columns = json.dumps(self._form.source.names)
+        job = FollowedJob(self._form.target, tunnel.id, {_SOURCE_COLUMNS: columns}, kind=MIRROR)
+        return self._jobs.register(job, [table.name for table in self._form.tables[1:]])
+
+    # -- the parts of a start -------------------------------------------------------------------------------
+
+    def _is_source(self, table: MirrorTable) -> bool:
+        """Return whether a table in the store of the source is the source. A table can have several names."""
+        return self._exists(table) and self._target.table(table.name).identity() == self._table.identity()
+
+    def _is_new(self, found: Table) -> bool:
+        """Return whether the target was dropped and created again since its job has begun.
+
+        Raises:
+            AlreadyExistsError: a followed query fills the target.
+            DataLossError: it was created again, and has rows.
+        """
+        job = self._jobs.find(self._form.target)
+        if job is None:
+            return False
+        if job.target not in self._jobs.replaced(job):
+            if job.kind != MIRROR:
+                raise target_filled(job)
+            return False
+        if _has_rows(found):
+            received = f"the {self._form.kind} of {self._table.name!r}"
+            raise target_replaced(job.target, received, f"drop the table, {_WITH_NEW_CHECKPOINT}")
+        return True
+
+    def _check_further_tables(self) -> None:
+        """Raise `DataLossError` if a table was dropped without which the target cannot be continued."""
+        job = self._jobs.find(self._form.target)
+        lost = set() if job is None else set(self._jobs.replaced(job))
+        lost |= {table.name for table in self._form.tables[1:] if not self._exists(table)}
+        if lost:
+            raise DataLossError(
+                f"table {', '.join(sorted(lost))} was dropped, which has the current version of each row of history "
+                f"{self._form.target!r}: versions could not be closed",
+                received=f"the {self._form.kind} of {self._table.name!r}",
+                remedy=f"restore both tables from a backup; or drop table {self._form.target!r}, too, "
+                f"{_WITH_NEW_CHECKPOINT}, and the history begins again",
+            )
+
+    def _check_renamed(self) -> None:
+        """Raise `SchemaError` if the source has other columns in place of some that it had at the last start."""
+        job = self._jobs.find(self._form.target)
+        if job is not None and _SOURCE_COLUMNS in job.definition:
+            check_not_renamed(json.loads(job.definition[_SOURCE_COLUMNS]), self._form.source.names)
+
+    def _exists(self, table: MirrorTable) -> bool:
+        try:
+            self._target.table(table.name, table.schema.arrow)
+        except NotFoundError:
+            return False
+        return True
+
+    def _begin(self, record: MirrorRecord | None) -> Tunnel:
+        """Start from the base data of a tunnel.
+
+        The record is written before the tunnel is created, so a start after a crash knows whose tunnel it finds.
+        """
+        ours = record is not None and record.owns_tunnel and record.source_store == self._source.id
+        if record is not None and ours:
+            self._source.drop_tunnel(record.tunnel_name, record.source_table, missing_ok=True)
+        wanted = self._wanted
+        given = None if wanted.owns_tunnel else self._given_tunnel()
+        if given is None and self._tunnel(wanted.tunnel_name) is not None:
+            raise AlreadyExistsError(
+                "the source has a tunnel with the name of the mirror's own tunnel",
+                received=wanted.tunnel_name,
+                remedy="give the mirror another name, or drop the tunnel; an unread tunnel can also be given by option "
+                "tunnel",
+            )
+        self._save(wanted)
+        for further in self._form.tables[1:]:
+            # State of a mirror whose target was dropped.
+            self._target.drop_table(further.name, missing_ok=True)
+        self._fit_tables()
+        tunnel = given or self._source.create_tunnel(self._table.name, wanted.tunnel_name, TunnelKind.BASE_AND_STREAM)
+        self._save(replace(wanted, tunnel=tunnel.id))
+        return tunnel
+
+    def _given_tunnel(self) -> Tunnel:
+        """Return the tunnel that the user has named, which no reader may have read."""
+        tunnel = self._source.tunnel(self._wanted.tunnel_name, self._table.name)
+        if tunnel.kind is not TunnelKind.BASE_AND_STREAM:
+            raise OptionError(
+                "a mirror needs a tunnel with base data and changes",
+                received=f"{tunnel.name}: {tunnel.kind}",
+                valid=str(TunnelKind.BASE_AND_STREAM),
+            )
+        if tunnel.describe().stage != ChannelKind.BASE_DATA:
+            raise OptionError(
+                "the base data of the tunnel has been read, so a new mirror would miss rows",
+                received=tunnel.name,
+                remedy="leave out the tunnel: the mirror creates one",
+            )
+        return tunnel
+
+    def _check_replaceable(self, found: Table | None, record: MirrorRecord | None) -> None:
+        if found is None or not _has_rows(found):
+            return
+        name = self._form.target
+        if record is None or record.tunnel is None:
+            raise AlreadyExistsError(
+                "the target of a new mirror must be empty",
+                received=f"table {name!r} has rows",
+                remedy="choose another target, or drop the table",
+            )
+        raise AlreadyExistsError(
+            "the target is a mirror of another kind or source",
+            received=f"table {name!r}: {record.kind} of {record.source_table!r}",
+            valid=f"{self._wanted.kind} of {self._wanted.source_table!r}",
+            remedy="choose another target, or drop the table",
+        )
+
+    def _fit_tables(self) -> None:
+        """Create missing tables, and add missing columns."""
+        for wanted in self._form.tables:
+            try:
+                found = self._target.table(wanted.name, wanted.schema.arrow)
+            except NotFoundError:
+                self._target.create_table(wanted.name, self._columns(wanted), wanted.schema.primary_key)
+            else:
+                _fit_columns(found, wanted, can_add=self._target.capabilities.add_columns)
+
+    def _columns(self, wanted: MirrorTable) -> pa.Schema:
+        if self._target.capabilities.not_null:
+            return wanted.schema.arrow
+        key = wanted.schema.primary_key
+        return pa.schema([field if field.name in key else field.with_nullable(True) for field in wanted.schema.arrow])
+
+    def _target_table(self) -> Table | None:
+        try:
+            return self._target.table(self._form.target, self._form.tables[0].schema.arrow)
+        except NotFoundError:
+            return None
+
+    def _tunnel(self, id_or_name: str) -> Tunnel | None:
+        try:
+            return self._source.tunnel(id_or_name, self._table.name)
+        except NotFoundError:
+            return None
+
+    # -- the record -----------------------------------------------------------------------------------------
+
+    def _records(self) -> Table:
+        name = self._target.beside(self._form.target, RECORDS)
+        return self._target.create_table(name, _COLUMNS.arrow, _COLUMNS.primary_key, exist_ok=True)
+
+    def _record(self) -> MirrorRecord | None:
+        row = self._records().get({"target": self._form.target})
+        return None if row is None else MirrorRecord(**row)
+
+    def _save(self, record: MirrorRecord) -> None:
+        self._records().put([vars(record)])
+
+
+def check_source(store: Store) -> None:
+    """Raise `UnsupportedError` unless a store logs changes with whole rows."""
+    if not store.capabilities.tunnels:
+        raise UnsupportedError(
+            "tables of this store keep no changes, so they cannot be mirrored",
+            received=store.url,
+            remedy="let writers append to a queue, and write it into the target with headrace.write_stream",
+        )
+    if not store.capabilities.whole_rows:
+        raise UnsupportedError(
+            "an update in the log of this store has only the cells that were set, and rows can have columns that the "
+            "table does not declare: a mirror could miss values",
+            received=store.url,
+            remedy='write the changes with headrace.write_stream(…, row_change="update")',
+        )
+
+
+def _has_rows(table: Table) -> bool:
+    with table.scan(list(table.schema.primary_key), batch_rows=1) as reader:
+        return any(batch.num_rows for batch in reader)
+
+
+def _fit_columns(found: Table, wanted: MirrorTable, *, can_add: bool) -> None:
+    schema = found.schema
+    if schema.primary_key != wanted.schema.primary_key:
+        raise SchemaError(
+            f"table {wanted.name!r} has another primary key than the mirror",
+            received=", ".join(schema.primary_key),
+            valid=", ".join(wanted.schema.primary_key),
+            remedy="choose another target, or drop the table",
+        )
+    missing: list[Column] = []
+    for column in wanted.schema.columns:
+        if column.name not in schema:
+            missing.append(column)
+        elif not can_hold(schema.column(column.name).type, column.type):
+            raise SchemaError(
+                f"column {column.name!r} of table {wanted.name!r} has another type than in the source",
+                received=type_name(schema.column(column.name).type),
+                valid=type_name(column.type),
+                remedy="choose another target, or drop the table",
+            )
+    if not missing:
+        return
+    if not can_add:
+        raise UnsupportedError(
+            f"the source has new columns, and the store of table {wanted.name!r} cannot add columns to a table",
+            received=", ".join(f"{column.name} {type_name(column.type)}" for column in missing),
+            remedy="add them to the target with the tools of its store, and start the mirror again",
+        )
+    found.add_columns({column.name: column.type for column in missing})

@@ -1,0 +1,1 @@
+"""The state of groups: aggregates from signed rows, in tables of the target's store. No Spark."""

@@ -1,0 +1,1 @@
+"""The kinds of streams, by their statements: how each is checked, started and explained."""

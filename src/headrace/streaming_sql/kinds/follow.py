@@ -1,0 +1,148 @@
+"""``CREATE STREAM … INSERT INTO … SELECT`` over scans with ``readAs = 'table'``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from headrace.batches.sinks.jobs import state_name
+from headrace.derived.follow.plan import FollowedPlan
+from headrace.derived.follow.scans import FollowedScan
+from headrace.derived.follow.settings import with_variables
+from headrace.derived.follow.stream import FollowedStream, followed_stream, keeps_previous
+from headrace.errors import OptionError, SqlError
+from headrace.formats.registry import format_named
+from headrace.options.secrets import secret_values
+from headrace.ports import Store
+from headrace.sql_text.lexer import quote_name
+from headrace.sql_text.script import StreamBody
+from headrace.stores.registry import open as open_store
+from headrace.streaming_sql.catalog import Catalog, ScanDefinition
+from headrace.streaming_sql.kinds.kind import DefinedStream, ReadyStream, StreamKind, analyzed_plan
+from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.providers import is_headrace
+from headrace.streaming_sql.stream_sinks import check_sink_options, sink_options
+from headrace.streaming_sql.tables import Tables
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+_KEPT = {
+    "count_rows": "a count in the row of the group",
+    "count": "a count in the row of the group",
+    "sum": "an exact sum and a count in the row of the group",
+    "avg": "an exact sum and a count in the row of the group; their quotient is rounded once",
+    "min": "each value with its count in the table of values; the least one also in the row of the group",
+    "max": "each value with its count in the table of values; the greatest one also in the row of the group",
+    "count_distinct": "each value with its count in the table of values; their number also in the row of the group",
+}
+
+
+class FollowedInserts(StreamKind):
+    """``INSERT INTO`` with a query over followed scans: the target holds its result over the current rows."""
+
+    def __init__(self, spark: SparkSession, catalog: Catalog, tables: Tables) -> None:
+        self._spark = spark
+        self._catalog = catalog
+        self._tables = tables
+
+    def reads(self, body: StreamBody) -> bool:
+        """Return whether a statement is of this kind."""
+        return isinstance(body, st.Insert) and bool(self._scans(body))
+
+    def prepare(self, stream: DefinedStream) -> ReadyStream:
+        followed = self._stream(stream)
+        with open_store(followed.store_url, **followed.store_options) as store:
+            followed.check(store)
+        return ReadyStream(followed.start, frozenset(secret_values(stream.statement.options)))
+
+    def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:
+        followed = self._stream(stream)
+        with open_store(followed.store_url, **followed.store_options) as store:
+            return [("output mode", "update"), *_properties(followed, store)]
+
+    def plan(self, stream: DefinedStream) -> str:
+        return analyzed_plan(self._spark, self._tables.rewritten(stream.statement.body.reads))
+
+    def _stream(self, stream: DefinedStream) -> FollowedStream:
+        insert, options, target = stream.statement.body, stream.options, stream.target
+        assert isinstance(insert, st.Insert)
+        if target is None or not is_headrace(target.provider):
+            raise SqlError(
+                f"stream {stream.name} follows a table, and its target cannot delete rows",
+                received=f"{insert.target}, {'a table of Spark' if target is None else f'format {target.provider}'}",
+                remedy="INSERT INTO a table of a store: CREATE TABLE … USING headrace OPTIONS (store = …, table = …)",
+            )
+        check_sink_options(stream.name, target, stream.statement.options, options)
+        _check_mode(stream.name, stream.statement.options)
+        text = self._tables.rewritten(insert.query)
+        frames = {scan.name: self._spark.table(quote_name(scan.name)) for scan in self._scans(insert)}
+        scans = [FollowedScan.of(name, frame) for name, frame in frames.items()]
+        text, variables = with_variables(self._spark, text)
+        plan = FollowedPlan.read(self._spark, text, scans, insert.columns)
+        return followed_stream(
+            self._spark,
+            frames,
+            plan,
+            variables,
+            sink_options(target, options),
+            format=target.provider.lower(),
+            checkpoint=options.checkpoint,
+            name=stream.name,
+            overwrite=options.overwrite,
+            trigger=options.trigger,
+        )
+
+    def _scans(self, insert: st.Insert) -> list[ScanDefinition]:
+        """Return the followed scans that a query names."""
+        scans, _ = self._tables.definitions_in(insert.query)
+        return [scan for scan in scans if scan.streaming and self._is_followed(scan)]
+
+    def _is_followed(self, scan: ScanDefinition) -> bool:
+        table = self._catalog.find_table(scan.table)
+        return (
+            table is not None
+            and is_headrace(table.provider)
+            and format_named(table.provider).follows_tables(table.resolved_options(scan.options))
+        )
+
+
+def _check_mode(name: str, options: Mapping[str, str]) -> None:
+    """Raise `OptionError` for an output mode other than update. It may be omitted."""
+    for option, value in options.items():
+        if option.lower() == "outputmode" and value.strip().lower() != "update":
+            raise OptionError(
+                f"stream {name} follows a table: it changes and deletes single rows of its target",
+                received=f"outputMode = {value!r}",
+                valid="update",
+                remedy="append cannot remove rows, and complete would write all of them in each batch; to start with "
+                "an empty target set overwrite = 'true'",
+            )
+
+
+def _properties(stream: FollowedStream, store: Store) -> Iterator[tuple[str, str]]:
+    """Yield the properties of a followed query.
+
+    Args:
+        store: the store of the target.
+    """
+    query, target = stream.plan.checked.query, stream.target.name
+    for scan in stream.plan.scans:
+        yield "followed", f"{scan.name}, by its key ({', '.join(scan.key)})"
+    for name in query.others:
+        yield "static table", f"{name}: read when the stream starts; its content must not change"
+    key = ", ".join(stream.check(store))
+    states = stream.plan.states(keeps_previous=keeps_previous(store))
+    if states is None:
+        yield "rows", f"the last row of a batch for each key ({key}) is put, or the key is deleted"
+        yield "state tables", "none"
+        return
+    yield "groups", f"a row for each group in {target}, with the key ({key}); deleted with the last row of the group"
+    for call in query.aggregates:
+        yield "aggregate", f"{call.text}: {_KEPT[call.kind]}"
+    name = state_name(store, target, "")
+    tables = states.tables(f"{name}_")
+    where = f"in the store of {target}, published in one transaction with it"
+    if keeps_previous(store):
+        where = f"in the store of {target}; each row also keeps its state before the last batch, which can be repeated"
+    yield "state tables", f"{', '.join(tables)}: named {name[:-12]}…, {where}"
