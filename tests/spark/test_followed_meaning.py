@@ -11,7 +11,7 @@ from pyspark.sql import functions as F
 from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 
 import headrace
-from headrace.derived.follow import text_settings
+from headrace.derived.follow import settings
 from headrace.derived.follow.plan import FollowedPlan
 from headrace.derived.follow.scans import FollowedScan
 from headrace.errors import HeadraceError, OptionError, SchemaError, SqlError
@@ -36,7 +36,7 @@ def plan(spark: SparkSession, sql: str) -> FollowedPlan:
 
 
 def test_a_setting_that_changes_the_meaning_of_the_text_is_refused_by_name(spark: SparkSession) -> None:
-    for setting, value in text_settings._ASSUMED.items():
+    for setting, value in settings._ASSUMED.items():
         spark.conf.set(setting, {"true": "false", "false": "true"}.get(value, "first"))
         with pytest.raises(SqlError, match=rf"received: {setting} = \w+; valid: {value}; SET {setting} = {value}"):
             plan(spark, "SELECT id FROM t")

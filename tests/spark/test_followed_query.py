@@ -28,7 +28,8 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from headrace.derived.follow.checks import CheckedQuery, read_followed_query
+from headrace.derived.follow.plan import FollowedPlan
+from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.split import AggregateCall, with_views
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
 
@@ -196,8 +197,9 @@ def tables(spark: SparkSession) -> dict[str, dict[str, str]]:
     return names
 
 
-def checked(spark: SparkSession, text: str) -> CheckedQuery:
-    return read_followed_query(spark, text, {"orders_now": SCHEMA, "others_now": OTHER})
+def checked(spark: SparkSession, text: str) -> FollowedPlan:
+    scans = [FollowedScan("orders_now", SCHEMA, ("id",)), FollowedScan("others_now", OTHER, ("id",))]
+    return FollowedPlan.read(spark, text, scans)
 
 
 def sorted_rows(rows: Sequence[Sequence[Any]]) -> list[str]:
@@ -228,7 +230,7 @@ def value_of(call: AggregateCall, counts: Counter[tuple[Any, ...]], names: Seque
     return Decimal(total) / sum(left.values()) if type_.startswith("decimal") else total / sum(left.values())
 
 
-def followed(spark: SparkSession, query: CheckedQuery, signed: dict[str, str]) -> list[tuple[Any, ...]]:
+def followed(spark: SparkSession, query: FollowedPlan, signed: dict[str, str]) -> list[tuple[Any, ...]]:
     """Return the result of a query from its parts."""
     parts = query.query
     rows = spark.sql(with_views(parts.rows_sql, signed)).collect()

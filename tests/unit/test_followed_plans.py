@@ -9,9 +9,9 @@ from headrace.derived.follow.plan import FollowedPlan
 
 
 def fingerprint(*names: str) -> str:
-    query = SimpleNamespace(rows_sql="SELECT id, 1 FROM o", result_sql=None, aggregates=())
-    checked: Any = SimpleNamespace(query=query, groups=None)
-    return FollowedPlan((), checked, names).fingerprint
+    query: Any = SimpleNamespace(rows_sql="SELECT id, 1 FROM o", result_sql=None, aggregates=())
+    schema: Any = None
+    return FollowedPlan((), names, query, schema, schema, None, (), "UTC").fingerprint
 
 
 def test_names_of_columns_are_not_read_as_sql() -> None:

@@ -6,7 +6,7 @@ From a change to the result of a query that follows tables:
 `sinks/batch_writer`.
 
 1. `FollowedPlan.read` splits the query's text (`follow/split`) and lets Spark analyse the parts
-   (`follow/checks`). `check_key` compares the key of the target with the groups, or with the key of the scan.
+   (`follow/plan`). `check_key` compares the key of the target with the groups, or with the key of the scan.
    headrace's own columns in the parts have the prefix of `own_names`, which no column of a user can have.
 2. At the start, `read_static_tables` reads the static tables of joins, and computes their fingerprints. Executors keep
    the rows; a batch that lacks some reads the table again (`read_again`), and compares the fingerprint. The streaming

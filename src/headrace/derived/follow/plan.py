@@ -1,30 +1,49 @@
-"""`FollowedPlan`: a checked query with the names of its output columns, and its rules for the key of the target."""
+"""`FollowedPlan`: a query over followed scans, split and checked, and its rules for the key of the target.
+
+Spark says whether the query is valid, its types, and whether the split has its meaning. The original text is analysed
+over empty views with the scans' columns, so that stars do not contain the sign and the order. Then the parts of the
+split are analysed. The operators of all plans must be known ones: an operator that is not on the list, such as that of
+an aggregate which headrace does not know, is refused by its name.
+"""
 
 from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from headrace.derived.follow.checks import CheckedQuery, read_followed_query
+from headrace.derived.follow.analysis import EmptyViews, Origin, Origins, SparkNames
+from headrace.derived.follow.determinism import check_deterministic
 from headrace.derived.follow.scans import FollowedScan
+from headrace.derived.follow.settings import check_text_settings
 from headrace.derived.follow.shape import Select
-from headrace.derived.own_names import value_column
+from headrace.derived.follow.split import FollowedQuery, split_query, with_views
+from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, PREFIX, SIGN, STATE, is_own, value_column
 from headrace.derived.state.aggregates import Aggregate
 from headrace.derived.state.group_states import GroupStates
 from headrace.errors import SchemaError, SqlError
+from headrace.spark.analysed_plans import analysed_plan, operators
 from headrace.sql_text.lexer import quote_name, tokenize
 
 if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
 
 # In other zones the clocks go back once a year, and an hour's texts repeat.
 _FIXED_ZONE = re.compile(r"(Etc/)?(UTC|GMT|UCT|Zulu)|Z|(UTC|GMT)?[+-]\d{1,2}(:?\d{2}){0,2}", re.IGNORECASE)
 # The names of columns are a part of the fingerprint, which is computed from tokens.
 _NOT_A_TOKEN = re.compile(r"[`'\"]|--|/[/*]")
+_OPERATORS = frozenset(
+    (
+        "Project", "Filter", "Join", "SubqueryAlias", "View", "Union", "WithCTE", "CTERelationDef", "CTERelationRef",
+        "ResolvedHint", "LocalRelation", "LogicalRDD", "Relation", "RelationV2", "OneRowRelation", "Range",
+        "InMemoryRelation", "HiveTableRelation", "LogicalQueryStage", "DataSourceV2Relation", "Expand",
+    )
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,13 +52,24 @@ class FollowedPlan:
 
     Attributes:
         scans: the followed scans that it reads.
-        checked: the query, split, with Spark's types.
         names: the names of the output columns.
+        query: the query, split.
+        schema: the output columns.
+        rows: the columns of the rows SQL.
+        groups: the columns of the view that the result SQL reads; None for a query without aggregates.
+        origins: for each branch of a query without aggregates the scan and column of which each output column is a
+            copy, or None.
+        time_zone: the session's time zone, on which the values of expressions can depend.
     """
 
     scans: tuple[FollowedScan, ...]
-    checked: CheckedQuery
     names: tuple[str, ...]
+    query: FollowedQuery
+    schema: StructType
+    rows: StructType
+    groups: StructType | None
+    origins: tuple[tuple[Origin | None, ...], ...]
+    time_zone: str
 
     @classmethod
     def read(
@@ -55,16 +85,21 @@ class FollowedPlan:
             SqlError: the query cannot be followed.
             AnalysisException, ParseException: the query is invalid, in Spark's words.
         """
+        check_text_settings(spark)
         known = {scan.name: scan for scan in scans}
-        checked = read_followed_query(spark, text, {name: scan.schema for name, scan in known.items()})
-        names = tuple(checked.schema.names if columns is None else columns)
-        if len(names) != len(checked.schema.names):
+        schemas = {name: scan.schema for name, scan in known.items()}
+        for name, schema in schemas.items():
+            _refuse_own_names(f"scan {name}", schema)
+        with EmptyViews(spark, schemas) as views:
+            query = split_query(text, known, lambda with_, source: SparkNames(spark, views.plain, with_, source))
+            checked = _check(spark, text, query, known, views)
+        if columns is not None and len(columns) != len(checked.names):
             raise SqlError(
                 "the column list and the query do not have the same number of columns",
-                received=checked.schema.names,
-                valid=names,
+                received=checked.names,
+                valid=columns,
             )
-        return cls(tuple(known[name] for name in checked.query.scans), checked, names)
+        return checked if columns is None else replace(checked, names=tuple(columns))
 
     @property
     def output(self) -> pa.Schema:
@@ -72,13 +107,13 @@ class FollowedPlan:
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        types = to_arrow_schema(self.checked.schema, timezone="UTC")
+        types = to_arrow_schema(self.schema, timezone="UTC")
         return pa.schema([field.with_name(name) for name, field in zip(self.names, types, strict=True)])
 
     @property
     def fingerprint(self) -> str:
         """A hash of the meaning of the query: texts with other spaces or comments have the same."""
-        query, groups = self.checked.query, self.checked.groups
+        query, groups = self.query, self.groups
         names = (quote_name(name) if _NOT_A_TOKEN.search(name) else name for name in self.names)
         texts = [query.rows_sql, query.result_sql or "", ", ".join(names)]
         words = [" ".join(token.text for token in tokenize(text).tokens) for text in texts]
@@ -95,11 +130,11 @@ class FollowedPlan:
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        query = self.checked.query
-        if self.checked.groups is None:
+        query = self.query
+        if self.groups is None:
             return None
-        groups = to_arrow_schema(self.checked.groups, timezone="UTC")
-        rows = to_arrow_schema(self.checked.rows, timezone="UTC")
+        groups = to_arrow_schema(self.groups, timezone="UTC")
+        rows = to_arrow_schema(self.rows, timezone="UTC")
         aggregates = [
             Aggregate(
                 each.kind,
@@ -119,13 +154,13 @@ class FollowedPlan:
         Raises:
             SchemaError: the primary key has a column that can change, or lacks one.
         """
-        if self.checked.query.is_aggregate:
+        if self.query.is_aggregate:
             self._check_groups(table, primary_key)
         else:
             self._check_scan_keys(table, primary_key)
 
     def _check_groups(self, table: str, primary_key: Sequence[str]) -> None:
-        query = self.checked.query
+        query = self.query
         items = dict(zip(self.names, query.items, strict=True))
         covered = set()
         for name in primary_key:
@@ -154,16 +189,16 @@ class FollowedPlan:
         """Raise `SchemaError` if two values of a group expression can have the same text."""
         from pyspark.sql import types
 
-        assert self.checked.groups is not None
+        assert self.groups is not None
         exact = (types.StringType, types.IntegralType, types.DecimalType, types.BooleanType, types.DateType)
-        kind = self.checked.groups[group].dataType
+        kind = self.groups[group].dataType
         if isinstance(kind, types.StructType):
             # The group is a window. The item is its start or its end.
             kind = kind.fields[0].dataType
-        fixed = isinstance(kind, types.TimestampNTZType) or _FIXED_ZONE.fullmatch(self.checked.time_zone)
+        fixed = isinstance(kind, types.TimestampNTZType) or _FIXED_ZONE.fullmatch(self.time_zone)
         if isinstance(kind, exact) or (isinstance(kind, types.TimestampType | types.TimestampNTZType) and fixed):
             return
-        zone = f", session time zone {self.checked.time_zone}" if isinstance(kind, types.TimestampType) else ""
+        zone = f", session time zone {self.time_zone}" if isinstance(kind, types.TimestampType) else ""
         raise SchemaError(
             f"two groups can have the same text in key column {name!r}",
             received=f"CAST({kind.simpleString()} AS STRING){zone}",
@@ -172,19 +207,19 @@ class FollowedPlan:
         )
 
     def _copies(self) -> list[str]:
-        items = zip(self.names, self.checked.query.items, strict=True)
+        items = zip(self.names, self.query.items, strict=True)
         return [name for name, item in items if item.group is not None]
 
     def _name_of(self, group: str) -> str:
         """Return the output column that copies a group expression, or its place in GROUP BY."""
-        for name, item in zip(self.names, self.checked.query.items, strict=True):
+        for name, item in zip(self.names, self.query.items, strict=True):
             if item.group == group:
                 return name
-        place = self.checked.query.group_names.index(group)
+        place = self.query.group_names.index(group)
         return f"expression {place + 1} of GROUP BY, which the select list lacks"
 
     def _check_scan_keys(self, table: str, primary_key: Sequence[str]) -> None:
-        query = self.checked.query
+        query = self.query
         branch = None if query.branch_column is None else self.names[query.branch_column]
         if branch is not None and branch not in primary_key:
             raise SchemaError(
@@ -192,7 +227,7 @@ class FollowedPlan:
                 received=f"({', '.join(primary_key)})",
                 valid=f"also {branch}",
             )
-        for select, origins in zip(query.selects, self.checked.origins, strict=True):
+        for select, origins in zip(query.selects, self.origins, strict=True):
             scan = next(scan for scan in self.scans if scan.name == _scan_of(select))
             copied = {origin for name, origin in zip(self.names, origins, strict=True) if name in primary_key}
             missing = [column for column in scan.key if (scan.name, column) not in copied]
@@ -206,6 +241,139 @@ class FollowedPlan:
                     f"where a plain name can be the column of another table, write {scan.name}.{missing[0]}, or the "
                     "alias of the scan; or GROUP BY the key of the target",
                 )
+
+
+def _check(
+    spark: SparkSession, text: str, query: FollowedQuery, scans: Mapping[str, FollowedScan], views: EmptyViews
+) -> FollowedPlan:
+    """Analyse a query and its parts, and check that the parts give the rows of the query."""
+    from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
+
+    time_zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    static = _static_columns(spark, query)
+    plain = with_views(text, views.plain)
+    schema = spark.sql(plain).schema
+    plan = _check_operators(spark, plain, aggregates=1 if query.is_aggregate else 0)
+    _check_names(schema)
+    read, names = tuple(scans[name] for name in query.scans), tuple(schema.names)
+    # Without a semicolon or a comment at its end.
+    whole = query.tokens.render(0, len(query.tokens.tokens), [])
+    check_deterministic(spark, with_views(views.without_static(whole, static), views.plain), plan)
+    rows_sql = with_views(query.rows_sql, views.signed)
+    rows = _analysed(spark, rows_sql)
+    _check_operators(spark, rows_sql, aggregates=0)
+    if query.result_sql is None or query.types_sql is None:
+        _check_same(schema, rows, [*rows.names[:-2], SIGN, ORDER])
+        found = Origins(spark, query, {name: scan.schema for name, scan in scans.items()}, views)
+        origins = tuple(found.of(select, schema) for select in query.selects)
+        return FollowedPlan(read, names, query, schema, rows, None, origins, time_zone)
+    groups = _analysed(spark, with_views(query.types_sql, views.signed))
+    _refuse_collations(rows)
+    own = [StructField(ALIVE, BooleanType(), nullable=False), StructField(STATE, BinaryType())]
+    result_sql = with_views(query.result_sql, {GROUPS_VIEW: views.view(StructType([*groups.fields, *own]))})
+    result = _analysed(spark, result_sql)
+    _check_operators(spark, result_sql, aggregates=0)
+    _check_same(schema, result, [*result.names[:-2], KEEP, STATE])
+    for item, column in zip(query.items, schema.names, strict=True):
+        if item.name is not None and item.name.lower() != column.lower():
+            raise SqlError(
+                "Spark gives this column another name than its text", received=column, remedy="name it with AS"
+            )
+    return FollowedPlan(read, names, query, schema, rows, groups, (), time_zone)
+
+
+def _analysed(spark: SparkSession, sql: str) -> StructType:
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        return spark.sql(sql).schema
+    except (AnalysisException, ParseException) as error:
+        raise SqlError(
+            "the query cannot be split into rows and aggregates that can be followed",
+            received=str(error).partition("\n")[0],
+            remedy="outside of count, sum, avg, min and max write each group expression as in GROUP BY, in parentheses "
+            "if it has operators, and no other column",
+        ) from None
+
+
+def _refuse_collations(rows: StructType) -> None:
+    """Raise `SqlError` for texts whose equality or order is not that of their bytes."""
+    for field in rows.fields:
+        if " collate " in field.dataType.simpleString():
+            raise SqlError(
+                "a followed query cannot group or aggregate texts with a collation",
+                received=field.dataType.simpleString(),
+                remedy="write lower(…), or CAST(… AS STRING) COLLATE UTF8_BINARY",
+            )
+
+
+def _static_columns(spark: SparkSession, query: FollowedQuery) -> dict[str, StructType]:
+    """Return the columns of the static tables by name.
+
+    Raises:
+        SqlError: one of them is a stream, or has a column with a name of headrace.
+    """
+    from pyspark.errors import AnalysisException
+
+    found: dict[str, StructType] = {}
+    for name in query.others:
+        try:
+            table = spark.table(name)
+            streaming = table.isStreaming
+        except AnalysisException:
+            # A name that needs quotes, or a path to files: no view of a stream.
+            continue
+        if streaming:
+            raise SqlError(
+                f"{name} is a stream, and a followed query joins static tables only",
+                remedy="name the followed scan itself, or read the other table with USING BATCH",
+            )
+        _refuse_own_names(name, table.schema)
+        found[name] = table.schema
+    return found
+
+
+def _refuse_own_names(relation: str, schema: StructType) -> None:
+    own = [name for name in schema.names if is_own(name)]
+    if own:
+        raise SqlError(
+            f"{relation} has a column whose name begins with {PREFIX}, as headrace's own columns do",
+            received=", ".join(own),
+            remedy="rename it, or make a view that renames it and has another name",
+        )
+
+
+def _check_operators(spark: SparkSession, sql: str, *, aggregates: int) -> str:
+    """Raise `SqlError` for an operator that a followed query cannot have; return the analysed plan."""
+    plan = analysed_plan(spark, sql)
+    counts = Counter(operators(plan))
+    found = counts.pop("Aggregate", 0)
+    unknown = sorted(set(counts) - _OPERATORS)
+    if unknown or found != aggregates:
+        named = ", ".join(unknown) if unknown else f"{found} times Aggregate instead of {aggregates}"
+        raise SqlError(
+            "a followed query cannot have an operator of this query's plan",
+            received=named,
+            remedy="leave it out; aggregates that can be followed: count, sum, avg, min, max, count(DISTINCT …)",
+        )
+    return plan
+
+
+def _check_names(schema: StructType) -> None:
+    twice = [name for name, times in Counter(name.lower() for name in schema.names).items() if times > 1]
+    if twice:
+        raise SqlError("two output columns have one name", received=twice[0], remedy="name them with AS")
+
+
+def _check_same(schema: StructType, found: StructType, names: Sequence[str]) -> None:
+    """Raise `SqlError` unless columns have the types of the query's columns, and then the last two of ``names``."""
+    types = [field.dataType.simpleString() for field in schema]
+    others = [field.dataType.simpleString() for field in found][:-2]
+    if types != others or found.names != list(names):
+        raise SqlError(
+            "the query's parts do not have the types of the query", received=f"{others}", valid=f"{types}",
+            remedy="simplify the query: headrace cannot follow it exactly",
+        )  # fmt: skip
 
 
 def _scan_of(select: Select) -> str:

@@ -14,7 +14,7 @@ text is split into
 The split is of text, because Spark Connect gives no access to plans. Spark analyses the original text first, and says
 which names are the same column (`Names`). In a valid query each name outside of aggregates is a group expression, a
 part of one, or the alias of another item; what is none of these stays in the result SQL, where Spark does not find it.
-`headrace.derived.follow.text_settings` lists what is read from the text, and the settings that this assumes.
+`headrace.derived.follow.settings` lists what is read from the text, and the settings that this assumes.
 
 A join of two followed scans does not exist yet. Its rows would be ``d_left JOIN right_before`` and
 ``left_after JOIN d_right``, with the product of the two signs; the runner would supply the four sides as views.

@@ -10,10 +10,9 @@ from typing import TYPE_CHECKING, Any
 from headrace.batches.sinks.jobs import QUERY_PART, FollowedJob, FollowedJobs
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.follow.batches import STATE_DDL, BatchQuery, FollowedBatches, GroupQuery
-from headrace.derived.follow.functions import called_functions
 from headrace.derived.follow.plan import FollowedPlan
 from headrace.derived.follow.scans import FollowedScan, one_stream
-from headrace.derived.follow.settings import answer_settings, check_unchanged, with_variables
+from headrace.derived.follow.settings import answer_settings, called_functions, check_unchanged, with_variables
 from headrace.derived.follow.static_tables import StaticTable, read_static_tables, reading, refuse_target
 from headrace.derived.own_names import ALIVE, STATE
 from headrace.errors import OptionError, shown
@@ -69,7 +68,7 @@ class FollowedStream(BatchedStream):
             OptionError: the target has rows that this query did not write; the query, a static table or a setting has
                 changed since the checkpoint; Spark cannot write the checkpoint, or does not accept the trigger.
         """
-        text = self.plan.checked.query
+        text = self.plan.query
         with (
             open_store(self.store_url, **self.store_options) as store,
             read_static_tables(self.spark, text.others) as static,
@@ -121,13 +120,13 @@ class FollowedStream(BatchedStream):
                 received=f"table {self.target.name!r}, followed as {', '.join(followed)}",
                 remedy="write into another table",
             )
-        refuse_target(self.spark, self.plan.checked.query.others, store, table.name)
+        refuse_target(self.spark, self.plan.query.others, store, table.name)
         primary_key = table.schema.primary_key
         self.plan.check_key(self.target.name, primary_key)
         return primary_key
 
     def _query(self, store: Store, static: tuple[StaticTable, ...]) -> BatchQuery:
-        query = self.plan.checked.query
+        query = self.plan.query
         return BatchQuery(
             self.plan.scans,
             reading(query.rows_sql, static),
@@ -141,13 +140,13 @@ class FollowedStream(BatchedStream):
     def _groups(self, store: Store) -> GroupQuery | None:
         from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 
-        checked = self.plan.checked
-        states = self.plan.states(keeps_previous=keeps_previous(store))
-        if states is None or checked.groups is None or checked.query.result_sql is None:
+        plan = self.plan
+        states = plan.states(keeps_previous=keeps_previous(store))
+        if states is None or plan.groups is None or plan.query.result_sql is None:
             return None
         own = [StructField(ALIVE, BooleanType()), StructField(STATE, DataType.fromDDL(STATE_DDL))]
-        merged = StructType([*checked.groups.fields, *own])
-        return GroupQuery(states, merged, checked.query.result_sql, checked.query.copied)
+        merged = StructType([*plan.groups.fields, *own])
+        return GroupQuery(states, merged, plan.query.result_sql, plan.query.copied)
 
 
 def keeps_previous(store: Store) -> bool:

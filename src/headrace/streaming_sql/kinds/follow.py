@@ -126,7 +126,7 @@ def _properties(stream: FollowedStream, store: Store) -> Iterator[tuple[str, str
     Args:
         store: the store of the target.
     """
-    query, target = stream.plan.checked.query, stream.target.name
+    query, target = stream.plan.query, stream.target.name
     for scan in stream.plan.scans:
         yield "followed", f"{scan.name}, by its key ({', '.join(scan.key)})"
     for name in query.others:
