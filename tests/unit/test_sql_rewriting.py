@@ -9,8 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as s
 
 from headrace.errors import HeadraceError, SqlError
-from headrace.sql_text.lexer import tokenize
-from headrace.sql_text.query_shape import QueryShape
+from headrace.sql_text.query_text import QueryText
 from headrace.sql_text.script import ScriptPart
 from headrace.streaming_sql.language.rewriting import rewrite
 
@@ -175,7 +174,7 @@ def test_names_of_tables_are_found_in_all_clauses() -> None:
     text = """WITH c AS (SELECT * FROM a1) SELECT (SELECT max(x) FROM `a2`), extract(year FROM y) FROM c
         LEFT JOIN a3 AS z ON z.i = c.i, (a4 CROSS JOIN db.a5), LATERAL (SELECT 1 FROM a6), range(5)
         LATERAL VIEW explode(q) w AS k, v WHERE EXISTS (TABLE a7) UNION SELECT * FROM STREAM a8 s"""
-    found = QueryShape(tokenize(text).tokens).references()
+    found = QueryText(text).references()
     assert {"a1", "a2", "a3", "a4", "db.a5", "a6", "a7", "a8", "c"} <= found
     assert not {"z", "v", "k", "i", "q", "x"} & found
 

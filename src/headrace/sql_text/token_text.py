@@ -2,51 +2,57 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from headrace.errors import SqlError
-from headrace.sql_text.lexer import Token, TokenKind, error_at, tokenize
+from headrace.sql_text.lexer import Lexed, Token, TokenKind, error_at, tokenize
 
 _PAIRS = {"(": ")", "[": "]"}
 
 
 class TokenText:
-    """The tokens of one query. Ranges are pairs of token indices, of which the end is exclusive.
+    """The tokens of one text. Ranges are pairs of token indices, of which the end is exclusive.
+
+    Args:
+        tokens: the tokens of a part of the text; by default all.
+        strict: the text is a query whose brackets match. Else a bracket that is not closed ends with the text, and one
+            that was not opened has no meaning.
 
     Attributes:
         tokens: the tokens, without a semicolon at the end.
-        closing: the index of the closing bracket for the index of each opening one.
+        closing: the index of the closing bracket for the index of each opening one, inner ones first.
 
     Raises:
-        SqlError: the text is empty, or its brackets do not match.
+        SqlError: with ``strict``, the text is empty, or its brackets do not match.
     """
 
-    def __init__(self, text: str) -> None:
-        lexed = tokenize(text)
+    def __init__(self, text: str, tokens: Sequence[Token] | None = None, *, strict: bool = True) -> None:
+        lexed = tokenize(text) if tokens is None else Lexed(text, tuple(tokens))
         self._original = text
         self._text = lexed.text
-        tokens = list(lexed.tokens)
-        while tokens and tokens[-1].is_symbol(";"):
-            tokens.pop()
-        self.tokens: tuple[Token, ...] = tuple(tokens)
-        if not tokens:
+        rest = list(lexed.tokens)
+        while rest and rest[-1].is_symbol(";"):
+            rest.pop()
+        self.tokens: tuple[Token, ...] = tuple(rest)
+        if strict and not rest:
             raise error_at("expected a query", text, len(text))
-        self.closing = self._match_brackets()
+        self.closing = self._match_brackets(strict=strict)
         self._edits: list[tuple[int, int, str]] = []
 
-    def _match_brackets(self) -> dict[int, int]:
+    def _match_brackets(self, *, strict: bool) -> dict[int, int]:
         closing: dict[int, int] = {}
         waiting: list[int] = []
         for index, token in enumerate(self.tokens):
             if token.is_symbol("(") or token.is_symbol("["):
                 waiting.append(index)
             elif token.is_symbol(")") or token.is_symbol("]"):
-                if not waiting or _PAIRS[self.tokens[waiting[-1]].text] != token.text:
+                if waiting and _PAIRS[self.tokens[waiting[-1]].text] == token.text:
+                    closing[waiting.pop()] = index
+                elif strict:
                     raise self.error("this bracket was not opened", index)
-                closing[waiting.pop()] = index
-        if waiting:
+        if strict and waiting:
             raise self.error("this bracket is not closed", waiting[-1])
-        return closing
+        return closing | dict.fromkeys(reversed(waiting), len(self.tokens))
 
     # -- reading --------------------------------------------------------------------------------------
 

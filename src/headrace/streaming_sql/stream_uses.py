@@ -8,8 +8,7 @@ from headrace.errors import HeadraceError
 from headrace.formats.location import Location
 from headrace.formats.registry import format_named
 from headrace.ports import Store
-from headrace.sql_text.lexer import tokenize
-from headrace.sql_text.query_shape import QueryShape
+from headrace.sql_text.query_text import QueryText
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
@@ -122,5 +121,5 @@ def _names(status: StreamStatus) -> set[str]:
             names.add(str(statement.table).lower())
         elif isinstance(statement, st.CreateStream):
             names.add(str(statement.body.target).lower())
-            names |= {name.lower() for name in QueryShape(tokenize(statement.body.reads.text).tokens).references()}
+            names |= {name.lower() for name in QueryText(statement.body.reads.text).references()}
     return names

@@ -13,8 +13,8 @@ from headrace.options.option import BATCH_READ, BATCH_WRITE, SOURCE
 from headrace.options.secrets import secret_values
 from headrace.ports import Table
 from headrace.spark.sql_errors import translated
-from headrace.sql_text.lexer import quote_name, tokenize
-from headrace.sql_text.query_shape import QueryShape
+from headrace.sql_text.lexer import quote_name
+from headrace.sql_text.query_text import QueryText
 from headrace.sql_text.script import ScriptPart
 from headrace.streaming_sql.assignment import assigned
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
@@ -95,7 +95,7 @@ class Tables:
 
     def definitions_in(self, part: ScriptPart) -> tuple[list[ScanDefinition], list[TableDefinition]]:
         """Return the scans and the tables of the catalog that a query names."""
-        names = QueryShape(tokenize(part.text).tokens).references()
+        names = QueryText(part.text).references()
         scans = [scan for name in sorted(names) if (scan := self._catalog.find_scan(name)) is not None]
         tables = [
             table

@@ -14,11 +14,12 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.derived.follow.shape import Item, Select, Source
+from headrace.derived.follow.sources import Select, Source
 from headrace.derived.follow.split import FollowedQuery, with_views
 from headrace.derived.follow.static_tables import StaticTable, reading
 from headrace.derived.own_names import ORDER, PREFIX, SIGN
 from headrace.sql_text.lexer import quote_name
+from headrace.sql_text.query_text import Item
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -156,7 +157,7 @@ class Origins:
         )
 
     def _schema(self, select: Select) -> StructType:
-        return self._analysed(f"{self._with} {self._tokens.render(select.start, select.end, [])}")
+        return self._analysed(f"{self._with} {self._tokens.render(select.block.start, select.block.end, [])}")
 
     def _analysed(self, sql: str) -> StructType:
         return self._spark.sql(with_views(sql.lstrip(), self._views.plain)).schema
@@ -165,12 +166,12 @@ class Origins:
         source = select.followed
         assert source is not None, "each SELECT of a followed query reads a scan"
         names, types, inner = self._columns(source)
-        tokens = self._tokens
+        tokens, relation = self._tokens, source.relation
         view = quote_name(self._views.view(_tagged(names, types)))
-        if source.alias is not None:
-            view = f"{view} AS {quote_name(source.alias)}"
+        if relation.implied_alias is not None:
+            view = f"{view} AS {quote_name(relation.implied_alias)}"
         items = ", ".join(self._plain(item) for item in select.items)
-        relations = tokens.render(*select.source, [(*source.span, view)])
+        relations = tokens.render(*select.block.source, [(relation.start, relation.end, view)])
         found = self._analysed(f"{self._with} SELECT {items} FROM {relations}")
         return [inner[int(field.metadata[_TAG])] if _TAG in field.metadata else None for field in found]
 

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from headrace.derived.follow.shape import Select
+from headrace.derived.follow.sources import Select
 from headrace.derived.own_names import argument_column, group_column, value_column
 from headrace.sql_text.expressions import (
     Atom,
@@ -108,10 +108,10 @@ class Items:
     # -- GROUP BY -------------------------------------------------------------------------------------
 
     def _groups(self) -> list[Group]:
-        if self._select.group is None:
+        if self._select.block.group is None:
             return []
         text = self._text
-        start, end = self._select.group
+        start, end = self._select.block.group
         groups: list[Group] = []
         if text.is_word(start, "ALL") and start + 1 == end:
             ranges = [
@@ -356,7 +356,8 @@ class Items:
         if not names:
             return
         used = {part for group in self.groups for atom in group.atoms if atom.kind == "name" for part in atom.parts}
-        used |= {name for source in self._select.sources for parts in source.names for name in parts}
+        relations = [source.relation for source in self._select.sources]
+        used |= {name.lower() for each in relations for name in ((each.alias,) if each.alias else each.name)}
         used |= {item.alias.lower() for item in self._select.items if item.alias is not None}
         used |= {"window"} if self._windows else set()
         for name, index in names.items():

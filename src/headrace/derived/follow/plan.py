@@ -19,7 +19,7 @@ from headrace.derived.follow.analysis import EmptyViews, Origin, Origins, SparkN
 from headrace.derived.follow.determinism import check_deterministic
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.settings import check_text_settings
-from headrace.derived.follow.shape import Select
+from headrace.derived.follow.sources import Select
 from headrace.derived.follow.split import FollowedQuery, split_query, with_views
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, PREFIX, SIGN, STATE, is_own, value_column
 from headrace.derived.state.aggregates import Aggregate

@@ -8,20 +8,15 @@ an outer join, INTERSECT, DISTINCT and others do not have this property, and are
 
 from __future__ import annotations
 
-from collections.abc import Collection
-from dataclasses import replace
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass
 
 from headrace.derived.follow.refusals import IN_A_BATCH, refuse_clauses
-from headrace.derived.follow.shape import Item, Select, Source
 from headrace.derived.own_names import ORDER, SIGN
 from headrace.errors import SqlError
-from headrace.sql_text.expressions import split_alias
 from headrace.sql_text.lexer import TokenKind, quote_name
-from headrace.sql_text.token_text import TokenText
+from headrace.sql_text.query_text import Block, Item, QueryText, Relation
 
-_SET_OPERATIONS = ("UNION", "INTERSECT", "EXCEPT", "MINUS")
-_QUERY_STARTS = ("SELECT", "WITH", "VALUES", "TABLE", "FROM")
-_JOIN_WORDS = ("INNER", "CROSS", "LEFT", "RIGHT", "FULL", "OUTER", "SEMI", "ANTI", "NATURAL", "LATERAL", "ASOF", "JOIN")
 _NOT_IN_FROM = {
     "PIVOT": "write one aggregate with FILTER (WHERE …) for each column",
     "UNPIVOT": IN_A_BATCH,
@@ -30,14 +25,50 @@ _NOT_IN_FROM = {
     "MATCH_RECOGNIZE": IN_A_BATCH,
     "WATERMARK": "leave it out: a followed table needs no watermark, its groups are kept until their rows are deleted",
 }
-_TIME_TRAVEL = ("AS", "VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
 _BOTH = f", {SIGN}, {ORDER}"
+
+
+@dataclass(frozen=True)
+class Source:
+    """A relation of a followed query, and the rows that it has.
+
+    Attributes:
+        scan: the scan's name, if it is one.
+        query: the branches of the subquery or common table expression, if it is a followed one.
+        renamed: the names that WITH gives to its columns; empty without a list.
+    """
+
+    relation: Relation
+    scan: str | None
+    query: tuple[Select, ...]
+    renamed: tuple[str, ...] = ()
+
+    @property
+    def followed(self) -> bool:
+        return self.scan is not None or bool(self.query)
+
+
+@dataclass(frozen=True)
+class Select:
+    """A SELECT of a followed query."""
+
+    block: Block
+    items: tuple[Item, ...]
+    sources: tuple[Source, ...]
+
+    @property
+    def start(self) -> int:
+        return self.block.start
+
+    @property
+    def followed(self) -> Source | None:
+        return next((source for source in self.sources if source.followed), None)
 
 
 class Sources:
     """Finds the scans of a query's text, and adds the edits that carry the sign and the order."""
 
-    def __init__(self, text: TokenText, scans: Collection[str]) -> None:
+    def __init__(self, text: QueryText, scans: Collection[str]) -> None:
         self._text = text
         self._scans = {name.lower(): name for name in scans}
         # The branches of each common table expression, and the names that it gives to their columns.
@@ -130,41 +161,31 @@ class Sources:
     def _branches(self, start: int, end: int, *, top: bool) -> list[Select]:
         text = self._text
         ranges, first = [], start
-        for index in text.top(start, end):
-            if self._is_set_operation(index, end):
-                if not (text.is_word(index, "UNION") and text.is_word(index + 1, "ALL")):
-                    name = text.tokens[index].text.upper()
-                    raise text.error(
-                        f"a followed query cannot have {name}{'' if name != 'UNION' else ' without ALL'}",
-                        index,
-                        remedy="write UNION ALL, and GROUP BY around it for rows without duplicates"
-                        if name == "UNION"
-                        else "write a LEFT SEMI JOIN or LEFT ANTI JOIN with a static table",
-                    )
-                ranges.append((first, index))
-                first = index + 2
-                if text.is_word(first, "BY") and text.is_word(first + 1, "NAME"):
-                    raise text.error(
-                        "a followed query cannot have UNION ALL BY NAME", first, remedy="write the columns in one order"
-                    )
+        for index in text.set_operations(start, end):
+            if not (text.is_word(index, "UNION") and text.is_word(index + 1, "ALL")):
+                name = text.tokens[index].text.upper()
+                raise text.error(
+                    f"a followed query cannot have {name}{'' if name != 'UNION' else ' without ALL'}",
+                    index,
+                    remedy="write UNION ALL, and GROUP BY around it for rows without duplicates"
+                    if name == "UNION"
+                    else "write a LEFT SEMI JOIN or LEFT ANTI JOIN with a static table",
+                )
+            ranges.append((first, index))
+            first = index + 2
+            if text.is_word(first, "BY") and text.is_word(first + 1, "NAME"):
+                raise text.error(
+                    "a followed query cannot have UNION ALL BY NAME", first, remedy="write the columns in one order"
+                )
         branches: list[Select] = []
         several = bool(ranges)
         for each in [*ranges, (first, end)]:
             inner = self._without_brackets(*each)
-            if inner != each and any(self._is_set_operation(index, inner[1]) for index in text.top(*inner)):
+            if inner != each and any(text.set_operations(*inner)):
                 branches += self._branches(*inner, top=top)
             else:
                 branches.append(self._select(*inner, top=top and not several))
         return branches
-
-    def _is_set_operation(self, index: int, end: int) -> bool:
-        text = self._text
-        # EXCEPT is also a part of SELECT * EXCEPT (a).
-        if not text.is_word(index, *_SET_OPERATIONS) or index + 1 >= end:
-            return False
-        if text.is_symbol(index + 1, "("):
-            return text.is_word(index + 2, *_QUERY_STARTS) or text.is_symbol(index + 2, "(")
-        return text.is_word(index + 1, "ALL", "DISTINCT", *_QUERY_STARTS)
 
     # -- one SELECT -----------------------------------------------------------------------------------
 
@@ -187,51 +208,19 @@ class Sources:
             first += 1
         if text.is_call(first) and text.is_word(first, "TRANSFORM") and text.is_word(text.after(first + 1), "USING"):
             raise text.error("a followed query cannot have TRANSFORM … USING", first, remedy=IN_A_BATCH)
-        from_ = self._clause(first, end, "FROM")
-        if from_ == end:
-            # One constant row.
-            items = tuple(self._item(*each) for each in text.split(first, self._clause(first, end, "WHERE")))
-            return Select(start, end, items, (end, end), end, None, None, ())
-        where = self._clause(from_ + 1, end, "WHERE")
-        group = next(
-            (i for i in text.top(from_ + 1, end) if text.is_word(i, "GROUP") and text.is_word(i + 1, "BY")), end
-        )
-        having = self._clause(from_ + 1, end, "HAVING")
-        where_end = min(group, having)
-        sources = self._from_clause(from_ + 1, min(where, where_end))
-        items = tuple(self._item(*each) for each in text.split(first, from_))
-        select = Select(
-            start,
-            end,
-            items,
-            (from_ + 1, where_end),
-            where_end,
-            (group + 2, having if group < having else end) if group < end else None,
-            (having + 1, end) if having < end else None,
-            tuple(sources),
-        )
-        if not top and (select.group or select.having) is not None:
+        block = text.block(start, end)
+        sources = tuple(self._from_clause(*block.from_))
+        items = tuple(self._item(*each) for each in text.split(*block.select))
+        select = Select(block, items, sources)
+        if not top and (block.group or block.having) is not None:
             raise text.error(
                 "a followed query cannot have GROUP BY or HAVING inside a subquery or a branch of UNION ALL",
-                min(group, having),
+                block.where_end,
                 remedy="follow the inner query into another table; for a static table, create a view",
             )
         if select.followed is not None:
-            self._carry(select, from_)
+            self._carry(select)
         return select
-
-    def _clause(self, start: int, end: int, word: str) -> int:
-        text = self._text
-        return next(
-            (
-                index
-                for index in text.top(start, end)
-                if text.is_word(index, word)
-                and not text.is_symbol(index - 1, ".")
-                and not (word == "FROM" and text.is_word(index - 1, "DISTINCT"))
-            ),
-            end,
-        )
 
     def _item(self, start: int, end: int) -> Item:
         text = self._text
@@ -239,36 +228,23 @@ class Sources:
             raise text.error("expected an expression", start)
         if text.is_symbol(end - 1, ")") and text.is_word(_opening(text, end - 1) - 1, "AS"):
             raise text.error("a followed query cannot have an item with several names", start, remedy=IN_A_BATCH)
-        star = next((i for i in text.top(start, end) if text.is_star(i)), None)
-        if star is not None:
-            path = text.dotted(start)[0] if star > start else ()
-            return Item(start, end, None, "star", path)
-        after, alias = split_alias(text, start, end)
-        kind, path = "expression", ()
-        if text.is_name(start):
-            path, name_end = text.dotted(start)
-            if name_end == after:
-                kind = "column"
-            else:
-                path = ()
-        elif after == start + 1 and text.tokens[start].kind in (TokenKind.STRING, TokenKind.NUMBER):
-            kind = "literal"
-        return Item(start, after, alias, kind, path)
+        return text.item(start, end)
 
-    def _carry(self, select: Select, from_: int) -> None:
+    def _carry(self, select: Select) -> None:
         """Add the sign and the order to the select list, and take them out of its stars."""
         text = self._text
-        for index in range(select.start, from_):
+        followed = [source.relation for source in select.sources if source.followed]
+        for index in range(*select.block.select):
             if not text.is_star(index) or self._in_count(index):
                 continue
             qualifier = self._qualifier_of(index)
-            if qualifier and not any(source.followed and source.answers_to(qualifier) for source in select.sources):
+            if qualifier and not any(relation.answers_to(qualifier) for relation in followed):
                 continue
             if text.is_word(index + 1, "EXCEPT") and text.is_symbol(index + 2, "("):
                 text.insert(text.closing[index + 2], _BOTH)
             else:
                 text.insert(index + 1, f" EXCEPT ({SIGN}, {ORDER})")
-        text.insert(from_, _BOTH)
+        text.insert(select.block.select[1], _BOTH)
 
     def _in_count(self, index: int) -> bool:
         text = self._text
@@ -290,30 +266,15 @@ class Sources:
             if word in _NOT_IN_FROM and not text.is_symbol(index - 1, "."):
                 raise text.error(f"a followed query cannot have {word}", index, remedy=_NOT_IN_FROM[word])
         sources: list[Source] = []
-        index = start
-        while index < end:
-            words: list[str] = []
-            first = index
-            while text.is_word(index, *_JOIN_WORDS) or text.is_symbol(index, ","):
-                words.append(text.tokens[index].text.upper())
-                index += 1
-            found, index = self._relation(index, end)
+        for relation in text.relations(start, end):
+            found = self._sources(relation)
             if sources:
-                self._check_join(words, first, found, sources)
+                self._check_join(relation, found, sources)
             sources += found
-            index = next((i for i in text.top(index, end) if text.is_symbol(i, ",") or self._begins_join(i, end)), end)
         return sources
 
-    def _begins_join(self, index: int, end: int) -> bool:
-        text = self._text
-        while index < end and text.is_word(index, *_JOIN_WORDS):
-            if text.is_word(index, "JOIN"):
-                return True
-            index += 1
-        return False
-
-    def _check_join(self, words: list[str], at: int, right: list[Source], left: list[Source]) -> None:
-        text = self._text
+    def _check_join(self, relation: Relation, right: Iterable[Source], left: Iterable[Source]) -> None:
+        text, words, at = self._text, relation.join, relation.join_at
         follows_left = any(source.followed for source in left)
         follows_right = any(source.followed for source in right)
         if not (follows_left or follows_right):
@@ -337,92 +298,68 @@ class Sources:
                 f"the followed scan must be on the left of a {' '.join(words)}", at, remedy="exchange the two sides"
             )
 
-    def _relation(self, index: int, end: int) -> tuple[list[Source], int]:
-        text = self._text
-        start = index
-        if text.is_word(index, "STREAM") and (text.is_symbol(index + 1, "(") or text.is_name(index + 1)):
+    def _sources(self, relation: Relation) -> list[Source]:
+        """Return a relation with its rows; of joined relations in brackets each one."""
+        text, start = self._text, relation.start
+        if relation.stream:
             raise text.error(
-                "a followed query cannot have STREAM", index, remedy="write the scan's name only: it is followed anyway"
+                "a followed query cannot have STREAM",
+                start - 1,
+                remedy="write the scan's name only: it is followed anyway",
             )
-        name: tuple[str, ...] = ()
+        if relation.joined is not None:
+            inner = self._from_clause(start + 1, text.closing[start])
+            if relation.alias is not None:
+                raise text.error("an alias of joined relations", relation.end, remedy="write it as a subquery")
+            return inner
         scan: str | None = None
         query: tuple[Select, ...] = ()
-        columns: tuple[str, ...] = ()
-        if text.is_symbol(index, "("):
-            if not self._begins_query(index):
-                inner = self._from_clause(index + 1, text.closing[index])
-                index = text.after(index)
-                if index < end and text.is_name(index) and not self._ends_relation(index, end):
-                    raise text.error("an alias of joined relations", index, remedy="write it as a subquery")
-                return inner, index
-            query = self._subquery(index)
-            index = text.after(index)
-        elif text.is_name(index):
-            name, index = text.dotted(index)
-            if text.is_symbol(index, "("):
-                raise text.error(
-                    "a followed query cannot have a table function", start, remedy="make a table or a view of it"
-                )
-            joined = ".".join(name).lower()
-            if len(name) == 1 and joined in self._ctes:
-                query, columns = self._ctes[joined]
-            elif joined in self._scans:
-                if len(name) > 1:
-                    raise text.error("the name of a scan with dots", start, remedy=f"write {quote_name(joined)}")
-                scan = self._scans[joined]
-                if scan not in self.scans:
-                    self.scans.append(scan)
-            elif any("." in part for part in name):
-                raise text.error(
-                    "the name of a static table has a dot inside of quotes",
-                    start,
-                    remedy="make a view with another name",
-                )
-            elif ".".join(name) not in self.others:
-                self.others.append(".".join(name))
+        renamed: tuple[str, ...] = ()
+        if relation.query is not None:
+            query = self._subquery(relation.query)
+        elif relation.function:
+            raise text.error(
+                "a followed query cannot have a table function", start, remedy="make a table or a view of it"
+            )
+        elif relation.table is None:
+            raise text.error("expected the name of a table or scan", start)
+        elif len(relation.name) == 1 and relation.table.lower() in self._ctes:
+            query, renamed = self._ctes[relation.table.lower()]
         else:
-            raise text.error("expected the name of a table or scan", index)
-        if text.is_word(index, "VERSION", "TIMESTAMP", "FOR") and text.is_word(index + 1, *_TIME_TRAVEL):
+            scan = self._scan(relation.table, relation)
+        after = relation.name_end
+        if text.travels_in_time(after):
             raise text.error(
-                "a followed query cannot have time travel", index, remedy="leave it out, or read it in a batch"
+                "a followed query cannot have time travel", after, remedy="leave it out, or read it in a batch"
             )
-        if text.is_word(index, "WITH", "CHANGES", "IDENTIFIED"):
+        if text.is_word(after, "WITH", "CHANGES", "IDENTIFIED"):
             raise text.error(
-                "options after a relation", index, remedy="write them in CREATE SCAN, or make a view of the relation"
+                "options after a relation", after, remedy="write them in CREATE SCAN, or make a view of the relation"
             )
-        lower = tuple(part.lower() for part in name)
-        names = tuple(lower[first:] for first in range(len(lower)))
-        source = Source(names, scan, query, (start, index), name[-1] if name else None, columns)
-        return self._with_alias(source, index, end)
+        source = Source(relation, scan, query, renamed)
+        if source.followed and relation.columns is not None:
+            text.insert(text.closing[relation.columns], _BOTH)
+        return [source]
 
-    def _with_alias(self, source: Source, index: int, end: int) -> tuple[list[Source], int]:
-        """Return a source with its alias, and the index after it and its list of columns."""
-        text = self._text
-        index += text.is_word(index, "AS")
-        if index < end and text.is_name(index) and not self._ends_relation(index, end):
-            source = replace(source, names=((text.tokens[index].name.lower(),),), alias=None)
-            index += 1
-            if text.is_symbol(index, "(") and index < end:
-                if source.followed:
-                    text.insert(text.closing[index], _BOTH)
-                index = text.after(index)
-        return [source], index
-
-    def _ends_relation(self, index: int, end: int) -> bool:
-        return self._text.is_word(index, "ON", "USING") or self._begins_join(index, end)
-
-    def _begins_query(self, opening: int) -> bool:
-        text, index = self._text, opening
-        while text.is_symbol(index, "("):
-            index += 1
-        if not text.is_word(index, *_QUERY_STARTS):
-            return False
-        # ((SELECT …) x JOIN …) is a join in parentheses.
-        return (
-            index == opening + 1
-            or text.closing[opening + 1] == text.closing[opening] - 1
-            or self._is_set_operation(text.after(opening + 1), text.closing[opening])
-        )
+    def _scan(self, table: str, relation: Relation) -> str | None:
+        """Return the scan of a name, and note it; None for a static table, which is noted too."""
+        scan = self._scans.get(table.lower())
+        if scan is not None:
+            if len(relation.name) > 1:
+                raise self._text.error(
+                    "the name of a scan with dots", relation.start, remedy=f"write {quote_name(table.lower())}"
+                )
+            if scan not in self.scans:
+                self.scans.append(scan)
+        elif any("." in part for part in relation.name):
+            raise self._text.error(
+                "the name of a static table has a dot inside of quotes",
+                relation.start,
+                remedy="make a view with another name",
+            )
+        elif table not in self.others:
+            self.others.append(table)
+        return scan
 
     def _refuse_other_subqueries(self) -> None:
         text = self._text
@@ -444,10 +381,10 @@ class Sources:
                 )
 
 
-def _opening(text: TokenText, closing: int) -> int:
+def _opening(text: QueryText, closing: int) -> int:
     return next(opening for opening, end in text.closing.items() if end == closing)
 
 
-def _one(text: TokenText, index: int) -> str:
+def _one(text: QueryText, index: int) -> str:
     token = text.token(index)
     return "the end" if token is None else token.text

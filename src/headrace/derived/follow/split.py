@@ -27,8 +27,7 @@ from dataclasses import dataclass, replace
 
 from headrace.derived.follow.items import AggregateCall, Items, Names, is_aggregate_call
 from headrace.derived.follow.refusals import refuse_names
-from headrace.derived.follow.shape import Select
-from headrace.derived.follow.sources import Sources
+from headrace.derived.follow.sources import Select, Sources
 from headrace.derived.own_names import (
     ALIVE,
     GROUPS_VIEW,
@@ -42,7 +41,7 @@ from headrace.derived.own_names import (
     value_column,
 )
 from headrace.sql_text.lexer import TokenKind, quote_name, string_value, tokenize
-from headrace.sql_text.token_text import TokenText
+from headrace.sql_text.query_text import QueryText
 
 __all__ = ["AggregateCall", "FollowedQuery", "Names", "NamesOf", "ResultItem", "split_query", "with_views"]
 
@@ -96,7 +95,7 @@ class FollowedQuery:
 
     scans: tuple[str, ...]
     others: tuple[str, ...]
-    tokens: TokenText
+    tokens: QueryText
     with_: tuple[int, int]
     rows_sql: str
     group_names: tuple[str, ...]
@@ -124,13 +123,13 @@ def split_query(text: str, scans: Collection[str], names_of: NamesOf) -> Followe
     Raises:
         SqlError: the query has a construct that cannot be followed; with line, column, caret and remedy.
     """
-    tokens = TokenText(text)
+    tokens = QueryText(text, strict=True)
     refuse_names(tokens)
     sources = Sources(tokens, scans)
     with_range, branches = sources.query()
     select = branches[0]
     aggregated = len(branches) == 1 and (
-        select.group is not None or select.having is not None or _has_aggregate(tokens, select)
+        select.block.group is not None or select.block.having is not None or _has_aggregate(tokens, select)
     )
     _refuse_misplaced_aggregates(tokens, select if aggregated else None)
     whole = FollowedQuery(
@@ -152,13 +151,13 @@ def split_query(text: str, scans: Collection[str], names_of: NamesOf) -> Followe
     if not aggregated:
         _refuse_several_rows_of_one(tokens, branches)
         return whole if len(branches) == 1 else replace(whole, branch_column=_branch_column(tokens, branches))
-    names = names_of(tokens.render(*with_range, []), f"FROM {tokens.render(*select.source, [])}")
+    names = names_of(tokens.render(*with_range, []), f"FROM {tokens.render(*select.block.source, [])}")
     return _with_aggregates(tokens, Items(tokens, select, names), select, whole)
 
 
-def _with_aggregates(tokens: TokenText, items: Items, select: Select, whole: FollowedQuery) -> FollowedQuery:
+def _with_aggregates(tokens: QueryText, items: Items, select: Select, whole: FollowedQuery) -> FollowedQuery:
     """Return the query with its rows SQL and its result SQL."""
-    with_, source = tokens.render(*whole.with_), f"FROM {tokens.render(*select.source)}"
+    with_, source = tokens.render(*whole.with_), f"FROM {tokens.render(*select.block.source)}"
     shown: list[str] = []
     columns: list[str | None] = []
     outputs: list[ResultItem] = []
@@ -178,10 +177,10 @@ def _with_aggregates(tokens: TokenText, items: Items, select: Select, whole: Fol
         group, as_text = (None, False) if copy is None else (group_column(copy[0]), copy[1])
         outputs.append(ResultItem(item.name, group, groups_only, always, as_text))
     having = "true"
-    if select.having is not None:
-        having = items.converted(*select.having, len(select.items))
+    if select.block.having is not None:
+        having = items.converted(*select.block.having, len(select.items))
     if not items.groups and not items.aggregates:
-        raise tokens.error("HAVING without GROUP BY and aggregates", select.where_end, remedy="write WHERE")
+        raise tokens.error("HAVING without GROUP BY and aggregates", select.block.where_end, remedy="write WHERE")
     kept = f"coalesce(CASE WHEN {ALIVE} THEN ({having}) END, false)"
     # Under the user's names, Spark would resolve a name that is left in an item as the alias of another item.
     listed = ", ".join(f"{text} AS {output_column(number)}" for number, text in enumerate(shown))
@@ -198,7 +197,7 @@ def _with_aggregates(tokens: TokenText, items: Items, select: Select, whole: Fol
         aggregates=tuple(items.aggregates),
         result_sql=f"SELECT {listed}, {KEEP}, {STATE} FROM (SELECT *, {kept} AS {KEEP} FROM {GROUPS_VIEW})",
         items=tuple(outputs),
-        copied=None if select.having is not None or None in columns else tuple(map(str, columns)),
+        copied=None if select.block.having is not None or None in columns else tuple(map(str, columns)),
         types_sql=types + (f" GROUP BY {', '.join(group_names)}" if group_names else ""),
     )
 
@@ -219,15 +218,15 @@ def with_views(sql: str, views: Mapping[str, str]) -> str:
     return f"WITH {definitions} {sql}"
 
 
-def _has_aggregate(tokens: TokenText, select: Select) -> bool:
+def _has_aggregate(tokens: QueryText, select: Select) -> bool:
     return any(is_aggregate_call(tokens, index) for item in select.items for index in range(item.start, item.end))
 
 
-def _refuse_misplaced_aggregates(tokens: TokenText, select: Select | None) -> None:
+def _refuse_misplaced_aggregates(tokens: QueryText, select: Select | None) -> None:
     """Raise `SqlError` for an aggregate that is not in the select list or HAVING of the query with aggregates."""
     ranges = [] if select is None else [(item.start, item.end) for item in select.items]
     if select is not None:
-        ranges += [each for each in (select.having, select.group) if each is not None]
+        ranges += [each for each in (select.block.having, select.block.group) if each is not None]
     for index in range(len(tokens.tokens)):
         if is_aggregate_call(tokens, index) and not any(start <= index < end for start, end in ranges):
             raise tokens.error(
@@ -238,7 +237,7 @@ def _refuse_misplaced_aggregates(tokens: TokenText, select: Select | None) -> No
             )
 
 
-def _refuse_several_rows_of_one(tokens: TokenText, branches: Sequence[Select]) -> None:
+def _refuse_several_rows_of_one(tokens: QueryText, branches: Sequence[Select]) -> None:
     """Raise `SqlError` where a query without aggregates makes several rows with one key of a row."""
     for index in range(len(tokens.tokens)):
         if tokens.is_call(index) and tokens.is_word(index, "WINDOW") and not tokens.is_symbol(index - 1, "."):
@@ -259,7 +258,7 @@ def _refuse_several_rows_of_one(tokens: TokenText, branches: Sequence[Select]) -
         waiting += [inner for select in source.query for inner in select.sources]
 
 
-def _branch_column(tokens: TokenText, branches: Sequence[Select]) -> int:
+def _branch_column(tokens: QueryText, branches: Sequence[Select]) -> int:
     """Return the position of the output column that has another literal in each branch."""
     columns = min(len(branch.items) for branch in branches)
     if not any(item.kind == "star" for branch in branches for item in branch.items):
@@ -275,7 +274,7 @@ def _branch_column(tokens: TokenText, branches: Sequence[Select]) -> int:
     )
 
 
-def _literal(tokens: TokenText, branch: Select, column: int) -> str | int | None:
+def _literal(tokens: QueryText, branch: Select, column: int) -> str | int | None:
     item = branch.items[column]
     if item.kind != "literal":
         return None

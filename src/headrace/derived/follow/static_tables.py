@@ -9,7 +9,7 @@ too.
 from __future__ import annotations
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -18,8 +18,8 @@ from headrace.errors import OptionError, SqlError
 from headrace.formats.registry import FORMATS, format_named
 from headrace.spark.checkpoint import is_connect
 from headrace.spark.masters import is_this_machine
-from headrace.sql_text.lexer import quote_name, tokenize
-from headrace.sql_text.query_shape import QueryShape
+from headrace.sql_text.lexer import quote_name
+from headrace.sql_text.query_text import QueryText
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
@@ -181,15 +181,12 @@ def _hashable(name: str, data_type: DataType) -> Column:
 
 def reading(sql: str, tables: Sequence[StaticTable]) -> str:
     """Return a query that reads the rows that were read, instead of the tables."""
-    views: Mapping[str, str] = {table.name.lower(): table.view for table in tables}
-    pieces: list[str] = []
-    position = 0
-    relations = [relation for block in QueryShape(tokenize(sql).tokens).blocks for relation in block.relations]
-    for relation in sorted(relations, key=lambda each: each.start):
-        view = None if relation.name is None else views.get(".".join(relation.name).lower())
-        if view is None or relation.name is None:
-            continue
-        alias = f" AS {quote_name(relation.name[-1])}" if relation.alias is None else ""
-        pieces += (sql[position : relation.start], f"{quote_name(view)}{alias}")
-        position = relation.end
-    return "".join((*pieces, sql[position:]))
+    views = {table.name.lower(): table.view for table in tables}
+    text = QueryText(sql)
+    edits = []
+    for relation in (relation for block in text.blocks() for relation in text.all_relations(block)):
+        view = None if relation.table is None else views.get(relation.table.lower())
+        if view is not None:
+            alias = "" if relation.implied_alias is None else f" AS {quote_name(relation.implied_alias)}"
+            edits.append((relation.start, relation.end, f"{quote_name(view)}{alias}"))
+    return text.render(0, len(text.tokens), edits)

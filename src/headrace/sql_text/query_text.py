@@ -1,0 +1,329 @@
+"""The structure of a query: its SELECT blocks, their clauses, items and relations.
+
+This is not a complete parser of Spark SQL. It finds brackets, the clauses at each level, and the relations of FROM, and
+ignores everything else. Spark's parser reports syntax errors. Ranges are pairs of token indices.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import TypeAlias
+
+from headrace.sql_text.expressions import ends_operand, split_alias
+from headrace.sql_text.lexer import Token, TokenKind
+from headrace.sql_text.token_text import TokenText
+
+Range: TypeAlias = tuple[int, int]
+
+_QUERY_STARTS = ("SELECT", "WITH", "FROM", "VALUES", "TABLE")
+_SET_OPERATIONS = ("UNION", "INTERSECT", "EXCEPT", "MINUS")
+_CLAUSES_WITH_BY = ("GROUP", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE")
+_JOIN_WORDS = ("INNER", "CROSS", "LEFT", "RIGHT", "FULL", "OUTER", "SEMI", "ANTI", "NATURAL", "LATERAL", "ASOF", "JOIN")
+_AFTER_RELATION = (
+    "ON", "USING", "LATERAL", "PIVOT", "UNPIVOT", "TABLESAMPLE", "WATERMARK", "CHANGES", "IDENTIFIED", "WITH", "JOIN",
+)  # fmt: skip
+_TIME_TRAVEL = ("AS", "VERSION", "TIMESTAMP", "SYSTEM_VERSION", "SYSTEM_TIME")
+# A name of a table can also follow these words.
+_BEFORE_A_NAME = ("TABLE", "DESCRIBE", "DESC", "EXTENDED", "FORMATTED", "USING", "INTO", "FROM", "JOIN", "IN")
+
+
+@dataclass(frozen=True)
+class Item:
+    """An item of a select list: the tokens of its expression, and its alias.
+
+    Attributes:
+        kind: ``star``, ``column`` for a plain column, ``literal`` for one string or number, or ``expression``.
+        path: for a column its dotted name, for a star its qualifier.
+    """
+
+    start: int
+    end: int
+    alias: str | None
+    kind: str
+    path: tuple[str, ...]
+
+    @property
+    def name(self) -> str | None:
+        """The name of the output column, if the text determines it."""
+        return self.alias if self.alias is not None else (self.path[-1] if self.kind == "column" else None)
+
+
+@dataclass(frozen=True)
+class Relation:
+    """A relation of a FROM clause, from ``start`` to ``end``, not including its alias; empty if there is none.
+
+    Attributes:
+        join: the commas and words before it, from ``join_at`` on.
+        stream: whether STREAM is before it.
+        name: the parts of the name of a table, or of a table function.
+        name_end: the index after the name or the brackets, before options.
+        query: the opening bracket of a subquery; None for other relations.
+        joined: the opening bracket of joined relations; None for other relations.
+        function: whether it is a table function.
+        columns: the opening bracket of the columns after the alias; None without.
+    """
+
+    join: tuple[str, ...]
+    join_at: int
+    stream: bool
+    start: int
+    end: int
+    name: tuple[str, ...]
+    name_end: int
+    query: int | None
+    joined: int | None
+    function: bool
+    alias: str | None
+    columns: int | None
+
+    @property
+    def table(self) -> str | None:
+        """The name of a table with dots."""
+        return ".".join(self.name) if self.name and not self.function else None
+
+    @property
+    def implied_alias(self) -> str | None:
+        """The name by which a query knows a table without an alias; None for other relations."""
+        return self.name[-1] if self.table is not None and self.alias is None else None
+
+    def answers_to(self, qualifier: Sequence[str]) -> bool:
+        """Return whether this qualifier can precede the columns of this relation."""
+        wanted = [part.lower() for part in qualifier]
+        if self.alias is not None:
+            return wanted == [self.alias.lower()]
+        return self.table is not None and wanted == [part.lower() for part in self.name[-len(wanted) :]]
+
+
+@dataclass(frozen=True)
+class Block:
+    """A SELECT.
+
+    Attributes:
+        select: its items, without DISTINCT and ALL.
+        from_: the relations of FROM; empty without FROM.
+        where: the condition of WHERE; empty without WHERE.
+        where_end: the index after FROM and WHERE.
+        group, having: the expressions of the clause; None without it, or without FROM.
+    """
+
+    start: int
+    end: int
+    select: Range
+    from_: Range
+    where: Range
+    where_end: int
+    group: Range | None
+    having: Range | None
+
+    @property
+    def source(self) -> Range:
+        """FROM and WHERE, without the word FROM."""
+        return self.from_[0], self.where_end
+
+
+class QueryText(TokenText):
+    """A text with queries."""
+
+    def __init__(self, text: str, tokens: Sequence[Token] | None = None, *, strict: bool = False) -> None:
+        super().__init__(text, tokens, strict=strict)
+        # For an opening bracket, the first token after it that is none.
+        self._after_brackets: dict[int, int] = {}
+
+    # -- levels -----------------------------------------------------------------------------------------
+
+    def blocks(self) -> Iterator[Block]:
+        """Yield the blocks of all levels, inner ones first."""
+        levels = [(opening + 1, end) for opening, end in self.closing.items() if self.is_symbol(opening, "(")]
+        for start, end in (*levels, (0, len(self.tokens))):
+            selects = [index for index in self.top(start, end) if self.is_word(index, "SELECT")]
+            operations = list(self.set_operations(start, end)) if selects else []
+            for first, following in pairwise((*selects, end)):
+                yield self.block(first, next((i for i in operations if first < i < following), following))
+
+    def set_operations(self, start: int, end: int) -> Iterator[int]:
+        """Yield the words of the set operations of one level."""
+        return (index for index in self.top(start, end) if self._is_set_operation(index, end))
+
+    def _is_set_operation(self, index: int, end: int) -> bool:
+        # EXCEPT is also a part of SELECT * EXCEPT (a).
+        if not self.is_word(index, *_SET_OPERATIONS) or index + 1 >= end:
+            return False
+        if self.is_symbol(index + 1, "("):
+            return self.is_word(index + 2, *_QUERY_STARTS) or self.is_symbol(index + 2, "(")
+        return self.is_word(index + 1, "ALL", "DISTINCT", *_QUERY_STARTS)
+
+    def is_query(self, opening: int) -> bool:
+        """Return whether brackets have a query, and no relations."""
+        index = opening
+        while self.is_symbol(index, "("):
+            index = self._after_brackets.get(index, index + 1)
+        # Brackets can be nested so deeply that the inner ones must not be read again for each outer one.
+        self._after_brackets.update(dict.fromkeys(range(opening, index), index))
+        if not self.is_word(index, *_QUERY_STARTS):
+            return False
+        # ((SELECT …) x JOIN …) is a join in parentheses.
+        return (
+            index == opening + 1
+            or self.closing[opening + 1] == self.closing[opening] - 1
+            or self._is_set_operation(self.after(opening + 1), self.closing[opening])
+        )
+
+    # -- blocks -----------------------------------------------------------------------------------------
+
+    def block(self, start: int, end: int) -> Block:
+        """Return the SELECT that a range is."""
+        level = list(self.top(start + 1, end))
+
+        def clause(word: str, after: int) -> int:
+            places = (index for index in level if index >= after and self._begins(index, word))
+            return next(places, end)
+
+        from_ = clause("FROM", start)
+        after = start if from_ == end else from_
+        tail = next((index for index in level if index > after and self._begins_tail(index)), end)
+        where = min(clause("WHERE", after), tail)
+        group = next((i for i in level if i > from_ and self.is_word(i, "GROUP") and self.is_word(i + 1, "BY")), end)
+        having = clause("HAVING", from_)
+        quantified = self.is_word(start + 1, "DISTINCT", "ALL") and not self.is_symbol(start + 2, ",")
+        return Block(
+            start,
+            end,
+            select=(start + 1 + quantified, where if from_ == end else from_),
+            from_=(min(from_ + 1, where), where),
+            where=(min(where + 1, tail), tail),
+            where_end=tail,
+            group=(group + 2, having if group < having else end) if group < end else None,
+            having=(having + 1, end) if having < end else None,
+        )
+
+    def _begins(self, index: int, word: str) -> bool:
+        """Return whether a token begins a clause. ``IS DISTINCT FROM`` does not."""
+        return (
+            self.is_word(index, word)
+            and not self.is_symbol(index - 1, ".")
+            and not (word == "FROM" and self.is_word(index - 1, "DISTINCT"))
+        )
+
+    def _begins_tail(self, index: int) -> bool:
+        """Return whether a token begins a clause that follows WHERE: grouping, ordering, limits, windows, pipes."""
+        following = self.token(index + 1)
+        if self._begins(index, "HAVING"):
+            return True
+        if following is None:
+            return False
+        if self.is_word(index, "LIMIT", "QUALIFY") and ends_operand(self, index - 1):
+            return following.kind is not TokenKind.SYMBOL or following.is_symbol("(")
+        if self.is_word(index, "WINDOW"):
+            return following.is_name and self.is_word(index + 2, "AS")
+        if self.is_symbol(index, "|"):
+            return following.is_symbol(">")
+        return self.is_word(index, *_CLAUSES_WITH_BY) and following.is_word("BY")
+
+    def item(self, start: int, end: int) -> Item:
+        """Return the item that a range is."""
+        star = next((i for i in self.top(start, end) if self.is_star(i)), None)
+        if star is not None:
+            return Item(start, end, None, "star", self.dotted(start)[0] if star > start else ())
+        after, alias = split_alias(self, start, end)
+        if self.is_name(start) and self.dotted(start)[1] == after:
+            return Item(start, after, alias, "column", self.dotted(start)[0])
+        is_literal = after == start + 1 and self.tokens[start].kind in (TokenKind.STRING, TokenKind.NUMBER)
+        return Item(start, after, alias, "literal" if is_literal else "expression", ())
+
+    # -- relations --------------------------------------------------------------------------------------
+
+    def relations(self, start: int, end: int) -> Iterator[Relation]:
+        """Yield the relations of one level of a FROM clause. Where a relation is missing, an empty one."""
+        index = start
+        while index < end:
+            join_at = index
+            while index < end and (self.is_word(index, *_JOIN_WORDS) or self.is_symbol(index, ",")):
+                index += 1
+            relation, index = self._relation(join_at, index, end)
+            yield relation
+            index = self._next_join(index, end)
+
+    def all_relations(self, block: Block) -> list[Relation]:
+        """Return the relations of a block, those of joins in brackets included."""
+        waiting, found = [block.from_], []
+        while waiting:
+            for relation in self.relations(*waiting.pop()):
+                if relation.joined is not None:
+                    waiting.append((relation.joined + 1, self.closing[relation.joined]))
+                elif relation.start < relation.end:
+                    found.append(relation)
+        return found
+
+    def _next_join(self, index: int, end: int) -> int:
+        for each in self.top(index, end):
+            if self.is_word(each, "LATERAL") and self.is_word(each + 1, "VIEW"):
+                # The columns of LATERAL VIEW … AS a, b are not relations.
+                return next((i for i in self.top(each, end) if self.is_word(i, "JOIN")), end)
+            if self.is_symbol(each, ",") or self.begins_join(each, end):
+                return each
+        return end
+
+    def begins_join(self, index: int, end: int) -> bool:
+        """Return whether the words of a join begin at a token."""
+        while index < end and self.is_word(index, *_JOIN_WORDS):
+            if self.is_word(index, "JOIN"):
+                return True
+            index += 1
+        return False
+
+    def _relation(self, join_at: int, index: int, end: int) -> tuple[Relation, int]:
+        """Return a relation, and the index after its alias."""
+        join = tuple(token.text.upper() for token in self.tokens[join_at:index])
+        stream = self.is_word(index, "STREAM") and index + 1 < end and self._follows_stream(index + 1)
+        start = index = index + stream
+        name: tuple[str, ...] = ()
+        query = joined = columns = alias = None
+        function = False
+        if index < end and self.is_symbol(index, "("):
+            query, joined = (index, None) if self.is_query(index) else (None, index)
+            index = self.after(index)
+        elif index < end and self.is_name(index):
+            name, index = self.dotted(index)
+            function = self.is_symbol(index, "(")
+            index = self.after(index) if function else index
+        name_end = index
+        for word in ("WITH", "TABLESAMPLE"):
+            if self.is_word(index, word) and self.is_symbol(index + 1, "("):
+                index = self.after(index + 1)
+        after = index
+        if start < index:
+            after += self.is_word(index, "AS")
+            if after < end and self.is_name(after) and not self._ends_relation(after, end):
+                alias = self.tokens[after].name
+                after += 1
+                if after < end and self.is_symbol(after, "("):
+                    columns, after = after, self.after(after)
+        relation = Relation(
+            join, join_at, stream, start, index, name, name_end, query, joined, function, alias, columns
+        )
+        return relation, after
+
+    def _follows_stream(self, index: int) -> bool:
+        return self.is_symbol(index, "(") or (
+            self.is_name(index) and not self.is_word(index, "AS", "ON", "JOIN", "WATERMARK")
+        )
+
+    def _ends_relation(self, index: int, end: int) -> bool:
+        return self.is_word(index, *_AFTER_RELATION) or self.begins_join(index, end) or self.travels_in_time(index)
+
+    def travels_in_time(self, index: int) -> bool:
+        """Return whether ``VERSION AS OF``, ``TIMESTAMP AS OF`` or ``FOR …`` begins at a token."""
+        return self.is_word(index, "VERSION", "TIMESTAMP", "FOR") and self.is_word(index + 1, *_TIME_TRAVEL)
+
+    # -- names ------------------------------------------------------------------------------------------
+
+    def references(self) -> set[str]:
+        """Return all names that can be tables, in lower case and with dots. Some of them can be other names."""
+        tables = [relation.table for block in self.blocks() for relation in self.all_relations(block)]
+        found = {table.lower() for table in tables if table is not None}
+        for before, token in pairwise(self.tokens):
+            if before.is_word(*_BEFORE_A_NAME) and token.is_name:
+                found.add(token.name.lower())
+        return found
