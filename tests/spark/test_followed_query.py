@@ -28,9 +28,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
+from headrace.derived.follow.items import AggregateCall
 from headrace.derived.follow.plan import FollowedPlan
 from headrace.derived.follow.scans import FollowedScan
-from headrace.derived.follow.split import AggregateCall, with_views
+from headrace.derived.follow.split import with_views
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
 
 SCHEMA = (

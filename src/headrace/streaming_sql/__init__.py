@@ -10,6 +10,6 @@ From CREATE STREAM to a running query:
 3. It records the stream in the workspace (`stream_registry.StreamRegistry.record_start`).
 4. `running_streams.RunningStreams.start` starts the query with `stream_sinks.start_query`, and a thread watches it.
 
-`workspace` is the database of a workspace directory, `catalog` has the definitions of tables and scans, and `secrets`
-keeps secrets out of both.
+`kinds` has the streams of each statement. `workspace` is the database of a workspace directory, `catalog` has the
+definitions of tables and scans, and `options.secrets` keeps secrets out of both.
 """

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from headrace.derived.follow.sources import Select
 from headrace.derived.own_names import argument_column, group_column, value_column
@@ -20,8 +20,10 @@ from headrace.sql_text.expressions import (
 from headrace.sql_text.lexer import TokenKind, quote_name
 from headrace.sql_text.token_text import TokenText
 
-AggregateKind = Literal["count_rows", "count", "sum", "avg", "min", "max", "count_distinct"]
-_KINDS: dict[str, AggregateKind] = {
+if TYPE_CHECKING:
+    from headrace.derived.state.aggregates import Kind
+
+_KINDS: dict[str, Kind] = {
     "count": "count", "count_if": "count", "sum": "sum", "avg": "avg", "mean": "avg", "min": "min", "max": "max",
     "every": "min", "bool_and": "min", "some": "max", "any": "max", "bool_or": "max",
 }  # fmt: skip
@@ -38,7 +40,7 @@ class AggregateCall:
         text: the call as written, for messages.
     """
 
-    kind: AggregateKind
+    kind: Kind
     arguments: tuple[str, ...]
     text: str
 

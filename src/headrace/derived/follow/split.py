@@ -15,9 +15,6 @@ The split is of text, because Spark Connect gives no access to plans. Spark anal
 which names are the same column (`Names`). In a valid query each name outside of aggregates is a group expression, a
 part of one, or the alias of another item; what is none of these stays in the result SQL, where Spark does not find it.
 `headrace.derived.follow.settings` lists what is read from the text, and the settings that this assumes.
-
-A join of two followed scans does not exist yet. Its rows would be ``d_left JOIN right_before`` and
-``left_after JOIN d_right``, with the product of the two signs; the runner would supply the four sides as views.
 """
 
 from __future__ import annotations
@@ -42,8 +39,6 @@ from headrace.derived.own_names import (
 )
 from headrace.sql_text.lexer import TokenKind, quote_name, string_value, tokenize
 from headrace.sql_text.query_text import QueryText
-
-__all__ = ["AggregateCall", "FollowedQuery", "Names", "NamesOf", "ResultItem", "split_query", "with_views"]
 
 NamesOf = Callable[[str, str], Names]
 """Returns what Spark says about the names of a SELECT, of its WITH clause and its FROM clause as written."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -206,47 +206,48 @@ def follow(
         raise OptionError("a query must be a text", received=shown(sql), valid="a SELECT in Spark SQL")
     if not scans:
         raise OptionError("no scans to follow", valid='scans={"orders_now": df}')
-    text, variables = with_variables(spark, sql)
-    followed = [FollowedScan.of(scan, df) for scan, df in scans.items()]
     with errors_in_a_sentence():
-        plan = FollowedPlan.read(spark, text, followed)
-    return followed_stream(
-        spark,
-        scans,
-        plan,
-        variables,
-        given | arguments,
-        format=format,
-        checkpoint=checkpoint_location,
-        name=name,
-        overwrite=flag(overwrite, "overwrite"),
-        trigger=trigger,
-    )
+        return followed_stream(
+            spark,
+            sql,
+            scans,
+            given | arguments,
+            format=format,
+            checkpoint=checkpoint_location,
+            name=name,
+            overwrite=flag(overwrite, "overwrite"),
+            trigger=trigger,
+        )
 
 
 def followed_stream(
     spark: SparkSession,
+    sql: str,
     frames: Mapping[str, DataFrame],
-    plan: FollowedPlan,
-    variables: Mapping[str, str],
     sink_options: Mapping[str, str],
     *,
+    columns: Sequence[str] | None = None,
     format: str,
     checkpoint: str | None,
     name: str | None,
     overwrite: bool,
     trigger: Mapping[str, Any] | None,
 ) -> FollowedStream:
-    """Return the stream of a query.
+    """Return the stream of a query, checked by itself. `FollowedStream.check` compares it with its target.
 
     Args:
+        sql: Spark SQL, without the functions of the dialect.
         frames: the DataFrames of all followed scans.
-        variables: the values of the variables in the query, by their references.
         sink_options: the options of the format for writing the target, with checked names.
+        columns: names for the output columns, by position; by default they have the names in the query.
 
     Raises:
-        OptionError: the options name no table.
+        SqlError: the query cannot be followed.
+        AnalysisException, ParseException: the query is invalid, in Spark's words.
+        OptionError: a DataFrame is not a followed scan; or the options name no table.
     """
+    text, variables = with_variables(spark, sql)
+    plan = FollowedPlan.read(spark, text, [FollowedScan.of(name, df) for name, df in frames.items()], columns)
     source = source_of(format, sink_options)
     location = source.location
     if location.queue or not location.table:

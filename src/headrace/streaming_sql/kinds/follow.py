@@ -6,9 +6,6 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.batches.sinks.jobs import state_name
-from headrace.derived.follow.plan import FollowedPlan
-from headrace.derived.follow.scans import FollowedScan
-from headrace.derived.follow.settings import with_variables
 from headrace.derived.follow.stream import FollowedStream, followed_stream, keeps_previous
 from headrace.errors import OptionError, SqlError
 from headrace.formats.registry import format_named
@@ -77,15 +74,12 @@ class FollowedInserts(StreamKind):
         _check_mode(stream.name, stream.statement.options)
         text = self._tables.rewritten(insert.query)
         frames = {scan.name: self._spark.table(quote_name(scan.name)) for scan in self._scans(insert)}
-        scans = [FollowedScan.of(name, frame) for name, frame in frames.items()]
-        text, variables = with_variables(self._spark, text)
-        plan = FollowedPlan.read(self._spark, text, scans, insert.columns)
         return followed_stream(
             self._spark,
+            text,
             frames,
-            plan,
-            variables,
             sink_options(target, options),
+            columns=insert.columns,
             format=target.provider.lower(),
             checkpoint=options.checkpoint,
             name=stream.name,
