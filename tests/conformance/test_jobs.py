@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from headrace.batches.sinks.jobs import MIRROR, FollowedJob, FollowedJobs
+from headrace.batches.sinks.jobs import MIRROR, TargetJob, TargetJobs
 from headrace.errors import AlreadyExistsError, DataLossError, HeadraceError, OptionError
 from headrace.ports import Claim, Store
 
@@ -14,17 +14,17 @@ COLUMNS = {"user": "string", "n": "long"}
 SETTINGS = {"spark.sql.session.timeZone": "UTC"}
 
 
-def query(job: str, settings: Mapping[str, str] = SETTINGS, *, overwrite: bool = False) -> FollowedJob:
-    return FollowedJob("totals", job, {"query": "hash"}, settings=settings, overwrite=overwrite)
+def query(job: str, settings: Mapping[str, str] = SETTINGS, *, overwrite: bool = False) -> TargetJob:
+    return TargetJob("totals", job, {"query": "hash"}, settings=settings, overwrite=overwrite)
 
 
 def publish(store: Store, job: str, batch: int, claim: Claim) -> None:
     store.publisher(job).publish(batch, [], claim=claim)
 
 
-def begun(store: Store, wanted: FollowedJob) -> FollowedJobs:
+def begun(store: Store, wanted: TargetJob) -> TargetJobs:
     """Publish the first batch of a job."""
-    jobs = FollowedJobs(store)
+    jobs = TargetJobs(store)
     publish(store, wanted.job, 0, jobs.begin(wanted, 0)[1])
     return jobs
 
@@ -80,9 +80,9 @@ def test_the_record_of_a_copy_is_not_compared_with_the_tables_of_the_original(st
 
 @pytest.mark.usefixtures("totals")
 def test_a_mirror_and_a_query_exclude_each_other(store: Store) -> None:
-    jobs = FollowedJobs(store)
+    jobs = TargetJobs(store)
     store.create_table("totals__current", COLUMNS, "user")
-    mirror = FollowedJob("totals", "tunnel", {}, kind=MIRROR)
+    mirror = TargetJob("totals", "tunnel", {}, kind=MIRROR)
     claim = jobs.register(mirror, ["totals__current"])
     assert jobs.register(mirror, ["totals__current"]) == claim
     publish(store, "mirror", 0, claim)
@@ -104,7 +104,7 @@ def test_a_mirror_and_a_query_exclude_each_other(store: Store) -> None:
 def test_names_of_different_tables_are_different_targets(store: Store) -> None:
     begun(store, query("a"))
     store.create_table("totals ", COLUMNS, "user")
-    FollowedJobs(store).register(FollowedJob("totals ", "tunnel", {}, kind=MIRROR))
+    TargetJobs(store).register(TargetJob("totals ", "tunnel", {}, kind=MIRROR))
 
 
 @pytest.mark.needs("several_tables")
@@ -112,4 +112,4 @@ def test_names_of_different_tables_are_different_targets(store: Store) -> None:
 def test_one_table_under_two_names_has_one_job(store: Store) -> None:
     jobs = begun(store, query("a"))
     with pytest.raises(AlreadyExistsError, match="a followed query fills table 'totals'"):
-        jobs.register(FollowedJob("public.totals", "tunnel", {}, kind=MIRROR))
+        jobs.register(TargetJob("public.totals", "tunnel", {}, kind=MIRROR))

@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, lit
 
 import headrace
-from headrace.batches.sinks.jobs import FollowedJobs
+from headrace.batches.sinks.jobs import TargetJobs
 from headrace.errors import AlreadyExistsError, DataLossError, OptionError, SqlError
 from headrace.ports import Store
 from tests.spark.following import Following
@@ -145,9 +145,9 @@ def test_a_restored_store_has_its_jobs_with_it(spark: SparkSession, shop: Store,
     shop.back_up(tmp_path / "backup")
     headrace.restore(tmp_path / "backup", tmp_path / "other")
     with headrace.open(tmp_path / "other", synchronous="off") as other:
-        job = FollowedJobs(other).find("totals")
+        job = TargetJobs(other).find("totals")
         assert job is not None
-        assert FollowedJobs(other).replaced(job) == []
+        assert TargetJobs(other).replaced(job) == []
 
 
 def test_a_target_in_an_older_copy_of_its_store_is_refused(spark: SparkSession, shop: Store, tmp_path: Path) -> None:

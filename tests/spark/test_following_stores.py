@@ -16,7 +16,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.batches.sinks.jobs import FollowedJob, FollowedJobs, state_name
+from headrace.batches.sinks.jobs import TargetJob, TargetJobs, state_name
 from headrace.errors import NotFoundError
 from headrace.ports import Claim, Store
 from headrace.support.failpoints import VARIABLE
@@ -124,16 +124,16 @@ def existing(store: Store, names: Iterable[str]) -> list[str]:
 def test_of_two_queries_that_begin_at_the_same_time_one_has_the_target(
     spark: SparkSession, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    check_free = FollowedJobs._check_free
+    check_free = TargetJobs._check_free
     both_found_it_free = threading.Barrier(2, timeout=120)
 
-    def waiting(self: FollowedJobs, known: FollowedJob | None, wanted: FollowedJob) -> None:
+    def waiting(self: TargetJobs, known: TargetJob | None, wanted: TargetJob) -> None:
         check_free(self, known, wanted)
         # A job without an id is checked before the start of its query.
         if wanted.job:
             both_found_it_free.wait()
 
-    monkeypatch.setattr(FollowedJobs, "_check_free", waiting)
+    monkeypatch.setattr(TargetJobs, "_check_free", waiting)
     with two_queries(spark, kind, tmp_path) as queries:
         running = [(query, query.start()) for query in queries]
         failed, whole = [], []
@@ -149,7 +149,7 @@ def test_of_two_queries_that_begin_at_the_same_time_one_has_the_target(
         winner.store.table("orders").delete([{"id": 3}])
         assert winner.advance() == winner.expected()
         to = winner.sink or winner.store
-        job = FollowedJobs(to).find(winner.target)
+        job = TargetJobs(to).find(winner.target)
         assert job is not None
         assert existing(to, job.state_tables) == list(job.state_tables)
         own, other = state_name(to, job.target, job.job), state_name(to, job.target, loser)
@@ -160,10 +160,10 @@ def test_of_two_queries_that_begin_at_the_same_time_one_has_the_target(
 def test_a_query_whose_target_was_taken_writes_nothing_more(
     spark: SparkSession, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    begin = FollowedJobs.begin
+    begin = TargetJobs.begin
     begun, taken = threading.Event(), threading.Event()
 
-    def waiting(self: FollowedJobs, wanted: FollowedJob, batch: int) -> tuple[FollowedJob, Claim]:
+    def waiting(self: TargetJobs, wanted: TargetJob, batch: int) -> tuple[TargetJob, Claim]:
         found = begin(self, wanted, batch)
         if batch == 1 and not taken.is_set():
             begun.set()
@@ -176,7 +176,7 @@ def test_a_query_whose_target_was_taken_writes_nothing_more(
         running = kind != "tablestore"
         if running:
             # The batch of the first query begins before the second query, and ends after it.
-            monkeypatch.setattr(FollowedJobs, "begin", waiting)
+            monkeypatch.setattr(TargetJobs, "begin", waiting)
             orders.put([{"id": 20, "user": "u3", "price": 1.0}])
             assert begun.wait(120)
         assert second.advance() == second.expected()

@@ -11,7 +11,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from headrace.batches.sinks.jobs import FollowedJobs
+from headrace.batches.sinks.jobs import TargetJobs
 from headrace.demo.orders import COLUMNS, PRIMARY_KEY, EventClock, OrderBook
 from headrace.demo.processes import Child, Children
 from headrace.demo.proof import (
@@ -173,7 +173,7 @@ class Story:
         finally:
             if self._store is not None and not self._keep:
                 if TOTALS in self._created:
-                    job = FollowedJobs(store).find(TOTALS)
+                    job = TargetJobs(store).find(TOTALS)
                     self._created += () if job is None else job.state_tables
                 for name in self._created:
                     store.drop_table(name, missing_ok=True)

@@ -16,7 +16,7 @@ from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowW
 from pyspark.sql.types import StructType
 
 from headrace.batches.sinks.batch_writer import BatchWriter
-from headrace.batches.sinks.jobs import FollowedJobs
+from headrace.batches.sinks.jobs import TargetJobs
 from headrace.batches.sinks.targets import QueueTarget, TableTarget, Target
 from headrace.errors import PublicationError
 from headrace.formats.source import Source
@@ -104,7 +104,7 @@ class StreamSink(_NativeSink, DataSourceStreamArrowWriter):
 
     def _check_writer(self, store: Store) -> None:
         if isinstance(self._target, TableTarget):
-            FollowedJobs(store).check_other(self._target.name, "this stream")
+            TargetJobs(store).check_other(self._target.name, "this stream")
 
     def write(self, iterator: Iterator[pa.RecordBatch]) -> WriterCommitMessage:
         return self._stage(*streaming_batch(), iterator)

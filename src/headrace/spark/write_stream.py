@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.batches.sinks.jobs import FollowedJobs
+from headrace.batches.sinks.jobs import TargetJobs
 from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import OptionError
 from headrace.formats.option_checks import check_options, option_texts
@@ -68,7 +68,7 @@ class StreamWriter(BatchedStream):
             for output, target in zip(self.outputs, targets, strict=True):
                 target.check(store, _columns(self.df, output))
                 if isinstance(target, TableTarget):
-                    FollowedJobs(store).check_other(target.name, "this stream")
+                    TargetJobs(store).check_other(target.name, "this stream")
                 if isinstance(target, TableTarget) and target.change in (RowChange.PUT, RowChange.REPLACE_ALL):
                     check_no_feedback(self.df.schema, store, target.name, "this stream")
             # The absolute URL: tasks may have another working directory.

@@ -60,7 +60,7 @@ def state_name(store: Store, target: str, job: str) -> str:
 
 
 @dataclass(frozen=True)
-class FollowedJob:
+class TargetJob:
     """A job that fills a table.
 
     Attributes:
@@ -88,18 +88,18 @@ class FollowedJob:
     older: bool = False
 
 
-class FollowedJobs:
+class TargetJobs:
     """The jobs of all targets in a store."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
 
-    def find(self, target: str) -> FollowedJob | None:
+    def find(self, target: str) -> TargetJob | None:
         """Return the job of a target."""
         row = self._row(target)
         return None if row is None else _job_of(row)
 
-    def check(self, wanted: FollowedJob) -> None:
+    def check(self, wanted: TargetJob) -> None:
         """Check whether a followed query can start or continue, without changing the store.
 
         Args:
@@ -122,7 +122,7 @@ class FollowedJobs:
         elif not wanted.job:
             self._check_free(known, wanted)
 
-    def begin(self, wanted: FollowedJob, batch: int) -> tuple[FollowedJob, Claim]:
+    def begin(self, wanted: TargetJob, batch: int) -> tuple[TargetJob, Claim]:
         """Return the job of a target, before each of its batches, and the claim for the publication of the batch.
 
         With batch 0, the job can take the target.
@@ -156,7 +156,7 @@ class FollowedJobs:
         self._take(claim)
         return begun, self._claim(claim.after)
 
-    def register(self, job: FollowedJob, tables: Iterable[str] = ()) -> Claim:
+    def register(self, job: TargetJob, tables: Iterable[str] = ()) -> Claim:
         """Record a mirror as the job of its target, and return the claim of its publications.
 
         Args:
@@ -178,11 +178,11 @@ class FollowedJobs:
                 self._store.drop_table(name, missing_ok=True)
         return self._claim(claim.after)
 
-    def replaced(self, job: FollowedJob) -> list[str]:
+    def replaced(self, job: TargetJob) -> list[str]:
         """Return the tables of a job that were dropped, or dropped and created again, since the job recorded them."""
         return self._replaced(job, self._identities(job.target, job.tables))
 
-    def _replaced(self, job: FollowedJob, now: Mapping[str, str]) -> list[str]:
+    def _replaced(self, job: TargetJob, now: Mapping[str, str]) -> list[str]:
         registry = self._registry_of(job.target)
         # In a copy of the store, and after a table was restored from a dump, all identities are new.
         if job.older or job.tables.get(registry) != now.get(registry):
@@ -215,17 +215,17 @@ class FollowedJobs:
         """Return whether another job has taken the target since a job received its claim."""
         return self._row(claim.after["target"]) not in (claim.before, claim.after)
 
-    def drop_obsolete(self, job: FollowedJob) -> None:
+    def drop_obsolete(self, job: TargetJob) -> None:
         """Drop the state of the earlier jobs of a target."""
         for name in job.obsolete:
             self._store.drop_table(name, missing_ok=True)
 
-    def abandon(self, job: FollowedJob) -> None:
+    def abandon(self, job: TargetJob) -> None:
         """Drop the state of a job whose target another job has taken."""
         for name in job.state_tables:
             self._store.drop_table(name, missing_ok=True)
 
-    def _under_other_name(self, target: str) -> FollowedJob | None:
+    def _under_other_name(self, target: str) -> TargetJob | None:
         """Return the job of the same table whose row has another name of it, such as one with its schema."""
         identity = self._identity(target)
         try:
@@ -246,7 +246,7 @@ class FollowedJobs:
         except NotFoundError:
             return None
 
-    def _claim(self, row: Mapping[str, str] | None, job: FollowedJob | None = None) -> Claim:
+    def _claim(self, row: Mapping[str, str] | None, job: TargetJob | None = None) -> Claim:
         """Return the claim that replaces a row with that of a job; without a job, with the same row."""
         after = row if job is None or (row is not None and job == _job_of(row)) else _row_of(job)
         assert after is not None
@@ -283,7 +283,7 @@ class FollowedJobs:
 
     # -- checks ---------------------------------------------------------------------------------------------
 
-    def _check_same(self, known: FollowedJob, wanted: FollowedJob) -> dict[str, str]:
+    def _check_same(self, known: TargetJob, wanted: TargetJob) -> dict[str, str]:
         """Check that a job is the same as before, and return the identities of its tables."""
         _check_definition(known, wanted)
         now = self._identities(wanted.target, known.tables)
@@ -291,7 +291,7 @@ class FollowedJobs:
             raise target_replaced(wanted.target, f"the checkpoint of query {wanted.job}", _ANEW)
         return now
 
-    def _check_free(self, known: FollowedJob | None, wanted: FollowedJob) -> None:
+    def _check_free(self, known: TargetJob | None, wanted: TargetJob) -> None:
         alias = self._under_other_name(wanted.target)
         if alias is not None:
             raise target_filled(alias)
@@ -313,13 +313,13 @@ class FollowedJobs:
         )
 
 
-def _job_of(row: Mapping[str, Any]) -> FollowedJob:
+def _job_of(row: Mapping[str, Any]) -> TargetJob:
     target = row["target"]
     try:
         content = json.loads(row["content"])
         older = "settings" not in content
         definition = dict(content["definition"])
-        return FollowedJob(
+        return TargetJob(
             target,
             row["job"],
             definition,
@@ -335,7 +335,7 @@ def _job_of(row: Mapping[str, Any]) -> FollowedJob:
         raise StoreDamagedError(f"the row of {target!r} in table {_JOBS!r} is invalid", received=str(error)) from None
 
 
-def _row_of(job: FollowedJob) -> dict[str, str]:
+def _row_of(job: TargetJob) -> dict[str, str]:
     content = {
         "definition": dict(job.definition),
         "state_tables": job.state_tables,
@@ -363,7 +363,7 @@ def target_taken(target: str, job: str, batch: int) -> OptionError:
     )
 
 
-def target_filled(known: FollowedJob) -> HeadraceError:
+def target_filled(known: TargetJob) -> HeadraceError:
     """Return the error for a new job whose target has a job."""
     return AlreadyExistsError(
         f"a {known.kind} fills table {known.target!r}, and a table can have one such job",
@@ -381,7 +381,7 @@ def target_replaced(target: str, received: str, remedy: str) -> DataLossError:
     )
 
 
-def _check_definition(known: FollowedJob, wanted: FollowedJob) -> None:
+def _check_definition(known: TargetJob, wanted: TargetJob) -> None:
     received = f"the checkpoint of query {wanted.job}, which follows a table into {wanted.target!r}"
     before, now = known.settings, wanted.settings
     names = before.keys() if known.older else before.keys() | now.keys()

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
-from headrace.batches.sinks.jobs import FollowedJob, FollowedJobs, state_name, target_taken
+from headrace.batches.sinks.jobs import TargetJob, TargetJobs, state_name, target_taken
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.follow.scans import FollowedScan, batch_of_each
 from headrace.derived.follow.split import with_views
@@ -129,7 +129,7 @@ class FollowedBatches:
     identity: str
     target: TableTarget
     checkpoint: str
-    job: FollowedJob
+    job: TargetJob
     rows_per_write: int | None = None
     _id: str = field(default="", init=False)
 
@@ -137,13 +137,13 @@ class FollowedBatches:
         """Compute and publish a batch.
 
         Raises:
-            OptionError: the job cannot have the target, see `FollowedJobs.begin`; or another job has taken it during
+            OptionError: the job cannot have the target, see `TargetJobs.begin`; or another job has taken it during
                 the batch, which is not published.
         """
         with task_store(lambda: open_store(self.url, **self.store_options), self.identity) as store:
             self._id = self._id or query_id(batch_df.sparkSession, self.checkpoint, store)
             tables = self._state_tables(store)
-            jobs = FollowedJobs(store)
+            jobs = TargetJobs(store)
             names = tuple(table.name for table in tables.values())
             job, claim = jobs.begin(replace(self.job, job=self._id, state_tables=names), batch)
             try:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.batches.sinks.jobs import QUERY_PART, FollowedJob, FollowedJobs
+from headrace.batches.sinks.jobs import QUERY_PART, TargetJob, TargetJobs
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.follow.batches import STATE_DDL, BatchQuery, FollowedBatches, GroupQuery
 from headrace.derived.follow.plan import FollowedPlan
@@ -83,14 +83,14 @@ class FollowedStream(BatchedStream):
             definition |= {f"function {function.name}": function.fingerprint for function in called}
             settings = {**self.settings, **self.variables}
             settings |= {name: value for function in called for name, value in function.settings.items()}
-            job = FollowedJob(
+            job = TargetJob(
                 self.target.name,
                 stored_query_id(location, store) or "",
                 definition,
                 overwrite=self.overwrite,
                 settings=settings,
             )
-            FollowedJobs(store).check(job)
+            TargetJobs(store).check(job)
             batches = FollowedBatches(
                 query,
                 store.url,

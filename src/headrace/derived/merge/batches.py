@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from headrace.batches.sinks.jobs import FollowedJobs
+from headrace.batches.sinks.jobs import TargetJobs
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.last_rows import DELETES, PUTS
 from headrace.derived.merge.queries import CONFLICT, DELETE, NOTHING, PUT, MergeQueries
@@ -71,7 +71,7 @@ class MergeBatches:
         return tasks.stage_routed(sql_over(spark, self.queries.decided, looked_up), self._route)
 
     def _check_target(self, store: Store) -> None:
-        FollowedJobs(store).check_other(self.table, "this MERGE")
+        TargetJobs(store).check_other(self.table, "this MERGE")
         now = store.table(self.table, self.declared).schema
         if now != self.schema:
             raise SchemaError(

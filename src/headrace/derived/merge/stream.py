@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.batches.sinks.jobs import FollowedJobs
+from headrace.batches.sinks.jobs import TargetJobs
 from headrace.batches.sinks.targets import check_columns
 from headrace.derived.merge.batches import MergeBatches, sql_over, sql_over_named
 from headrace.derived.merge.plan import plan_merge
@@ -183,7 +183,7 @@ def checked_merge(
                 received=table.name,
                 remedy="INSERT INTO appends to it",
             )
-        FollowedJobs(store).check_other(table.name, "this MERGE")
+        TargetJobs(store).check_other(table.name, "this MERGE")
         check_no_feedback(frame.schema, store, table.name, "this MERGE")
         schema, capabilities = table.schema, store.capabilities
         row_key = [field.name for field in frame.schema if ROW_KEY in field.metadata]

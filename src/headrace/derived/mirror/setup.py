@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from headrace.batches.sinks.jobs import MIRROR, FollowedJob, FollowedJobs, target_filled, target_replaced
+from headrace.batches.sinks.jobs import MIRROR, TargetJob, TargetJobs, target_filled, target_replaced
 from headrace.derived.mirror.forms import MirrorForm, MirrorTable, check_not_renamed
 from headrace.errors import (
     AlreadyExistsError,
@@ -94,7 +94,7 @@ class MirrorSetup:
         self, source: Store, table: Table, target: Store, form: MirrorForm, tunnel: str, *, create_tunnel: bool
     ) -> None:
         check_source(source)
-        self._jobs = FollowedJobs(target)
+        self._jobs = TargetJobs(target)
         self._source = source
         self._table = table
         self._target = target
@@ -154,7 +154,7 @@ class MirrorSetup:
             OptionError: another job has taken the target since `prepare`.
         """
         columns = json.dumps(self._form.source.names)
-        job = FollowedJob(self._form.target, tunnel.id, {_SOURCE_COLUMNS: columns}, kind=MIRROR)
+        job = TargetJob(self._form.target, tunnel.id, {_SOURCE_COLUMNS: columns}, kind=MIRROR)
         return self._jobs.register(job, [table.name for table in self._form.tables[1:]])
 
     # -- the parts of a start -------------------------------------------------------------------------------

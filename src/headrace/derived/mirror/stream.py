@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.batches.sinks.jobs import FollowedJobs, target_taken
+from headrace.batches.sinks.jobs import TargetJobs, target_taken
 from headrace.derived.mirror.forms import LatestRows, MirrorForm
 from headrace.derived.mirror.history import RowVersions, time_type_of
 from headrace.derived.mirror.setup import MirrorSetup, check_source
@@ -140,7 +140,7 @@ def _staging(form: MirrorForm, source: Location) -> Callable[[DataFrame, BatchTa
 
     def stage(batch: DataFrame, tasks: BatchTasks) -> Receipts:
         with tasks.open_store() as target:
-            FollowedJobs(target).check_whole(form.target)
+            TargetJobs(target).check_whole(form.target)
         receipts = tasks.stage_routed(batch, form.route)
         with source.open_store() as store:
             form.check_unchanged(source.open_table(store).schema)
