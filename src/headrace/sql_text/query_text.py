@@ -13,6 +13,7 @@ from typing import TypeAlias
 
 from headrace.sql_text.expressions import ends_operand, split_alias
 from headrace.sql_text.lexer import Token, TokenKind
+from headrace.sql_text.script import ScriptPart
 from headrace.sql_text.token_text import TokenText
 
 Range: TypeAlias = tuple[int, int]
@@ -131,6 +132,10 @@ class QueryText(TokenText):
         # For an opening bracket, the first token after it that is none.
         self._after_brackets: dict[int, int] = {}
 
+    def part(self, start: int, end: int) -> ScriptPart:
+        """Return a range as a part of the script."""
+        return ScriptPart(self._original, self.tokens[start].start, self.tokens[end - 1].end)
+
     # -- levels -----------------------------------------------------------------------------------------
 
     def blocks(self) -> Iterator[Block]:
@@ -231,6 +236,26 @@ class QueryText(TokenText):
             return Item(start, after, alias, "column", self.dotted(start)[0])
         is_literal = after == start + 1 and self.tokens[start].kind in (TokenKind.STRING, TokenKind.NUMBER)
         return Item(start, after, alias, "literal" if is_literal else "expression", ())
+
+    def conjuncts(self, start: int, end: int) -> Iterator[Range]:
+        """Yield the parts of a condition between AND, and those in brackets around several."""
+        waiting = [(start, end)]
+        while waiting:
+            start, end = waiting.pop()
+            if self.is_symbol(start, "(") and self.after(start) >= end:
+                waiting.append((start + 1, end - 1))
+                continue
+            parts, between = [], False
+            for index in self.top(start, end):
+                if self.is_word(index, "AND") and not between:
+                    parts.append((start, index))
+                    start = index + 1
+                # BETWEEN a AND b
+                between = self.is_word(index, "BETWEEN") or (between and not self.is_word(index, "AND"))
+            if parts:
+                waiting += reversed([*parts, (start, end)])
+            elif start < end:
+                yield start, end
 
     # -- relations --------------------------------------------------------------------------------------
 

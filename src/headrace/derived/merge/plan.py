@@ -10,6 +10,7 @@ from headrace.errors import SchemaError, SqlError
 from headrace.model.tables.change_columns import CHANGE_TYPE, COMMIT_VERSION
 from headrace.model.tables.schema import TableSchema
 from headrace.sql_text.lexer import Token, TokenKind, error_at, quote_name, string_value, tokenize
+from headrace.sql_text.query_text import QueryText, Range
 from headrace.sql_text.script import Name, ScriptPart
 
 PREIMAGE = "update_preimage"
@@ -162,10 +163,11 @@ class _Names:
         alias = self._merge.target_alias
         form = " AND ".join(f"{alias}.{name} = …" for name in self._target.primary_key)
         found: dict[str, ScriptPart] = {}
-        for conjunct in _conjuncts(_tokens(self._merge.on)):
-            part = ScriptPart(self._merge.on.script, conjunct[0].start, conjunct[-1].end)
-            sides = _equal_sides(conjunct)
-            named = [] if sides is None else [(self._key_column(side), other) for side, other in (sides, sides[::-1])]
+        text = QueryText(self._merge.on.script, _tokens(self._merge.on))
+        for conjunct in text.conjuncts(0, len(text.tokens)):
+            part = text.part(*conjunct)
+            sides = _equal_sides(text, *conjunct) or ()
+            named = [(self._key_column(text, *side), other) for side, other in zip(sides, sides[::-1], strict=True)]
             keys = [(column, other) for column, other in named if column is not None]
             if len(keys) != 1:
                 raise self._error(
@@ -178,7 +180,7 @@ class _Names:
             ((column, other),) = keys
             if column in found:
                 raise self._error(f"ON compares key column {column!r} twice", part, valid=form)
-            found[column] = ScriptPart(self._merge.on.script, other[0].start, other[-1].end)
+            found[column] = text.part(*other)
         missing = [name for name in self._target.primary_key if name not in found]
         if missing:
             raise self._error(
@@ -190,12 +192,12 @@ class _Names:
             )
         return {name: found[name] for name in self._target.primary_key}
 
-    def _key_column(self, side: Sequence[Token]) -> str | None:
+    def _key_column(self, text: QueryText, start: int, end: int) -> str | None:
         """Return the key column that one side of an equation is; None if it is anything else."""
-        while len(side) > 2 and side[0].is_symbol("(") and side[-1].is_symbol(")"):
-            side = side[1:-1]
-        parts = [token.name for token in side if token.is_name]
-        if len(side) != 2 * len(parts) - 1 or not all(token.is_symbol(".") for token in side[1::2]):
+        while text.is_symbol(start, "(") and text.after(start) == end:
+            start, end = start + 1, end - 1
+        parts, after = text.dotted(start) if text.is_name(start) else ((), start)
+        if after != end:
             return None
         if len(parts) == 2 and parts[0].lower() == self._merge.target_alias.lower():
             name = self._column(parts[1])
@@ -353,49 +355,16 @@ def _find(name: str, names: Sequence[str]) -> str | None:
     return found[0] if len(found) == 1 else None
 
 
-def _conjuncts(tokens: Sequence[Token]) -> Iterator[list[Token]]:
-    """Yield the parts of a condition between AND."""
-    parts: list[list[Token]] = [[]]
-    depth = 0
-    for token in tokens:
-        depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
-        if not depth and token.is_word("AND"):
-            parts.append([])
-        else:
-            parts[-1].append(token)
-    for part in parts:
-        if not part:
-            continue
-        if _is_enclosed(part):
-            yield from _conjuncts(part[1:-1])
-        else:
-            yield part
-
-
-def _is_enclosed(tokens: Sequence[Token]) -> bool:
-    """Return whether the first parenthesis closes with the last token."""
-    if not tokens[0].is_symbol("("):
-        return False
-    depth = 0
-    for index, token in enumerate(tokens):
-        depth += token.is_symbol("(") - token.is_symbol(")")
-        if not depth:
-            return index == len(tokens) - 1
-    return False
-
-
-def _equal_sides(tokens: Sequence[Token]) -> tuple[list[Token], list[Token]] | None:
+def _equal_sides(text: QueryText, start: int, end: int) -> tuple[Range, Range] | None:
     """Return the sides of an equation with ``=`` or ``==``; None for any other condition."""
-    depth = 0
     places: list[int] = []
-    for index, token in enumerate(tokens):
-        depth += (token.text in ("(", "[")) - (token.text in (")", "]"))
-        if not depth and token.is_word("OR", "NOT", "IS", "IN", "BETWEEN", "LIKE"):
+    for index in text.top(start, end):
+        if text.is_word(index, "OR", "NOT", "IS", "IN", "BETWEEN", "LIKE"):
             return None
-        if not depth and token.kind is TokenKind.SYMBOL and token.text in "=<>!":
+        if text.tokens[index].kind is TokenKind.SYMBOL and text.tokens[index].text in "=<>!":
             places.append(index)
-    texts = "".join(tokens[index].text for index in places)
+    texts = "".join(text.tokens[index].text for index in places)
     if texts not in ("=", "==") or places[-1] - places[0] != len(places) - 1:
         return None
-    left, right = list(tokens[: places[0]]), list(tokens[places[-1] + 1 :])
-    return (left, right) if left and right else None
+    left, right = (start, places[0]), (places[-1] + 1, end)
+    return (left, right) if left[0] < left[1] and right[0] < right[1] else None

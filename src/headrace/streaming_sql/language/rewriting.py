@@ -148,26 +148,10 @@ class _Rewriter:
 
     def _delays(self, block: Block) -> None:
         """Convert each ``delay(column) < duration`` that is combined with other conditions by AND."""
-        text, waiting = self._text, [block.where]
-        while waiting:
-            for start, end in self._conjuncts(*waiting.pop()):
-                if text.is_symbol(start, "(") and text.after(start) >= end:
-                    waiting.append((start + 1, end - 1))
-                elif text.is_word(start, "DELAY") and text.is_symbol(start + 1, "(") and text.after(start + 1) < end:
-                    self._delay(block, start, end)
-
-    def _conjuncts(self, start: int, end: int) -> Iterator[Range]:
-        """Split a condition at AND, except in ``BETWEEN a AND b``."""
-        between = False
-        for index in self._text.top(start, end):
-            if self._text.is_word(index, "BETWEEN"):
-                between = True
-            elif self._text.is_word(index, "AND"):
-                if not between:
-                    yield start, index
-                    start = index + 1
-                between = False
-        yield start, end
+        text = self._text
+        for start, end in text.conjuncts(*block.where):
+            if text.is_word(start, "DELAY") and text.is_symbol(start + 1, "(") and text.after(start + 1) < end:
+                self._delay(block, start, end)
 
     def _delay(self, block: Block, function: int, end: int) -> None:
         text, closing = self._text, self._text.closing[function + 1]
