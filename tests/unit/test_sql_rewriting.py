@@ -58,9 +58,18 @@ def test_windows_become_those_of_spark(query: str, expected: str) -> None:
             "SELECT * FROM orders WATERMARK `ts` DELAY OF INTERVAL 2 minutes WHERE true AND id > 3",
         ),
         (
+            "SELECT * FROM orders WHERE id > limit AND delay(ts) < '2 minutes' LIMIT 3",
+            "SELECT * FROM orders WATERMARK `ts` DELAY OF INTERVAL 2 minutes WHERE id > limit AND true LIMIT 3",
+        ),
+        (
             "SELECT * FROM orders AS o WHERE id BETWEEN 1 AND 2 AND DELAY(o.ts) < interval 10 seconds GROUP BY id",
             "SELECT * FROM orders WATERMARK `ts` DELAY OF INTERVAL 10 seconds AS o "
             "WHERE id BETWEEN 1 AND 2 AND true GROUP BY id",
+        ),
+        (
+            "SELECT * FROM ((SELECT * FROM orders) UNION ALL (SELECT * FROM clicks)) u WHERE delay(ts) < '1 hour'",
+            "SELECT * FROM ((SELECT * FROM orders) UNION ALL (SELECT * FROM clicks)) "
+            "WATERMARK `ts` DELAY OF INTERVAL 1 hour u WHERE true",
         ),
         (
             "SELECT * FROM orders o JOIN clicks c ON o.id = c.id "
