@@ -15,8 +15,8 @@ from headrace.cli.app import App
 from headrace.cli.doctor import show
 from headrace.cli.main import main
 from headrace.errors import StoreError, UnsupportedError
+from headrace.model.findings import Finding, Status
 from headrace.ports import Store
-from headrace.ports.findings import Finding, Status
 from tests.conformance.reading import drain
 from tests.postgres_server import USER, PostgresServer, create_database, drop_database, major_version, needs_version
 

@@ -7,8 +7,8 @@ from psycopg import sql
 
 import headrace
 from headrace.errors import DataLossError, StoreError, UnsupportedError
+from headrace.model.findings import Status
 from headrace.ports import Store
-from headrace.ports.findings import Status
 from tests.conformance.reading import drain, replay, state_of
 from tests.interop.own_database import Server
 

@@ -23,9 +23,9 @@ from headrace.errors import (
     StoreError,
     UnsupportedError,
 )
+from headrace.model.findings import Status
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
-from headrace.ports.findings import Status
 from headrace.stores.embedded import backup
 from headrace.stores.postgres.store import PostgresStore
 from headrace_tablestore.store.store import TablestoreStore

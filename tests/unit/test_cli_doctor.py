@@ -15,7 +15,7 @@ import pytest
 import headrace
 from headrace.cli import environment_checks
 from headrace.cli.main import main
-from headrace.ports.findings import Status
+from headrace.model.findings import Status
 from headrace.spark import java
 from headrace.stores.embedded.diagnosis import file_system_of
 

@@ -19,9 +19,9 @@ import pytest
 
 import headrace
 from headrace.errors import StoreError
+from headrace.model.findings import Status
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
-from headrace.ports.findings import Status
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.streaming_sql.workspace import Workspace

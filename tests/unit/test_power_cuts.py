@@ -13,8 +13,8 @@ import pytest
 
 import headrace
 from headrace.errors import HeadraceError
+from headrace.model.findings import Status
 from headrace.ports import Store
-from headrace.ports.findings import Status
 from headrace.stores.embedded import connection
 from tests.disk import Disk, Event, chances, recorded
 from tests.effort import thorough

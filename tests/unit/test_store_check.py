@@ -14,10 +14,10 @@ import pytest
 
 import headrace
 from headrace.cli.main import main
+from headrace.model.findings import Finding, Status
 from headrace.model.tables.changes import RowChange
 from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
 from headrace.ports import Write
-from headrace.ports.findings import Finding, Status
 from headrace.stores.embedded.checks.store import CHECKS
 from tests.embedded_database import raw_connection, with_checksum
 

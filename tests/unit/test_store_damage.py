@@ -17,9 +17,9 @@ import pytest
 import headrace
 from headrace.cli.environment_checks import check_sqlite
 from headrace.errors import HeadraceError, NotFoundError, StoreDamagedError, StoreError
+from headrace.model.findings import Status
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
-from headrace.ports.findings import Status
 from headrace.stores.embedded.format import CHECKSUM_FORMAT
 from headrace.support.sqlite import opening
 from headrace.support.sqlite.opening import checksum_vfs

@@ -10,7 +10,7 @@ import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
 from headrace.errors import HeadraceError, UnsupportedError
-from headrace.ports.findings import Finding, Status
+from headrace.model.findings import Finding, Status
 
 
 @click.command(short_help="Check the machine for common problems.")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import click
 
-from headrace.ports.findings import Finding, Status, disk_space
+from headrace.model.findings import Finding, Status, disk_space
 from headrace.spark.java import check_java
 from headrace.support import entry_points
 

@@ -6,7 +6,7 @@ import tempfile
 import time
 
 from headrace.errors import own_message
-from headrace.ports.findings import Finding, Status
+from headrace.model.findings import Finding, Status
 
 
 def check_spark() -> Finding:

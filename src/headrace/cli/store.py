@@ -6,7 +6,7 @@ import click
 
 from headrace.cli.app import App, CommandGroup, common_options, pass_app, store_option
 from headrace.cli.doctor import show
-from headrace.ports.findings import Status
+from headrace.model.findings import Status
 
 
 @click.group(cls=CommandGroup)

@@ -13,12 +13,12 @@ from typing import Any, Self
 import pyarrow as pa
 
 from headrace.errors import UnsupportedError
+from headrace.model.findings import Finding, Status
 from headrace.model.tables.column_limits import MAX_COLUMNS
 from headrace.model.tunnels.values import KindName, Start, TunnelKind
 from headrace.ports.arguments import Port
 from headrace.ports.backups import Backup, Progress
 from headrace.ports.files import Files
-from headrace.ports.findings import Finding, Status
 from headrace.ports.publication import Publisher
 from headrace.ports.queues import Consumer, Producer, Queue, Registration
 from headrace.ports.tables import Table

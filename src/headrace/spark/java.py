@@ -8,7 +8,7 @@ import shutil
 import subprocess
 from pathlib import Path
 
-from headrace.ports.findings import Finding, Status
+from headrace.model.findings import Finding, Status
 
 OLDEST_JAVA = 17
 _SECONDS = 60

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from headrace.errors import OptionError
+from headrace.model.findings import Finding
 from headrace.options.option import Option
 from headrace.options.settings import Settings
 from headrace.ports import Store
 from headrace.ports.backups import Backup, Progress
-from headrace.ports.findings import Finding
 
 _LONGEST_SECONDS = 1e9
 OpenStore: TypeAlias = Callable[[str | os.PathLike[str], Mapping[str, Any], bool], Store]

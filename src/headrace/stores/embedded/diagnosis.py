@@ -7,7 +7,7 @@ import time
 from dataclasses import replace
 from pathlib import Path
 
-from headrace.ports.findings import Finding, Status, disk_space
+from headrace.model.findings import Finding, Status, disk_space
 from headrace.stores.embedded.checks.store import check_integrity
 from headrace.stores.embedded.connection import Database
 

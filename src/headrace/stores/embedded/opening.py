@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
 from headrace.errors import OptionError, StoreError
+from headrace.model.findings import Finding
 from headrace.options.kinds import one_of
 from headrace.options.option import Option
 from headrace.ports.backups import Backup, Progress
-from headrace.ports.findings import Finding
 from headrace.stores.opening import Opening, StoreOption
 
 if TYPE_CHECKING:

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import NotFoundError, SchemaError
+from headrace.model.findings import Finding
 from headrace.model.queues.columns import QueueSchema
 from headrace.model.queues.validation import changed_options
 from headrace.model.queues.values import QueueOptions
@@ -33,7 +34,6 @@ from headrace.ports import (
 )
 from headrace.ports.arguments import flag, text
 from headrace.ports.backups import Backup, Progress
-from headrace.ports.findings import Finding
 from headrace.stores.embedded import backup, catalog
 from headrace.stores.embedded.catalog import ObjectKind
 from headrace.stores.embedded.checks.store import check_store

@@ -13,7 +13,7 @@ from psycopg import sql
 from psycopg.rows import class_row
 
 from headrace.errors import HeadraceError
-from headrace.ports.findings import Finding, Status
+from headrace.model.findings import Finding, Status
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tunnels import followable, publications, retention, slots

@@ -11,6 +11,7 @@ import psycopg
 import pyarrow as pa
 
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, SchemaError
+from headrace.model.findings import Finding
 from headrace.model.tables.column_limits import check_columns, check_key_types
 from headrace.model.tables.conditions import OPERATORS
 from headrace.model.tables.json_forms import PLAIN, JsonForm
@@ -18,7 +19,6 @@ from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.validation import Named, find
 from headrace.model.tunnels.values import Start, StartKind, TunnelKind
 from headrace.ports import Capabilities, Publisher, Store, Tunnel
-from headrace.ports.findings import Finding
 from headrace.stores.postgres import diagnosis
 from headrace.stores.postgres.connection import Address, Connection
 from headrace.stores.postgres.files import PostgresFiles

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 import apsw
 
 from headrace.errors import HeadraceError
-from headrace.ports.findings import Finding, Status
+from headrace.model.findings import Finding, Status
 from headrace.stores.embedded.checks import catalog, files, logs, pages, publications, tunnels
 from headrace.stores.embedded.checks.problems import Check, Problem
 from headrace.stores.embedded.connection import Database

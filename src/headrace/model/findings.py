@@ -1,4 +1,4 @@
-"""Findings of `headrace doctor`: values that any layer can make."""
+"""Findings of `headrace doctor` and `headrace store check`: values that any layer can make."""
 
 from __future__ import annotations
 
