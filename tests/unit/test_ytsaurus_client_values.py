@@ -118,7 +118,7 @@ def test_trimming_obeys_a_text(cluster: Cluster, enable: str, left: int) -> None
     cluster.store.queue(queue).append([{"data": b"a"}, {"data": b"b"}])
     advance = {"queue_path": queue, "consumer_path": consumer, "partition_index": "0", "new_offset": "1"}
     call(cluster, "advance_queue_consumer", client_side="true", **advance)
-    trim_old_rows(cluster)
+    trim_old_rows(cluster.database)
     assert value_of(cluster, f"{queue}/@auto_trim_config/enable") == enable
     assert value_of(cluster, f"{queue}/@queue_partitions/0/available_row_count") == left
 

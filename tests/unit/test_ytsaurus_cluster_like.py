@@ -14,7 +14,7 @@ from headrace_ytsaurus.endpoint.cluster import Cluster
 from headrace_ytsaurus.endpoint.contents.row_weights import DEFAULT_ROW_BYTES, check_row_weights
 from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.tables import past_states
-from headrace_ytsaurus.endpoint.tables.past_states import MAX_STATES, PastStates
+from headrace_ytsaurus.endpoint.tables.past_states import MAX_STATES
 from headrace_ytsaurus.wire.errors import Code, YtError
 from headrace_ytsaurus.wire.yson import documents
 from tests.unit.ytsaurus_cluster import call, value_of
@@ -155,7 +155,7 @@ def test_rows_are_read_at_generated_timestamps(cluster: Cluster, monkeypatch: py
     monkeypatch.setattr(past_states, "KEPT_SECONDS", -1.0)
     assert last < generated()
     insert(cluster, {"k": "b", "v": 4})
-    cluster.service(PastStates).expire()
+    cluster.past_states.expire()
     with pytest.raises(YtError, match="newest rows only"):
         rows(cluster, "v from [//tmp/t]", timestamp=last)
 

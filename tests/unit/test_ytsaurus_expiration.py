@@ -57,7 +57,7 @@ def make(cluster: Cluster, path: str, **attributes: Any) -> str:
 
 def left(cluster: Cluster, home: str) -> list[str]:
     """Remove the expired nodes, and return the others."""
-    remove_expired(cluster)
+    remove_expired(cluster.context(), cluster.uses)
     return list(call(cluster, "list", path=home, return_only_value=True).value)
 
 

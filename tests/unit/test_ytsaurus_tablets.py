@@ -29,7 +29,6 @@ from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.storage.snapshot import SnapshotDatabase
 from headrace_ytsaurus.endpoint.tables.layout import SortedLayout
 from headrace_ytsaurus.endpoint.tables.row_locks import NO_HASHES, Locked, RowLocks
-from headrace_ytsaurus.endpoint.tables.tablet_transactions import TabletTransactions
 from headrace_ytsaurus.wire.errors import YtError
 from headrace_ytsaurus.wire.types import YtColumn
 from tests.effort import thorough
@@ -170,7 +169,7 @@ def test_a_transaction_whose_id_cannot_be_saved_does_not_stay_open(tmp_path: Pat
     parameters = {"type": "tablet", "timeout": 60_000}
     with full_disk(), pytest.raises(StoreError):
         call(cluster, "start_transaction", parameters)
-    transactions = cluster.service(TabletTransactions)
+    transactions = cluster.tablet_transactions
     assert not transactions.open
     started = call(cluster, "start_transaction", parameters).value["transaction_id"]
     assert transactions.open == {started}

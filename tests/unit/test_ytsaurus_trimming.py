@@ -26,7 +26,7 @@ def test_old_rows_are_trimmed_without_requests(tmp_path: Path, monkeypatch: pyte
     call(cluster, "advance_queue_consumer", client_side=True, **advance)
 
     def kept() -> int:
-        trim_old_rows(cluster)
+        trim_old_rows(cluster.database)
         return int(value_of(cluster, "//tmp/q/@queue_partitions/0/available_row_count"))
 
     assert kept() == 2

@@ -9,14 +9,12 @@ import threading
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, TypeVar, cast
 
 import pyarrow as pa
 
 from headrace.errors import OptionError
 from headrace.stores.embedded.for_servers import EmbeddedStore
 from headrace_ytsaurus.endpoint.commands import COMMANDS
-from headrace_ytsaurus.endpoint.context import Cluster as ClusterProtocol
 from headrace_ytsaurus.endpoint.context import Command, Context
 from headrace_ytsaurus.endpoint.cypress.attributes import ACCOUNT as ACCOUNT_OF_ALL
 from headrace_ytsaurus.endpoint.cypress.basic_types import (
@@ -29,18 +27,18 @@ from headrace_ytsaurus.endpoint.cypress.basic_types import (
 )
 from headrace_ytsaurus.endpoint.cypress.content_upgrade import upgrade
 from headrace_ytsaurus.endpoint.cypress.cypress import Cypress
-from headrace_ytsaurus.endpoint.cypress.expiration import note_uses, remove_expired
+from headrace_ytsaurus.endpoint.cypress.expiration import Uses, remove_expired
 from headrace_ytsaurus.endpoint.cypress.node_types import NodeType
 from headrace_ytsaurus.endpoint.cypress.objects import TRANSACTIONS
 from headrace_ytsaurus.endpoint.cypress.operations import make_node, release_node
-from headrace_ytsaurus.endpoint.dispatcher import Mutations
+from headrace_ytsaurus.endpoint.dispatcher import delete_old_answers
 from headrace_ytsaurus.endpoint.formats import YSON
 from headrace_ytsaurus.endpoint.queues.trimming import trim_old_rows
 from headrace_ytsaurus.endpoint.storage.file_contents import Contents
 from headrace_ytsaurus.endpoint.storage.tree import Tree
-from headrace_ytsaurus.endpoint.tables.past_states import close_past_states
+from headrace_ytsaurus.endpoint.tables.past_states import PastStates
 from headrace_ytsaurus.endpoint.tables.system_tables import make_tables
-from headrace_ytsaurus.endpoint.tables.tablet_transactions import abort_expired_tablet_transactions
+from headrace_ytsaurus.endpoint.tables.tablet_transactions import TabletTransactions
 from headrace_ytsaurus.endpoint.transactions.locks import Locks
 from headrace_ytsaurus.endpoint.transactions.transactions import Transactions
 from headrace_ytsaurus.wire.paths import parse_path
@@ -64,7 +62,6 @@ _NODES: Mapping[str, NodeType] = {
     **{f"//sys/users/{name}": USER for name in ("guest", SYSTEM_USER)},
 }
 _log = logging.getLogger("headrace")
-Service = TypeVar("Service")
 
 
 class Cluster:
@@ -92,24 +89,19 @@ class Cluster:
         self.cypress = Cypress(tree, locks, self.transactions)
         self.contents = Contents(tree, self.store.files())
         self.transactions.on_delete = lambda chain, node_id: release_node(self.context(), chain, node_id)
-        self._services: dict[Any, Any] = {}
+        self.tablet_transactions = TabletTransactions(self.database)
+        self.past_states = PastStates(self.database)
+        self.uses = Uses()
         self._stopping = threading.Event()
         self._make_system_nodes()
-        note_uses(self)
-        make_tables(self)
+        self.cypress.on_use = self.uses.used
+        make_tables(self.context())
         self._worker = threading.Thread(target=self._work, name="headrace-ytsaurus-background", daemon=True)
         self._worker.start()
 
     def context(self) -> Context:
         """Return a context for work that no client asked for."""
         return Context(self, SYSTEM_USER, time.time_ns() // 1000, YSON, YSON)
-
-    def service(self, kind: Callable[[ClusterProtocol], Service]) -> Service:
-        """Return the only object of a class; see `headrace_ytsaurus.endpoint.context.Cluster.service`."""
-        if kind not in self._services:
-            # No lock is held: creating the object may wait for the store's writer, which may call this method as well.
-            self._services.setdefault(kind, kind(self))
-        return cast(Service, self._services[kind])
 
     def close(self) -> None:
         """Stop the background tasks and close the store. No request may be running."""
@@ -160,16 +152,11 @@ def _lock(root: Path) -> int:
     return descriptor
 
 
-def abort_expired_transactions(cluster: Cluster) -> None:
-    """Abort master transactions whose timeout has passed."""
-    cluster.transactions.abort_expired()
-
-
 def sweep(cluster: Cluster) -> None:
     """Delete unused parts of files and static tables, and the answers of old mutations."""
     now = time.time_ns() // 1000
     cluster.contents.sweep(now)
-    cluster.service(Mutations).delete_old(now)
+    delete_old_answers(cluster.database, now)
 
 
 def release_memory(cluster: Cluster) -> None:
@@ -178,11 +165,12 @@ def release_memory(cluster: Cluster) -> None:
 
 
 _PERIODIC: Mapping[Callable[[Cluster], None], float] = {
-    abort_expired_transactions: 0.2,
-    abort_expired_tablet_transactions: 0.5,
-    remove_expired: 0.5,
-    close_past_states: 1.0,
-    trim_old_rows: 5.0,
+    lambda cluster: cluster.transactions.abort_expired(): 0.2,
+    # The snapshots of open tablet transactions and of past states keep the database large.
+    lambda cluster: cluster.tablet_transactions.abort_expired(): 0.5,
+    lambda cluster: remove_expired(cluster.context(), cluster.uses): 0.5,
+    lambda cluster: cluster.past_states.expire(): 1.0,
+    lambda cluster: trim_old_rows(cluster.database): 5.0,
     release_memory: 5.0,
     sweep: 30.0,
 }

@@ -5,44 +5,34 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field
-from typing import Any, BinaryIO, Literal, Protocol, TypeAlias, TypeVar
+from typing import Any, BinaryIO, Literal, Protocol, TypeAlias
 
 import pyarrow as pa
 
-from headrace.stores.embedded.for_servers import Database, EmbeddedStore
+from headrace.stores.embedded.for_servers import Database
 from headrace_ytsaurus.endpoint.cypress.cypress import Cypress
 from headrace_ytsaurus.endpoint.formats import Format
 from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.storage.file_contents import Contents
+from headrace_ytsaurus.endpoint.tables.past_states import PastStates
+from headrace_ytsaurus.endpoint.tables.tablet_transactions import TabletTransactions
 from headrace_ytsaurus.endpoint.transactions.transactions import Transactions
 from headrace_ytsaurus.wire.types import YtColumn
 
 DataKind: TypeAlias = Literal["binary", "structured", "tabular"]
-Service = TypeVar("Service")
 
 
 class Cluster(Protocol):
-    """The parts of a cluster that commands and background work use; see `headrace_ytsaurus.endpoint.cluster`."""
+    """The parts of a cluster that commands use; see `headrace_ytsaurus.endpoint.cluster`."""
 
     name: str
-    store: EmbeddedStore
     database: Database
     cypress: Cypress
     contents: Contents
     transactions: Transactions
+    tablet_transactions: TabletTransactions
+    past_states: PastStates
     commands: Mapping[str, Command]
-
-    def context(self) -> Context:
-        """Return a context for work that no client asked for."""
-        ...
-
-    def service(self, kind: Callable[[Cluster], Service]) -> Service:
-        """Return the cluster's only object of a class, and create it on first use.
-
-        Commands keep their state between requests in such objects, for example open tablet transactions. If two threads
-        ask at the same time, the class may be called twice, and one object is discarded.
-        """
-        ...
 
 
 @dataclass
@@ -83,6 +73,11 @@ class Context:
     def transactions(self) -> Transactions:
         """The master transactions."""
         return self.cluster.transactions
+
+    @property
+    def tablet_transactions(self) -> TabletTransactions:
+        """The transactions of dynamic tables."""
+        return self.cluster.tablet_transactions
 
 
 @dataclass(frozen=True)

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import contextlib
 
-from headrace_ytsaurus.endpoint.context import Answer, Cluster, Command, Context
+from headrace.stores.embedded.for_servers import Database
+from headrace_ytsaurus.endpoint.context import Answer, Command, Context
 from headrace_ytsaurus.endpoint.ids import NULL_ID
 from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.transactions.prerequisites import check_prerequisites
@@ -18,27 +19,11 @@ KEPT_MICROSECONDS = 600_000_000
 """Answers are kept for 10 minutes; clients repeat a request for some minutes."""
 
 
-class Mutations:
-    """The saved answers of recent mutations."""
-
-    def __init__(self, cluster: Cluster) -> None:
-        self._database = cluster.database
-
-    def find(self, mutation_id: str) -> Answer | None:
-        """Return the answer of a mutation, None if the mutation has not been done."""
-        found = self._database.query("SELECT answer FROM yt_mutation WHERE id = ?", (mutation_id,))
-        return Answer.structured(documents.loads(found[0][0])) if found else None
-
-    def save(self, mutation_id: str, answer: Answer, now: int) -> None:
-        """Save an answer, inside the current transaction of the store."""
-        written = documents.dumps(answer.value, text=False)
-        self._database.execute("INSERT INTO yt_mutation VALUES (?, ?, ?)", (mutation_id, written, now))
-
-    def delete_old(self, now: int) -> None:
-        """Delete the answers that no client asks for any more."""
-        if self._database.query("SELECT 1 FROM yt_mutation WHERE done < ? LIMIT 1", (now - KEPT_MICROSECONDS,)):
-            with self._database.write():
-                self._database.execute("DELETE FROM yt_mutation WHERE done < ?", (now - KEPT_MICROSECONDS,))
+def delete_old_answers(database: Database, now: int) -> None:
+    """Delete the answers that no client asks for any more."""
+    if database.query("SELECT 1 FROM yt_mutation WHERE done < ? LIMIT 1", (now - KEPT_MICROSECONDS,)):
+        with database.write():
+            database.execute("DELETE FROM yt_mutation WHERE done < ?", (now - KEPT_MICROSECONDS,))
 
 
 def execute(context: Context, command: Command, parameters: Parameters, body: bytes) -> Answer:
@@ -79,14 +64,16 @@ def _execute_once(context: Context, command: Command, parameters: Parameters, bo
 def _commit_once(
     context: Context, command: Command, parameters: Parameters, body: bytes, mutation_id: str | None
 ) -> Answer:
-    mutations = context.cluster.service(Mutations)
-    with context.database.write():
-        done = None if mutation_id is None else mutations.find(mutation_id)
-        if done is not None:
-            return done
+    database = context.database
+    with database.write():
+        if mutation_id is not None:
+            done = database.query("SELECT answer FROM yt_mutation WHERE id = ?", (mutation_id,))
+            if done:
+                return Answer.structured(documents.loads(done[0][0]))
         # They are checked again, because from here on no other request can change them.
         check_prerequisites(context, parameters)
         answer = command.run(context, parameters, body)
         if mutation_id is not None:
-            mutations.save(mutation_id, answer, context.now)
+            written = documents.dumps(answer.value, text=False)
+            database.execute("INSERT INTO yt_mutation VALUES (?, ?, ?)", (mutation_id, written, context.now))
         return answer

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from headrace_ytsaurus.endpoint.context import Answer, Context
 from headrace_ytsaurus.endpoint.parameters import Parameters
-from headrace_ytsaurus.endpoint.tables.past_states import PastStates
 
 VERSION = "23.2.0-headrace"
 """The version that the endpoint reports; clients compare only the first numbers."""
@@ -12,7 +11,7 @@ VERSION = "23.2.0-headrace"
 
 def generate_timestamp(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return a timestamp later than all previous ones."""
-    return Answer.structured({"timestamp": context.cluster.service(PastStates).timestamp()})
+    return Answer.structured({"timestamp": context.cluster.past_states.timestamp()})
 
 
 def get_version(context: Context, parameters: Parameters, body: bytes) -> Answer:

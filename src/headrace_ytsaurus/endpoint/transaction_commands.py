@@ -7,7 +7,6 @@ from headrace_ytsaurus.endpoint.errors import refused
 from headrace_ytsaurus.endpoint.ids import NULL_ID, ObjectType, kind_of
 from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.storage.tree import TRUNK
-from headrace_ytsaurus.endpoint.tables.tablet_transactions import TabletTransactions
 from headrace_ytsaurus.endpoint.transactions.transactions import DEFAULT_TIMEOUT
 from headrace_ytsaurus.endpoint.values import moment_of
 
@@ -24,10 +23,9 @@ def start_transaction(context: Context, parameters: Parameters, body: bytes) -> 
     if kind == TABLET:
         if parent is not None:
             raise refused("A tablet transaction is not nested", received=parent)
-        tablet_transactions = _tablet_transactions(context)
-        transaction_id = tablet_transactions.start(timeout, attributes)
+        transaction_id = context.tablet_transactions.start(timeout, attributes)
         # It is not in the store. If the store cannot save this answer, no client knows it.
-        context.undo.callback(tablet_transactions.discard, transaction_id)
+        context.undo.callback(context.tablet_transactions.discard, transaction_id)
     else:
         begun = context.transactions.start(
             parent or TRUNK,
@@ -48,7 +46,7 @@ def ping_transaction(context: Context, parameters: Parameters, body: bytes) -> A
     """
     transaction_id = parameters.object_id("transaction_id")
     if _is_tablet_transaction(transaction_id):
-        _tablet_transactions(context).get(transaction_id).ping()
+        context.tablet_transactions.get(transaction_id).ping()
     else:
         context.transactions.ping(transaction_id, ancestors=parameters.flag("ping_ancestor_transactions"))
     return Answer.structured({})
@@ -58,7 +56,7 @@ def commit_transaction(context: Context, parameters: Parameters, body: bytes) ->
     """Make the changes of a transaction visible."""
     transaction_id = parameters.object_id("transaction_id")
     if _is_tablet_transaction(transaction_id):
-        _tablet_transactions(context).commit(transaction_id)
+        context.tablet_transactions.commit(transaction_id)
     else:
         context.undo.callback(context.transactions.resume, context.transactions.get(transaction_id))
         context.transactions.commit(transaction_id)
@@ -69,15 +67,11 @@ def abort_transaction(context: Context, parameters: Parameters, body: bytes) -> 
     """Discard the changes of a transaction."""
     transaction_id = parameters.object_id("transaction_id")
     if _is_tablet_transaction(transaction_id):
-        _tablet_transactions(context).abort(transaction_id)
+        context.tablet_transactions.abort(transaction_id)
     else:
         context.undo.callback(context.transactions.resume, context.transactions.get(transaction_id))
         context.transactions.abort(transaction_id)
     return Answer.structured({})
-
-
-def _tablet_transactions(context: Context) -> TabletTransactions:
-    return context.cluster.service(TabletTransactions)
 
 
 def _is_tablet_transaction(transaction_id: str) -> bool:

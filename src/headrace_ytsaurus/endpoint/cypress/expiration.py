@@ -12,7 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from headrace_ytsaurus.endpoint.context import Cluster
+from headrace_ytsaurus.endpoint.context import Context
 from headrace_ytsaurus.endpoint.cypress.operations import remove_node
 from headrace_ytsaurus.endpoint.storage.tree import EXPIRING, TRUNK
 from headrace_ytsaurus.endpoint.values import moment_of
@@ -26,7 +26,7 @@ _log = logging.getLogger("headrace")
 class Uses:
     """Times of the last use of nodes with a timeout, µs since 1970."""
 
-    def __init__(self, cluster: Cluster) -> None:
+    def __init__(self) -> None:
         self._started = _now()
         self._used: dict[str, int] = {}
 
@@ -50,41 +50,34 @@ class Uses:
             self._used.pop(node_id, None)
 
 
-def note_uses(cluster: Cluster) -> None:
-    """Make the tree report the use of nodes."""
-    cluster.cypress.on_use = cluster.service(Uses).used
-
-
-def remove_expired(cluster: Cluster) -> None:
+def remove_expired(context: Context, uses: Uses) -> None:
     """Remove the expired nodes."""
-    uses = cluster.service(Uses)
-    expiring = cluster.cypress.tree.expiring()
+    expiring = context.cypress.tree.expiring()
     uses.keep_only(expiring)
     for node_id, attributes in expiring.items():
-        if not _is_over(cluster, node_id, attributes):
+        if not _is_over(context, uses, node_id, attributes):
             continue
-        context = cluster.context()
         try:
-            with cluster.database.write():
-                node = cluster.cypress.by_id((TRUNK,), node_id)
+            with context.database.write():
+                node = context.cypress.by_id((TRUNK,), node_id)
                 if node is not None:
                     remove_node(context, node)
         except YtError as error:
             _log.debug("an expired node cannot be removed yet", extra={"facts": {"node": node_id, "why": str(error)}})
 
 
-def _is_over(cluster: Cluster, node_id: str, attributes: Mapping[str, bytes]) -> bool:
+def _is_over(context: Context, uses: Uses, node_id: str, attributes: Mapping[str, bytes]) -> bool:
     now = _now()
     if TIME in attributes and moment_of(documents.loads(attributes[TIME]), TIME) <= now:
         return True
     if TIMEOUT not in attributes:
         return False
-    uses, timeout = cluster.service(Uses), documents.loads(attributes[TIMEOUT]) * 1000
+    timeout = documents.loads(attributes[TIMEOUT]) * 1000
     if uses.last(node_id) + timeout > now:
         return False
-    with cluster.database.read():
-        node = cluster.cypress.by_id((TRUNK,), node_id)
-        return node is not None and uses.changed(node_id, cluster.cypress.changed(node)) + timeout <= now
+    with context.database.read():
+        node = context.cypress.by_id((TRUNK,), node_id)
+        return node is not None and uses.changed(node_id, context.cypress.changed(node)) + timeout <= now
 
 
 def _now() -> int:

@@ -9,7 +9,6 @@ from typing import Any
 from headrace_ytsaurus.endpoint.context import Context
 from headrace_ytsaurus.endpoint.cypress.attributes import lock_value
 from headrace_ytsaurus.endpoint.ids import NULL_ID, ObjectType, is_id, kind_of
-from headrace_ytsaurus.endpoint.tables.tablet_transactions import TabletTransactions
 from headrace_ytsaurus.endpoint.values import time_text, with_attributes
 from headrace_ytsaurus.wire.paths import YPath
 
@@ -45,7 +44,7 @@ def find_object(context: Context, object_id: str) -> Mapping[str, Any] | None:
     if kind in (ObjectType.TRANSACTION, ObjectType.NESTED_TRANSACTION):
         return _transaction(context, object_id)
     if kind == ObjectType.ATOMIC_TABLET_TRANSACTION:
-        return context.cluster.service(TabletTransactions).attributes(object_id)
+        return context.tablet_transactions.attributes(object_id)
     return None
 
 

@@ -18,8 +18,8 @@ from headrace_ytsaurus.endpoint.queues.registration_rows import RegistrationKey,
 from headrace_ytsaurus.endpoint.queues.trimming import update_trimming
 from headrace_ytsaurus.endpoint.tables.nodes import find_table
 from headrace_ytsaurus.endpoint.tables.row_changes import ConsumerChange
+from headrace_ytsaurus.endpoint.tables.row_sources import reading
 from headrace_ytsaurus.endpoint.tables.state import Table, TableKind
-from headrace_ytsaurus.endpoint.tables.tablet_transactions import reading, transaction_of, write_changes
 from headrace_ytsaurus.endpoint.values import with_attributes
 from headrace_ytsaurus.wire.errors import Code, YtError
 from headrace_ytsaurus.wire.paths import YPath
@@ -225,10 +225,10 @@ def advance_queue_consumer(context: Context, parameters: Parameters, body: bytes
     if old is not None and (current or 0) != old:
         raise _conflict(consumer, index, old, current or 0)
     seen = {}
-    if transaction_of(context, parameters) is not None:
+    if context.tablet_transactions.of(parameters) is not None:
         seen = {(cluster, name, index): current}
     row = ConsumerRow(cluster, name, index, new, meta)
-    write_changes(context, parameters, [ConsumerChange(consumer, [row], context.cluster.name, seen=seen)])
+    context.tablet_transactions.write(parameters, [ConsumerChange(consumer, [row], context.cluster.name, seen=seen)])
     return Answer.structured({})
 
 

@@ -25,8 +25,9 @@ from headrace_ytsaurus.endpoint.tables.nodes import find_table
 from headrace_ytsaurus.endpoint.tables.row_bodies import read_body
 from headrace_ytsaurus.endpoint.tables.row_changes import QueueAppend, SessionChange
 from headrace_ytsaurus.endpoint.tables.row_commands import written_columns
+from headrace_ytsaurus.endpoint.tables.row_sources import reading
 from headrace_ytsaurus.endpoint.tables.state import Table, TableKind
-from headrace_ytsaurus.endpoint.tables.tablet_transactions import Change, reading, transaction_of, write_changes
+from headrace_ytsaurus.endpoint.tables.tablet_transactions import Change
 from headrace_ytsaurus.wire.errors import YtError
 from headrace_ytsaurus.wire.types import YtColumn
 
@@ -58,7 +59,7 @@ def create_queue_producer_session(context: Context, parameters: Parameters, body
         row = known._replace(epoch=known.epoch + 1)
     if given is not None:
         row = row._replace(meta=meta_to_json(given))
-    write_changes(context, parameters, [SessionChange(producer, row)])
+    context.tablet_transactions.write(parameters, [SessionChange(producer, row)])
     return Answer.structured(
         {"epoch": row.epoch, "sequence_number": row.sequence, "user_meta": meta_from_json(row.meta)}
     )
@@ -68,7 +69,7 @@ def remove_queue_producer_session(context: Context, parameters: Parameters, body
     """Delete a session."""
     producer, queue = _producer(context, parameters), find_queue(context, parameters)
     row = SessionRow(queue.name, parameters.text("session_id"), BEFORE_THE_FIRST, 0)
-    write_changes(context, parameters, [SessionChange(producer, row, delete=True)])
+    context.tablet_transactions.write(parameters, [SessionChange(producer, row, delete=True)])
     return Answer.structured({})
 
 
@@ -101,13 +102,13 @@ def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -
         changes.insert(0, QueueAppend(context.database, queue, new))
     else:
         queue.require_mounted()
-    write_changes(context, parameters, changes)
+    context.tablet_transactions.write(parameters, changes)
     return Answer.structured({"last_sequence_number": last, "skipped_row_count": skipped})
 
 
 def _pending(context: Context, parameters: Parameters, producer: Table, queue: str, session: str) -> SessionRow | None:
     """Return the session's state after the command's transaction, None if the transaction has not changed it."""
-    transaction = transaction_of(context, parameters)
+    transaction = context.tablet_transactions.of(parameters)
     if transaction is None:
         return None
     with transaction.exclusive():

@@ -9,8 +9,8 @@ from __future__ import annotations
 import apsw
 
 from headrace.errors import HeadraceError
-from headrace.stores.embedded.for_servers import stored_queues
-from headrace_ytsaurus.endpoint.context import Cluster, Context
+from headrace.stores.embedded.for_servers import Database, stored_queues
+from headrace_ytsaurus.endpoint.context import Context
 from headrace_ytsaurus.endpoint.queues import registration_rows
 from headrace_ytsaurus.endpoint.queues.registration_rows import RegistrationKey
 from headrace_ytsaurus.endpoint.tables import state as table_state
@@ -56,13 +56,13 @@ def _has_known_offsets(context: Context, connection: apsw.Connection, key: Regis
     return all(tablet.state != UNMOUNTED for tablet in table.tablets)
 
 
-def trim_old_rows(cluster: Cluster) -> None:
+def trim_old_rows(database: Database) -> None:
     """Trim old rows of queues without appends or reads."""
-    found = cluster.database.query(
+    found = database.query(
         "SELECT id FROM object WHERE kind = 'queue' AND json_extract(options, '$.auto_trim')"
         " AND json_extract(options, '$.retained_seconds') IS NOT NULL"
     )
     for (queue_id,) in found:
-        with cluster.database.write() as connection:
+        with database.write() as connection:
             if connection.execute("SELECT 1 FROM object WHERE id = ?", (queue_id,)).fetchone():
                 stored_queues.auto_trim(connection, queue_id)

@@ -11,9 +11,8 @@ from headrace_ytsaurus.endpoint.select.grammar import parse_query
 from headrace_ytsaurus.endpoint.select.nodes import Query
 from headrace_ytsaurus.endpoint.select.pushdown import pushed_down
 from headrace_ytsaurus.endpoint.tables.nodes import find_table
-from headrace_ytsaurus.endpoint.tables.row_sources import source_of
+from headrace_ytsaurus.endpoint.tables.row_sources import check_timestamp, reading, source_of
 from headrace_ytsaurus.endpoint.tables.state import Table
-from headrace_ytsaurus.endpoint.tables.tablet_transactions import check_timestamp, reading
 from headrace_ytsaurus.wire.paths import parse_path
 
 MAX_ROWS = 10_000_000

@@ -12,7 +12,6 @@ from collections.abc import Iterator
 
 from headrace.stores.embedded.for_servers import Database
 from headrace_ytsaurus.endpoint.clock import next_timestamp, timestamp_of
-from headrace_ytsaurus.endpoint.context import Cluster
 from headrace_ytsaurus.endpoint.storage.snapshot import SnapshotDatabase
 
 KEPT_SECONDS = 30.0
@@ -56,8 +55,8 @@ class _State:
 class PastStates:
     """The past states of a cluster's store."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._database = cluster.database
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._guard = threading.Lock()
         self._states: list[_State] = []
         self._being_read: list[_State] = []
@@ -110,8 +109,3 @@ class PastStates:
         with self._database.snapshot() as connection:
             ((version,),) = connection.execute("SELECT version FROM clock")
         return int(version)
-
-
-def close_past_states(cluster: Cluster) -> None:
-    """Close past states whose time has passed."""
-    cluster.service(PastStates).expire()

@@ -31,9 +31,9 @@ from headrace_ytsaurus.endpoint.tables.row_changes import (
     SessionChange,
     SortedChange,
 )
-from headrace_ytsaurus.endpoint.tables.row_sources import small_table_rows
+from headrace_ytsaurus.endpoint.tables.row_sources import check_timestamp, reading, small_table_rows
 from headrace_ytsaurus.endpoint.tables.state import Table, TableKind
-from headrace_ytsaurus.endpoint.tables.tablet_transactions import Change, check_timestamp, reading, write_changes
+from headrace_ytsaurus.endpoint.tables.tablet_transactions import Change
 from headrace_ytsaurus.wire.errors import Code, YtError
 from headrace_ytsaurus.wire.types import YtColumn
 
@@ -82,7 +82,7 @@ def insert_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
         else:
             changes = list(of_rows)
     if decoded.rows.num_rows:
-        write_changes(context, parameters, changes)
+        context.tablet_transactions.write(parameters, changes)
     else:
         table.require_mounted()
     return Answer.structured({})
@@ -132,7 +132,7 @@ def _insert_offsets_or_sessions(context: Context, parameters: Parameters, table:
             rows = pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
         changes = _offset_or_session_changes(context, table, rows)
         if changes:
-            write_changes(context, parameters, changes)
+            context.tablet_transactions.write(parameters, changes)
         else:
             table.require_mounted()
     return Answer.structured({})
@@ -177,7 +177,7 @@ def delete_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     else:
         changes = _offset_or_session_changes(context, table, keys, delete=True)
     if keys.num_rows:
-        write_changes(context, parameters, changes)
+        context.tablet_transactions.write(parameters, changes)
     else:
         table.require_mounted()
     return Answer.structured({})
@@ -198,7 +198,7 @@ def lock_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     layout = table.schema.layout
     if kind != "none" and keys.num_rows:
         hashes = layout.hashes(layout.to_stored(keys))
-        write_changes(context, parameters, [LockedRows(table, hashes, kind == "exclusive")])
+        context.tablet_transactions.write(parameters, [LockedRows(table, hashes, kind == "exclusive")])
     return Answer.structured({})
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -11,9 +12,15 @@ import pyarrow as pa
 from headrace.model.queues.columns import ROW_INDEX, TABLET_INDEX
 from headrace.model.tables.conditions import KeyRange, Predicate
 from headrace.stores.embedded.for_servers import Database, EmbeddedQueue, EmbeddedTable, catalog
+from headrace_ytsaurus.endpoint.clock import timestamp_of
+from headrace_ytsaurus.endpoint.context import Context
+from headrace_ytsaurus.endpoint.errors import refused
+from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.queues import consumer_rows, producer_rows, registration_rows
 from headrace_ytsaurus.endpoint.queues.pages import addressed, columns_of_queue, read_page
+from headrace_ytsaurus.endpoint.storage.snapshot import SnapshotDatabase
 from headrace_ytsaurus.endpoint.tables.layout import rows_of
+from headrace_ytsaurus.endpoint.tables.past_states import KEPT_SECONDS
 from headrace_ytsaurus.endpoint.tables.state import Table, TableKind
 from headrace_ytsaurus.wire.types import YtColumn
 from headrace_ytsaurus.wire.yson import documents
@@ -23,6 +30,49 @@ if TYPE_CHECKING:
 
 _PAGE_ROWS = 65536
 _MOST_ROWS = 1 << 62
+# Timestamps from this one on are not times, but mean the newest rows.
+_FIRST_SPECIAL = 0x3FFFFFFFFFFFFF00
+
+
+def check_timestamp(parameters: Parameters) -> None:
+    """Raise an error if a command filters rows by age."""
+    retention = parameters.number("retention_timestamp", 0)
+    if retention:
+        problem = "This endpoint does not hide rows by their age"
+        raise refused(problem, received=f"retention_timestamp={retention}", remedy="read without it")
+
+
+@contextlib.contextmanager
+def reading(context: Context, parameters: Parameters) -> Iterator[Database]:
+    """Yield a state of the store: at the command's timestamp, in its transaction, or now.
+
+    Raises:
+        YtError: the state at the timestamp is not kept.
+    """
+    transaction = context.tablet_transactions.of(parameters)
+    wanted = parameters.number("timestamp", None)
+    if wanted is not None and wanted < _FIRST_SPECIAL:
+        ((committed,),) = context.database.query("SELECT ts FROM clock")
+        newest = timestamp_of(int(committed))
+        if wanted < newest:
+            with context.cluster.past_states.at(wanted) as view:
+                if view is None:
+                    raise refused(
+                        "This endpoint keeps the newest rows only, and those at timestamps that it has generated"
+                        " lately",
+                        received=f"timestamp={wanted}",
+                        valid=f"{newest} or later, or one of generate_timestamp, for {KEPT_SECONDS:.0f} seconds",
+                        remedy="read within a tablet transaction to see one state",
+                    )
+                yield view
+            return
+    if transaction is not None:
+        with transaction.exclusive():
+            yield transaction.view
+        return
+    database = context.database
+    with database.read() as connection:
+        yield SnapshotDatabase(database, connection)
 
 
 class SortedRows:

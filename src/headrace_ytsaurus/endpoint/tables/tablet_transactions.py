@@ -17,13 +17,10 @@ import apsw
 
 from headrace.stores.embedded.for_servers import Database, stamp
 from headrace.support.sqlite.forks import no_fork
-from headrace_ytsaurus.endpoint.clock import timestamp_of
-from headrace_ytsaurus.endpoint.context import Cluster, Context
 from headrace_ytsaurus.endpoint.errors import no_such_transaction, refused
 from headrace_ytsaurus.endpoint.ids import ObjectType, kind_of, new_id
 from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.storage.snapshot import SnapshotDatabase
-from headrace_ytsaurus.endpoint.tables.past_states import KEPT_SECONDS, PastStates
 from headrace_ytsaurus.endpoint.tables.row_locks import Locked, Locks, RowLocks
 from headrace_ytsaurus.endpoint.tables.state import ROW_LIMIT
 from headrace_ytsaurus.wire.errors import Code, YtError
@@ -31,8 +28,6 @@ from headrace_ytsaurus.wire.errors import Code, YtError
 MAX_OPEN = 500
 """The maximum number of open transactions; each has a connection to the database."""
 MAX_TIMEOUT = 3600 * 1000
-# Timestamps from this one on are not times, but mean the newest rows.
-_FIRST_SPECIAL = 0x3FFFFFFFFFFFFF00
 
 
 class Change(Protocol):
@@ -119,8 +114,8 @@ class TabletTransaction:
 class TabletTransactions:
     """All open tablet transactions of a cluster."""
 
-    def __init__(self, cluster: Cluster) -> None:
-        self._database = cluster.database
+    def __init__(self, database: Database) -> None:
+        self._database = database
         self._locks = RowLocks()
         self._guard = threading.Lock()
         self._open: dict[str, TabletTransaction] = {}
@@ -165,6 +160,15 @@ class TabletTransactions:
             raise no_such_transaction(transaction_id)
         return found
 
+    def of(self, parameters: Parameters) -> TabletTransaction | None:
+        """Return the open transaction of a command, None if it has none.
+
+        Raises:
+            YtError: 11000, there is no such transaction; 1, the transaction is a master transaction.
+        """
+        transaction_id = parameters.object_id("transaction_id", None)
+        return None if transaction_id is None else self.get(transaction_id)
+
     def attributes(self, transaction_id: str) -> Mapping[str, Any] | None:
         """Return the attributes of a transaction, None if there is none with this id."""
         try:
@@ -196,11 +200,22 @@ class TabletTransactions:
             self._open.pop(transaction_id, None)
         with transaction.exclusive():
             try:
-                return self.write(transaction.changes, since=transaction.since)
+                return self._apply(transaction.changes, since=transaction.since)
             finally:
                 transaction.close()
 
-    def write(self, changes: Sequence[Change], *, since: int | None = None) -> int:
+    def write(self, parameters: Parameters, changes: Sequence[Change]) -> None:
+        """Add changes to the transaction of a command, or apply them immediately if it has none."""
+        transaction = self.of(parameters)
+        if transaction is None:
+            self._apply(changes)
+            return
+        with transaction.exclusive():
+            # Too many changes are an error now, not only in the commit.
+            _check_sizes([*transaction.changes, *changes])
+            transaction.changes.extend(changes)
+
+    def _apply(self, changes: Sequence[Change], *, since: int | None = None) -> int:
         """Apply changes in one write transaction of the store; return the version of the commit.
 
         Args:
@@ -258,76 +273,3 @@ def _check_sizes(changes: Sequence[Change]) -> None:
                     valid=f"at most {ROW_LIMIT}",
                     remedy="write fewer rows in one transaction, or give the table more tablets",
                 )
-
-
-def transaction_of(context: Context, parameters: Parameters) -> TabletTransaction | None:
-    """Return the tablet transaction of a command, None if it has none.
-
-    Raises:
-        YtError: 11000, there is no such transaction; 1, the transaction is a master transaction.
-    """
-    given = parameters.object_id("transaction_id", None)
-    return None if given is None else context.cluster.service(TabletTransactions).get(given)
-
-
-def write_changes(context: Context, parameters: Parameters, changes: Sequence[Change]) -> None:
-    """Add changes to the transaction of a command, or apply them immediately if it has none."""
-    transaction = transaction_of(context, parameters)
-    if transaction is None:
-        context.cluster.service(TabletTransactions).write(changes)
-        return
-    with transaction.exclusive():
-        # Too many changes are an error now, not only in the commit.
-        _check_sizes([*transaction.changes, *changes])
-        transaction.changes.extend(changes)
-
-
-def check_timestamp(parameters: Parameters) -> None:
-    """Raise an error if a command filters rows by age."""
-    retention = parameters.number("retention_timestamp", 0)
-    if retention:
-        problem = "This endpoint does not hide rows by their age"
-        raise refused(problem, received=f"retention_timestamp={retention}", remedy="read without it")
-
-
-@contextlib.contextmanager
-def reading(context: Context, parameters: Parameters) -> Iterator[Database]:
-    """Yield a state of the store: at the command's timestamp, in its transaction, or now.
-
-    Raises:
-        YtError: the state at the timestamp is not kept.
-    """
-    transaction = transaction_of(context, parameters)
-    wanted = parameters.number("timestamp", None)
-    if wanted is not None and wanted < _FIRST_SPECIAL:
-        ((committed,),) = context.database.query("SELECT ts FROM clock")
-        newest = timestamp_of(int(committed))
-        if wanted < newest:
-            with _past(context, wanted, newest) as view:
-                yield view
-            return
-    if transaction is not None:
-        with transaction.exclusive():
-            yield transaction.view
-        return
-    database = context.database
-    with database.read() as connection:
-        yield SnapshotDatabase(database, connection)
-
-
-@contextlib.contextmanager
-def _past(context: Context, wanted: int, newest: int) -> Iterator[Database]:
-    with context.cluster.service(PastStates).at(wanted) as view:
-        if view is None:
-            raise refused(
-                "This endpoint keeps the newest rows only, and those at timestamps that it has generated lately",
-                received=f"timestamp={wanted}",
-                valid=f"{newest} or later, or one of generate_timestamp, for {KEPT_SECONDS:.0f} seconds",
-                remedy="read within a tablet transaction to see one state",
-            )
-        yield view
-
-
-def abort_expired_tablet_transactions(cluster: Cluster) -> None:
-    """Abort tablet transactions whose timeout has passed; their snapshots keep the database large."""
-    cluster.service(TabletTransactions).abort_expired()
