@@ -89,7 +89,7 @@ class Cluster:
         self.cypress = Cypress(tree, locks, self.transactions)
         self.contents = Contents(tree, self.store.files())
         self.transactions.on_delete = lambda chain, node_id: release_node(self.context(), chain, node_id)
-        self.tablet_transactions = TabletTransactions(self.database)
+        self.tablet_transactions = TabletTransactions(self.database, name)
         self.past_states = PastStates(self.database)
         self.uses = Uses()
         self._stopping = threading.Event()

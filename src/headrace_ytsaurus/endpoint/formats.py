@@ -11,11 +11,14 @@ from typing import Any
 
 import pyarrow as pa
 
+from headrace.errors import SchemaError
 from headrace_ytsaurus.endpoint.errors import refused
+from headrace_ytsaurus.wire.errors import Code, YtError
 from headrace_ytsaurus.wire.types import YtColumn
-from headrace_ytsaurus.wire.yson import documents, json_rows, rows_encoding
+from headrace_ytsaurus.wire.yson import documents, json_rows, rows_decoding, rows_encoding
 from headrace_ytsaurus.wire.yson.complex_types import other_form
 from headrace_ytsaurus.wire.yson.json_values import USUAL, JsonStyle, plain, restored
+from headrace_ytsaurus.wire.yson.rows_decoding import Decoded
 from headrace_ytsaurus.wire.yson.scalars import is_entity
 
 _NOT_WHITE = re.compile(r"[^ \t\r\n]")
@@ -124,6 +127,35 @@ def write_items(items: Iterable[Any], form: Format) -> bytes:
     if form.skip_null_values:
         items = map(_without_nulls, items)
     return b"".join(write_value(item, form) + end for item in items)
+
+
+def read_rows(data: bytes, form: Format, columns: Sequence[YtColumn], table: str) -> Decoded:
+    """Read rows.
+
+    Args:
+        columns: the columns of a table that can be written, and additional columns of a command.
+        table: the path of the table, for messages.
+
+    Raises:
+        YtError: a row is null or has an unknown column; 307, a value does not fit its column.
+    """
+    try:
+        if form.name == "yson":
+            decoded = rows_decoding.read_rows(data, columns)
+        else:
+            decoded = json_rows.read_json_rows(data, columns, form.style)
+    except SchemaError as error:
+        raise YtError(Code.SCHEMA_VIOLATION, str(error)) from None
+    if decoded.unknown:
+        raise YtError(
+            Code.COLUMN_NOT_FOUND,
+            f"No such column {min(decoded.unknown)!r} in table {table}, or it cannot be written",
+            valid=", ".join(column.name for column in columns),
+            attributes={"path": table},
+        )
+    if decoded.absent is not None:
+        raise refused(f"A row for table {table} is null")
+    return decoded
 
 
 def write_rows(batches: Sequence[pa.RecordBatch], columns: Sequence[YtColumn], form: Format) -> bytes:

@@ -20,17 +20,16 @@ from headrace_ytsaurus.endpoint.cypress.node import Node
 from headrace_ytsaurus.endpoint.cypress.node_commands import chain_of
 from headrace_ytsaurus.endpoint.cypress.operations import make_node
 from headrace_ytsaurus.endpoint.errors import refused
-from headrace_ytsaurus.endpoint.formats import YSON, Format, read_json_values, write_items, write_rows
+from headrace_ytsaurus.endpoint.formats import YSON, Format, read_json_values, read_rows, write_items, write_rows
 from headrace_ytsaurus.endpoint.http.response_buffers import kept_on_disk
 from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.storage import static_rows as static_tables
 from headrace_ytsaurus.endpoint.storage.part_lists import ContentPart
 from headrace_ytsaurus.endpoint.tables import state as table_state
 from headrace_ytsaurus.endpoint.tables.layout import require_values
-from headrace_ytsaurus.endpoint.tables.nodes import TABLE, find_table, set_schema
-from headrace_ytsaurus.endpoint.tables.row_bodies import read_body
+from headrace_ytsaurus.endpoint.tables.nodes import TABLE, set_schema
 from headrace_ytsaurus.endpoint.tables.row_sources import source_of
-from headrace_ytsaurus.endpoint.tables.state import Schema, Table, TableKind
+from headrace_ytsaurus.endpoint.tables.state import Schema, Table, TableKind, find_table
 from headrace_ytsaurus.endpoint.tables.tablets import plain_key
 from headrace_ytsaurus.endpoint.values import names_of
 from headrace_ytsaurus.wire.paths import YPath
@@ -149,7 +148,7 @@ def _pieces(context: Context, body: bytes, table: Table, schema: Schema) -> list
 def _with_schema(context: Context, body: bytes, table: Table) -> Iterator[tuple[int, bytes]]:
     """Return the rows of a body as pieces of the table."""
     columns = table.schema.columns
-    rows = read_body(context, body, columns, table).rows
+    rows = read_rows(body, context.input_format, columns, table.name).rows
     require_values(columns, rows)
     if table.schema.keys and rows.num_rows:
         sort_order.check_batches([rows], table.schema.keys, unique=table.schema.unique_keys)
@@ -210,7 +209,7 @@ def read_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     for name in _NOT_READ:
         if name in path.attributes:
             raise refused("This endpoint does not have the attribute of a path", received=name)
-    table = find_table(context, path, _transaction(parameters))
+    table = find_table(context.cypress, path, _transaction(parameters))
     wanted = path.attributes.get("columns")
     names = None if wanted is None else set(names_of(_listed_in(path, "columns")))
     if table.kind is TableKind.STATIC:

@@ -16,10 +16,9 @@ from headrace_ytsaurus.endpoint.queues.consumer_rows import ConsumerRow
 from headrace_ytsaurus.endpoint.queues.pages import addressed, columns_of_queue, read_page
 from headrace_ytsaurus.endpoint.queues.registration_rows import RegistrationKey, RegistrationRow
 from headrace_ytsaurus.endpoint.queues.trimming import update_trimming
-from headrace_ytsaurus.endpoint.tables.nodes import find_table
-from headrace_ytsaurus.endpoint.tables.row_changes import ConsumerChange
+from headrace_ytsaurus.endpoint.tables.row_changes import Change
 from headrace_ytsaurus.endpoint.tables.row_sources import reading
-from headrace_ytsaurus.endpoint.tables.state import Table, TableKind
+from headrace_ytsaurus.endpoint.tables.state import Table, TableKind, find_table
 from headrace_ytsaurus.endpoint.values import with_attributes
 from headrace_ytsaurus.wire.errors import Code, YtError
 from headrace_ytsaurus.wire.paths import YPath
@@ -36,7 +35,7 @@ def find_queue(context: Context, parameters: Parameters, name: str = "queue_path
     """Return the queue of a parameter."""
     path = parameters.path(name)
     _check_cluster(context, path)
-    table = find_table(context, path)
+    table = find_table(context.cypress, path)
     table.require_dynamic()
     if table.kind is not TableKind.QUEUE:
         raise refused(f"{table.name} is not a queue: it is sorted", valid="an ordered dynamic table")
@@ -46,7 +45,7 @@ def find_queue(context: Context, parameters: Parameters, name: str = "queue_path
 def _consumer(context: Context, parameters: Parameters) -> Table:
     path = parameters.path("consumer_path")
     _check_unnamed(path)
-    table = find_table(context, path)
+    table = find_table(context.cypress, path)
     if table.kind is not TableKind.CONSUMER:
         raise refused(
             f"{table.name} is not a queue consumer",
@@ -112,7 +111,7 @@ def _registration(context: Context, parameters: Parameters, *, must_be_there: bo
         _check_unnamed(path)
         cluster = _cluster_of(context, path)
         if must_be_there and cluster == context.cluster.name:
-            find_table(context, path)
+            find_table(context.cypress, path)
         ends += [cluster, _physical(context, path)]
     return RegistrationKey(*ends)
 
@@ -228,7 +227,7 @@ def advance_queue_consumer(context: Context, parameters: Parameters, body: bytes
     if context.tablet_transactions.of(parameters) is not None:
         seen = {(cluster, name, index): current}
     row = ConsumerRow(cluster, name, index, new, meta)
-    context.tablet_transactions.write(parameters, [ConsumerChange(consumer, [row], context.cluster.name, seen=seen)])
+    context.tablet_transactions.write(parameters, [Change.of_consumer(consumer, [row], seen=seen)])
     return Answer.structured({})
 
 

@@ -10,6 +10,7 @@ from headrace.model.queues.columns import SEQUENCE_NUMBER
 from headrace.stores.embedded.for_servers import Database, catalog
 from headrace_ytsaurus.endpoint.context import Answer, Context
 from headrace_ytsaurus.endpoint.errors import refused
+from headrace_ytsaurus.endpoint.formats import read_rows
 from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.queues import producer_rows
 from headrace_ytsaurus.endpoint.queues.commands import find_queue
@@ -21,13 +22,10 @@ from headrace_ytsaurus.endpoint.queues.producer_sessions import (
     meta_to_json,
     numbers_of,
 )
-from headrace_ytsaurus.endpoint.tables.nodes import find_table
-from headrace_ytsaurus.endpoint.tables.row_bodies import read_body
-from headrace_ytsaurus.endpoint.tables.row_changes import QueueAppend, SessionChange
+from headrace_ytsaurus.endpoint.tables.row_changes import Change
 from headrace_ytsaurus.endpoint.tables.row_commands import written_columns
 from headrace_ytsaurus.endpoint.tables.row_sources import reading
-from headrace_ytsaurus.endpoint.tables.state import Table, TableKind
-from headrace_ytsaurus.endpoint.tables.tablet_transactions import Change
+from headrace_ytsaurus.endpoint.tables.state import Table, TableKind, find_table
 from headrace_ytsaurus.wire.errors import YtError
 from headrace_ytsaurus.wire.types import YtColumn
 
@@ -35,7 +33,7 @@ _NUMBER = YtColumn.of(SEQUENCE_NUMBER, "int64", required=False)
 
 
 def _producer(context: Context, parameters: Parameters) -> Table:
-    table = find_table(context, parameters.path("producer_path"))
+    table = find_table(context.cypress, parameters.path("producer_path"))
     if table.kind is not TableKind.PRODUCER:
         raise refused(f"{table.name} is not a queue producer", remedy="create it with the type queue_producer")
     return table
@@ -59,7 +57,7 @@ def create_queue_producer_session(context: Context, parameters: Parameters, body
         row = known._replace(epoch=known.epoch + 1)
     if given is not None:
         row = row._replace(meta=meta_to_json(given))
-    context.tablet_transactions.write(parameters, [SessionChange(producer, row)])
+    context.tablet_transactions.write(parameters, [Change.of_session(producer, row)])
     return Answer.structured(
         {"epoch": row.epoch, "sequence_number": row.sequence, "user_meta": meta_from_json(row.meta)}
     )
@@ -69,7 +67,7 @@ def remove_queue_producer_session(context: Context, parameters: Parameters, body
     """Delete a session."""
     producer, queue = _producer(context, parameters), find_queue(context, parameters)
     row = SessionRow(queue.name, parameters.text("session_id"), BEFORE_THE_FIRST, 0)
-    context.tablet_transactions.write(parameters, [SessionChange(producer, row, delete=True)])
+    context.tablet_transactions.write(parameters, [Change.of_session(producer, row, delete=True)])
     return Answer.structured({})
 
 
@@ -82,7 +80,7 @@ def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -
     given: Any = parameters.value("user_meta", None)
     where = f"session {session!r} of producer {producer.name} for queue {queue.name}"
     try:
-        rows = read_body(context, body, (*written_columns(queue), _NUMBER), queue).rows
+        rows = read_rows(body, context.input_format, (*written_columns(queue), _NUMBER), queue.name).rows
     except YtError as error:
         if repr(SEQUENCE_NUMBER) in str(error):
             raise refused(f"Error parsing sequence number from row: {error}") from None
@@ -96,10 +94,10 @@ def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -
     skipped = int(np.searchsorted(numbers, state.sequence, side="right"))
     last = max(state.sequence, int(numbers[-1])) if len(numbers) else state.sequence
     row = state._replace(sequence=last, meta=state.meta if given is None else meta_to_json(given))
-    changes: list[Change] = [SessionChange(producer, row)]
+    changes = [Change.of_session(producer, row)]
     new = rows.slice(skipped).drop_columns([SEQUENCE_NUMBER])
     if new.num_rows:
-        changes.insert(0, QueueAppend(context.database, queue, new))
+        changes.insert(0, Change.of_queue(context.database, queue, new))
     else:
         queue.require_mounted()
     context.tablet_transactions.write(parameters, changes)
@@ -114,10 +112,10 @@ def _pending(context: Context, parameters: Parameters, producer: Table, queue: s
     with transaction.exclusive():
         for change in reversed(transaction.changes):
             if (
-                isinstance(change, SessionChange)
-                and change.table == producer.name
+                isinstance(change.rows, SessionRow)
+                and change.table.name == producer.name
                 and not change.delete
-                and (change.row.queue, change.row.session) == (queue, session)
+                and (change.rows.queue, change.rows.session) == (queue, session)
             ):
-                return change.row
+                return change.rows
     return None

@@ -10,9 +10,8 @@ from headrace_ytsaurus.endpoint.select.execution import Limits, run
 from headrace_ytsaurus.endpoint.select.grammar import parse_query
 from headrace_ytsaurus.endpoint.select.nodes import Query
 from headrace_ytsaurus.endpoint.select.pushdown import pushed_down
-from headrace_ytsaurus.endpoint.tables.nodes import find_table
 from headrace_ytsaurus.endpoint.tables.row_sources import check_timestamp, reading, source_of
-from headrace_ytsaurus.endpoint.tables.state import Table
+from headrace_ytsaurus.endpoint.tables.state import Table, find_table
 from headrace_ytsaurus.wire.paths import parse_path
 
 MAX_ROWS = 10_000_000
@@ -22,7 +21,7 @@ MAX_TIMEOUT_MS = 86_400_000
 
 def _query(context: Context, parameters: Parameters) -> tuple[Query, Table]:
     query = parse_query(parameters.text("query"), parameters.mapping("placeholder_values", {}))
-    table = find_table(context, parse_path(query.path))
+    table = find_table(context.cypress, parse_path(query.path))
     table.require_dynamic()
     return query, table
 

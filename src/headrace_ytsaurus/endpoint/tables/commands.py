@@ -20,14 +20,22 @@ from headrace_ytsaurus.endpoint.queues.trimming import update_trimming
 from headrace_ytsaurus.endpoint.tables import state as table_state
 from headrace_ytsaurus.endpoint.tables.nodes import (
     check_role,
-    find_table,
     make_dynamic,
     refuse_in_transaction,
     set_schema,
 )
 from headrace_ytsaurus.endpoint.tables.objects import queue_schema
 from headrace_ytsaurus.endpoint.tables.row_sources import source_of
-from headrace_ytsaurus.endpoint.tables.state import FROZEN, MOUNTED, UNMOUNTED, Schema, Table, TableKind, new_tablets
+from headrace_ytsaurus.endpoint.tables.state import (
+    FROZEN,
+    MOUNTED,
+    UNMOUNTED,
+    Schema,
+    Table,
+    TableKind,
+    find_table,
+    new_tablets,
+)
 from headrace_ytsaurus.endpoint.tables.tablets import STARTS, pivots_of, sortable, starts_of, uniform_pivots
 from headrace_ytsaurus.wire.errors import Code, YtError
 
@@ -49,7 +57,7 @@ def _range(parameters: Parameters, table: Table) -> tuple[int, int]:
 
 
 def _dynamic(context: Context, parameters: Parameters) -> Table:
-    table = find_table(context, parameters.path(), parameters.text("transaction_id", None))
+    table = find_table(context.cypress, parameters.path(), parameters.text("transaction_id", None))
     table.require_dynamic()
     return table
 
@@ -206,7 +214,7 @@ def _reshard_queue(context: Context, parameters: Parameters, table: Table, first
 
 def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Change the schema of a table, as far as its rows allow it, or make a static table dynamic."""
-    table = find_table(context, parameters.path(), parameters.text("transaction_id", None))
+    table = find_table(context.cypress, parameters.path(), parameters.text("transaction_id", None))
     given = parameters.value("schema", None)
     schema = table.schema if given is None else Schema.parse(given)
     if table.schema.binary_strings:

@@ -23,7 +23,6 @@ from headrace_ytsaurus.endpoint.tables import state as table_state
 from headrace_ytsaurus.endpoint.tables.state import MOUNTED, UNMOUNTED, Schema, Table, TableKind, new_tablets
 from headrace_ytsaurus.endpoint.tables.tablets import STARTS, cell_of, pivots_of, starts_of, tablet_value
 from headrace_ytsaurus.endpoint.values import with_attributes
-from headrace_ytsaurus.wire.paths import YPath, parse_path
 from headrace_ytsaurus.wire.types import columns_of, schema_of
 from headrace_ytsaurus.wire.yson import rows_decoding
 
@@ -132,18 +131,6 @@ _SETTABLE = (
     "treat_as_queue_consumer",
     "treat_as_queue_producer",
 )
-
-
-def find_table(context: Context, path: YPath | str, transaction: str | None = None) -> Table:
-    """Return the table of a path.
-
-    Raises:
-        YtError: there is no node, or it is not a table.
-    """
-    parsed = parse_path(path) if isinstance(path, str) else path
-    node = context.cypress.find(parsed.node, transaction)
-    with context.database.read() as connection:
-        return table_state.load(connection, node)
 
 
 class TableNode(NodeType):

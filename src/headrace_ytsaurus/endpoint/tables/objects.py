@@ -17,7 +17,6 @@ from headrace.model.tables.schema import Column
 from headrace.stores.embedded.for_servers import (
     Database,
     EmbeddedTable,
-    ObjectKind,
     catalog,
     stored_queues,
     stored_tables,
@@ -33,12 +32,6 @@ from headrace_ytsaurus.wire.yson.scalars import is_entity
 
 SYSTEM_COLUMNS = (TIMESTAMP, CUMULATIVE_DATA_WEIGHT)
 """Columns of a queue with values from the store."""
-_OBJECT_KINDS: Mapping[TableKind, ObjectKind] = {
-    TableKind.SORTED: "table",
-    TableKind.QUEUE: "queue",
-    TableKind.CONSUMER: "consumer",
-    TableKind.PRODUCER: "producer",
-}
 _SECOND = 1000
 
 
@@ -63,7 +56,7 @@ def _queue_column(column: YtColumn) -> Column:
 
 def create(connection: apsw.Connection, table: Table, cluster: str) -> None:
     """Create the object for a new table, in the caller's write transaction."""
-    kind = object_kind(table)
+    kind = table.object_kind
     if kind is None:
         return
     catalog.is_taken(connection, table.name, kind, exist_ok=False)
@@ -92,7 +85,7 @@ def begin(connection: apsw.Connection, table: Table, begins: Mapping[int, tuple[
 
 def drop(connection: apsw.Connection, table: Table, cluster: str) -> None:
     """Delete the object of a table with its rows, in the caller's write transaction."""
-    kind = object_kind(table)
+    kind = table.object_kind
     object_id = None if kind is None else catalog.find_to_drop(connection, table.name, kind, missing_ok=True)
     if object_id is None:
         return
@@ -112,7 +105,7 @@ def drop(connection: apsw.Connection, table: Table, cluster: str) -> None:
 
 def rename(connection: apsw.Connection, table: Table, old: str, cluster: str) -> None:
     """Rename the object of a moved table, in the caller's write transaction."""
-    kind = object_kind(table)
+    kind = table.object_kind
     if kind is None:
         return
     object_id = catalog.find(connection, old, kind)
@@ -133,7 +126,7 @@ def copy(connection: apsw.Connection, source: Table, target: Table, database: Da
     Raises:
         YtError: tables of this kind cannot be copied.
     """
-    kind = object_kind(source)
+    kind = source.object_kind
     if kind == "table":
         rows = EmbeddedTable(SnapshotDatabase(database, connection), source.name).scan(keys=KeyRange())
         handle = EmbeddedTable(database, target.name)
@@ -144,11 +137,6 @@ def copy(connection: apsw.Connection, source: Table, target: Table, database: Da
         queue_partitions.copy(connection, *ends)
     else:
         raise refused("Queue consumers and producers are not copied", received=source.name)
-
-
-def object_kind(table: Table) -> ObjectKind | None:
-    """Return the kind of the object with a table's rows; None if there is none."""
-    return _OBJECT_KINDS.get(table.kind)
 
 
 def set_auto_trim(connection: apsw.Connection, table: Table, config: Any) -> None:

@@ -1,10 +1,13 @@
-"""Checked and typed changes of rows, which the commit of a tablet transaction applies."""
+"""Changes of rows: a command checks and converts its rows to a `Change`, which a commit applies.
+
+Commands make changes without the store's writer lock. A tablet transaction keeps them until it is committed.
+"""
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import TypeAlias
 
 import apsw
 import numpy as np
@@ -20,218 +23,219 @@ from headrace.stores.embedded.for_servers import (
     catalog,
     stored_queues,
 )
+from headrace_ytsaurus.endpoint.cypress.node import Node
 from headrace_ytsaurus.endpoint.queues import consumer_rows, producer_rows
 from headrace_ytsaurus.endpoint.queues.consumer_rows import ConsumerRow
 from headrace_ytsaurus.endpoint.queues.producer_rows import SessionRow
 from headrace_ytsaurus.endpoint.tables import state as table_state
-from headrace_ytsaurus.endpoint.tables.objects import object_kind
-from headrace_ytsaurus.endpoint.tables.row_locks import NO_HASHES, Hashes, Locked, Locks
+from headrace_ytsaurus.endpoint.tables.aggregates import combined, functions_of, with_unique_keys
+from headrace_ytsaurus.endpoint.tables.row_locks import Locked, Locks
 from headrace_ytsaurus.endpoint.tables.state import MOUNTED, Table
 from headrace_ytsaurus.wire.errors import Code, YtError
 
+Partition: TypeAlias = tuple[str, str, int]
+"""A partition of a queue in the rows of a consumer: cluster, path, number."""
 # In place of a tablet's number: the store chooses the tablet.
 _UNCHOSEN = -(1 << 63)
 _HASHES = 1 << 62
 
 
-class SortedChange:
-    """A change of rows of a sorted table.
-
-    Args:
-        rows: rows of the table's schema: all columns for PUT, the key and the columns to set for UPDATE, the key for
-            DELETE.
-        keep_nulls: set columns to null where the rows have null (UPDATE only).
-        stored: the rows are already rows of the embedded table.
+@dataclass(frozen=True)
+class Commit:
+    """A write transaction of the store that applies changes.
 
     Attributes:
-        stored: the rows as rows of the embedded table.
+        version: the version of the commit; ``ts`` is its timestamp (µs since 1970).
+        cluster: the name of this cluster.
+        tables: the states of tables in this transaction, each loaded once.
     """
 
-    def __init__(
-        self,
+    database: Database
+    connection: apsw.Connection
+    version: int
+    ts: int
+    cluster: str
+    tables: dict[Node, Table] = field(default_factory=dict)
+
+    def table(self, node: Node) -> Table:
+        """Return the state of a table now: a client may have unmounted it since the command."""
+        if node not in self.tables:
+            self.tables[node] = table_state.load(self.connection, node)
+        return self.tables[node]
+
+    def object_id(self, table: Table) -> int:
+        """Return the id of the object with the rows of a table."""
+        kind = table.object_kind
+        assert kind is not None
+        return catalog.find(self.connection, table.name, kind)
+
+
+@dataclass(frozen=True)
+class Change:
+    """Checked and typed rows to write to one table. Create it with one of the class methods.
+
+    Attributes:
+        rows: in the store's form: prepared rows of a sorted table or a queue, rows of a consumer, or the session of a
+            producer. None if rows are only locked.
+        size: number of a tablet → number of rows to change in it.
+        locked: rows that other transactions must not have changed; None for a queue, which has no locks.
+        aggregates: aggregating column → function that combines its values with existing ones.
+        delete: rows of a consumer, or the session, are deleted.
+        seen: partition → offset of a consumer at the time of the command. If an offset has changed since, another
+            process has advanced the consumer.
+    """
+
+    table: Table
+    rows: Prepared | stored_queues.Prepared | Sequence[ConsumerRow] | SessionRow | None
+    size: Mapping[int, int]
+    locked: Locked | None = None
+    aggregates: Mapping[str, str] = field(default_factory=dict)
+    delete: bool = False
+    seen: Mapping[Partition, int | None] = field(default_factory=dict)
+
+    @classmethod
+    def of_table(
+        cls,
         database: Database,
         table: Table,
-        change: RowChange,
+        kind: RowChange,
         rows: pa.RecordBatch,
         *,
         keep_nulls: bool = False,
-        stored: bool = False,
-    ) -> None:
-        self.table = table.name
-        self.change = change
-        self.keep_nulls = keep_nulls
-        self.stored = rows if stored else table.schema.layout.to_stored(rows)
-        self._table = table
-        self._handle = EmbeddedTable(database, table.name)
-        self._hashes = table.schema.layout.hashes(self.stored)
-        self._prepared: Prepared = self._handle.prepare(change, self.stored, keep_nulls=keep_nulls)
+        aggregate: bool = False,
+    ) -> Change:
+        """Return a change of a sorted table.
 
-    @property
-    def size(self) -> Mapping[int, int]:
-        # This assumes that keys are distributed evenly among the tablets.
-        return {0: len(self._hashes) // len(self._table.tablets)}
+        Args:
+            rows: rows of the table's schema: all columns for PUT, the key and the columns to set for UPDATE, the key
+                for DELETE.
+            keep_nulls: set columns to null where the rows have null (UPDATE only).
+        """
+        stored = table.schema.layout.to_stored(rows)
+        prepared = EmbeddedTable(database, table.name).prepare(kind, stored, keep_nulls=keep_nulls)
+        locked = Locked(table.schema.layout.hashes(stored))
+        aggregates = functions_of(table.schema) if aggregate else {}
+        return cls(table, prepared, _size(table, rows), locked, aggregates)
 
-    def locks(self, connection: apsw.Connection) -> Locks:
-        return {_object(connection, self._table): Locked(self._hashes, NO_HASHES)}
+    @classmethod
+    def of_locks(cls, table: Table, keys: pa.RecordBatch, *, exclusive: bool) -> Change:
+        """Return locks on rows of a sorted table.
 
-    def require_mounted(self, connection: apsw.Connection) -> None:
-        """Raise an error unless the table is mounted now."""
-        table_state.load(connection, self._table.node).require_mounted()
+        Args:
+            exclusive: lock the rows like a change. Otherwise other transactions can lock them too, but not change them.
+        """
+        hashes = table.schema.layout.hashes(table.schema.layout.to_stored(keys))
+        return cls(table, None, _size(table, keys), Locked(hashes) if exclusive else Locked(read=hashes))
 
-    def apply(self, connection: apsw.Connection, version: int, ts: int) -> None:
-        self.require_mounted(connection)
-        self._handle.apply(connection, self.change, self._prepared, version, ts)
-
-
-@dataclass(frozen=True)
-class LockedRows:
-    """Locks on rows of a sorted table, without changes.
-
-    Attributes:
-        exclusive: lock the rows like a change. Otherwise other transactions can lock them too, but not change them.
-    """
-
-    of: Table
-    hashes: Hashes
-    exclusive: bool
-
-    @property
-    def table(self) -> str:
-        return self.of.name
-
-    @property
-    def size(self) -> Mapping[int, int]:
-        return {0: len(self.hashes) // len(self.of.tablets)}
-
-    def locks(self, connection: apsw.Connection) -> Locks:
-        written, read = (self.hashes, NO_HASHES) if self.exclusive else (NO_HASHES, self.hashes)
-        return {_object(connection, self.of): Locked(written, read)}
-
-    def apply(self, connection: apsw.Connection, version: int, ts: int) -> None:
-        table_state.load(connection, self.of.node).require_mounted()
-
-
-class QueueAppend:
-    """Rows to append to a queue; an optional column `$tablet_index` selects the tablet."""
-
-    def __init__(self, database: Database, table: Table, rows: pa.RecordBatch) -> None:
-        self.table = table.name
-        self._table = table
-        self._handle = EmbeddedQueue(database, table.name)
-        self._size = Counter({_UNCHOSEN: rows.num_rows})
+    @classmethod
+    def of_queue(cls, database: Database, table: Table, rows: pa.RecordBatch) -> Change:
+        """Return rows to append to a queue; an optional column `$tablet_index` selects the tablet."""
+        size = {_UNCHOSEN: rows.num_rows}
         if TABLET_INDEX in rows.schema.names:
             given = rows.column(TABLET_INDEX).fill_null(_UNCHOSEN).to_numpy()
             numbers, counts = np.unique(given, return_counts=True)
-            self._size = Counter(dict(zip(numbers.tolist(), counts.tolist(), strict=True)))
-            for number in self._size:
+            size = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
+            for number in size:
                 if number != _UNCHOSEN:
                     table.tablet(number)
-            if set(self._size) <= {_UNCHOSEN}:
+            if set(size) <= {_UNCHOSEN}:
                 rows = rows.drop_columns([TABLET_INDEX])
-        self._prepared = self._handle.prepare(rows)
+        return cls(table, EmbeddedQueue(database, table.name).prepare(rows), size)
 
-    @property
-    def size(self) -> Mapping[int, int]:
-        return self._size
+    @classmethod
+    def of_consumer(
+        cls,
+        table: Table,
+        rows: Sequence[ConsumerRow],
+        *,
+        delete: bool = False,
+        seen: Mapping[Partition, int | None] | None = None,
+    ) -> Change:
+        """Return rows of a consumer to write or delete."""
+        return cls(table, rows, {0: len(rows)}, _locked(*(row[:3] for row in rows)), delete=delete, seen=seen or {})
 
-    def locks(self, connection: apsw.Connection) -> Locks:
-        return {}
+    @classmethod
+    def of_session(cls, table: Table, row: SessionRow, *, delete: bool = False) -> Change:
+        """Return a producer's session to write or delete."""
+        return cls(table, row, {0: 1}, _locked((row.queue, row.session)), delete=delete)
 
-    def apply(self, connection: apsw.Connection, version: int, ts: int) -> None:
-        table = table_state.load(connection, self._table.node)
-        chosen = [number for number in self._size if number != _UNCHOSEN]
-        for number in chosen:
-            table.tablet(number)
-            table.require_mounted(number)
-        rows: stored_queues.Prepared | pa.Table = self._prepared
-        partition = None
-        if _UNCHOSEN in self._size and table.state != MOUNTED:
-            mounted = [number for number, tablet in enumerate(table.tablets) if tablet.state == MOUNTED]
-            if not mounted:
-                table.require_mounted()
-            if chosen:
-                # If some rows name a tablet, one tablet cannot be chosen for all rows together.
-                table.require_mounted()
-            upper = stored_queues.load(connection, self.table).upper
-            partition = min(mounted, key=upper.__getitem__)
-            rows = self._prepared.rows.drop_columns([TABLET_INDEX])
-        stored_queues.append(connection, self.table, rows, version, ts, partition=partition)
+    def locks(self, commit: Commit) -> Locks:
+        """Return the rows that other transactions must not have changed.
 
-
-@dataclass(frozen=True)
-class ConsumerChange:
-    """Rows of a consumer to write or delete.
-
-    Attributes:
-        cluster: the name of this cluster.
-        seen: key → offset at the time of the command. If an offset has changed since, another process has advanced
-            the consumer.
-    """
-
-    of: Table
-    rows: Sequence[ConsumerRow]
-    cluster: str
-    delete: bool = False
-    seen: Mapping[tuple[str, str, int], int | None] = field(default_factory=dict)
-
-    @property
-    def table(self) -> str:
-        return self.of.name
-
-    @property
-    def size(self) -> Mapping[int, int]:
-        return {0: len(self.rows)}
-
-    def locks(self, connection: apsw.Connection) -> Locks:
-        consumer = _object(connection, self.of)
-        for (cluster, path, number), offset in self.seen.items():
-            if consumer_rows.offset(connection, consumer, cluster, path, number, self.cluster) != offset:
+        Raises:
+            YtError: 1700, another process has advanced the consumer.
+        """
+        if self.locked is None:
+            return {}
+        object_id = commit.object_id(self.table)
+        for partition, offset in self.seen.items():
+            if consumer_rows.offset(commit.connection, object_id, *partition, commit.cluster) != offset:
                 raise YtError(
                     Code.TABLET_LOCK_CONFLICT,
-                    f"Row lock conflict in {self.table}: another client has advanced the consumer",
+                    f"Row lock conflict in {self.table.name}: another client has advanced the consumer",
                     remedy="begin a new transaction and try again",
-                    attributes={"path": self.table},
+                    attributes={"path": self.table.name},
                 )
-        hashes = np.array([hash(row[:3]) % _HASHES for row in self.rows], dtype=np.int64)
-        return {consumer: Locked(hashes, NO_HASHES)}
+        return {object_id: self.locked}
 
-    def apply(self, connection: apsw.Connection, version: int, ts: int) -> None:
-        table_state.load(connection, self.of.node).require_mounted()
-        change = consumer_rows.delete if self.delete else consumer_rows.write
-        change(connection, _object(connection, self.of), self.rows, self.cluster)
+    def apply(self, commit: Commit) -> None:
+        """Write the rows to the store.
 
-
-@dataclass(frozen=True)
-class SessionChange:
-    """A producer's session to write or delete."""
-
-    of: Table
-    row: SessionRow
-    delete: bool = False
-
-    @property
-    def table(self) -> str:
-        return self.of.name
-
-    @property
-    def size(self) -> Mapping[int, int]:
-        return {0: 1}
-
-    def locks(self, connection: apsw.Connection) -> Locks:
-        hashes = np.array([hash((self.row.queue, self.row.session)) % _HASHES], dtype=np.int64)
-        return {_object(connection, self.of): Locked(hashes, NO_HASHES)}
-
-    def apply(self, connection: apsw.Connection, version: int, ts: int) -> None:
-        table_state.load(connection, self.of.node).require_mounted()
-        producer = _object(connection, self.of)
-        if self.delete:
-            producer_rows.delete(connection, producer, self.row.queue, self.row.session)
-        else:
-            producer_rows.write(connection, producer, self.row)
+        Raises:
+            YtError: 1702, a tablet is not mounted.
+        """
+        rows, connection, table = self.rows, commit.connection, commit.table(self.table.node)
+        if isinstance(rows, stored_queues.Prepared):
+            _append(commit, table, rows, self.size)
+            return
+        table.require_mounted()
+        if isinstance(rows, Prepared):
+            handle = EmbeddedTable(commit.database, self.table.name)
+            for part in _aggregated(commit, handle, self, rows) if self.aggregates else [rows]:
+                handle.apply(connection, part.change, part, commit.version, commit.ts)
+        elif isinstance(rows, SessionRow):
+            if self.delete:
+                producer_rows.delete(connection, commit.object_id(self.table), rows.queue, rows.session)
+            else:
+                producer_rows.write(connection, commit.object_id(self.table), rows)
+        elif rows is not None:
+            write = consumer_rows.delete if self.delete else consumer_rows.write
+            write(connection, commit.object_id(self.table), rows, commit.cluster)
 
 
-def _object(connection: apsw.Connection, table: Table) -> int:
-    """Return the id of the object with the rows of a table."""
-    kind = object_kind(table)
-    assert kind is not None
-    return catalog.find(connection, table.name, kind)
+def _size(table: Table, rows: pa.RecordBatch) -> Mapping[int, int]:
+    # This assumes that keys are distributed evenly among the tablets.
+    return {0: rows.num_rows // len(table.tablets)}
+
+
+def _locked(*keys: tuple[str | int, ...]) -> Locked:
+    return Locked(np.array([hash(key) % _HASHES for key in keys], dtype=np.int64))
+
+
+def _aggregated(commit: Commit, handle: EmbeddedTable, change: Change, prepared: Prepared) -> Iterator[Prepared]:
+    """Yield rows with aggregating columns combined with existing values, each time with different keys."""
+    for rows in with_unique_keys(prepared.rows, change.table.schema.layout):
+        _, old, exist = handle.fetch(commit.connection, rows)
+        new = combined(change.aggregates, old, exist, rows)
+        yield handle.prepare(prepared.change, new, keep_nulls=prepared.keep_nulls)
+
+
+def _append(commit: Commit, table: Table, prepared: stored_queues.Prepared, size: Mapping[int, int]) -> None:
+    """Append rows to the tablets that they name, other rows to one mounted tablet."""
+    chosen = [number for number in size if number != _UNCHOSEN]
+    for number in chosen:
+        table.tablet(number)
+        table.require_mounted(number)
+    rows: stored_queues.Prepared | pa.Table = prepared
+    partition = None
+    if _UNCHOSEN in size and table.state != MOUNTED:
+        mounted = [number for number, tablet in enumerate(table.tablets) if tablet.state == MOUNTED]
+        if not mounted:
+            table.require_mounted()
+        if chosen:
+            # If some rows name a tablet, one tablet cannot be chosen for all rows together.
+            table.require_mounted()
+        upper = stored_queues.load(commit.connection, table.name).upper
+        partition = min(mounted, key=upper.__getitem__)
+        rows = prepared.rows.drop_columns([TABLET_INDEX])
+    stored_queues.append(commit.connection, table.name, rows, commit.version, commit.ts, partition=partition)

@@ -15,34 +15,25 @@ from headrace.model.tables.changes import RowChange
 from headrace.stores.embedded.for_servers import Database, EmbeddedQueue, EmbeddedTable
 from headrace_ytsaurus.endpoint.context import Answer, Context
 from headrace_ytsaurus.endpoint.errors import refused
-from headrace_ytsaurus.endpoint.formats import write_items, write_rows
+from headrace_ytsaurus.endpoint.formats import read_rows, write_items, write_rows
 from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.queues.consumer_rows import ConsumerRow
 from headrace_ytsaurus.endpoint.queues.producer_sessions import session_rows
-from headrace_ytsaurus.endpoint.tables.aggregates import aggregated, functions_of
 from headrace_ytsaurus.endpoint.tables.layout import require_values
-from headrace_ytsaurus.endpoint.tables.nodes import find_table
 from headrace_ytsaurus.endpoint.tables.objects import SYSTEM_COLUMNS
-from headrace_ytsaurus.endpoint.tables.row_bodies import Decoded, read_body
-from headrace_ytsaurus.endpoint.tables.row_changes import (
-    ConsumerChange,
-    LockedRows,
-    QueueAppend,
-    SessionChange,
-    SortedChange,
-)
+from headrace_ytsaurus.endpoint.tables.row_changes import Change
 from headrace_ytsaurus.endpoint.tables.row_sources import check_timestamp, reading, small_table_rows
-from headrace_ytsaurus.endpoint.tables.state import Table, TableKind
-from headrace_ytsaurus.endpoint.tables.tablet_transactions import Change
+from headrace_ytsaurus.endpoint.tables.state import Table, TableKind, find_table
 from headrace_ytsaurus.wire.errors import Code, YtError
 from headrace_ytsaurus.wire.types import YtColumn
+from headrace_ytsaurus.wire.yson.rows_decoding import Decoded
 
 _TABLET_INDEX = YtColumn.of(TABLET_INDEX, "int64", required=False)
 
 
 def table_to_change(context: Context, parameters: Parameters) -> Table:
     """Return the dynamic table that a command writes to."""
-    table = find_table(context, parameters.path())
+    table = find_table(context.cypress, parameters.path())
     table.require_dynamic()
     if table.kind is TableKind.REGISTRATIONS:
         raise refused(f"{table.name} is written by register_queue_consumer and unregister_queue_consumer only")
@@ -65,22 +56,17 @@ def _must_be_sorted(table: Table) -> None:
 def insert_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Write rows: replace existing ones or, with ``update``, set only the given columns."""
     table = table_to_change(context, parameters)
-    decoded = read_body(context, body, written_columns(table), table)
+    decoded = read_rows(body, context.input_format, written_columns(table), table.name)
     database = context.database
-    changes: list[Change]
     if table.kind is TableKind.QUEUE:
-        changes = [QueueAppend(database, table, decoded.rows)]
+        changes = [Change.of_queue(database, table, decoded.rows)]
     elif table.kind in (TableKind.CONSUMER, TableKind.PRODUCER):
         return _insert_offsets_or_sessions(context, parameters, table, decoded)
+    elif parameters.flag("update"):
+        changes = list(_updates(database, table, decoded, aggregate=parameters.flag("aggregate")))
     else:
-        if parameters.flag("update"):
-            of_rows = list(_updates(database, table, decoded))
-        else:
-            of_rows = [SortedChange(database, table, RowChange.PUT, decoded.rows)]
-        if parameters.flag("aggregate") and functions_of(table.schema):
-            changes = [each for change in of_rows for each in aggregated(database, table, change)]
-        else:
-            changes = list(of_rows)
+        aggregate = parameters.flag("aggregate")
+        changes = [Change.of_table(database, table, RowChange.PUT, decoded.rows, aggregate=aggregate)]
     if decoded.rows.num_rows:
         context.tablet_transactions.write(parameters, changes)
     else:
@@ -88,7 +74,7 @@ def insert_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     return Answer.structured({})
 
 
-def _updates(database: Database, table: Table, decoded: Decoded) -> Iterator[SortedChange]:
+def _updates(database: Database, table: Table, decoded: Decoded, *, aggregate: bool) -> Iterator[Change]:
     """Yield one change for rows with the same set of columns. Rows with the same key keep their order."""
     keys = {column.name for column in table.schema.keys}
     optional = [name for name in decoded.written if name not in keys]
@@ -108,13 +94,12 @@ def _updates(database: Database, table: Table, decoded: Decoded) -> Iterator[Sor
         left_out = {name for place, name in enumerate(optional) if not patterns[which[group[0]], place]}
         names = [name for name in decoded.rows.schema.names if name not in left_out]
         rows = decoded.rows.select(names).take(pa.array(group))
-        if len(names) == len(keys):
+        only_keys = len(names) == len(keys)
+        if only_keys:
             # A row with only a key exists after the update; a new row has nulls.
             rest = next(column for column in table.schema.columns if column.name not in keys)
             rows = rows.append_column(rest.name, pa.nulls(rows.num_rows, rest.type))
-            yield SortedChange(database, table, RowChange.UPDATE, rows)
-        else:
-            yield SortedChange(database, table, RowChange.UPDATE, rows, keep_nulls=True)
+        yield Change.of_table(database, table, RowChange.UPDATE, rows, keep_nulls=not only_keys, aggregate=aggregate)
 
 
 def _insert_offsets_or_sessions(context: Context, parameters: Parameters, table: Table, decoded: Decoded) -> Answer:
@@ -145,8 +130,8 @@ def _offset_or_session_changes(
     require_values(table.schema.columns, rows)
     cluster = context.cluster.name
     if table.kind is TableKind.PRODUCER:
-        return [SessionChange(table, row, delete=delete) for row in session_rows(rows, cluster)]
-    return [ConsumerChange(table, _consumer_rows(rows), cluster, delete=delete)] if rows.num_rows else []
+        return [Change.of_session(table, row, delete=delete) for row in session_rows(rows, cluster)]
+    return [Change.of_consumer(table, _consumer_rows(rows), delete=delete)] if rows.num_rows else []
 
 
 def _consumer_rows(rows: pa.RecordBatch) -> list[ConsumerRow]:
@@ -170,10 +155,9 @@ def delete_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     """Delete rows by their keys."""
     table = table_to_change(context, parameters)
     _must_be_sorted(table)
-    keys = read_body(context, body, table.schema.keys, table).rows
-    changes: list[Change]
+    keys = read_rows(body, context.input_format, table.schema.keys, table.name).rows
     if table.kind is TableKind.SORTED:
-        changes = [SortedChange(context.database, table, RowChange.DELETE, keys)]
+        changes = [Change.of_table(context.database, table, RowChange.DELETE, keys)]
     else:
         changes = _offset_or_session_changes(context, table, keys, delete=True)
     if keys.num_rows:
@@ -194,24 +178,22 @@ def lock_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     )
     if parameters.text("transaction_id", None) is None:
         raise refused("Rows are locked in a tablet transaction only", remedy="start one")
-    keys = read_body(context, body, table.schema.keys, table).rows
-    layout = table.schema.layout
+    keys = read_rows(body, context.input_format, table.schema.keys, table.name).rows
     if kind != "none" and keys.num_rows:
-        hashes = layout.hashes(layout.to_stored(keys))
-        context.tablet_transactions.write(parameters, [LockedRows(table, hashes, kind == "exclusive")])
+        context.tablet_transactions.write(parameters, [Change.of_locks(table, keys, exclusive=kind == "exclusive")])
     return Answer.structured({})
 
 
 def lookup_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return the rows with the given keys, in the order of the keys."""
-    table = find_table(context, parameters.path())
+    table = find_table(context.cypress, parameters.path())
     table.require_dynamic()
     _must_be_sorted(table)
     table.require_mounted(reading=True)
     check_timestamp(parameters)
     if parameters.flag("versioned"):
         raise refused("This endpoint keeps one version of a row", received="versioned=%true")
-    keys = read_body(context, body, table.schema.keys, table).rows
+    keys = read_rows(body, context.input_format, table.schema.keys, table.name).rows
     columns = _wanted_columns(parameters, table)
     with reading(context, parameters) as database:
         rows, present = _look_up(context, database, table, keys)
@@ -273,7 +255,7 @@ def _with_gaps(
 
 def trim_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Delete the first rows of a tablet of an ordered table."""
-    table = find_table(context, parameters.path())
+    table = find_table(context.cypress, parameters.path())
     table.require_dynamic()
     if table.kind is not TableKind.QUEUE:
         raise refused(f"Table {table.name} is sorted, and cannot be trimmed")

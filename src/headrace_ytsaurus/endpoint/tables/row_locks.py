@@ -10,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 Hashes: TypeAlias = npt.NDArray[np.int64]
+NO_HASHES: Hashes = np.empty(0, dtype=np.int64)
 
 
 class Locked(NamedTuple):
@@ -18,9 +19,9 @@ class Locked(NamedTuple):
     A collision of two keys, among 2^62 hashes, may cause an unnecessary conflict.
     """
 
-    written: Hashes
+    written: Hashes = NO_HASHES
     """Rows that are changed or locked exclusively."""
-    read: Hashes
+    read: Hashes = NO_HASHES
     """Rows that other transactions must not change."""
 
     def joined(self, other: Locked) -> Locked:
@@ -28,7 +29,6 @@ class Locked(NamedTuple):
         return Locked(np.concatenate([self.written, other.written]), np.concatenate([self.read, other.read]))
 
 
-NO_HASHES: Hashes = np.empty(0, dtype=np.int64)
 Locks: TypeAlias = Mapping[int, Locked]
 """Id of an object in the store → its rows."""
 

@@ -17,7 +17,9 @@ from typing import Any
 
 import apsw
 
+from headrace.stores.embedded.for_servers import ObjectKind
 from headrace.support.cached import cached_property
+from headrace_ytsaurus.endpoint.cypress.cypress import Cypress
 from headrace_ytsaurus.endpoint.cypress.node import Node
 from headrace_ytsaurus.endpoint.errors import refused
 from headrace_ytsaurus.endpoint.ids import ObjectType, new_id
@@ -26,6 +28,7 @@ from headrace_ytsaurus.endpoint.storage.tree import Facet, seen
 from headrace_ytsaurus.endpoint.tables.layout import SortedLayout
 from headrace_ytsaurus.endpoint.values import attributes_of
 from headrace_ytsaurus.wire.errors import Code, YtError
+from headrace_ytsaurus.wire.paths import YPath
 from headrace_ytsaurus.wire.types import YtColumn, columns_of, schema_of
 
 DDL = """
@@ -39,7 +42,7 @@ ROW_LIMIT = 100_000
 
 
 class TableKind(enum.StrEnum):
-    """The kinds of tables, with the kinds of the store's objects as values."""
+    """The kinds of tables."""
 
     SORTED = "table"
     QUEUE = "queue"
@@ -48,6 +51,14 @@ class TableKind(enum.StrEnum):
     STATIC = "static"
     REGISTRATIONS = "registrations"
     """The table of all registrations of consumers, which is computed when it is read."""
+
+
+_OBJECT_KINDS: Mapping[TableKind, ObjectKind] = {
+    TableKind.SORTED: "table",
+    TableKind.QUEUE: "queue",
+    TableKind.CONSUMER: "consumer",
+    TableKind.PRODUCER: "producer",
+}
 
 
 @dataclass(frozen=True)
@@ -149,6 +160,11 @@ class Table:
         return self.node.path
 
     @property
+    def object_kind(self) -> ObjectKind | None:
+        """The kind of the object with the rows; None if there is none."""
+        return _OBJECT_KINDS.get(self.kind)
+
+    @property
     def dynamic(self) -> bool:
         return self.kind is not TableKind.STATIC
 
@@ -207,6 +223,17 @@ def save(connection: apsw.Connection, table: Table) -> None:
         "INSERT OR REPLACE INTO yt_table VALUES (?, ?, ?, ?, ?)",
         (table.node.id, table.kind, table.schema.to_json(), tablets, json.dumps(table.options, default=_plain)),
     )
+
+
+def find_table(cypress: Cypress, path: YPath, transaction: str | None = None) -> Table:
+    """Return the table of a path, as a master transaction sees it.
+
+    Raises:
+        YtError: there is no node, or it is not a table.
+    """
+    node = cypress.find(path.node, transaction)
+    with cypress.tree.database.read() as connection:
+        return load(connection, node)
 
 
 def load(connection: apsw.Connection, node: Node) -> Table:

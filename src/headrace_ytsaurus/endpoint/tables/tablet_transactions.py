@@ -11,7 +11,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, Protocol
+from typing import Any
 
 import apsw
 
@@ -21,35 +21,14 @@ from headrace_ytsaurus.endpoint.errors import no_such_transaction, refused
 from headrace_ytsaurus.endpoint.ids import ObjectType, kind_of, new_id
 from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.storage.snapshot import SnapshotDatabase
-from headrace_ytsaurus.endpoint.tables.row_locks import Locked, Locks, RowLocks
+from headrace_ytsaurus.endpoint.tables.row_changes import Change, Commit
+from headrace_ytsaurus.endpoint.tables.row_locks import Locked, RowLocks
 from headrace_ytsaurus.endpoint.tables.state import ROW_LIMIT
 from headrace_ytsaurus.wire.errors import Code, YtError
 
 MAX_OPEN = 500
 """The maximum number of open transactions; each has a connection to the database."""
 MAX_TIMEOUT = 3600 * 1000
-
-
-class Change(Protocol):
-    """A checked and typed change of rows that is not yet applied."""
-
-    @property
-    def table(self) -> str:
-        """The path of the table."""
-        ...
-
-    @property
-    def size(self) -> Mapping[int, int]:
-        """Number of a tablet → number of rows to change in it."""
-        ...
-
-    def locks(self, connection: apsw.Connection) -> Locks:
-        """Return the rows that other transactions must not have changed."""
-        ...
-
-    def apply(self, connection: apsw.Connection, version: int, ts: int) -> None:
-        """Apply the change in a write transaction, with the version and the timestamp (µs) of its commit."""
-        ...
 
 
 class TabletTransaction:
@@ -112,10 +91,15 @@ class TabletTransaction:
 
 
 class TabletTransactions:
-    """All open tablet transactions of a cluster."""
+    """All open tablet transactions of a cluster.
 
-    def __init__(self, database: Database) -> None:
+    Args:
+        cluster: the name of the cluster.
+    """
+
+    def __init__(self, database: Database, cluster: str) -> None:
         self._database = database
+        self._cluster = cluster
         self._locks = RowLocks()
         self._guard = threading.Lock()
         self._open: dict[str, TabletTransaction] = {}
@@ -226,16 +210,17 @@ class TabletTransactions:
         _check_sizes(changes)
         with self._database.write() as connection:
             version, ts = stamp(connection)
+            commit = Commit(self._database, connection, version, ts, self._cluster)
             self._locks.begin_commit(version)
             locks: dict[int, Locked] = {}
             for change in changes:
-                for object_id, locked in change.locks(connection).items():
+                for object_id, locked in change.locks(commit).items():
                     known = locks.get(object_id)
                     locks[object_id] = locked if known is None else known.joined(locked)
             if since is not None and (taken := self._locks.conflict(since, locks)) is not None:
                 raise self._conflict(connection, taken)
             for change in changes:
-                change.apply(connection, version, ts)
+                change.apply(commit)
             self._locks.committed(version, locks)
         return version
 
@@ -263,12 +248,12 @@ def _check_sizes(changes: Sequence[Change]) -> None:
     sizes: dict[tuple[str, int], int] = {}
     for change in changes:
         for tablet, rows in change.size.items():
-            key = (change.table, tablet)
+            key = (change.table.name, tablet)
             sizes[key] = sizes.get(key, 0) + rows
             if sizes[key] > ROW_LIMIT:
                 raise YtError(
                     Code.TOO_MANY_ROWS_IN_TRANSACTION,
-                    f"Transaction affects too many rows in tablet {tablet} of table {change.table}",
+                    f"Transaction affects too many rows in tablet {tablet} of table {change.table.name}",
                     received=f"{sizes[key]} rows",
                     valid=f"at most {ROW_LIMIT}",
                     remedy="write fewer rows in one transaction, or give the table more tablets",
