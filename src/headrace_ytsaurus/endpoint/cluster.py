@@ -33,11 +33,15 @@ from headrace_ytsaurus.endpoint.cypress.objects import TRANSACTIONS
 from headrace_ytsaurus.endpoint.cypress.operations import make_node, release_node
 from headrace_ytsaurus.endpoint.dispatcher import delete_old_answers
 from headrace_ytsaurus.endpoint.formats import YSON
+from headrace_ytsaurus.endpoint.queues import consumer_rows, registration_rows
 from headrace_ytsaurus.endpoint.queues.trimming import trim_old_rows
+from headrace_ytsaurus.endpoint.storage import static_rows as static_tables
 from headrace_ytsaurus.endpoint.storage.file_contents import Contents
-from headrace_ytsaurus.endpoint.storage.tree import Tree
+from headrace_ytsaurus.endpoint.storage.tree import Facet, Tree
+from headrace_ytsaurus.endpoint.tables import state as table_state
+from headrace_ytsaurus.endpoint.tables.nodes import REGISTRATIONS_PATH, REGISTRATIONS_SCHEMA, TABLE
 from headrace_ytsaurus.endpoint.tables.past_states import PastStates
-from headrace_ytsaurus.endpoint.tables.system_tables import make_tables
+from headrace_ytsaurus.endpoint.tables.state import MOUNTED, Table, TableKind, new_tablets
 from headrace_ytsaurus.endpoint.tables.tablet_transactions import TabletTransactions
 from headrace_ytsaurus.endpoint.transactions.locks import Locks
 from headrace_ytsaurus.endpoint.transactions.transactions import Transactions
@@ -95,7 +99,7 @@ class Cluster:
         self._stopping = threading.Event()
         self._make_system_nodes()
         self.cypress.on_use = self.uses.used
-        make_tables(self.context())
+        self._make_tables()
         self._worker = threading.Thread(target=self._work, name="headrace-ytsaurus-background", daemon=True)
         self._worker.start()
 
@@ -123,6 +127,24 @@ class Cluster:
             if not self.cypress.count(cells):
                 make_node(context, cells, None, TABLET_CELL, {})
             self.cypress.keep_attribute(context.now, self.cypress.find("//sys"), "cluster_name", self.name)
+
+    def _make_tables(self) -> None:
+        """Create the endpoint's own tables in the store, and the table of registrations in Cypress."""
+        context, cypress = self.context(), self.cypress
+        with self.database.write() as connection:
+            for statement in (table_state.DDL, static_tables.DDL, consumer_rows.DDL, registration_rows.DDL):
+                connection.execute(statement)
+            directory, _, name = REGISTRATIONS_PATH.rpartition("/")
+            parent = cypress.find(directory)
+            node = cypress.child(parent, name)
+            if node is None:
+                node = make_node(context, parent, name, TABLE, {})
+                table = Table(node, TableKind.REGISTRATIONS, REGISTRATIONS_SCHEMA, new_tablets(1, MOUNTED))
+                table_state.save(connection, table)
+            if cypress.content(node) is not None:
+                # An earlier version has created it as a static table; its rows are not in the node.
+                for facet in (Facet.CONTENT, Facet.PARTS):
+                    cypress.tree.put(node.chain[0], node.id, facet, "", None)
 
     def _work(self) -> None:
         due = {task: time.monotonic() + seconds for task, seconds in _PERIODIC.items()}

@@ -1,4 +1,4 @@
-"""Dispatching: a command runs once for each mutation id, in the transaction of the store that it needs.
+"""Dispatching: a command runs if its prerequisites are met, once for each mutation id, in the transaction it needs.
 
 Clients send a request again if the answer is lost. The answer of each mutation is therefore saved in the transaction
 that makes the changes, and a repeated mutation gets the saved answer.
@@ -7,12 +7,15 @@ that makes the changes, and a repeated mutation gets the saved answer.
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
+from typing import Any
 
 from headrace.stores.embedded.for_servers import Database
 from headrace_ytsaurus.endpoint.context import Answer, Command, Context
+from headrace_ytsaurus.endpoint.errors import no_such_transaction, refused
 from headrace_ytsaurus.endpoint.ids import NULL_ID
 from headrace_ytsaurus.endpoint.parameters import Parameters
-from headrace_ytsaurus.endpoint.transactions.prerequisites import check_prerequisites
+from headrace_ytsaurus.wire.errors import Code, YtError
 from headrace_ytsaurus.wire.yson import documents
 
 KEPT_MICROSECONDS = 600_000_000
@@ -40,7 +43,7 @@ def execute(context: Context, command: Command, parameters: Parameters, body: by
 
 
 def _execute(context: Context, command: Command, parameters: Parameters, body: bytes) -> Answer:
-    check_prerequisites(context, parameters)
+    _check_prerequisites(context, parameters)
     if command.atomic or (command.volatile and command.heavy):
         # Locks of an expired transaction must not cause a conflict, even if background work has not aborted it yet.
         context.transactions.abort_expired()
@@ -71,9 +74,39 @@ def _commit_once(
             if done:
                 return Answer.structured(documents.loads(done[0][0]))
         # They are checked again, because from here on no other request can change them.
-        check_prerequisites(context, parameters)
+        _check_prerequisites(context, parameters)
         answer = command.run(context, parameters, body)
         if mutation_id is not None:
             written = documents.dumps(answer.value, text=False)
             database.execute("INSERT INTO yt_mutation VALUES (?, ?, ?)", (mutation_id, written, context.now))
         return answer
+
+
+def _check_prerequisites(context: Context, parameters: Parameters) -> None:
+    """Check the prerequisites of a request.
+
+    Raises:
+        YtError: 1000, a prerequisite is not met.
+    """
+    for transaction_id in parameters.sequence("prerequisite_transaction_ids", []):
+        if context.transactions.find(str(transaction_id)) is None:
+            raise _failed(f"transaction {transaction_id} is missing", no_such_transaction(str(transaction_id)))
+    for each in parameters.sequence("prerequisite_revisions", []):
+        if not isinstance(each, Mapping):
+            raise refused("A prerequisite revision is a map", received=repr(each)[:200], valid="path, revision")
+        _check_revision(context, Parameters(each))
+
+
+def _check_revision(context: Context, given: Parameters) -> None:
+    path: Any = given.path()
+    chain = context.transactions.chain(given.text("transaction_id", None))
+    found = context.cypress.look(chain, path.node)
+    if found.rest:
+        raise _failed(f"{path.text} does not exist")
+    revision, wanted = context.cypress.changed(found.node), given.number("revision")
+    if revision != wanted:
+        raise _failed(f"{path.text} has revision {revision}, not {wanted}")
+
+
+def _failed(reason: str, *inner: YtError) -> YtError:
+    return YtError(Code.PREREQUISITE_CHECK_FAILED, f"Prerequisite check failed: {reason}", inner=inner)

@@ -27,9 +27,8 @@ _MAX_PIECES = 1000
 
 @dataclass(frozen=True)
 class Call:
-    """A command with its parameters from a request."""
+    """The parameters and formats of a request."""
 
-    command: Command
     parameters: Parameters
     input_format: Format
     output_format: Format
@@ -83,7 +82,7 @@ def read_call(command: Command, headers: Mapping[str, str], query: bytes, body: 
     input_format = _format("input_format", command.input, parameters, sent)
     if command.input == "tabular" and input_format.name == "json" and input_format.pretty:
         raise refused("Pretty JSON is not supported for rows in a request", valid="format=text")
-    return Call(command, parameters, input_format, _format("output_format", command.output, parameters, wanted))
+    return Call(parameters, input_format, _format("output_format", command.output, parameters, wanted))
 
 
 def _gathered(headers: Mapping[str, str], name: str) -> bytes | None:

@@ -30,8 +30,6 @@ from headrace_ytsaurus.endpoint.tables.state import Schema, Table, TableKind
 from headrace_ytsaurus.wire.types import YtColumn
 from headrace_ytsaurus.wire.yson.scalars import is_entity
 
-SYSTEM_COLUMNS = (TIMESTAMP, CUMULATIVE_DATA_WEIGHT)
-"""Columns of a queue with values from the store."""
 _SECOND = 1000
 
 

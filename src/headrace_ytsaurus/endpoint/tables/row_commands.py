@@ -10,7 +10,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.queues.columns import TABLET_INDEX
+from headrace.model.queues.columns import CUMULATIVE_DATA_WEIGHT, TABLET_INDEX, TIMESTAMP
 from headrace.model.tables.changes import RowChange
 from headrace.stores.embedded.for_servers import Database, EmbeddedQueue, EmbeddedTable
 from headrace_ytsaurus.endpoint.context import Answer, Context
@@ -20,7 +20,6 @@ from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.queues.consumer_rows import ConsumerRow
 from headrace_ytsaurus.endpoint.queues.producer_sessions import session_rows
 from headrace_ytsaurus.endpoint.tables.layout import require_values
-from headrace_ytsaurus.endpoint.tables.objects import SYSTEM_COLUMNS
 from headrace_ytsaurus.endpoint.tables.row_changes import Change
 from headrace_ytsaurus.endpoint.tables.row_sources import check_timestamp, reading, small_table_rows
 from headrace_ytsaurus.endpoint.tables.state import Table, TableKind, find_table
@@ -44,7 +43,8 @@ def written_columns(table: Table) -> tuple[YtColumn, ...]:
     """Return the columns that clients can write."""
     if table.kind is not TableKind.QUEUE:
         return table.schema.columns
-    own = tuple(column for column in table.schema.columns if column.name not in SYSTEM_COLUMNS)
+    from_store = (TIMESTAMP, CUMULATIVE_DATA_WEIGHT)
+    own = tuple(column for column in table.schema.columns if column.name not in from_store)
     return (*own, _TABLET_INDEX)
 
 

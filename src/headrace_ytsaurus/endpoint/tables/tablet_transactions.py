@@ -173,8 +173,8 @@ class TabletTransactions:
         if transaction is not None:
             transaction.close()
 
-    def commit(self, transaction_id: str) -> int:
-        """Apply all changes of a transaction atomically; return the version. The transaction ends even if this fails.
+    def commit(self, transaction_id: str) -> None:
+        """Apply all changes of a transaction atomically. The transaction ends even if this fails.
 
         Raises:
             YtError: 1700, another transaction has changed one of the rows; 1702, a tablet is not mounted.
@@ -184,7 +184,7 @@ class TabletTransactions:
             self._open.pop(transaction_id, None)
         with transaction.exclusive():
             try:
-                return self._apply(transaction.changes, since=transaction.since)
+                self._apply(transaction.changes, since=transaction.since)
             finally:
                 transaction.close()
 
@@ -199,14 +199,14 @@ class TabletTransactions:
             _check_sizes([*transaction.changes, *changes])
             transaction.changes.extend(changes)
 
-    def _apply(self, changes: Sequence[Change], *, since: int | None = None) -> int:
-        """Apply changes in one write transaction of the store; return the version of the commit.
+    def _apply(self, changes: Sequence[Change], *, since: int | None = None) -> None:
+        """Apply changes in one write transaction of the store.
 
         Args:
             since: the version of the last commit before the changes were computed; None for changes without conflicts.
         """
         if not changes:
-            return 0
+            return
         _check_sizes(changes)
         with self._database.write() as connection:
             version, ts = stamp(connection)
@@ -222,7 +222,6 @@ class TabletTransactions:
             for change in changes:
                 change.apply(commit)
             self._locks.committed(version, locks)
-        return version
 
     def abort_expired(self) -> None:
         """End all expired transactions."""
