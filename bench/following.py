@@ -19,6 +19,7 @@ from bench.measure import Ratio, Result, rate, spark_session
 from headrace.batches.sinks.targets import TableTarget
 from headrace.model.tables.changes import RowChange
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
+from headrace.stores.registry import StoreAddress
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.query import StreamingQuery
@@ -232,6 +233,6 @@ def _sum_of_signed_rows(spark: SparkSession, directory: Path, name: str) -> Stre
         return tasks.stage_routed(batch, route)
 
     with headrace.open(directory / "store") as store:
-        identity = store.identity()
-    write = publishing(str(directory / "store"), {}, identity, targets, checkpoint, stage, stateful=True)
+        address = StoreAddress(store.url).of(store)
+    write = publishing(address, targets, checkpoint, stage, stateful=True)
     return sums.writeStream.outputMode("update").option("checkpointLocation", checkpoint).foreachBatch(write).start()

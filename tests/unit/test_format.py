@@ -16,6 +16,7 @@ from headrace.spark.executors import task_store
 from headrace.stores.embedded import connection as embedded
 from headrace.stores.embedded import format as database
 from headrace.stores.embedded.connection import Database
+from headrace.stores.registry import StoreAddress
 from tests.embedded_database import raw_connection
 
 
@@ -84,7 +85,7 @@ def test_a_task_does_not_upgrade_another_store_than_its_drivers(older: Path) -> 
     before = {path.name: path.read_bytes() for path in older.iterdir()}
     with (
         pytest.raises(StoreError, match="it is another store"),
-        task_store(lambda: headrace.open(older), "of the driver"),
+        task_store(StoreAddress(str(older), identity="of the driver")),
     ):
         pass
     assert {name: (older / name).read_bytes() for name in before} == before

@@ -17,6 +17,7 @@ from headrace.formats.registry import source_of
 from headrace.model.tunnels.values import Start, StartKind
 from headrace.options.kinds import names
 from headrace.options.settings import Settings
+from headrace.stores.registry import StoreAddress
 from headrace.stores.registry import open as open_store
 from headrace_tablestore.format.format import TABLESTORE
 from headrace_ytsaurus.format.format import YT
@@ -94,7 +95,9 @@ def test_repr_shows_no_values() -> None:
 
 @pytest.mark.parametrize("endpoint", ["/data", "file:///data", "file:/data"])
 def test_a_directory_as_endpoint_is_an_embedded_store_in_the_instances_sub_directory(endpoint: str) -> None:
-    assert TABLESTORE.locate(ORDERS | {"endpoint": endpoint}) == Location("/data/vehicle-test", "OrderSource")
+    assert TABLESTORE.locate(ORDERS | {"endpoint": endpoint}) == Location(
+        StoreAddress("/data/vehicle-test"), "OrderSource"
+    )
 
 
 def test_missing_options_are_reported_in_the_connectors_order() -> None:
@@ -110,13 +113,13 @@ INSTANCE = ORDERS | {"endpoint": "https://shop.example.com/", "access.key.id": "
 
 def test_an_http_endpoint_is_an_instance_and_the_url_has_no_access_key() -> None:
     location = TABLESTORE.locate(INSTANCE | {"region": "cn-hangzhou", "checkpoint.table": "meta"})
-    assert location.store_url == "tablestore+https://shop.example.com/vehicle-test"
+    assert location.store.url == "tablestore+https://shop.example.com/vehicle-test"
     assert "hunter2" not in repr(location)
-    assert location.store_options.items() >= {
+    assert location.store.options.items() >= {
         "access_key_id": "LTAI", "access_key_secret": "hunter2", "region": "cn-hangzhou", "meta_table": "meta",
     }.items()  # fmt: skip
-    ours = {"store": location.store_url, "table": "t", "accessKeyId": "LTAI", "accessKeySecret": "hunter2"}
-    assert HEADRACE.locate(ours).store_options["access_key_secret"] == "hunter2"
+    ours = {"store": location.store.url, "table": "t", "accessKeyId": "LTAI", "accessKeySecret": "hunter2"}
+    assert HEADRACE.locate(ours).store.options["access_key_secret"] == "hunter2"
 
 
 def test_the_environments_access_key_is_added_to_the_options(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -134,7 +137,7 @@ def test_the_environments_access_key_is_added_to_the_options(monkeypatch: pytest
 def test_options_of_both_versions_of_the_connectors_writer_apply() -> None:
     def writing(**given: str) -> dict[str, Any]:
         named = {name.replace("__", "-").replace("_", "."): value for name, value in given.items()}
-        return dict(TABLESTORE.locate(INSTANCE | named).store_options)
+        return dict(TABLESTORE.locate(INSTANCE | named).store.options)
 
     assert (writing()["rows_per_request"], writing()["bytes_per_request"]) == (200, 4 << 20)
     assert writing(batch_update_size="50", writer_max_batch_count="1000")["rows_per_request"] == 50
@@ -214,13 +217,13 @@ def test_a_path_with_a_selection_of_columns_or_rows_is_an_error(path: str) -> No
     ],
 )
 def test_a_proxy_is_a_directory_or_a_cluster(proxy: str, url: str) -> None:
-    assert YT.locate({"proxy": proxy, "path": "//q"}).store_url == url
+    assert YT.locate({"proxy": proxy, "path": "//q"}).store.url == url
 
 
 def test_a_proxy_that_is_a_directory_is_an_embedded_store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     (tmp_path / "hume").mkdir()
     monkeypatch.chdir(tmp_path)
-    assert YT.locate({"proxy": "hume", "path": "//q"}).store_url == "hume"
+    assert YT.locate({"proxy": "hume", "path": "//q"}).store.url == "hume"
 
 
 def test_the_proxy_comes_last_from_the_configuration_of_ytsaurus_client(
@@ -233,8 +236,8 @@ def test_the_proxy_comes_last_from_the_configuration_of_ytsaurus_client(
     with pytest.raises(OptionError, match="option proxy is missing"):
         YT.locate({"path": "//q"})
     file.write_text('{proxy={url="hume"}; token="very-secret"}')
-    assert YT.locate({"path": "//q"}).store_url == "yt://hume"
-    assert YT.locate({"path": "//q", "proxy": "other"}).store_url == "yt://other"
+    assert YT.locate({"path": "//q"}).store.url == "yt://hume"
+    assert YT.locate({"path": "//q", "proxy": "other"}).store.url == "yt://other"
     file.write_text('{proxy={url="hume"}; token="very-secret"')
     with pytest.raises(OptionError, match="YT_CONFIG_PATH") as broken:
         YT.locate({"path": "//q"})
@@ -243,12 +246,12 @@ def test_the_proxy_comes_last_from_the_configuration_of_ytsaurus_client(
 
 def test_the_environments_store_applies_without_an_option(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("HEADRACE_STORE", "/shop")
-    assert HEADRACE.locate({"table": "t"}) == Location("/shop", "t")
-    assert HEADRACE.locate({"store": "/other", "table": "t"}).store_url == "/other"
-    assert YT.locate({"path": "//q"}).store_url == "/shop"
+    assert HEADRACE.locate({"table": "t"}) == Location(StoreAddress("/shop"), "t")
+    assert HEADRACE.locate({"store": "/other", "table": "t"}).store.url == "/other"
+    assert YT.locate({"path": "//q"}).store.url == "/shop"
     monkeypatch.setenv("YT_PROXY", "hume")
-    assert YT.locate({"path": "//q"}).store_url == "yt://hume"
-    assert YT.locate({"path": "//q", "Store": "/mine"}).store_url == "/mine"
+    assert YT.locate({"path": "//q"}).store.url == "yt://hume"
+    assert YT.locate({"path": "//q", "Store": "/mine"}).store.url == "/mine"
 
 
 def test_without_a_store_the_error_names_the_option(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -261,8 +264,8 @@ def test_without_a_store_the_error_names_the_option(monkeypatch: pytest.MonkeyPa
 
 
 def test_a_location_keeps_whether_the_user_named_a_queue() -> None:
-    assert HEADRACE.locate({"store": "s", "queue": "q"}) == Location("s", None, "q")
-    assert HEADRACE.locate({"store": "s", "path": "either"}) == Location("s", "either")
+    assert HEADRACE.locate({"store": "s", "queue": "q"}) == Location(StoreAddress("s"), None, "q")
+    assert HEADRACE.locate({"store": "s", "path": "either"}) == Location(StoreAddress("s"), "either")
 
 
 @pytest.mark.parametrize("other", ["queues", "table", "path"])

@@ -20,6 +20,7 @@ from headrace.errors import StoreError
 from headrace.ports import Store
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
 from headrace.spark.executors import Sent, sent, task_store
+from headrace.stores.registry import StoreAddress
 from tests.clusters.environments import create, interpreter
 
 # Untyped in pyspark.
@@ -42,15 +43,25 @@ class Reader(Sent):
 
 def test_a_task_opens_the_store_of_its_plan(tmp_path: Path) -> None:
     identity = make_store(tmp_path / "shop")
-    with task_store(lambda: headrace.open(tmp_path / "shop"), identity) as store:
+    with task_store(StoreAddress(str(tmp_path / "shop"), identity=identity)) as store:
         assert store.queues() == ["clicks"]
+
+
+def test_an_address_travels_with_its_options_and_shows_none(tmp_path: Path) -> None:
+    address = StoreAddress(str(tmp_path / "s3cret"), {"synchronous": "off"})
+    with address.open(create=True) as store:
+        sent_to_tasks = pickle.loads(pickle.dumps(address.of(store)))
+    assert sent_to_tasks.options == {"synchronous": "off"}
+    with task_store(sent_to_tasks) as opened:
+        assert opened.id == store.id
+    assert "s3cret" not in repr(address)
 
 
 def test_a_missing_store_another_one_and_a_copy_at_the_path_are_refused(tmp_path: Path) -> None:
     identity = make_store(tmp_path / "shop")
 
     def error() -> str:
-        with pytest.raises(StoreError) as raised, task_store(lambda: headrace.open(tmp_path / "shop"), identity):
+        with pytest.raises(StoreError) as raised, task_store(StoreAddress(str(tmp_path / "shop"), identity=identity)):
             pass
         assert raised.value.__notes__ == [f"In a task on host {socket.gethostname()}, Python {sys.executable}"]
         return str(raised.value)
@@ -73,7 +84,8 @@ def test_a_batch_is_not_written_into_another_store_than_that_of_the_start_of_its
         raise AssertionError(batch, tasks)
 
     # Over Spark Connect, the function runs on the server, where another store can be at the path.
-    publish = publishing(str(tmp_path / "shop"), {}, identity, [], str(tmp_path / "c"), stage, stateful=True)
+    address = StoreAddress(str(tmp_path / "shop"), identity=identity)
+    publish = publishing(address, [], str(tmp_path / "c"), stage, stateful=True)
     batch: Any = SimpleNamespace(sparkSession=None)
     with pytest.raises(StoreError, match="leads to another store"):
         publish(batch, 0)
@@ -83,7 +95,7 @@ def test_an_error_in_a_task_names_the_host(tmp_path: Path) -> None:
     identity = make_store(tmp_path / "shop")
 
     def read() -> Iterator[Store]:
-        with task_store(lambda: headrace.open(tmp_path / "shop"), identity) as store:
+        with task_store(StoreAddress(str(tmp_path / "shop"), identity=identity)) as store:
             store.queue("unknown")
             yield store
 

@@ -16,6 +16,7 @@ from headrace.formats.option_checks import SPARKS_OWN, check_options, checked_by
 from headrace.formats.registry import FORMATS
 from headrace.options.option import BATCH_READ, SINK, SOURCE
 from headrace.spark.stream_arguments import checked_trigger
+from headrace.stores.registry import StoreAddress
 
 
 @pytest.mark.parametrize(
@@ -134,4 +135,4 @@ def test_a_stream_that_is_not_started_shows_no_address() -> None:
     outputs = [headrace.Output(table="t")]
     writer = headrace.write_stream(stream, store=store, outputs=outputs, checkpoint=checkpoint)
     assert "s3cret" not in repr(writer)
-    assert "s3cret" not in repr(Location(store, "t"))
+    assert "s3cret" not in repr(Location(StoreAddress(store), "t"))

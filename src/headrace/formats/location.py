@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
 from headrace.errors import NotFoundError, OptionError
+from headrace.stores.registry import StoreAddress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -16,28 +16,23 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Location:
-    """The URL of a store, and the name of a table or queue in it.
+    """The address of a store, and the name of a table or queue in it.
 
     Attributes:
-        store_url: the store's path or URL.
+        store: the address of the store.
         table: the name of the table; of a table or queue if the user did not say which.
         queue: the name that the user gave as that of a queue.
-        store_options: the options for `headrace.open`, with secrets.
         columns: the columns of the table that the user named; None if the store knows all columns.
     """
 
-    # It can have a password.
-    store_url: str = field(repr=False)
+    store: StoreAddress
     table: str | None
     queue: str | None = None
-    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
     columns: pa.Schema | None = None
 
     def open_store(self, *, create: bool = False) -> Store:
         """Open the store. ``create`` creates a missing embedded store."""
-        from headrace.stores.registry import open as open_any
-
-        return open_any(self.store_url, create=create, **self.store_options)
+        return self.store.open(create=create)
 
     def open(self, store: Store) -> Table | Queue:
         """Return the table or queue of this location. Raises as `open_table`."""

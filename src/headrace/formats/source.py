@@ -51,7 +51,7 @@ class Source(ABC):
         from headrace.stores.registry import absolute
 
         try:
-            store_url = absolute(self.location.store_url)
+            store_url = absolute(self.location.store.url)
         except OptionError:
             # No option names the store: each use says so.
             store_url = None
@@ -104,7 +104,9 @@ class Source(ABC):
     @cached_property
     def location(self) -> Location:
         found = self.format.find(self.settings)
-        return found if self._store_url is None else replace(found, store_url=self._store_url)
+        if self._store_url is None:
+            return found
+        return replace(found, store=replace(found.store, url=self._store_url))
 
     def open_store(self) -> Store:
         return self.location.open_store()

@@ -6,11 +6,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from itertools import chain
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
@@ -21,7 +21,7 @@ from headrace.ports import Claim, Staged, Store
 from headrace.spark.checkpoint import batch_content, query_id, queue_progress
 from headrace.spark.executors import sent, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
-from headrace.stores.registry import open as open_store
+from headrace.stores.registry import StoreAddress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -48,18 +48,14 @@ class BatchTasks:
     """One batch of a query, and what its tasks need to stage rows. Picklable.
 
     Attributes:
-        url: the absolute URL of the store of all targets: tasks may have another working directory.
-        store_options: options for opening the store.
-        store: the identity of the store.
+        store: the absolute address of the store of all targets.
         job: the identity of the job.
         batch: the batch id.
         targets: the tables and queues, in the order of the receipts.
         rows_per_write: the maximum number of rows in one write to the store; None is no limit.
     """
 
-    url: str
-    store_options: Mapping[str, Any] = field(repr=False)
-    store: str
+    store: StoreAddress
     job: str
     batch: int
     targets: tuple[Target, ...]
@@ -67,7 +63,7 @@ class BatchTasks:
 
     def open_store(self) -> AbstractContextManager[Store]:
         """Open the store, and check that it is the driver's; see `headrace.spark.executors.task_store`."""
-        return task_store(lambda: open_store(self.url, **self.store_options), self.store)
+        return task_store(self.store)
 
     def writer(self, store: Store) -> BatchWriter:
         return BatchWriter(store, self.job, self.targets)
@@ -165,9 +161,7 @@ def _collected(
 
 
 def publishing(
-    url: str,
-    store_options: Mapping[str, Any],
-    identity: str,
+    address: StoreAddress,
     targets: Sequence[Target],
     checkpoint: str,
     stage: Callable[[DataFrame, BatchTasks], Receipts],
@@ -180,9 +174,8 @@ def publishing(
     """Return a function for ``foreachBatch`` that stages and publishes each batch.
 
     Args:
-        url: the absolute URL of the store of all targets.
-        identity: `Store.identity` of the store where the query was started. Over Spark Connect the function runs on the
-            server, where the URL can lead to another store.
+        address: the absolute address of the store of all targets, with the identity of the store where the query was
+            started. Over Spark Connect the function runs on the server, where the URL can lead to another store.
         checkpoint: the query's checkpoint location, as Spark has it.
         stage: runs the Spark jobs of a batch, with `BatchTasks.stage` and `BatchTasks.stage_routed`.
         stateful: the query can have state in Spark, so that a published batch that is repeated must be read again.
@@ -190,16 +183,15 @@ def publishing(
         results: the number of targets, of the first ones, that the user has named; the others are state, whose rows do
             not count as rows out. None for all.
     """
-    options = dict(store_options)
     job: str | None = None
     checked = False
 
     def publish_batch(batch_df: DataFrame, batch: int) -> None:
         nonlocal job, checked
         spark = batch_df.sparkSession
-        with task_store(lambda: open_store(url, **options), identity) as store:
+        with task_store(address) as store:
             job = job or query_id(spark, checkpoint, store)
-            tasks = BatchTasks(url, options, identity, job, batch, tuple(targets), rows_per_write)
+            tasks = BatchTasks(address, job, batch, tuple(targets), rows_per_write)
             writer = tasks.writer(store)
             try:
                 if not checked:

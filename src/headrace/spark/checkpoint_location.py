@@ -10,8 +10,8 @@ import contextlib
 import logging
 import os
 import re
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
 
 from headrace.checkpoint_server.locations import SERVICE
 from headrace.checkpoint_server.server import LOOPBACK, CheckpointServer, serve
@@ -23,6 +23,7 @@ from headrace.formats.registry import checkpoint_scheme
 from headrace.ports import Store
 from headrace.spark.checkpoint import clear_unfinished_start, is_connect
 from headrace.spark.masters import is_this_machine
+from headrace.stores.registry import StoreAddress
 from headrace.stores.registry import open as open_store
 
 if TYPE_CHECKING:
@@ -75,7 +76,7 @@ def checkpoint(
     return _served(location, open_store(_store_of_url(location) or store or _default_store(location)), spark)
 
 
-def sink_checkpoint(url: str, store_url: str, store_options: Mapping[str, Any], spark: SparkSession) -> str:
+def sink_checkpoint(url: str, store: StoreAddress, spark: SparkSession) -> str:
     """Return the location of a checkpoint as `checkpoint` does, for a query that writes into a store.
 
     The checkpoint is in that store, with two exceptions: its URL names a cluster; or its URL is ``yt:///path``, the
@@ -85,9 +86,9 @@ def sink_checkpoint(url: str, store_url: str, store_options: Mapping[str, Any], 
     location = parse_location(text)
     if location is None:
         return text
-    if location.proxy or checkpoint_scheme(location.scheme).replaces_sink(store_url):
+    if location.proxy or checkpoint_scheme(location.scheme).replaces_sink(store.url):
         return checkpoint(text, spark=spark)
-    return _served(location, open_store(store_url, **store_options), spark)
+    return _served(location, store.open(), spark)
 
 
 # Parts of Spark's errors if no file system of the session can open the checkpoint.

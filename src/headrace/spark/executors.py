@@ -21,6 +21,7 @@ from headrace import __version__
 from headrace.errors import HeadraceError, NotFoundError, StoreError
 from headrace.ports import Store, upgrades
 from headrace.spark import arrival
+from headrace.stores.registry import StoreAddress
 
 _THIS_HOST = ("localhost", "127.0.0.1", "::1")
 _SHARED = (
@@ -51,39 +52,38 @@ def sent(function: _Function) -> _Function:
 
 
 @contextmanager
-def task_store(open_store: Callable[[], Store], identity: str) -> Iterator[Store]:
-    """Open the store of a task, and close it at the end.
+def task_store(address: StoreAddress) -> Iterator[Store]:
+    """Open the store of a task, and close it at the end. Never creates a store.
 
     An error of headrace gets a note that names the host: Spark shows the errors of all executors in one place.
 
     Args:
-        open_store: opens the store, and never creates one.
-        identity: `Store.identity` of the driver's store.
+        address: the address of the driver's store, with its identity.
 
     Raises:
         StoreError: on this host, the address has no store, or not the store of the driver.
         MissingDependencyError: the packages of the store are not installed on this host.
     """
-    with _with_place(), _of_driver(open_store, identity) as store:
+    with _with_place(), _of_driver(address) as store:
         yield store
 
 
 @contextmanager
-def _of_driver(open_store: Callable[[], Store], identity: str) -> Iterator[Store]:
+def _of_driver(address: StoreAddress) -> Iterator[Store]:
     try:
         with upgrades.not_permitted():
-            store = open_store()
+            store = address.open()
     except NotFoundError as error:
         raise StoreError(
             "the store of the driver is not on the host of this task", received=error.received, remedy=_SHARED
         ) from None
     with store, _with_place(store):
         found = store.identity()
-        if found != identity:
+        if found != address.identity:
             raise StoreError(
                 "the address of the store leads to another store on the host of this task than on that of the driver",
                 received=f"{store.url}, {found}",
-                valid=identity,
+                valid=address.identity,
                 remedy=_SHARED,
             )
         yield store

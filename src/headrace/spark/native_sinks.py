@@ -78,7 +78,7 @@ class _NativeSink(Sent):
                 self._target = TableTarget(sink.name, change, source.location.columns)
             self._target.check(store, to_arrow_schema(schema, timezone="UTC"))
             self._check_writer(store)
-            self._store = store.identity()
+            self._store = source.location.store.of(store)
 
     def _check_writer(self, store: Store) -> None:
         """Raise an error if this writer cannot share the target with its other writers."""
@@ -88,7 +88,7 @@ class _NativeSink(Sent):
 
     def _stage(self, job: str, batch: int, rows: Iterator[pa.RecordBatch]) -> StagedByTask:
         limit = self._source.rows_per_write(_task_property)
-        with task_store(self._source.open_store, self._store) as store:
+        with task_store(self._store) as store:
             staged = self._batch_writer(store, job).stage(batch, self._target, rows, limit)
         freeze_loaded_modules()
         return StagedByTask(job, batch, staged)

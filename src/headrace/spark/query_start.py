@@ -12,7 +12,7 @@ from headrace.spark.checkpoint_location import checkpoint_errors, sink_checkpoin
 from headrace.spark.default_checkpoint import claim, default_checkpoint
 from headrace.spark.executors import sent
 from headrace.spark.stream_arguments import checked_trigger, triggered
-from headrace.stores.registry import open as open_store
+from headrace.stores.registry import StoreAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -27,21 +27,19 @@ class BatchedStream:
     """What the streams that a Python function writes have in common.
 
     Attributes:
-        store_url: the path or URL of the store that the stream writes.
+        store: the address of the store that the stream writes.
         checkpoint: the checkpoint location, as the user wrote it; None for the default one.
         name: the query's name.
         definition: a text that is the same as long as the stream is the same; empty if it is unknown.
         trigger_options: the trigger; None for Spark's default.
-        store_options: options for opening the store.
     """
 
-    # Both can have a password.
-    store_url: str = field(repr=False)
+    store: StoreAddress
+    # It can have a password.
     checkpoint: str | None = field(repr=False)
     name: str | None = None
     definition: str = field(default="", repr=False)
     trigger_options: Mapping[str, Any] | None = None
-    store_options: Mapping[str, Any] = field(default_factory=dict, repr=False)
 
     def trigger(self, **options: Any) -> Self:
         """Return the stream with another trigger: ``processingTime="5 seconds"`` or ``availableNow=True``.
@@ -51,11 +49,11 @@ class BatchedStream:
         """
         return replace(self, trigger_options=checked_trigger(options))
 
-    def _location(self, df: DataFrame, url: str, writes: Sequence[str]) -> str:
+    def _location(self, df: DataFrame, address: StoreAddress, writes: Sequence[str]) -> str:
         """Return the checkpoint location as Spark has it.
 
         Args:
-            url: the absolute URL of the store.
+            address: the absolute address of the store.
             writes: the tables and queues that the stream writes.
 
         Raises:
@@ -64,10 +62,10 @@ class BatchedStream:
         """
         checkpoint = self.checkpoint
         if checkpoint is None:
-            with open_store(url, **self.store_options) as store:
+            with address.open() as store:
                 checkpoint = default_checkpoint(store, self.name)
                 claim(store, checkpoint, self.name, writes, self.definition)
-        return sink_checkpoint(checkpoint, url, self.store_options, df.sparkSession)
+        return sink_checkpoint(checkpoint, address, df.sparkSession)
 
     def _start(self, df: DataFrame, mode: str, location: str, write: BatchFunction) -> StreamingQuery:
         """Start the query.

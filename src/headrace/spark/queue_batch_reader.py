@@ -50,13 +50,13 @@ class QueueReader(Sent, DataSourceReader):
             if consumer is not None:
                 check_registered(consumer, names)
             ranges = [each for queue in queues for each in self._ranges(queue, consumer)]
-            identity = store.identity()
+            opened = self._source.location.store.of(store)
         address = self._source.address_columns()
         for predicate in self._predicates:
             column = PARTITION if predicate.column in address.of(PARTITION) else ROW_INDEX
             ranges = [narrowed(each, column, predicate) for each in ranges]
         count = settings.get("splits") or 1 + sum(each.rows for each in ranges) // ROWS_PER_SPLIT
-        return [PlannedTask(task, identity) for task in plan_tasks(ranges, None if count == 1 else count)]
+        return [PlannedTask(task, opened) for task in plan_tasks(ranges, None if count == 1 else count)]
 
     def _ranges(self, queue: Queue, consumer: Consumer | None) -> Iterable[QueueRange]:
         settings = self._source.settings

@@ -13,6 +13,7 @@ from headrace.batches.feeds.queue_reading import QueueRange, read_rows
 from headrace.formats.source import Source
 from headrace.spark.executors import task_store
 from headrace.spark.stream_reader import FeedStreamReader
+from headrace.stores.registry import StoreAddress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -21,17 +22,13 @@ if TYPE_CHECKING:
 
 
 def read_ranges(
-    source: Source, schema: StructType, ranges: tuple[QueueRange, ...], store: str
+    source: Source, schema: StructType, ranges: tuple[QueueRange, ...], store: StoreAddress
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of some ranges, in the columns of a schema, in a task.
-
-    Args:
-        store: the identity of the store.
-    """
+    """Yield the rows of some ranges, in the columns of a schema, in a task."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
     fail_on_data_loss = source.settings.get("failOnDataLoss")
-    with task_store(source.open_store, store) as opened:
+    with task_store(store) as opened:
         queues = {name: opened.queue(name) for name in dict.fromkeys(each.queue for each in ranges)}
         shape = source.queue_shape(list(queues.values()), to_arrow_schema(schema, timezone="UTC"))
         for each in ranges:
@@ -54,5 +51,5 @@ class QueueStreamReader(FeedStreamReader[QueueOffset, tuple[QueueRange, ...]]):
             min_tasks=settings.get("minPartitions"),
         )
 
-    def _read(self, task: tuple[QueueRange, ...], store: str) -> Iterator[pa.RecordBatch]:
+    def _read(self, task: tuple[QueueRange, ...], store: StoreAddress) -> Iterator[pa.RecordBatch]:
         return read_ranges(self._source, self._schema, task, store)

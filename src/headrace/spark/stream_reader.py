@@ -20,6 +20,7 @@ from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.formats.source import Source
 from headrace.spark.executors import Sent, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
+from headrace.stores.registry import StoreAddress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -31,10 +32,10 @@ _NO_LIMIT = (1 << 63) - 1
 
 @dataclass
 class PlannedTask(InputPartition):
-    """A task of a feed, as Spark sends it to a worker, with the identity of the store that it was planned for."""
+    """A task of a feed, as Spark sends it to a worker, with the address of the store that it was planned for."""
 
     task: Any
-    store: str
+    store: StoreAddress
 
 
 class FeedStreamReader(Sent, DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[Position, Task]):
@@ -53,12 +54,8 @@ class FeedStreamReader(Sent, DataSourceStreamReader, SupportsTriggerAvailableNow
     def _make_feed(self, store: Store) -> Feed[Position, Task]: ...
 
     @abstractmethod
-    def _read(self, task: Task, store: str) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task, in a worker.
-
-        Args:
-            store: the identity of the store.
-        """
+    def _read(self, task: Task, store: StoreAddress) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task, in a worker."""
 
     @property
     def _planner(self) -> FeedPlanner[Position, Task]:
@@ -86,8 +83,8 @@ class FeedStreamReader(Sent, DataSourceStreamReader, SupportsTriggerAvailableNow
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         tasks = self._planner.tasks(start, end)
         assert self._store is not None
-        identity = self._store.identity()
-        return [PlannedTask(task, identity) for task in tasks]
+        address = self._source.location.store.of(self._store)
+        return [PlannedTask(task, address) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, PlannedTask)
@@ -114,9 +111,9 @@ class TunnelStreamReader(FeedStreamReader[str, ChannelTask]):
             retain_batches=self._source.settings.get("retainBatches"),
         )
 
-    def _read(self, task: ChannelTask, store: str) -> Iterator[pa.RecordBatch]:
+    def _read(self, task: ChannelTask, store: StoreAddress) -> Iterator[pa.RecordBatch]:
         fail_on_data_loss = self._source.settings.get("failOnDataLoss")
-        with task_store(self._source.open_store, store) as opened:
+        with task_store(store) as opened:
             tunnel = self._source.open_tunnel(opened)
             shape = self._source.shape(tunnel, self._schema.fieldNames())
             for changes in read_channel(tunnel, task.batch, task.plan, fail_on_data_loss=fail_on_data_loss):

@@ -32,6 +32,7 @@ from headrace.model.tables.conditions import KeyRange, Predicate
 from headrace.model.tables.schema import TableSchema
 from headrace.rows.to_reader import as_type
 from headrace.spark.executors import Sent, task_store
+from headrace.stores.registry import StoreAddress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -55,7 +56,7 @@ _DECIMAL_DIGITS = decimal.DefaultContext.prec
 @dataclass
 class _KeyRangeTask(InputPartition):
     keys: KeyRange
-    store: str
+    store: StoreAddress
 
 
 class TableReader(Sent, DataSourceReader):
@@ -70,8 +71,8 @@ class TableReader(Sent, DataSourceReader):
         with self._source.open_store() as store:
             table = self._source.open_table(store)
             self._check(table.schema)
-            identity = store.identity()
-            return [_KeyRangeTask(keys, identity) for keys in self._source.splits(table)]
+            address = self._source.location.store.of(store)
+            return [_KeyRangeTask(keys, address) for keys in self._source.splits(table)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -79,7 +80,7 @@ class TableReader(Sent, DataSourceReader):
 
         assert isinstance(partition, _KeyRangeTask)
         arrow = to_arrow_schema(self._schema, timezone="UTC")
-        with task_store(self._source.open_store, partition.store) as store:
+        with task_store(partition.store) as store:
             table = self._source.open_table(store)
             schema = table.schema
             stored = [name for name in arrow.names if name in schema]

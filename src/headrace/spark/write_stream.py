@@ -28,7 +28,6 @@ from headrace.spark.outputs import Output
 from headrace.spark.own_source import check_no_feedback
 from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode
-from headrace.stores.registry import open as open_store
 from headrace.support import notebooks
 
 if TYPE_CHECKING:
@@ -64,20 +63,17 @@ class StreamWriter(BatchedStream):
         """
         complete = self.mode == "complete"
         targets = [output.target(complete=complete, columns=self.columns) for output in self.outputs]
-        with open_store(self.store_url, **self.store_options) as store:
+        with self.store.open() as store:
             for output, target in zip(self.outputs, targets, strict=True):
                 target.check(store, _columns(self.df, output))
                 if isinstance(target, TableTarget):
                     TargetJobs(store).check_other(target.name, "this stream")
                 if isinstance(target, TableTarget) and target.change in (RowChange.PUT, RowChange.REPLACE_ALL):
                     check_no_feedback(self.df.schema, store, target.name, "this stream")
-            # The absolute URL: tasks may have another working directory.
-            url, identity = store.url, store.identity()
-        location = self._location(self.df, url, [target.name for target in targets])
+            address = self.store.of(store)
+        location = self._location(self.df, address, [target.name for target in targets])
         publish = publishing(
-            url,
-            self.store_options,
-            identity,
+            address,
             targets,
             location,
             _staging(self.outputs),
@@ -195,13 +191,12 @@ def write_stream(
     refuse_table_rows(df, "the DataFrame")
     return StreamWriter(
         df=df,
-        store_url=location.store_url,
+        store=location.store,
         outputs=tuple(outputs),
         mode=mode,
         checkpoint=checkpoint_location,
         name=name,
         trigger_options=None if trigger is None else checked_trigger(trigger),
-        store_options=location.store_options,
         rows_per_write=source.rows_per_write(lambda setting: df.sparkSession.conf.get(setting, None)),
         columns=location.columns,
     )

@@ -9,9 +9,11 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 from headrace.errors import MissingDependencyError, OptionError, UnsupportedError, shown
 from headrace.options.names import check_names
@@ -92,6 +94,30 @@ def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: 
             received=error.name,
             remedy=f"pip install '{opening.extra}'",
         ) from error
+
+
+@dataclass(frozen=True)
+class StoreAddress:
+    """How a process opens a store. Picklable. Its text shows no secret.
+
+    Attributes:
+        url: the path or URL.
+        options: the options for `open`.
+        identity: `Store.identity` of the store that the driver has opened here; None before it has.
+    """
+
+    # Both can have a password.
+    url: str = field(repr=False)
+    options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
+    identity: str | None = None
+
+    def open(self, *, create: bool = False) -> Store:
+        """Open the store; see `open`."""
+        return open(self.url, create=create, **self.options)
+
+    def of(self, store: Store) -> Self:
+        """Return the address for other processes: its URL is absolute, and it leads to this very store."""
+        return replace(self, url=store.url, identity=store.identity())
 
 
 def restore(backup: str | os.PathLike[str], url: str | os.PathLike[str], *, progress: Progress | None = None) -> Backup:

@@ -41,7 +41,7 @@ def locations(catalog: Catalog, providers: Iterable[str]) -> list[Location]:
     """Return one location for each store with tables of these providers."""
     tables = [table for table in catalog.tables() if table.provider.lower() in providers]
     found = [location_of(table) for table in tables]
-    return list({location.store_url: location for location in found}.values())
+    return list({location.store.url: location for location in found}.values())
 
 
 class QueueLookup:

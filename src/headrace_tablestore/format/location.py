@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from headrace.errors import OptionError
 from headrace.formats.location import Location
 from headrace.options.settings import Settings
-from headrace.stores.registry import opening_of
+from headrace.stores.registry import StoreAddress, opening_of
 from headrace_tablestore.store.opening import OPENING
 
 # The format's names of the store's options.
@@ -52,9 +52,10 @@ def find(settings: Settings) -> Location:
     if scheme in _PROTOCOLS:
         url = f"tablestore+{endpoint.rstrip('/')}/{instance}"
         writing = {name: value for name, value in _writer_options(settings).items() if value is not None}
-        return Location(url, table, None, OPENING.read(settings, _OF_INSTANCE) | writing, columns)
+        address = StoreAddress(url, OPENING.read(settings, _OF_INSTANCE) | writing)
+        return Location(address, table, columns=columns)
     path = str(_directory(settings.need("endpoint"), scheme) / _plain_name(instance))
-    return Location(path, table, None, opening_of(path).read(settings, _OF_DIRECTORY), columns)
+    return Location(StoreAddress(path, opening_of(path).read(settings, _OF_DIRECTORY)), table, columns=columns)
 
 
 def _directory(endpoint: str, scheme: str) -> Path:

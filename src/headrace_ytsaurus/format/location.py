@@ -8,7 +8,7 @@ from pathlib import Path
 from headrace.errors import OptionError
 from headrace.formats.location import Location
 from headrace.options.settings import Settings
-from headrace.stores.registry import find_opening, scheme_of
+from headrace.stores.registry import StoreAddress, find_opening, scheme_of
 from headrace_ytsaurus.store.opening import OPENING
 
 PROXY, STORE = "YT_PROXY", "HEADRACE_STORE"
@@ -68,7 +68,7 @@ def find(settings: Settings) -> Location:
     settings.need("path")
     opening = find_opening(store)
     return Location(
-        store, settings.get("path"), store_options={} if opening is None else opening.read(settings, _NAMES)
+        StoreAddress(store, {} if opening is None else opening.read(settings, _NAMES)), settings.get("path")
     )
 
 

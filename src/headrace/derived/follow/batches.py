@@ -29,7 +29,7 @@ from headrace.ports import Staged
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
 from headrace.spark.checkpoint import query_id
 from headrace.spark.executors import sent, task_store
-from headrace.stores.registry import open as open_store
+from headrace.stores.registry import StoreAddress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,9 +114,7 @@ class FollowedBatches:
 
     Attributes:
         query: what the batches compute.
-        url: the absolute URL of the target's store.
-        store_options: options for opening the store.
-        identity: the identity of the store where the query was started.
+        store: the absolute address of the target's store.
         target: the target.
         checkpoint: the checkpoint location, as Spark has it.
         job: the job without its tables; its ``job`` is empty if it has no checkpoint yet.
@@ -124,9 +122,7 @@ class FollowedBatches:
     """
 
     query: BatchQuery
-    url: str
-    store_options: Mapping[str, Any] = field(repr=False)
-    identity: str
+    store: StoreAddress
     target: TableTarget
     checkpoint: str
     job: TargetJob
@@ -140,7 +136,7 @@ class FollowedBatches:
             OptionError: the job cannot have the target, see `TargetJobs.begin`; or another job has taken it during
                 the batch, which is not published.
         """
-        with task_store(lambda: open_store(self.url, **self.store_options), self.identity) as store:
+        with task_store(self.store) as store:
             self._id = self._id or query_id(batch_df.sparkSession, self.checkpoint, store)
             tables = self._state_tables(store)
             jobs = TargetJobs(store)
@@ -154,9 +150,7 @@ class FollowedBatches:
                 followed = FollowedBatch(self.query, self.target, tables, replaces)
                 # Spark keeps no state, so a published batch that is repeated need not run.
                 publish = publishing(
-                    self.url,
-                    self.store_options,
-                    self.identity,
+                    self.store,
                     followed.targets,
                     self.checkpoint,
                     followed.stage,

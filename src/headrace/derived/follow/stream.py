@@ -28,7 +28,6 @@ from headrace.spark.default_checkpoint import given_checkpoint
 from headrace.spark.query_start import BatchedStream
 from headrace.spark.sql_errors import errors_in_a_sentence
 from headrace.spark.stream_arguments import checked_trigger, format_name
-from headrace.stores.registry import open as open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -70,12 +69,13 @@ class FollowedStream(BatchedStream):
         """
         text = self.plan.query
         with (
-            open_store(self.store_url, **self.store_options) as store,
+            self.store.open() as store,
             read_static_tables(self.spark, text.others) as static,
         ):
             query = self._query(store, static)
             df = one_stream(self.frames)
-            location = self._location(df, store.url, [self.target.name])
+            address = self.store.of(store)
+            location = self._location(df, address, [self.target.name])
             check_unchanged(self.settings, self.spark)
             definition = {QUERY_PART: self.plan.fingerprint}
             definition |= {f"static table {table.name}": table.fingerprint for table in static}
@@ -93,9 +93,7 @@ class FollowedStream(BatchedStream):
             TargetJobs(store).check(job)
             batches = FollowedBatches(
                 query,
-                store.url,
-                self.store_options,
-                store.identity(),
+                address,
                 self.target,
                 location,
                 job,
@@ -263,12 +261,11 @@ def followed_stream(
             remedy=f"leave out option {source.format.row_change_option}",
         )
     return FollowedStream(
-        store_url=location.store_url,
+        store=location.store,
         checkpoint=checkpoint,
         definition=plan.fingerprint,
         name=name,
         trigger_options=None if trigger is None else checked_trigger(trigger),
-        store_options=location.store_options,
         spark=spark,
         frames={scan.name: frames[scan.name] for scan in plan.scans},
         plan=plan,

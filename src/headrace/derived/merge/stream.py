@@ -32,7 +32,6 @@ from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import checked_trigger, format_name
 from headrace.sql_text.cursor import Cursor
 from headrace.sql_text.lexer import fingerprint, quote_name, tokenize
-from headrace.stores.registry import open as open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -53,14 +52,11 @@ class MergeStream(BatchedStream):
         Raises:
             OptionError: Spark cannot write the checkpoint, or does not accept the trigger.
         """
-        with open_store(self.store_url, **self.store_options) as store:
-            # The absolute URL: tasks may have another working directory.
-            url, identity = store.url, store.identity()
-        location = self._location(self.df, url, [target.name for target in self.batches.targets])
+        with self.store.open() as store:
+            address = self.store.of(store)
+        location = self._location(self.df, address, [target.name for target in self.batches.targets])
         publish = publishing(
-            url,
-            self.store_options,
-            identity,
+            address,
             self.batches.targets,
             location,
             self.batches.stage,
@@ -207,8 +203,7 @@ def checked_merge(
     return MergeStream(
         df=frame,
         batches=batches,
-        store_url=location.store_url,
-        store_options=location.store_options,
+        store=location.store,
         checkpoint=None,
         definition=fingerprint(body.text),
         rows_per_write=source.rows_per_write(lambda setting: spark.conf.get(setting, None)),

@@ -25,7 +25,6 @@ from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
 from headrace.spark.default_checkpoint import given_checkpoint
 from headrace.spark.query_start import BatchedStream, BatchFunction
 from headrace.spark.stream_arguments import checked_trigger, format_name
-from headrace.stores.registry import open as open_store
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -75,23 +74,20 @@ class Mirror(BatchedStream):
             SchemaError: the columns of the target do not fit.
             OptionError: Spark cannot write the checkpoint, or does not accept the trigger.
         """
-        with self.source.open_store() as source, open_store(self.store_url, **self.store_options) as target:
+        with self.source.open_store() as source, self.store.open() as target:
             check_source(source)
             table = self.source.open_table(source)
             form = self._form(table.schema, target)
             setup = MirrorSetup(source, table, target, form, self.tunnel_name, create_tunnel=self.tunnel is None)
             prepared = setup.prepare()
             tunnel, claim = prepared.id, setup.register(prepared)
-            # The absolute URL: tasks may have another working directory.
-            url, identity = target.url, target.identity()
+            address = self.store.of(target)
             kept = "history" if self.history else "rows"
             defined = replace(self, definition=f"the {kept} of {self.source.table} in {source.id}")
         changes = self._changes(form, tunnel)
-        location = defined._location(changes, url, [self.target_table])
+        location = defined._location(changes, address, [self.target_table])
         publish = publishing(
-            url,
-            self.store_options,
-            identity,
+            address,
             form.targets,
             location,
             _staging(form, self.source),
@@ -205,8 +201,7 @@ def mirror(
     tunnel_option = DEFAULT_FORMAT.tunnel_option
     assert tunnel_option is not None
     return Mirror(
-        store_url=sink.location.store_url,
-        store_options=sink.location.store_options,
+        store=sink.location.store,
         checkpoint=checkpoint_location,
         name=name,
         trigger_options=None if trigger is None else checked_trigger(trigger),

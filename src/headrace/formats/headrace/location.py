@@ -7,7 +7,7 @@ import os
 from headrace.errors import OptionError
 from headrace.formats.location import Location
 from headrace.options.settings import Settings
-from headrace.stores.registry import find_opening
+from headrace.stores.registry import StoreAddress, find_opening
 
 STORE = "HEADRACE_STORE"
 
@@ -46,4 +46,5 @@ def find(settings: Settings) -> Location:
     store = settings.need("store")
     # The store says what is wrong with an address of no kind.
     opening = find_opening(store)
-    return Location(store, table, settings.get("queue"), {} if opening is None else opening.read(settings))
+    address = StoreAddress(store, {} if opening is None else opening.read(settings))
+    return Location(address, table, settings.get("queue"))

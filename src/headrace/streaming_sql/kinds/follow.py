@@ -13,7 +13,6 @@ from headrace.options.secrets import secret_values
 from headrace.ports import Store
 from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.script import StreamBody
-from headrace.stores.registry import open as open_store
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition
 from headrace.streaming_sql.kinds.kind import DefinedStream, ReadyStream, StreamKind, analyzed_plan
 from headrace.streaming_sql.language import statements as st
@@ -49,13 +48,13 @@ class FollowedInserts(StreamKind):
 
     def prepare(self, stream: DefinedStream) -> ReadyStream:
         followed = self._stream(stream)
-        with open_store(followed.store_url, **followed.store_options) as store:
+        with followed.store.open() as store:
             followed.check(store)
         return ReadyStream(followed.start, frozenset(secret_values(stream.statement.options)))
 
     def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:
         followed = self._stream(stream)
-        with open_store(followed.store_url, **followed.store_options) as store:
+        with followed.store.open() as store:
             return [("output mode", "update"), *_properties(followed, store)]
 
     def plan(self, stream: DefinedStream) -> str:
