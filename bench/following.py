@@ -18,7 +18,7 @@ import headrace
 from bench.measure import Ratio, Result, rate, spark_session
 from headrace.batches.sinks.targets import TableTarget
 from headrace.model.tables.changes import RowChange
-from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
+from headrace.spark.batch_tasks import BatchTasks, LocatedSink, Receipts, publishing
 from headrace.stores.registry import StoreAddress
 
 if TYPE_CHECKING:
@@ -233,6 +233,6 @@ def _sum_of_signed_rows(spark: SparkSession, directory: Path, name: str) -> Stre
         return tasks.stage_routed(batch, route)
 
     with headrace.open(directory / "store") as store:
-        address = StoreAddress(store.url).of(store)
-    write = publishing(address, targets, checkpoint, stage, stateful=True)
+        sink = LocatedSink(StoreAddress(store.url).of(store), checkpoint)
+    write = publishing(sink, targets, stage, stateful=True)
     return sums.writeStream.outputMode("update").option("checkpointLocation", checkpoint).foreachBatch(write).start()

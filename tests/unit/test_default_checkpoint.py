@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -53,8 +54,10 @@ def test_a_stream_without_name_and_checkpoint_is_refused(name: str | None, store
     [
         lambda: headrace.mirror(cast("Any", None), table="orders"),
         lambda: headrace.follow(cast("Any", None), "SELECT 1", scans={}),
-        lambda: headrace.merge(cast("Any", None), "MERGE INTO t", scans={}),
-        lambda: headrace.write_stream(cast("Any", None), table="orders"),
+        lambda: headrace.merge(
+            cast("Any", None), "MERGE INTO t USING s ON t.id = s.id WHEN MATCHED THEN DELETE", scans={}
+        ),
+        lambda: headrace.write_stream(cast("Any", SimpleNamespace(sparkSession=None)), table="orders"),
     ],
 )
 def test_each_kind_of_stream_needs_a_name_or_a_checkpoint(call: Callable[[], object]) -> None:

@@ -18,7 +18,7 @@ from pyspark import cloudpickle
 import headrace
 from headrace.errors import StoreError
 from headrace.ports import Store
-from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
+from headrace.spark.batch_tasks import BatchTasks, LocatedSink, Receipts, publishing
 from headrace.spark.executors import Sent, sent, task_store
 from headrace.stores.registry import StoreAddress
 from tests.clusters.environments import create, interpreter
@@ -85,7 +85,7 @@ def test_a_batch_is_not_written_into_another_store_than_that_of_the_start_of_its
 
     # Over Spark Connect, the function runs on the server, where another store can be at the path.
     address = StoreAddress(str(tmp_path / "shop"), identity=identity)
-    publish = publishing(address, [], str(tmp_path / "c"), stage, stateful=True)
+    publish = publishing(LocatedSink(address, str(tmp_path / "c")), [], stage, stateful=True)
     batch: Any = SimpleNamespace(sparkSession=None)
     with pytest.raises(StoreError, match="leads to another store"):
         publish(batch, 0)

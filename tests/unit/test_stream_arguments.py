@@ -19,6 +19,14 @@ from headrace.spark.stream_arguments import checked_trigger
 from headrace.stores.registry import StoreAddress
 
 
+class Stream:
+    """A streaming DataFrame, without Spark."""
+
+    isStreaming = True
+    columns = ("_change_type",)
+    sparkSession = type("Session", (), {"conf": {}})
+
+
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
@@ -49,12 +57,8 @@ def test_the_error_for_a_bad_argument_is_clear(arguments: dict[str, Any], says: 
     store = headrace.open(tmp_path / "shop", create=True, synchronous="off")
     store.create_table("t", {"id": "long"}, "id")
 
-    class Frame:
-        isStreaming = True
-        columns = ("_change_type",)
-
     given: dict[str, Any] = {"store": tmp_path / "shop", "table": "t", "checkpoint": tmp_path / "cp"} | arguments
-    frame: Any = Frame()
+    frame: Any = Stream()
     with pytest.raises(OptionError, match=re.escape(says)):
         headrace.write_stream(frame, **given)
 
@@ -125,11 +129,6 @@ def test_all_values_from_spark_are_checked(tmp_path: Path) -> None:
 
 
 def test_a_stream_that_is_not_started_shows_no_address() -> None:
-    class Stream:
-        isStreaming = True
-        columns = ("_change_type",)
-        sparkSession = type("Session", (), {"conf": {}})
-
     store, checkpoint = "postgresql://shop:s3cret@db/shop", "s3a://key:s3cret@bucket/checkpoint"
     stream: Any = Stream()
     outputs = [headrace.Output(table="t")]

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import chain
 from typing import TYPE_CHECKING, TypeAlias
 
@@ -41,6 +41,22 @@ task has staged, each with the target's index."""
 
 Receipts: TypeAlias = list[list[Staged]]
 """The receipts of all tasks, for each target in order."""
+
+
+@dataclass(frozen=True)
+class LocatedSink:
+    """Where a started query writes, the same in all processes. Picklable.
+
+    Attributes:
+        store: the absolute address of the store of all targets, with the identity of the store where the query was
+            started. Over Spark Connect batches run on the server, where the URL can lead to another store.
+        checkpoint: the query's checkpoint location, as Spark has it.
+        rows_per_write: the maximum number of rows in one write to the store; None is no limit.
+    """
+
+    store: StoreAddress
+    checkpoint: str = field(repr=False)
+    rows_per_write: int | None = None
 
 
 @dataclass(frozen=True)
@@ -161,22 +177,17 @@ def _collected(
 
 
 def publishing(
-    address: StoreAddress,
+    sink: LocatedSink,
     targets: Sequence[Target],
-    checkpoint: str,
     stage: Callable[[DataFrame, BatchTasks], Receipts],
     *,
     stateful: bool,
-    rows_per_write: int | None = None,
     claim: Claim | None = None,
     results: int | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for ``foreachBatch`` that stages and publishes each batch.
 
     Args:
-        address: the absolute address of the store of all targets, with the identity of the store where the query was
-            started. Over Spark Connect the function runs on the server, where the URL can lead to another store.
-        checkpoint: the query's checkpoint location, as Spark has it.
         stage: runs the Spark jobs of a batch, with `BatchTasks.stage` and `BatchTasks.stage_routed`.
         stateful: the query can have state in Spark, so that a published batch that is repeated must be read again.
         claim: the claim of the next publication, if the function is for one batch.
@@ -189,9 +200,9 @@ def publishing(
     def publish_batch(batch_df: DataFrame, batch: int) -> None:
         nonlocal job, checked
         spark = batch_df.sparkSession
-        with task_store(address) as store:
-            job = job or query_id(spark, checkpoint, store)
-            tasks = BatchTasks(address, job, batch, tuple(targets), rows_per_write)
+        with task_store(sink.store) as store:
+            job = job or query_id(spark, sink.checkpoint, store)
+            tasks = BatchTasks(sink.store, job, batch, tuple(targets), sink.rows_per_write)
             writer = tasks.writer(store)
             try:
                 if not checked:
@@ -207,8 +218,8 @@ def publishing(
                 writer.publish(
                     batch,
                     staged,
-                    advances=queue_progress(checkpoint, batch, store.id, spark, store=store),
-                    content=batch_content(checkpoint, batch, spark, store=store),
+                    advances=queue_progress(sink.checkpoint, batch, store.id, spark, store=store),
+                    content=batch_content(sink.checkpoint, batch, spark, store=store),
                     claim=claim,
                 )
                 written = sum(each.rows for of_target in staged[:results] for each in of_target)

@@ -1,15 +1,23 @@
-"""Checks of the arguments of `write_stream` with a fixed list of values: format, output mode and trigger."""
+"""The arguments that `write_stream`, `follow`, `mirror` and `merge` have in common, and their checks."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Self
 
 from headrace.errors import OptionError
-from headrace.formats.registry import FORMATS
+from headrace.formats.option_checks import check_options, option_texts
+from headrace.formats.registry import FORMATS, format_named, source_of
+from headrace.formats.source import Source
 from headrace.options.names import check_names
+from headrace.options.option import SINK
+from headrace.spark.default_checkpoint import given_checkpoint
+from headrace.stores.registry import StoreAddress
 
 if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
     from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 OUTPUT_MODES = ("append", "update", "complete")
@@ -17,8 +25,74 @@ TRIGGERS = ("processingTime", "availableNow", "once", "continuous", "realTime")
 """The triggers of Spark. Spark rejects the last two for Python sources."""
 
 
-def format_name(given: object) -> str:
-    """Return the name of a format in lower case."""
+@dataclass(frozen=True, kw_only=True)
+class SinkArguments:
+    """Where a stream writes, and how Spark runs it. Picklable. Its text shows no secret.
+
+    Attributes:
+        store: the address of the store.
+        checkpoint: the checkpoint location; None for the default one.
+        name: the query's name.
+        trigger: the trigger; None for Spark's default.
+        rows_per_write: the maximum number of rows in one write to the store; None is no limit.
+    """
+
+    store: StoreAddress
+    # It can have a password.
+    checkpoint: str | None = field(repr=False)
+    name: str | None = None
+    trigger: Mapping[str, Any] | None = None
+    rows_per_write: int | None = None
+
+    @classmethod
+    def of(
+        cls,
+        sink: Source,
+        spark: SparkSession,
+        *,
+        checkpoint: str | os.PathLike[str] | None,
+        name: str | None,
+        trigger: Mapping[str, Any] | None,
+    ) -> Self:
+        """Return the arguments of a stream into a sink.
+
+        Raises:
+            OptionError: an argument is invalid, both name and checkpoint are missing, or no option names a store.
+        """
+        return cls(
+            checkpoint=given_checkpoint(checkpoint, name),
+            store=sink.location.store,
+            name=name,
+            trigger=None if trigger is None else checked_trigger(trigger),
+            rows_per_write=sink.rows_per_write(lambda setting: spark.conf.get(setting, None)),
+        )
+
+
+def sink_of(function: str, format: object, options: Mapping[str, Any] | None, **named: object) -> Source:
+    """Return the sink that the arguments of a function name; see `given_options`."""
+    return source_of(_format_name(format), given_options(function, format, options, SINK, **named))
+
+
+def given_options(
+    function: str, format: object, options: Mapping[str, Any] | None, use: str, **named: object
+) -> dict[str, str]:
+    """Return the texts of the options of a format, and of the arguments that are options.
+
+    Args:
+        function: the name of the function, for messages.
+        use: the use that the options are for.
+        named: the arguments that are options; None means not set.
+
+    Raises:
+        OptionError: the format or an option is unknown, or a value is not a text, number or boolean.
+    """
+    name = _format_name(format)
+    given, arguments = option_texts(options, function), option_texts(named, function)
+    check_options(format_named(name), [*given, *arguments], use=use, place=f"{function} with format {name}")
+    return given | arguments
+
+
+def _format_name(given: object) -> str:
     return _one_of("format", given, tuple(FORMATS))
 
 

@@ -15,19 +15,15 @@ from typing import TYPE_CHECKING, Any
 from headrace.batches.sinks.jobs import TargetJobs
 from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import OptionError
-from headrace.formats.option_checks import check_options, option_texts
-from headrace.formats.registry import format_named, source_of
 from headrace.formats.source import Source
 from headrace.model.tables.changes import RowChange
-from headrace.options.option import SINK
 from headrace.ports import Queue
 from headrace.spark.analysed_plans import refuse_table_rows
 from headrace.spark.batch_tasks import BatchTasks, Receipts, joined, publishing
-from headrace.spark.default_checkpoint import given_checkpoint
 from headrace.spark.outputs import Output
 from headrace.spark.own_source import check_no_feedback
 from headrace.spark.query_start import BatchedStream
-from headrace.spark.stream_arguments import checked_trigger, format_name, output_mode
+from headrace.spark.stream_arguments import SinkArguments, output_mode, sink_of
 from headrace.support import notebooks
 
 if TYPE_CHECKING:
@@ -43,13 +39,12 @@ class StreamWriter(BatchedStream):
     df: DataFrame
     outputs: tuple[Output, ...]
     mode: str
-    rows_per_write: int | None = None
     columns: pa.Schema | None = None
 
     def _repr_html_(self) -> str:
         # Without the addresses of the store and of the checkpoint, which can have a password.
         targets = ", ".join(str(output.table or output.queue) for output in self.outputs)
-        values = {"name": self.name, "writes": targets, "mode": self.mode}
+        values = {"name": self.arguments.name, "writes": targets, "mode": self.mode}
         return notebooks.facts("Stream that is not started", values)
 
     def start(self) -> StreamingQuery:
@@ -63,24 +58,16 @@ class StreamWriter(BatchedStream):
         """
         complete = self.mode == "complete"
         targets = [output.target(complete=complete, columns=self.columns) for output in self.outputs]
-        with self.store.open() as store:
+        with self.arguments.store.open() as store:
             for output, target in zip(self.outputs, targets, strict=True):
                 target.check(store, _columns(self.df, output))
                 if isinstance(target, TableTarget):
                     TargetJobs(store).check_other(target.name, "this stream")
                 if isinstance(target, TableTarget) and target.change in (RowChange.PUT, RowChange.REPLACE_ALL):
                     check_no_feedback(self.df.schema, store, target.name, "this stream")
-            address = self.store.of(store)
-        location = self._location(self.df, address, [target.name for target in targets])
-        publish = publishing(
-            address,
-            targets,
-            location,
-            _staging(self.outputs),
-            stateful=True,
-            rows_per_write=self.rows_per_write,
-        )
-        return self._start(self.df, self.mode, location, publish)
+            sink = self._located(self.df, store, [target.name for target in targets])
+        publish = publishing(sink, targets, _staging(self.outputs), stateful=True)
+        return self._start(self.df, self.mode, sink.checkpoint, publish)
 
 
 def _staging(outputs: Sequence[Output]) -> Callable[[DataFrame, BatchTasks], Receipts]:
@@ -166,18 +153,14 @@ def write_stream(
         OptionError: an option is missing, invalid, or unknown to the format; ``outputs`` has a table twice; the
             checkpoint is not a valid location; or both name and checkpoint are missing.
     """
-    format, mode = format_name(format), output_mode(mode)
-    checkpoint_location = given_checkpoint(checkpoint, name)
-    named = {"store": store, "table": table, "queue": queue}
-    given, arguments = option_texts(options, "write_stream"), option_texts(named, "write_stream")
-    check_options(format_named(format), [*given, *arguments], use=SINK, place=f"write_stream with format {format}")
-    given |= arguments
-    source = source_of(format, given)
+    mode = output_mode(mode)
+    source = sink_of("write_stream", format, options, store=store, table=table, queue=queue)
+    arguments = SinkArguments.of(source, df.sparkSession, checkpoint=checkpoint, name=name, trigger=trigger)
     location = source.location
     if not df.isStreaming:
         raise OptionError(
             "the DataFrame is not a stream",
-            remedy=f'use df.write.format("{format}") for a batch, or read with readStream',
+            remedy=f'use df.write.format("{source.format.name}") for a batch, or read with readStream',
         )
     if outputs is None:
         outputs = [_output(source, key, row_change)]
@@ -189,17 +172,7 @@ def write_stream(
     _check_tables_once(outputs)
     # Last, because it asks Spark.
     refuse_table_rows(df, "the DataFrame")
-    return StreamWriter(
-        df=df,
-        store=location.store,
-        outputs=tuple(outputs),
-        mode=mode,
-        checkpoint=checkpoint_location,
-        name=name,
-        trigger_options=None if trigger is None else checked_trigger(trigger),
-        rows_per_write=source.rows_per_write(lambda setting: df.sparkSession.conf.get(setting, None)),
-        columns=location.columns,
-    )
+    return StreamWriter(arguments=arguments, df=df, outputs=tuple(outputs), mode=mode, columns=location.columns)
 
 
 def _check_tables_once(outputs: Sequence[Output]) -> None:

@@ -26,10 +26,9 @@ from headrace.derived.state.state_tables import StateRows, StateTable, create_ta
 from headrace.errors import ExpressionError, own_message
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Staged
-from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
+from headrace.spark.batch_tasks import BatchTasks, LocatedSink, Receipts, publishing
 from headrace.spark.checkpoint import query_id
 from headrace.spark.executors import sent, task_store
-from headrace.stores.registry import StoreAddress
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -114,19 +113,15 @@ class FollowedBatches:
 
     Attributes:
         query: what the batches compute.
-        store: the absolute address of the target's store.
+        sink: the store and the checkpoint.
         target: the target.
-        checkpoint: the checkpoint location, as Spark has it.
         job: the job without its tables; its ``job`` is empty if it has no checkpoint yet.
-        rows_per_write: the maximum number of rows in one write to the store; None is no limit.
     """
 
     query: BatchQuery
-    store: StoreAddress
+    sink: LocatedSink
     target: TableTarget
-    checkpoint: str
     job: TargetJob
-    rows_per_write: int | None = None
     _id: str = field(default="", init=False)
 
     def __call__(self, batch_df: DataFrame, batch: int) -> None:
@@ -136,8 +131,8 @@ class FollowedBatches:
             OptionError: the job cannot have the target, see `TargetJobs.begin`; or another job has taken it during
                 the batch, which is not published.
         """
-        with task_store(self.store) as store:
-            self._id = self._id or query_id(batch_df.sparkSession, self.checkpoint, store)
+        with task_store(self.sink.store) as store:
+            self._id = self._id or query_id(batch_df.sparkSession, self.sink.checkpoint, store)
             tables = self._state_tables(store)
             jobs = TargetJobs(store)
             names = tuple(table.name for table in tables.values())
@@ -150,14 +145,7 @@ class FollowedBatches:
                 followed = FollowedBatch(self.query, self.target, tables, replaces)
                 # Spark keeps no state, so a published batch that is repeated need not run.
                 publish = publishing(
-                    self.store,
-                    followed.targets,
-                    self.checkpoint,
-                    followed.stage,
-                    stateful=False,
-                    rows_per_write=self.rows_per_write,
-                    claim=claim,
-                    results=2,
+                    self.sink, followed.targets, followed.stage, stateful=False, claim=claim, results=2
                 )
                 publish(batch_df, batch)
             except Exception as error:

@@ -16,18 +16,15 @@ from headrace.derived.follow.settings import answer_settings, called_functions, 
 from headrace.derived.follow.static_tables import StaticTable, read_static_tables, reading, refuse_target
 from headrace.derived.own_names import ALIVE, STATE
 from headrace.errors import OptionError, shown
-from headrace.formats.option_checks import check_options, option_texts
-from headrace.formats.registry import format_named, source_of
+from headrace.formats.source import Source
 from headrace.model.tables.change_columns import source_mark
 from headrace.model.tables.changes import RowChange
-from headrace.options.option import SINK
 from headrace.ports import Store
 from headrace.ports.arguments import flag
 from headrace.spark.checkpoint import stored_query_id
-from headrace.spark.default_checkpoint import given_checkpoint
 from headrace.spark.query_start import BatchedStream
 from headrace.spark.sql_errors import errors_in_a_sentence
-from headrace.spark.stream_arguments import checked_trigger, format_name
+from headrace.spark.stream_arguments import SinkArguments, sink_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +43,6 @@ class FollowedStream(BatchedStream):
         variables: the values of the variables in the query, by their references.
         target: the table that it writes.
         overwrite: the first batch of a query with a new checkpoint replaces the rows of the target.
-        rows_per_write: the maximum number of rows in one write to the store; None is no limit.
     """
 
     spark: SparkSession
@@ -56,7 +52,6 @@ class FollowedStream(BatchedStream):
     variables: Mapping[str, str]
     target: TableTarget
     overwrite: bool = False
-    rows_per_write: int | None = None
 
     def start(self) -> StreamingQuery:
         """Check the target and the static tables, and start the query.
@@ -69,13 +64,12 @@ class FollowedStream(BatchedStream):
         """
         text = self.plan.query
         with (
-            self.store.open() as store,
+            self.arguments.store.open() as store,
             read_static_tables(self.spark, text.others) as static,
         ):
             query = self._query(store, static)
             df = one_stream(self.frames)
-            address = self.store.of(store)
-            location = self._location(df, address, [self.target.name])
+            sink = self._located(df, store, [self.target.name])
             check_unchanged(self.settings, self.spark)
             definition = {QUERY_PART: self.plan.fingerprint}
             definition |= {f"static table {table.name}": table.fingerprint for table in static}
@@ -85,21 +79,13 @@ class FollowedStream(BatchedStream):
             settings |= {name: value for function in called for name, value in function.settings.items()}
             job = TargetJob(
                 self.target.name,
-                stored_query_id(location, store) or "",
+                stored_query_id(sink.checkpoint, store) or "",
                 definition,
                 overwrite=self.overwrite,
                 settings=settings,
             )
             TargetJobs(store).check(job)
-            batches = FollowedBatches(
-                query,
-                address,
-                self.target,
-                location,
-                job,
-                self.rows_per_write,
-            )
-            return self._start(df, "append", location, batches)
+            return self._start(df, "append", sink.checkpoint, FollowedBatches(query, sink, self.target, job))
 
     def check(self, store: Store) -> tuple[str, ...]:
         """Check the columns and the key of the target; return its key columns.
@@ -195,48 +181,33 @@ def follow(
         SqlError: the query has a construct that cannot be followed, or Spark refuses it.
         OptionError: an option is missing, invalid, or unknown to the format; or a scan is not a followed one.
     """
-    format = format_name(format)
-    checkpoint_location = given_checkpoint(checkpoint, name)
-    named = {"store": store, "table": table}
-    given, arguments = option_texts(options, "follow"), option_texts(named, "follow")
-    check_options(format_named(format), [*given, *arguments], use=SINK, place=f"follow with format {format}")
+    sink = sink_of("follow", format, options, store=store, table=table)
+    arguments = SinkArguments.of(sink, spark, checkpoint=checkpoint, name=name, trigger=trigger)
     if not isinstance(sql, str):
         raise OptionError("a query must be a text", received=shown(sql), valid="a SELECT in Spark SQL")
     if not scans:
         raise OptionError("no scans to follow", valid='scans={"orders_now": df}')
     with errors_in_a_sentence():
-        return followed_stream(
-            spark,
-            sql,
-            scans,
-            given | arguments,
-            format=format,
-            checkpoint=checkpoint_location,
-            name=name,
-            overwrite=flag(overwrite, "overwrite"),
-            trigger=trigger,
-        )
+        return followed_stream(spark, sql, scans, sink, arguments, overwrite=flag(overwrite, "overwrite"))
 
 
 def followed_stream(
     spark: SparkSession,
     sql: str,
     frames: Mapping[str, DataFrame],
-    sink_options: Mapping[str, str],
+    sink: Source,
+    arguments: SinkArguments,
     *,
     columns: Sequence[str] | None = None,
-    format: str,
-    checkpoint: str | None,
-    name: str | None,
     overwrite: bool,
-    trigger: Mapping[str, Any] | None,
 ) -> FollowedStream:
     """Return the stream of a query, checked by itself. `FollowedStream.check` compares it with its target.
 
     Args:
         sql: Spark SQL, without the functions of the dialect.
         frames: the DataFrames of all followed scans.
-        sink_options: the options of the format for writing the target, with checked names.
+        sink: the target, with its options.
+        arguments: the arguments of the stream.
         columns: names for the output columns, by position; by default they have the names in the query.
 
     Raises:
@@ -246,26 +217,22 @@ def followed_stream(
     """
     text, variables = with_variables(spark, sql)
     plan = FollowedPlan.read(spark, text, [FollowedScan.of(name, df) for name, df in frames.items()], columns)
-    source = source_of(format, sink_options)
-    location = source.location
+    location = sink.location
     if location.queue or not location.table:
         raise OptionError(
             "the target of a followed query must be a table: rows of a queue cannot be replaced or deleted",
             received=f"queue {location.queue!r}" if location.queue else "no table",
             remedy="name a table with the columns of the query",
         )
-    if source.row_change() not in (None, RowChange.PUT):
+    if sink.row_change() not in (None, RowChange.PUT):
         raise OptionError(
             "a followed query puts and deletes rows as the result has them",
-            received=f"{source.format.row_change_option}={source.row_change()}",
-            remedy=f"leave out option {source.format.row_change_option}",
+            received=f"{sink.format.row_change_option}={sink.row_change()}",
+            remedy=f"leave out option {sink.format.row_change_option}",
         )
     return FollowedStream(
-        store=location.store,
-        checkpoint=checkpoint,
+        arguments=arguments,
         definition=plan.fingerprint,
-        name=name,
-        trigger_options=None if trigger is None else checked_trigger(trigger),
         spark=spark,
         frames={scan.name: frames[scan.name] for scan in plan.scans},
         plan=plan,
@@ -273,5 +240,4 @@ def followed_stream(
         variables=variables,
         target=TableTarget(location.table, columns=location.columns),
         overwrite=overwrite,
-        rows_per_write=source.rows_per_write(lambda setting: spark.conf.get(setting, None)),
     )

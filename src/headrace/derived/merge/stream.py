@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
 from typing import TYPE_CHECKING, Any
@@ -18,18 +18,15 @@ from headrace.derived.merge.plan import plan_merge
 from headrace.derived.merge.queries import MergeQueries
 from headrace.derived.merge.statement import Merge, MergeAction, merge_body
 from headrace.errors import OptionError, SchemaError, SqlError, UnsupportedError, shown
-from headrace.formats.option_checks import check_options, option_texts
-from headrace.formats.registry import format_named, source_of
+from headrace.formats.source import Source
 from headrace.model.tables.change_columns import ROW_KEY
 from headrace.model.tables.changes import RowChange
 from headrace.model.types import can_hold, type_name
-from headrace.options.option import SINK
 from headrace.ports import Queue
 from headrace.spark.batch_tasks import publishing
-from headrace.spark.default_checkpoint import given_checkpoint
 from headrace.spark.own_source import check_no_feedback
 from headrace.spark.query_start import BatchedStream
-from headrace.spark.stream_arguments import checked_trigger, format_name
+from headrace.spark.stream_arguments import SinkArguments, sink_of
 from headrace.sql_text.cursor import Cursor
 from headrace.sql_text.lexer import fingerprint, quote_name, tokenize
 
@@ -44,7 +41,6 @@ class MergeStream(BatchedStream):
 
     df: DataFrame
     batches: MergeBatches
-    rows_per_write: int | None = None
 
     def start(self) -> StreamingQuery:
         """Start the query.
@@ -52,18 +48,11 @@ class MergeStream(BatchedStream):
         Raises:
             OptionError: Spark cannot write the checkpoint, or does not accept the trigger.
         """
-        with self.store.open() as store:
-            address = self.store.of(store)
-        location = self._location(self.df, address, [target.name for target in self.batches.targets])
-        publish = publishing(
-            address,
-            self.batches.targets,
-            location,
-            self.batches.stage,
-            stateful=True,
-            rows_per_write=self.rows_per_write,
-        )
-        return self._start(self.df, "update", location, publish)
+        targets = self.batches.targets
+        with self.arguments.store.open() as store:
+            sink = self._located(self.df, store, [target.name for target in targets])
+        publish = publishing(sink, targets, self.batches.stage, stateful=True)
+        return self._start(self.df, "update", sink.checkpoint, publish)
 
 
 def merge(
@@ -117,24 +106,14 @@ def merge(
     """
     if not isinstance(text, str):
         raise OptionError("a statement must be a text", received=shown(text), valid="MERGE INTO …")
-    checkpoint_location = given_checkpoint(checkpoint, name)
     lexed = tokenize(text)
     tokens = lexed.tokens[:-1] if lexed.tokens and lexed.tokens[-1].is_symbol(";") else lexed.tokens
     if not tokens:
         raise SqlError("the statement is empty", valid="MERGE INTO …")
     body = merge_body(Cursor(text, lexed.text, tokens))
-    given = option_texts(options, "merge")
-    arguments = option_texts({"store": store, "table": str(body.target)}, "merge")
-    provider = format_name(format)
-    check_options(format_named(provider), [*given, *arguments], use=SINK, place=f"merge with format {provider}")
-    frame = _source(spark, body, scans)
-    ready = checked_merge(spark, body, frame, provider, {**given, **arguments})
-    return replace(
-        ready,
-        checkpoint=checkpoint_location,
-        name=name,
-        trigger_options=None if trigger is None else checked_trigger(trigger),
-    )
+    sink = sink_of("merge", format, options, store=store, table=str(body.target))
+    arguments = SinkArguments.of(sink, spark, checkpoint=checkpoint, name=name, trigger=trigger)
+    return checked_merge(spark, body, _source(spark, body, scans), sink, arguments)
 
 
 def _source(spark: SparkSession, body: Merge, scans: Mapping[str, DataFrame]) -> DataFrame:
@@ -151,28 +130,26 @@ def source_relation(source: str, body: Merge) -> str:
 
 
 def checked_merge(
-    spark: SparkSession, body: Merge, frame: DataFrame, provider: str, options: Mapping[str, str]
+    spark: SparkSession, body: Merge, frame: DataFrame, sink: Source, arguments: SinkArguments
 ) -> MergeStream:
-    """Check a MERGE against its target; return it without name, trigger and checkpoint.
+    """Return the stream of a MERGE, after checking it against its target.
 
     Args:
         frame: the rows of the source.
-        options: the options of the sink, with secrets.
     """
     if not frame.isStreaming:
         raise SqlError(
             "the source of this MERGE is not a stream", remedy="merge from a scan: CREATE SCAN … ON … USING STREAM"
         )
-    source = source_of(provider, options)
-    location = source.location
-    if source.row_change() is not RowChange.PUT:
+    location = sink.location
+    if sink.row_change() is not RowChange.PUT:
         raise OptionError(
             "the clauses of a MERGE say how rows are written",
-            received=f"rowChange {source.row_change()}",
+            received=f"rowChange {sink.row_change()}",
             remedy="leave out the option",
         )
     with location.open_store() as store:
-        table = source.open_sink(store)
+        table = sink.open_sink(store)
         if isinstance(table, Queue):
             raise SqlError(
                 "a queue only appends rows, so that it cannot be the target of MERGE",
@@ -200,14 +177,7 @@ def checked_merge(
     )
     batches = MergeBatches(queries, table.name, schema, location.columns)
     _check_types(spark, batches, frame)
-    return MergeStream(
-        df=frame,
-        batches=batches,
-        store=location.store,
-        checkpoint=None,
-        definition=fingerprint(body.text),
-        rows_per_write=source.rows_per_write(lambda setting: spark.conf.get(setting, None)),
-    )
+    return MergeStream(arguments=arguments, definition=fingerprint(body.text), df=frame, batches=batches)
 
 
 def _different(columns: list[str]) -> list[str]:

@@ -13,18 +13,16 @@ from headrace.derived.mirror.history import RowVersions, time_type_of
 from headrace.derived.mirror.setup import MirrorSetup, check_source
 from headrace.errors import ClaimLostError, OptionError
 from headrace.formats.location import Location
-from headrace.formats.option_checks import check_options, option_texts
-from headrace.formats.registry import DEFAULT_FORMAT, format_named, source_of
+from headrace.formats.registry import DEFAULT_FORMAT, source_of
 from headrace.formats.source import Source
 from headrace.model.tables.change_columns import ChangeShape
 from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.values import Start, StartKind
-from headrace.options.option import SINK, SOURCE
+from headrace.options.option import SOURCE
 from headrace.ports import Claim, Store
 from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
-from headrace.spark.default_checkpoint import given_checkpoint
 from headrace.spark.query_start import BatchedStream, BatchFunction
-from headrace.spark.stream_arguments import checked_trigger, format_name
+from headrace.spark.stream_arguments import SinkArguments, given_options, sink_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -46,7 +44,6 @@ class Mirror(BatchedStream):
         target_table: the name of the target table.
         history: whether the target keeps all versions of each row.
         tunnel: the name or id of an existing tunnel; None for the mirror's own.
-        rows_per_write: the maximum number of rows in one write to the store; None is no limit.
     """
 
     spark: SparkSession
@@ -55,12 +52,11 @@ class Mirror(BatchedStream):
     target_table: str
     history: bool = False
     tunnel: str | None = None
-    rows_per_write: int | None = None
 
     @property
     def tunnel_name(self) -> str:
         """The name of the tunnel that the mirror reads, or the name or id of the given tunnel."""
-        return self.tunnel or f"mirror-{self.name or self.target_table}"
+        return self.tunnel or f"mirror-{self.arguments.name or self.target_table}"
 
     def start(self) -> StreamingQuery:
         """Create the tunnel and the target if they do not exist, add new columns to the target, and start the query.
@@ -74,29 +70,20 @@ class Mirror(BatchedStream):
             SchemaError: the columns of the target do not fit.
             OptionError: Spark cannot write the checkpoint, or does not accept the trigger.
         """
-        with self.source.open_store() as source, self.store.open() as target:
+        with self.source.open_store() as source, self.arguments.store.open() as target:
             check_source(source)
             table = self.source.open_table(source)
             form = self._form(table.schema, target)
             setup = MirrorSetup(source, table, target, form, self.tunnel_name, create_tunnel=self.tunnel is None)
             prepared = setup.prepare()
             tunnel, claim = prepared.id, setup.register(prepared)
-            address = self.store.of(target)
             kept = "history" if self.history else "rows"
             defined = replace(self, definition=f"the {kept} of {self.source.table} in {source.id}")
-        changes = self._changes(form, tunnel)
-        location = defined._location(changes, address, [self.target_table])
-        publish = publishing(
-            address,
-            form.targets,
-            location,
-            _staging(form, self.source),
-            stateful=False,
-            rows_per_write=self.rows_per_write,
-            claim=claim,
-            results=2,
-        )
-        return self._start(changes, "append", location, _of_mirror(publish, claim))
+            changes = self._changes(form, tunnel)
+            sink = defined._located(changes, target, [self.target_table])
+        staging = _staging(form, self.source)
+        publish = publishing(sink, form.targets, staging, stateful=False, claim=claim, results=2)
+        return self._start(changes, "append", sink.checkpoint, _of_mirror(publish, claim))
 
     def _form(self, schema: TableSchema, target: Store) -> MirrorForm:
         if self.history:
@@ -188,11 +175,10 @@ def mirror(
         OptionError: an option is missing, invalid or unknown, or the target is a queue.
         NotFoundError: the store of the target does not exist.
     """
-    to_format = format_name(to_format)
-    checkpoint_location = given_checkpoint(checkpoint, name)
-    reading = _options(DEFAULT_FORMAT.name, options, {"store": source, "table": table, "tunnel": tunnel}, SOURCE)
-    writing = _options(to_format, to_options, {"store": to, "table": to_table}, SINK)
-    reading_source, sink = source_of(DEFAULT_FORMAT.name, reading), source_of(to_format, writing)
+    sink = sink_of("mirror", to_format, to_options, store=to, table=to_table)
+    arguments = SinkArguments.of(sink, spark, checkpoint=checkpoint, name=name, trigger=trigger)
+    reading = given_options("mirror", DEFAULT_FORMAT.name, options, SOURCE, store=source, table=table, tunnel=tunnel)
+    reading_source = source_of(DEFAULT_FORMAT.name, reading)
     if reading_source.location.table is None:
         raise OptionError("a mirror needs the name of its source table", remedy='headrace.mirror(spark, table="…", …)')
     if sink.location.queue:
@@ -201,17 +187,13 @@ def mirror(
     tunnel_option = DEFAULT_FORMAT.tunnel_option
     assert tunnel_option is not None
     return Mirror(
-        store=sink.location.store,
-        checkpoint=checkpoint_location,
-        name=name,
-        trigger_options=None if trigger is None else checked_trigger(trigger),
+        arguments=arguments,
         spark=spark,
         source=reading_source.location,
         source_options=reading,
         target_table=sink.location.table or reading_source.location.table,
         history=history,
         tunnel=reading_source.settings.get(tunnel_option) or None,
-        rows_per_write=sink.rows_per_write(lambda setting: spark.conf.get(setting, None)),
     )
 
 
@@ -228,10 +210,3 @@ def _check_complete(source: Source) -> None:
                 received=source.options.get(name.lower(), "")[:200],
                 remedy=f"leave out option {name}{otherwise}",
             )
-
-
-def _options(format: str, options: Mapping[str, Any] | None, named: Mapping[str, Any], use: str) -> dict[str, str]:
-    """Return the options of a format, and the arguments that are options, as texts."""
-    given, arguments = option_texts(options, "mirror"), option_texts(named, "mirror")
-    check_options(format_named(format), [*given, *arguments], use=use, place=f"mirror with format {format}")
-    return given | arguments

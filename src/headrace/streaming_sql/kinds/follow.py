@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING
 from headrace.batches.sinks.jobs import state_name
 from headrace.derived.follow.stream import FollowedStream, followed_stream, keeps_previous
 from headrace.errors import OptionError, SqlError
-from headrace.formats.registry import format_named
+from headrace.formats.registry import format_named, source_of
 from headrace.options.secrets import secret_values
 from headrace.ports import Store
+from headrace.spark.stream_arguments import SinkArguments
 from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.script import StreamBody
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition
@@ -48,13 +49,13 @@ class FollowedInserts(StreamKind):
 
     def prepare(self, stream: DefinedStream) -> ReadyStream:
         followed = self._stream(stream)
-        with followed.store.open() as store:
+        with followed.arguments.store.open() as store:
             followed.check(store)
         return ReadyStream(followed.start, frozenset(secret_values(stream.statement.options)))
 
     def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:
         followed = self._stream(stream)
-        with followed.store.open() as store:
+        with followed.arguments.store.open() as store:
             return [("output mode", "update"), *_properties(followed, store)]
 
     def plan(self, stream: DefinedStream) -> str:
@@ -73,17 +74,12 @@ class FollowedInserts(StreamKind):
         _check_mode(stream.name, stream.statement.options)
         text = self._tables.rewritten(insert.query)
         frames = {scan.name: self._spark.table(quote_name(scan.name)) for scan in self._scans(insert)}
+        sink = source_of(target.provider, sink_options(target, options))
+        arguments = SinkArguments.of(
+            sink, self._spark, checkpoint=options.checkpoint, name=stream.name, trigger=options.trigger
+        )
         return followed_stream(
-            self._spark,
-            text,
-            frames,
-            sink_options(target, options),
-            columns=insert.columns,
-            format=target.provider.lower(),
-            checkpoint=options.checkpoint,
-            name=stream.name,
-            overwrite=options.overwrite,
-            trigger=options.trigger,
+            self._spark, text, frames, sink, arguments, columns=insert.columns, overwrite=options.overwrite
         )
 
     def _scans(self, insert: st.Insert) -> list[ScanDefinition]:

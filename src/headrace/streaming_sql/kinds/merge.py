@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.derived.merge.plan import PREIMAGE, MergePlan
@@ -11,7 +10,9 @@ from headrace.derived.merge.queries import MergeQueries
 from headrace.derived.merge.statement import Merge
 from headrace.derived.merge.stream import MergeStream, checked_merge, source_relation
 from headrace.errors import OptionError, SqlError
+from headrace.formats.registry import source_of
 from headrace.options.secrets import secret_values
+from headrace.spark.stream_arguments import SinkArguments
 from headrace.streaming_sql.catalog import Catalog
 from headrace.streaming_sql.kinds.kind import DefinedStream, ReadyStream, StreamKind, analyzed_plan
 from headrace.streaming_sql.providers import is_headrace
@@ -32,9 +33,7 @@ class MergeStreams(StreamKind):
 
     def prepare(self, stream: DefinedStream) -> ReadyStream:
         ready, secrets = self._checked(stream)
-        options = stream.options
-        named = replace(ready, checkpoint=options.checkpoint, name=stream.name, trigger_options=options.trigger)
-        return ReadyStream(named.start, secrets)
+        return ReadyStream(ready.start, secrets)
 
     def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:
         ready, _ = self._checked(stream)
@@ -75,7 +74,11 @@ class MergeStreams(StreamKind):
         self._tables.create_views_for(body.using)
         frame = self._spark.sql(f"SELECT * FROM {self._relation(stream)}")
         target_options = sink_options(target, options)
-        ready = checked_merge(self._spark, body, frame, target.provider.lower(), target_options)
+        sink = source_of(target.provider, target_options)
+        arguments = SinkArguments.of(
+            sink, self._spark, checkpoint=options.checkpoint, name=stream.name, trigger=options.trigger
+        )
+        ready = checked_merge(self._spark, body, frame, sink, arguments)
         return ready, frozenset(secret_values(given) | secret_values(target_options))
 
 
