@@ -15,7 +15,7 @@ from headrace.batches.feeds.channel_reading import read_channel
 from headrace.batches.feeds.limits import Limits
 from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.errors import DataLossError, OptionError, StoreBusyError, UnsupportedError
-from headrace.formats.headrace.source import HeadraceSource
+from headrace.formats.headrace.source import HeadraceSource, HeadraceTunnel
 from headrace.model.tables.changes import ChangeOp
 from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.model.tunnels.values import FINISHED, ChannelKind, Page, Start, StartKind
@@ -327,8 +327,9 @@ def test_rows_of_a_stream_can_have_the_ids_of_their_transactions(store: Store, s
     named = {"store": store.url, "table": "orders", "tunnel": "changes"}
     source = HeadraceSource({**named, "includeTransactionId": "true"})
     source.check_stream_read()
-    tunnel = source.open_checked_tunnel(store)
-    shape = source.shape(tunnel, ["id", "_transaction_id"])
+    read = HeadraceTunnel(source)
+    tunnel = read.open_checked(store)
+    shape = read.shape(tunnel, ["id", "_transaction_id"])
     found = [
         row
         for channel in tunnel.channels()

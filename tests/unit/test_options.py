@@ -285,7 +285,8 @@ def test_the_error_for_an_unknown_name_lists_tables_and_queues(tmp_path: Path) -
     store.create_table("orders", {"id": "long"}, "id")
     store.create_queue("clicks", {"id": "long"})
     given = {"store": store.url, "path": "click"}
-    for open_it in (HEADRACE.locate(given).open, source_of("headrace", given).open_table):
+    source = source_of("headrace", given)
+    for open_it in (HEADRACE.locate(given).open, lambda opened: source.batch(opened).schema(opened)):
         with pytest.raises(NotFoundError, match="no such table or queue; received: 'click'; valid: orders, clicks"):
             open_it(store)
     with pytest.raises(OptionError, match="table or queue is missing; valid: orders, clicks"):

@@ -10,7 +10,7 @@ import pytest
 import headrace
 from headrace.errors import HeadraceError, OptionError, UnsupportedError
 from headrace.formats.headrace import read_as
-from headrace.formats.headrace.source import HeadraceSource
+from headrace.formats.headrace.source import HeadraceSource, HeadraceTunnel
 from headrace.formats.source import Source
 from headrace.model.tunnels.values import Start, StartKind
 from headrace.ports import Store
@@ -38,9 +38,9 @@ def test_the_columns_are_those_of_changes(store: Store) -> None:
 
 
 def test_a_new_query_starts_at_the_beginning_of_the_tunnel(store: Store) -> None:
-    assert source(store).tunnel_start() == Start(StartKind.BEGINNING)
-    assert source(store, startingPosition="earliest").tunnel_start() == Start(StartKind.BEGINNING)
-    assert source(store, readAs="changes").tunnel_start() == Start(StartKind.COMMITTED)
+    assert HeadraceTunnel(source(store)).start() == Start(StartKind.BEGINNING)
+    assert HeadraceTunnel(source(store, startingPosition="earliest")).start() == Start(StartKind.BEGINNING)
+    assert HeadraceTunnel(source(store, readAs="changes")).start() == Start(StartKind.COMMITTED)
 
 
 @pytest.mark.parametrize(
@@ -76,7 +76,7 @@ def test_a_table_without_pre_images_is_refused(store: Store) -> None:
     with pytest.raises(OptionError, match=r"(?s)'items' does not keep.*headrace table set items pre_images=true"):
         source(store).schema()
     with pytest.raises(HeadraceError, match="does not keep"):
-        source(store).open_checked_tunnel(store)
+        HeadraceTunnel(source(store)).open_checked(store)
 
 
 def test_stores_whose_changes_lack_something_are_refused(store: Store) -> None:

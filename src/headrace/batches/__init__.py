@@ -2,10 +2,10 @@
 
 From a change in a table to a row in a sink:
 
-To the plan of a batch: `spark/data_sources` → `formats/source` → `spark/stream_reader` → `feeds/feed` →
-`feeds/tunnel_feed` (`model/tunnels/channels`, `feeds/limits`, `model/tunnels/records`) → `STORE/tunnels/tunnel`,
-`STORE/tunnels/batches`. In a task: `spark/stream_reader` → `feeds/channel_reading` → `STORE/tunnels/tunnel` →
-`model/tables/change_columns`.
+To the plan of a batch: `spark/data_sources` → `spark/stream_reader` → `formats/source` → `feeds/feed`
+→ `feeds/tunnel_feed` (`model/tunnels/channels`, `feeds/limits`, `model/tunnels/records`) → `STORE/tunnels/tunnel`,
+`STORE/tunnels/batches`. In a task: `spark/stream_reader` → `formats/source` → `feeds/channel_reading` →
+`STORE/tunnels/tunnel` → `model/tables/change_columns`.
 
 To a sink: `spark/write_stream` (`spark/outputs`, `spark/query_start`) → `spark/batch_tasks`, or `spark/native_sinks` →
 `sinks/batch_writer` → `sinks/targets` → `rows/from_user` → `STORE/publication/publisher`, `STORE/publication/staging`.
@@ -16,7 +16,7 @@ To a sink: `spark/write_stream` (`spark/outputs`, `spark/query_start`) → `spar
 2. A tunnel divides the table into channels: key ranges of a snapshot (base data), then the logs of the partitions. A
    channel opens when all its parents are finished and committed. The function `channel_states` is the only
    implementation of that rule.
-3. Spark asks the reader (`TunnelStreamReader`) for the latest offset. `FeedPlanner.latest` waits while there are no
+3. Spark asks the reader (`StreamReader`) for the latest offset. `FeedPlanner.latest` waits while there are no
    commits. `TunnelFeed.latest` looks for unread changes, divides the limits among the channels (`feeds.limits`), and
    creates a batch id (a UUID). It saves the plan of the batch in the store *before* Spark writes the id into its
    offset log.

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Self
 
 from headrace.errors import NotFoundError, OptionError
-from headrace.stores.registry import StoreAddress
+from headrace.stores.registry import StoreAddress, absolute
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -29,6 +29,10 @@ class Location:
     table: str | None
     queue: str | None = None
     columns: pa.Schema | None = None
+
+    def absolute(self) -> Self:
+        """Return the location for processes with another working directory."""
+        return replace(self, store=replace(self.store, url=absolute(self.store.url)))
 
     def open_store(self, *, create: bool = False) -> Store:
         """Open the store. ``create`` creates a missing embedded store."""

@@ -1,10 +1,13 @@
-"""`Source`: the store, table, tunnel or queues that one use of a format reads or writes. It knows nothing of Spark."""
+"""`Source`: one use of a format, with its options; and `Read`: the tunnel, queues or table that it reads.
+
+Both know nothing of Spark. Spark pickles them to its workers: they hold options, and no connections.
+"""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.batches.feeds.limits import Limits
@@ -18,7 +21,12 @@ from headrace.support.cached import cached_property
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace.batches.feeds.channel_reading import ChannelTask
+    from headrace.batches.feeds.feed import Feed
     from headrace.batches.feeds.queue_columns import AddressColumns, QueueShape
+    from headrace.batches.feeds.queue_feed import QueueFeed
+    from headrace.batches.feeds.queue_reading import QueueRange
+    from headrace.batches.feeds.tunnel_feed import TunnelFeed
     from headrace.model.tables.change_columns import Shape
     from headrace.model.tables.conditions import KeyRange
     from headrace.ports import Consumer, Queue, Store, Table, Tunnel
@@ -28,10 +36,195 @@ BYTES_PER_SPLIT = 100 << 20
 MOST_SPLITS = 1000
 
 
-class Source(ABC):
-    """One use of a format, with its options. Readers and writers of all formats work on it.
+class Read(ABC):
+    """A read of one kind.
 
-    Spark pickles a source to its workers: it holds options, and no connections.
+    Args:
+        source: the use of the format, with the options.
+    """
+
+    def __init__(self, source: Source) -> None:
+        self.source = source
+
+    @abstractmethod
+    def schema(self, store: Store) -> pa.Schema:
+        """Return the columns of a read without a schema of the user's."""
+
+
+class StreamRead(Read):
+    """A read of batches, without end."""
+
+    @abstractmethod
+    def feed(self, store: Store) -> Feed[Any, Any]:
+        """Return the batches."""
+
+    @abstractmethod
+    def rows(self, store: Store, task: Any, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task of `feed`, in these columns."""
+
+
+class TunnelRead(StreamRead):
+    """A read of a tunnel's changes as a stream. Formats say which columns the rows have."""
+
+    @abstractmethod
+    def shape(self, tunnel: Tunnel, wanted: Sequence[str] | None) -> Shape:
+        """Return the rows of the stream.
+
+        Args:
+            wanted: the names of the columns of the rows, in order; None for all.
+        """
+
+    def open(self, store: Store) -> Tunnel:
+        """Return the tunnel that the options name; raise `OptionError` if they name none."""
+        source = self.source
+        name = source.settings.need(str(source.format.tunnel_option), " for a stream")
+        return store.tunnel(name, source.location.table, source.location.columns)
+
+    def open_checked(self, store: Store) -> Tunnel:
+        """Return the tunnel, after checking that its rows are those that the options ask for.
+
+        Raises:
+            OptionError: the tunnel or its table does not have them.
+            UnsupportedError: the store does not have them.
+        """
+        return self.open(store)
+
+    def start(self) -> Start:
+        """Return where a new query starts.
+
+        Raises:
+            OptionError: the option has row indexes.
+        """
+        start = self.source.settings.get("startingPosition")
+        if not isinstance(start, Start):
+            raise OptionError(
+                "option startingPosition has row indexes, which a tunnel does not have",
+                valid="committed, earliest, latest or a timestamp",
+            )
+        return start
+
+    def schema(self, store: Store) -> pa.Schema:
+        from headrace.model.tables.change_columns import marked, source_mark
+
+        tunnel = self.open_checked(store)
+        mark = source_mark(store.id, tunnel.table.identity() or tunnel.table.name)
+        return marked(self.shape(tunnel, None).schema, tunnel.table.schema.primary_key, mark)
+
+    def feed(self, store: Store) -> TunnelFeed:
+        from headrace.batches.feeds.tunnel_feed import TunnelFeed
+
+        return TunnelFeed(
+            self.open_checked(store),
+            start=self.start(),
+            limits=self.source.limits(),
+            retain_batches=self.source.settings.get("retainBatches"),
+        )
+
+    def rows(self, store: Store, task: ChannelTask, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        from headrace.batches.feeds.channel_reading import read_channel
+
+        tunnel = self.open(store)
+        shape = self.shape(tunnel, columns.names)
+        fail_on_data_loss = self.source.settings.get("failOnDataLoss")
+        for changes in read_channel(tunnel, task.batch, task.plan, fail_on_data_loss=fail_on_data_loss):
+            yield shape.rows(changes)
+
+
+class QueueRead(StreamRead):
+    """A read of queues with the same columns, as a stream or a batch.
+
+    Args:
+        names: the names of the queues.
+    """
+
+    def __init__(self, source: Source, names: tuple[str, ...]) -> None:
+        super().__init__(source)
+        self.names = names
+
+    def address_columns(self) -> AddressColumns:
+        """Return the columns that the format adds to those of the queues."""
+        from headrace.batches.feeds.queue_columns import AddressColumns
+
+        return AddressColumns({}, {})
+
+    def has_json_composites(self) -> bool:
+        """Return whether composite columns are read as binary columns that hold JSON."""
+        return False
+
+    def open(self, store: Store) -> list[Queue]:
+        return [store.queue(name) for name in self.names]
+
+    def open_consumer(self, store: Store) -> Consumer | None:
+        """Return the consumer that the options name; None if they name none."""
+        name = self.source.consumer_name()
+        return None if name is None else store.consumer(name)
+
+    def shape(self, queues: Sequence[Queue], wanted: pa.Schema | None) -> QueueShape:
+        """Return the rows of the read; ``wanted`` are their columns, None for all."""
+        from headrace.batches.feeds.queue_columns import QueueShape, common_schema
+
+        return QueueShape(
+            common_schema(queues).arrow, self.address_columns(), opaque=self.has_json_composites(), wanted=wanted
+        )
+
+    def schema(self, store: Store) -> pa.Schema:
+        return self.shape(self.open(store), None).schema
+
+    def feed(self, store: Store) -> QueueFeed:
+        from headrace.batches.feeds.queue_feed import QueueFeed
+
+        settings = self.source.settings
+        return QueueFeed(
+            store,
+            self.open(store),
+            self.open_consumer(store),
+            start=settings.get("startingPosition"),
+            limits=self.source.limits(),
+            fail_on_data_loss=settings.get("failOnDataLoss"),
+            min_tasks=settings.get("minPartitions"),
+        )
+
+    def rows(self, store: Store, task: Sequence[QueueRange], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+        from headrace.batches.feeds.queue_reading import read_rows
+
+        fail_on_data_loss = self.source.settings.get("failOnDataLoss")
+        queues = {name: store.queue(name) for name in dict.fromkeys(each.queue for each in task)}
+        shape = self.shape(list(queues.values()), columns)
+        for each in task:
+            for page in read_rows(queues[each.queue], each, fail_on_data_loss=fail_on_data_loss):
+                yield shape.rows(each.queue, page)
+
+
+class TableRead(Read):
+    """A read of a table's rows, as a batch."""
+
+    def open(self, store: Store) -> Table:
+        """Return the table that the options name; raise `NotFoundError` if there is none."""
+        return self.source.location.open_table(store)
+
+    def columns(self, table: Table) -> pa.Schema:
+        """Return the columns of a read of the table."""
+        return nullable(table.schema.arrow)
+
+    def splits(self, table: Table) -> list[KeyRange]:
+        """Return key ranges of the table, one for each task; by the number of rows if the store knows it."""
+        count = self.source.settings.get("splits")
+        if count is not None:
+            return table.splits(count)
+        return splits(table)
+
+    def schema(self, store: Store) -> pa.Schema:
+        return self.columns(self.open(store))
+
+
+class Source:
+    """One use of a format, with its options: what it writes, and which `Read` it is.
+
+    Attributes:
+        format: the format.
+        table_read: reads a table.
+        tunnel_read: reads a tunnel; None if the format reads no tunnels.
+        queue_read: reads queues; None if the format has no queues.
 
     Args:
         options: the options, with checked names. The environment's store, access key and token are added.
@@ -41,59 +234,30 @@ class Source(ABC):
     """
 
     format: ClassVar[Format]
+    table_read: ClassVar[type[TableRead]] = TableRead
+    tunnel_read: ClassVar[type[TunnelRead] | None] = None
+    queue_read: ClassVar[type[QueueRead] | None] = None
 
     def __init__(self, options: Mapping[str, str]) -> None:
         self.options = self.format.with_environment(options)
         self.settings = self.format.settings(self.options).check()
-        self._store_url: str | None = None
 
     def __getstate__(self) -> dict[str, Any]:
-        from headrace.stores.registry import absolute
-
-        try:
-            store_url = absolute(self.location.store.url)
-        except OptionError:
-            # No option names the store: each use says so.
-            store_url = None
-        return {"options": self.options, "store_url": store_url}
+        state: dict[str, Any] = {"options": self.options}
+        # Without a name of the store, each use says so.
+        with suppress(OptionError):
+            state["location"] = self.location.absolute()
+        return state
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.options = state["options"]
-        # A worker has another working directory.
-        self._store_url = state["store_url"]
+        self.__dict__.update(state)
         self.settings = self.format.settings(self.options)
-
-    @abstractmethod
-    def table_columns(self, table: Table) -> pa.Schema:
-        """Return the columns of a batch read of a table, if the user gives no schema."""
-
-    @abstractmethod
-    def splits(self, table: Table) -> list[KeyRange]:
-        """Return the key ranges that the tasks of a batch read of a table read."""
-
-    def shape(self, tunnel: Tunnel, wanted: Sequence[str] | None) -> Shape:
-        """Return the rows of a tunnel's stream.
-
-        Args:
-            wanted: the names of the columns of the rows, in order; None for all.
-        """
-        raise self._without_tunnels()
 
     def queue_names(self) -> tuple[str, ...]:
         """Return the names that the options give as names of queues."""
         return ()
 
-    def address_columns(self) -> AddressColumns:
-        """Return the additional columns of a queue's rows."""
-        from headrace.batches.feeds.queue_columns import AddressColumns
-
-        return AddressColumns({}, {})
-
-    def has_json_composites(self) -> bool:
-        """Return whether composite columns are read as binary columns that hold JSON."""
-        return False
-
-    def check_batch_read(self) -> None:  # noqa: B027
+    def check_batch_read(self) -> None:
         """Raise `OptionError` if the options are not valid for a batch read."""
 
     def check_stream_read(self) -> None:
@@ -103,78 +267,18 @@ class Source(ABC):
 
     @cached_property
     def location(self) -> Location:
-        found = self.format.find(self.settings)
-        if self._store_url is None:
-            return found
-        return replace(found, store=replace(found.store, url=self._store_url))
+        return self.format.find(self.settings)
 
     def open_store(self) -> Store:
         return self.location.open_store()
-
-    def open_table(self, store: Store) -> Table:
-        """Return the table that the options name; raise `NotFoundError` if there is none."""
-        return self.location.open_table(store)
-
-    def open_tunnel(self, store: Store) -> Tunnel:
-        return store.tunnel(self.tunnel_name(), self.location.table, self.location.columns)
-
-    def open_checked_tunnel(self, store: Store) -> Tunnel:
-        """Return the tunnel that the options name, after checking that its rows are what the options ask for.
-
-        Raises:
-            OptionError: the tunnel or its table does not have them.
-            UnsupportedError: the store does not have them.
-        """
-        return self.open_tunnel(store)
 
     def open_sink(self, store: Store) -> Table | Queue:
         """Return the table or queue to write to; raise `NotFoundError` if there is none."""
         return self.location.open(store)
 
-    def open_queues(self, store: Store) -> list[Queue]:
-        """Return the queues to read; none if the options name a table or a tunnel."""
-        if not self.format.has_queues:
-            return []
-        names, name = self.queue_names(), self.location.table
-        if not names and name is not None and not self.names_tunnel():
-            # Only queues have consumers.
-            queue = store.queue(name) if self.consumer_name() is not None else find_queue(store, name)
-            return [] if queue is None else [queue]
-        return [store.queue(name) for name in names]
-
-    def open_consumer(self, store: Store) -> Consumer | None:
-        """Return the consumer that the options name; None if they name none."""
-        name = self.consumer_name()
-        return None if name is None else store.consumer(name)
-
     def names_tunnel(self) -> bool:
         """Return whether the options name a tunnel."""
         return self._option(self.format.tunnel_option) is not None
-
-    def tunnel_name(self) -> str:
-        """Return the tunnel's name or id.
-
-        Raises:
-            OptionError: no option names it.
-            UnsupportedError: the format reads no tunnels.
-        """
-        if self.format.tunnel_option is None:
-            raise self._without_tunnels()
-        return self.settings.need(self.format.tunnel_option, " for a stream")
-
-    def tunnel_start(self) -> Start:
-        """Return where a new query starts to read the tunnel.
-
-        Raises:
-            OptionError: the option has row indexes.
-        """
-        start = self.settings.get("startingPosition")
-        if not isinstance(start, Start):
-            raise OptionError(
-                "option startingPosition has row indexes, which a tunnel does not have",
-                valid="committed, earliest, latest or a timestamp",
-            )
-        return start
 
     def consumer_name(self) -> str | None:
         """Return the name of the consumer; None if no option names one."""
@@ -219,40 +323,37 @@ class Source(ABC):
         Spark asks with the same call for streams and batches. Options that name a tunnel are for a stream.
         """
         with self.open_store() as store:
-            queues = self.open_queues(store)
-            if queues:
-                return self.queue_shape(queues, None).schema
-            if self.names_tunnel():
-                from headrace.model.tables.change_columns import marked, source_mark
+            read: Read = self._tunnel() if self.names_tunnel() else self.batch(store)
+            return read.schema(store)
 
-                tunnel = self.open_checked_tunnel(store)
-                mark = source_mark(store.id, tunnel.table.identity() or tunnel.table.name)
-                return marked(self.shape(tunnel, None).schema, tunnel.table.schema.primary_key, mark)
-            return self.table_columns(self.open_table(store))
+    def batch(self, store: Store) -> QueueRead | TableRead:
+        """Return what a batch reads."""
+        return self._queues(store) or self.table_read(self)
 
-    def reads_queues(self) -> bool:
-        """Return whether the options name queues."""
-        if not self.format.has_queues:
-            return False
-        with self.open_store() as store:
-            return bool(self.open_queues(store))
+    def stream(self, store: Store) -> StreamRead:
+        """Return what a stream reads; raise `UnsupportedError` if the format has no streams of tables."""
+        return self._queues(store) or self._tunnel()
 
-    def queue_shape(self, queues: Sequence[Queue], wanted: pa.Schema | None) -> QueueShape:
-        """Return the rows of queues; ``wanted`` are the columns of the rows, None for all."""
-        from headrace.batches.feeds.queue_columns import QueueShape, common_schema
+    def _queues(self, store: Store) -> QueueRead | None:
+        """Return the read of the queues that the options name; None if they name a table or a tunnel."""
+        if self.queue_read is None or self.names_tunnel():
+            return None
+        names, name = self.queue_names(), self.location.table
+        # Only queues have consumers.
+        if not names and name is not None and (self.consumer_name() is not None or find_queue(store, name)):
+            names = (name,)
+        return self.queue_read(self, names) if names else None
 
-        return QueueShape(
-            common_schema(queues).arrow, self.address_columns(), opaque=self.has_json_composites(), wanted=wanted
-        )
+    def _tunnel(self) -> TunnelRead:
+        if self.tunnel_read is None:
+            raise UnsupportedError(
+                f"format {self.format.name} reads queues as streams", remedy="read the tunnel with format headrace"
+            )
+        return self.tunnel_read(self)
 
     def _option(self, name: str | None) -> Any:
         """Return the value of an option that the format may not have; None if it is not set or empty."""
         return (self.settings.get(name) or None) if name is not None else None
-
-    def _without_tunnels(self) -> UnsupportedError:
-        return UnsupportedError(
-            f"format {self.format.name} reads queues as streams", remedy="read the tunnel with format headrace"
-        )
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:
@@ -262,16 +363,13 @@ def nullable(schema: pa.Schema) -> pa.Schema:
     return pa.schema([pa.field(field.name, field.type) for field in schema])
 
 
-def splits(table: Table, count: int | None, *, most: int = MOST_SPLITS, size: int = BYTES_PER_SPLIT) -> list[KeyRange]:
-    """Return key ranges of a table, one for each task of a batch read.
+def splits(table: Table, *, most: int = MOST_SPLITS, size: int = BYTES_PER_SPLIT) -> list[KeyRange]:
+    """Return key ranges of a table, by the number of rows if the store knows it, and by bytes otherwise.
 
     Args:
-        count: the number of ranges. None: by the number of rows if the store knows it, and by bytes otherwise.
-        most: the most ranges if ``count`` is None.
+        most: the most ranges.
         size: bytes of a range.
     """
-    if count is not None:
-        return table.splits(count)
     rows = table.describe().rows
     if rows is None:
         return table.splits(most, size=size)

@@ -12,6 +12,7 @@ from headrace.errors import UnsupportedError
 from headrace.formats.format import Format
 from headrace.formats.option_checks import checked_by_spark
 from headrace.formats.registry import format_named, source_of
+from headrace.formats.source import QueueRead
 from headrace.spark.executors import Sent
 
 if TYPE_CHECKING:
@@ -44,12 +45,10 @@ class FormatDataSource(Sent, DataSource):
         return schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        from headrace.spark.queue_stream_reader import QueueStreamReader
-        from headrace.spark.stream_reader import TunnelStreamReader
+        from headrace.spark.stream_reader import StreamReader
 
         self.source.check_stream_read()
-        reader = QueueStreamReader if self.source.reads_queues() else TunnelStreamReader
-        return reader(self.source, schema)
+        return StreamReader(self.source, schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
         from headrace.spark.queue_batch_reader import FilteringQueueReader, QueueReader
@@ -57,9 +56,11 @@ class FormatDataSource(Sent, DataSource):
 
         self.source.check_batch_read()
         filters = self.source.settings.get("pushDownFilters")
-        if self.source.reads_queues():
-            return FilteringQueueReader(self.source, schema) if filters else QueueReader(self.source, schema)
-        return FilteringTableReader(self.source, schema) if filters else TableReader(self.source, schema)
+        with self.source.open_store() as store:
+            read = self.source.batch(store)
+        if isinstance(read, QueueRead):
+            return FilteringQueueReader(read, schema) if filters else QueueReader(read, schema)
+        return FilteringTableReader(read, schema) if filters else TableReader(read, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from headrace.spark.native_sinks import BatchSink

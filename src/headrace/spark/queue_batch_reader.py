@@ -13,12 +13,10 @@ from headrace.batches.feeds.queue_columns import PARTITION, ROW_INDEX
 from headrace.batches.feeds.queue_feed import check_registered
 from headrace.batches.feeds.queue_positions import check_positions, resolve_position
 from headrace.batches.feeds.queue_reading import QueueRange, plan_tasks, rows_left
-from headrace.formats.source import ROWS_PER_SPLIT, Source
+from headrace.formats.source import ROWS_PER_SPLIT, QueueRead
 from headrace.model.tables.conditions import Predicate
 from headrace.model.tunnels.values import Start, StartKind
 from headrace.spark.executors import Sent
-from headrace.spark.garbage_collection import freeze_loaded_modules
-from headrace.spark.queue_stream_reader import read_ranges
 from headrace.spark.stream_reader import PlannedTask
 from headrace.spark.table_batch_reader import predicate_of
 
@@ -31,35 +29,36 @@ if TYPE_CHECKING:
 class QueueReader(Sent, DataSourceReader):
     """Reads the rows of queues between two positions, which are resolved when the read is planned."""
 
-    def __init__(self, source: Source, schema: StructType) -> None:
-        self._source = source
+    def __init__(self, read: QueueRead, schema: StructType) -> None:
+        self._read = read
         self._schema = schema
         self._predicates: list[Predicate] = []
 
     def partitions(self) -> Sequence[InputPartition]:
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        settings = self._source.settings
-        with self._source.open_store() as store:
-            queues = self._source.open_queues(store)
-            self._source.queue_shape(queues, to_arrow_schema(self._schema, timezone="UTC"))
+        source = self._read.source
+        settings = source.settings
+        with source.open_store() as store:
+            queues = self._read.open(store)
+            self._read.shape(queues, to_arrow_schema(self._schema, timezone="UTC"))
             names = [queue.name for queue in queues]
             for position in ("startingPosition", "endingPosition"):
                 check_positions(settings.get(position), names)
-            consumer = self._source.open_consumer(store)
+            consumer = self._read.open_consumer(store)
             if consumer is not None:
                 check_registered(consumer, names)
             ranges = [each for queue in queues for each in self._ranges(queue, consumer)]
-            opened = self._source.location.store.of(store)
-        address = self._source.address_columns()
+            address = source.location.store.of(store)
+        columns = self._read.address_columns()
         for predicate in self._predicates:
-            column = PARTITION if predicate.column in address.of(PARTITION) else ROW_INDEX
+            column = PARTITION if predicate.column in columns.of(PARTITION) else ROW_INDEX
             ranges = [narrowed(each, column, predicate) for each in ranges]
         count = settings.get("splits") or 1 + sum(each.rows for each in ranges) // ROWS_PER_SPLIT
-        return [PlannedTask(task, opened) for task in plan_tasks(ranges, None if count == 1 else count)]
+        return [PlannedTask(task, self._read, address) for task in plan_tasks(ranges, None if count == 1 else count)]
 
     def _ranges(self, queue: Queue, consumer: Consumer | None) -> Iterable[QueueRange]:
-        settings = self._source.settings
+        settings = self._read.source.settings
         start = settings.get("startingPosition") if settings.is_set("startingPosition") else Start(StartKind.EARLIEST)
         bounds = queue.bounds()
         first = resolve_position(start, queue, bounds, consumer)
@@ -71,16 +70,15 @@ class QueueReader(Sent, DataSourceReader):
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         # Without partitions, Spark calls this with None.
         if isinstance(partition, PlannedTask):
-            yield from read_ranges(self._source, self._schema, partition.task, partition.store)
-            freeze_loaded_modules()
+            yield from partition.rows(self._schema)
 
 
 class FilteringQueueReader(QueueReader):
     """A `QueueReader` that accepts filters. A separate class, because Spark rejects it if push-down is disabled."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        address = self._source.address_columns()
-        taken = address.of(PARTITION) | address.of(ROW_INDEX)
+        columns = self._read.address_columns()
+        taken = columns.of(PARTITION) | columns.of(ROW_INDEX)
         for given in filters:
             predicate = predicate_of(given)
             if predicate is None or predicate.column not in taken or predicate.operator not in _NARROWING:

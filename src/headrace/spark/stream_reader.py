@@ -1,23 +1,20 @@
-"""Streaming sources of Spark: `FeedStreamReader` binds a `headrace.batches.feeds.feed.Feed` to Spark's interface.
+"""Streams of tunnels and queues: `StreamReader` binds a `headrace.batches.feeds.feed.Feed` to Spark's interface.
 
 One reader exists in Spark's planning process for the life of the query. Its copies in the tasks have no connections.
 """
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, Generic
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
 from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
 from pyspark.sql.types import StructType
 
-from headrace.batches.feeds.channel_reading import ChannelTask, read_channel
-from headrace.batches.feeds.feed import Feed, FeedPlanner, Offset, Position, Task
-from headrace.batches.feeds.tunnel_feed import TunnelFeed
-from headrace.formats.source import Source
+from headrace.batches.feeds.feed import FeedPlanner, Offset
+from headrace.formats.source import Source, StreamRead
 from headrace.spark.executors import Sent, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.stores.registry import StoreAddress
@@ -32,36 +29,44 @@ _NO_LIMIT = (1 << 63) - 1
 
 @dataclass
 class PlannedTask(InputPartition):
-    """A task of a feed, as Spark sends it to a worker, with the address of the store that it was planned for."""
+    """A task of a read, as Spark sends it to a worker, with the address of the store that it was planned for."""
 
     task: Any
+    read: StreamRead
     store: StoreAddress
 
+    def rows(self, schema: StructType) -> Iterator[pa.RecordBatch]:
+        """Yield the rows, in the worker."""
+        from pyspark.sql.pandas.types import to_arrow_schema
 
-class FeedStreamReader(Sent, DataSourceStreamReader, SupportsTriggerAvailableNow, Generic[Position, Task]):
-    """The streaming source of a feed. Subclasses create the feed, and read a task of it."""
+        with task_store(self.store) as store:
+            yield from self.read.rows(store, self.task, to_arrow_schema(schema, timezone="UTC"))
+        freeze_loaded_modules()
+
+
+class StreamReader(Sent, DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A tunnel or queues as a streaming source. It opens the store once, to choose the read and to plan its batches."""
 
     def __init__(self, source: Source, schema: StructType) -> None:
         self._source = source
         self._schema = schema
-        self._store: Store | None = None
-        self._open_planner: FeedPlanner[Position, Task] | None = None
+        self._opened: tuple[Store, StreamRead] | None = None
+        self._open_planner: FeedPlanner[Any, Any] | None = None
 
     def _sent_state(self) -> dict[str, Any]:
-        return {"_source": self._source, "_schema": self._schema, "_store": None, "_open_planner": None}
-
-    @abstractmethod
-    def _make_feed(self, store: Store) -> Feed[Position, Task]: ...
-
-    @abstractmethod
-    def _read(self, task: Task, store: StoreAddress) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task, in a worker."""
+        return {"_source": self._source, "_schema": self._schema, "_opened": None, "_open_planner": None}
 
     @property
-    def _planner(self) -> FeedPlanner[Position, Task]:
+    def _planner(self) -> FeedPlanner[Any, Any]:
         if self._open_planner is None:
-            self._store = self._source.open_store()
-            self._open_planner = FeedPlanner(self._make_feed(self._store), self._store)
+            store = self._source.open_store()
+            try:
+                read = self._source.stream(store)
+                self._open_planner = FeedPlanner(read.feed(store), store)
+            except BaseException:
+                store.close()
+                raise
+            self._opened = store, read
         return self._open_planner
 
     def getDefaultReadLimit(self) -> ReadLimit:
@@ -82,39 +87,19 @@ class FeedStreamReader(Sent, DataSourceStreamReader, SupportsTriggerAvailableNow
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         tasks = self._planner.tasks(start, end)
-        assert self._store is not None
-        address = self._source.location.store.of(self._store)
-        return [PlannedTask(task, address) for task in tasks]
+        assert self._opened is not None
+        store, read = self._opened
+        address = self._source.location.store.of(store)
+        return [PlannedTask(task, read, address) for task in tasks]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         assert isinstance(partition, PlannedTask)
-        yield from self._read(partition.task, partition.store)
-        freeze_loaded_modules()
+        return partition.rows(self._schema)
 
     def commit(self, end: Offset) -> None:
         self._planner.commit(end)
 
     def stop(self) -> None:
-        if self._store is not None:
-            self._store.close()
-            self._store = self._open_planner = None
-
-
-class TunnelStreamReader(FeedStreamReader[str, ChannelTask]):
-    """A tunnel as a streaming source; offsets are ``{"batch": "<uuid>"}``."""
-
-    def _make_feed(self, store: Store) -> TunnelFeed:
-        return TunnelFeed(
-            self._source.open_checked_tunnel(store),
-            start=self._source.tunnel_start(),
-            limits=self._source.limits(),
-            retain_batches=self._source.settings.get("retainBatches"),
-        )
-
-    def _read(self, task: ChannelTask, store: StoreAddress) -> Iterator[pa.RecordBatch]:
-        fail_on_data_loss = self._source.settings.get("failOnDataLoss")
-        with task_store(store) as opened:
-            tunnel = self._source.open_tunnel(opened)
-            shape = self._source.shape(tunnel, self._schema.fieldNames())
-            for changes in read_channel(tunnel, task.batch, task.plan, fail_on_data_loss=fail_on_data_loss):
-                yield shape.rows(changes)
+        if self._opened is not None:
+            self._opened[0].close()
+            self._opened = self._open_planner = None

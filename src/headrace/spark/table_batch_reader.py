@@ -27,7 +27,7 @@ from pyspark.sql.datasource import (
 from pyspark.sql.types import StructType
 
 from headrace.errors import SchemaError
-from headrace.formats.source import Source
+from headrace.formats.source import TableRead
 from headrace.model.tables.conditions import KeyRange, Predicate
 from headrace.model.tables.schema import TableSchema
 from headrace.rows.to_reader import as_type
@@ -62,17 +62,18 @@ class _KeyRangeTask(InputPartition):
 class TableReader(Sent, DataSourceReader):
     """Reads a table; each task reads a snapshot of one key range. Snapshots of several tasks may differ."""
 
-    def __init__(self, source: Source, schema: StructType) -> None:
-        self._source = source
+    def __init__(self, read: TableRead, schema: StructType) -> None:
+        self._read = read
         self._schema = schema
         self._predicates: list[Predicate] = []
 
     def partitions(self) -> Sequence[InputPartition]:
-        with self._source.open_store() as store:
-            table = self._source.open_table(store)
+        source = self._read.source
+        with source.open_store() as store:
+            table = self._read.open(store)
             self._check(table.schema)
-            address = self._source.location.store.of(store)
-            return [_KeyRangeTask(keys, address) for keys in self._source.splits(table)]
+            address = source.location.store.of(store)
+            return [_KeyRangeTask(keys, address) for keys in self._read.splits(table)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         import pyarrow as pa
@@ -81,7 +82,7 @@ class TableReader(Sent, DataSourceReader):
         assert isinstance(partition, _KeyRangeTask)
         arrow = to_arrow_schema(self._schema, timezone="UTC")
         with task_store(partition.store) as store:
-            table = self._source.open_table(store)
+            table = self._read.open(store)
             schema = table.schema
             stored = [name for name in arrow.names if name in schema]
             for batch in table.scan(stored, self._predicates, keys=partition.keys):
@@ -94,7 +95,7 @@ class TableReader(Sent, DataSourceReader):
                 yield pa.RecordBatch.from_arrays(columns, schema=arrow)
 
     def _check(self, schema: TableSchema) -> None:
-        if self._source.format.missing_columns_are_null:
+        if self._read.source.format.missing_columns_are_null:
             return
         for name in self._schema.fieldNames():
             if name not in schema:
@@ -105,8 +106,8 @@ class FilteringTableReader(TableReader):
     """A `TableReader` that accepts filters. A separate class, because Spark rejects it if push-down is disabled."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        with self._source.open_store() as store:
-            table = self._source.open_table(store)
+        with self._read.source.open_store() as store:
+            table = self._read.open(store)
             operators, schema = store.capabilities.predicates, table.schema
         for given in filters:
             predicate = predicate_of(given)

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import SchemaError, UnsupportedError
-from headrace.formats.source import Source, nullable, splits
+from headrace.formats.source import Source, TableRead, TunnelRead, nullable, splits
 from headrace.model.tables.conditions import KeyRange
 from headrace_tablestore.format.format import TABLESTORE
 
@@ -17,29 +17,12 @@ if TYPE_CHECKING:
     from headrace.ports import Store, Table, Tunnel
 
 
-class TablestoreSource(Source):
-    format = TABLESTORE
-
-    def open_table(self, store: Store) -> Table:
-        return store.table(self.settings.need("table.name"), self.location.columns)
-
-    def table_columns(self, table: Table) -> pa.Schema:
-        from headrace_tablestore.format.columns import checked_catalog, parse_catalog
-
-        if self.settings.get("search.index.name") or str(self.settings.get("compute.mode")).lower() == "search":
-            raise UnsupportedError(
-                "this store has no search index",
-                remedy="leave out search.index.name and compute.mode=Search: filters are evaluated by the table scan",
-            )
-        if not self.settings.get("catalog"):
-            return nullable(table.schema.arrow)
-        return checked_catalog(parse_catalog(self.settings.need("catalog")), table.schema)
-
+class TablestoreTunnel(TunnelRead):
     def shape(self, tunnel: Tunnel, wanted: Sequence[str] | None) -> Shape:
         from headrace_tablestore.format.columns import TablestoreShape, checked_catalog, parse_catalog
 
         schema = tunnel.table.schema
-        catalog = checked_catalog(parse_catalog(self.settings.need("catalog", " for a stream")), schema)
+        catalog = checked_catalog(parse_catalog(self.source.settings.need("catalog", " for a stream")), schema)
         shape = TablestoreShape(schema, catalog)
         if wanted is not None and list(wanted) != shape.schema.names:
             raise SchemaError(
@@ -50,7 +33,30 @@ class TablestoreSource(Source):
             )
         return shape
 
+
+class TablestoreTable(TableRead):
+    def open(self, store: Store) -> Table:
+        return store.table(self.source.settings.need("table.name"), self.source.location.columns)
+
+    def columns(self, table: Table) -> pa.Schema:
+        from headrace_tablestore.format.columns import checked_catalog, parse_catalog
+
+        settings = self.source.settings
+        if settings.get("search.index.name") or str(settings.get("compute.mode")).lower() == "search":
+            raise UnsupportedError(
+                "this store has no search index",
+                remedy="leave out search.index.name and compute.mode=Search: filters are evaluated by the table scan",
+            )
+        if not settings.get("catalog"):
+            return nullable(table.schema.arrow)
+        return checked_catalog(parse_catalog(settings.need("catalog")), table.schema)
+
     def splits(self, table: Table) -> list[KeyRange]:
-        return splits(
-            table, None, most=self.settings.get("max.split.count"), size=self.settings.get("split.size.mbs") << 20
-        )
+        settings = self.source.settings
+        return splits(table, most=settings.get("max.split.count"), size=settings.get("split.size.mbs") << 20)
+
+
+class TablestoreSource(Source):
+    format = TABLESTORE
+    tunnel_read = TablestoreTunnel
+    table_read = TablestoreTable

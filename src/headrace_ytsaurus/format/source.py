@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from headrace.formats.source import Source, nullable, splits
-from headrace.model.tables.conditions import KeyRange
+from headrace.formats.source import QueueRead, Source, TableRead
 from headrace_ytsaurus.format.format import YT
 
 if TYPE_CHECKING:
@@ -15,29 +14,37 @@ if TYPE_CHECKING:
     from headrace.ports import Table
 
 
-class YtSource(Source):
-    format = YT
-
+class YtQueues(QueueRead):
     def has_json_composites(self) -> bool:
-        return not self.settings.get("parsing_type_v3")
+        return _has_json_composites(self.source)
 
     def address_columns(self) -> AddressColumns:
         from headrace_ytsaurus.format.columns import address_columns
 
+        settings = self.source.settings
         return address_columns(
-            with_service_columns=self.settings.get("include_service_columns"),
-            path_column=self.settings.get("source_path_column") or self.settings.get("sourcePathColumn"),
+            with_service_columns=settings.get("include_service_columns"),
+            path_column=settings.get("source_path_column") or settings.get("sourcePathColumn"),
         )
 
-    def table_columns(self, table: Table) -> pa.Schema:
+
+class YtTable(TableRead):
+    def columns(self, table: Table) -> pa.Schema:
         import pyarrow as pa
 
         from headrace.rows.to_reader import opaque_type
 
-        columns = nullable(table.schema.arrow)
-        if not self.has_json_composites():
+        columns = super().columns(table)
+        if not _has_json_composites(self.source):
             return columns
         return pa.schema([pa.field(field.name, opaque_type(field.type)) for field in columns])
 
-    def splits(self, table: Table) -> list[KeyRange]:
-        return splits(table, self.settings.get("splits"))
+
+class YtSource(Source):
+    format = YT
+    queue_read = YtQueues
+    table_read = YtTable
+
+
+def _has_json_composites(source: Source) -> bool:
+    return not source.settings.get("parsing_type_v3")

@@ -8,23 +8,78 @@ from typing import TYPE_CHECKING
 from headrace.errors import OptionError, UnsupportedError
 from headrace.formats.headrace import debezium, read_as
 from headrace.formats.headrace.format import HEADRACE
-from headrace.formats.source import Source, nullable, splits
+from headrace.formats.source import QueueRead, Source, TunnelRead
 from headrace.model.tables.change_columns import COMMIT_VERSION
-from headrace.model.tables.conditions import KeyRange
 from headrace.model.tunnels.values import Start, StartKind
 
 if TYPE_CHECKING:
-    import pyarrow as pa
-
     from headrace.batches.feeds.queue_columns import AddressColumns
     from headrace.model.tables.change_columns import Shape
-    from headrace.ports import Store, Table, Tunnel
+    from headrace.ports import Store, Tunnel
 
 TRANSACTIONS = "includeTransactionId"
 
 
+class HeadraceTunnel(TunnelRead):
+    def open(self, store: Store) -> Tunnel:
+        form = debezium.json_form(self.source.settings)
+        tunnel = super().open(store)
+        return tunnel if form is None else tunnel.with_json(form)
+
+    def open_checked(self, store: Store) -> Tunnel:
+        settings = self.source.settings
+        if settings.get(TRANSACTIONS) and not store.capabilities.transaction_ids:
+            raise UnsupportedError(
+                "this store does not tell the transactions of changes",
+                received=f"{TRANSACTIONS}=true",
+                remedy=f"leave out the option; changes with the same {COMMIT_VERSION} are of one commit",
+            )
+        if not read_as.reads_table(settings):
+            return self.open(store)
+        read_as.check_store(store.capabilities)
+        tunnel = self.open(store)
+        read_as.check_tunnel(tunnel)
+        return tunnel
+
+    def start(self) -> Start:
+        # The committed positions may be those of another query, which has read the rows before them.
+        return Start(StartKind.BEGINNING) if read_as.reads_table(self.source.settings) else super().start()
+
+    def shape(self, tunnel: Tunnel, wanted: Sequence[str] | None) -> Shape:
+        from headrace.model.tables.change_columns import ChangeShape, SignedShape
+
+        table, settings = tunnel.table, self.source.settings
+        if read_as.reads_table(settings):
+            return SignedShape(table.schema, table.name, wanted)
+        if debezium.json_form(settings) is not None:
+            from headrace.formats.headrace.debezium_events import DebeziumShape
+
+            return DebeziumShape(
+                tunnel.origin,
+                settings.get("topicPrefix"),
+                wanted,
+                pre_images=settings.get("preImages"),
+                tombstones=settings.get("tombstonesOnDelete"),
+            )
+        return ChangeShape(
+            table.schema, wanted, pre_images=settings.get("preImages"), transactions=settings.get(TRANSACTIONS)
+        )
+
+
+class HeadraceQueues(QueueRead):
+    def address_columns(self) -> AddressColumns:
+        from headrace.formats.headrace.columns import address_columns
+
+        settings = self.source.settings
+        return address_columns(
+            with_address=settings.get("includeRowAddress"), path_column=settings.get("sourcePathColumn")
+        )
+
+
 class HeadraceSource(Source):
     format = HEADRACE
+    tunnel_read = HeadraceTunnel
+    queue_read = HeadraceQueues
 
     def check_batch_read(self) -> None:
         if self.names_tunnel():
@@ -39,11 +94,6 @@ class HeadraceSource(Source):
         self._check_transactions()
         if read_as.reads_table(self.settings):
             read_as.check_options(self.settings)
-
-    def open_tunnel(self, store: Store) -> Tunnel:
-        form = debezium.json_form(self.settings)
-        tunnel = super().open_tunnel(store)
-        return tunnel if form is None else tunnel.with_json(form)
 
     def _check_transactions(self) -> None:
         """Raise `OptionError` if the ids of transactions are asked for in rows that do not have them."""
@@ -60,60 +110,6 @@ class HeadraceSource(Source):
         if not self.names_tunnel():
             raise OptionError(f"option {TRANSACTIONS} is for tunnels, and no option names one", valid="option tunnel")
 
-    def open_checked_tunnel(self, store: Store) -> Tunnel:
-        if self.settings.get(TRANSACTIONS) and not store.capabilities.transaction_ids:
-            raise UnsupportedError(
-                "this store does not tell the transactions of changes",
-                received=f"{TRANSACTIONS}=true",
-                remedy=f"leave out the option; changes with the same {COMMIT_VERSION} are of one commit",
-            )
-        if not read_as.reads_table(self.settings):
-            return super().open_checked_tunnel(store)
-        read_as.check_store(store.capabilities)
-        tunnel = self.open_tunnel(store)
-        read_as.check_tunnel(tunnel)
-        return tunnel
-
-    def tunnel_start(self) -> Start:
-        # The committed positions may be those of another query, which has read the rows before them.
-        return Start(StartKind.BEGINNING) if read_as.reads_table(self.settings) else super().tunnel_start()
-
     def queue_names(self) -> tuple[str, ...]:
         queue, queues = self.settings.get("queue"), self.settings.get("queues")
         return queues or ((queue,) if queue else ())
-
-    def address_columns(self) -> AddressColumns:
-        from headrace.formats.headrace.columns import address_columns
-
-        return address_columns(
-            with_address=self.settings.get("includeRowAddress"), path_column=self.settings.get("sourcePathColumn")
-        )
-
-    def table_columns(self, table: Table) -> pa.Schema:
-        return nullable(table.schema.arrow)
-
-    def shape(self, tunnel: Tunnel, wanted: Sequence[str] | None) -> Shape:
-        from headrace.model.tables.change_columns import ChangeShape, SignedShape
-
-        table = tunnel.table
-        if read_as.reads_table(self.settings):
-            return SignedShape(table.schema, table.name, wanted)
-        if debezium.json_form(self.settings) is not None:
-            from headrace.formats.headrace.debezium_events import DebeziumShape
-
-            return DebeziumShape(
-                tunnel.origin,
-                self.settings.get("topicPrefix"),
-                wanted,
-                pre_images=self.settings.get("preImages"),
-                tombstones=self.settings.get("tombstonesOnDelete"),
-            )
-        return ChangeShape(
-            table.schema,
-            wanted,
-            pre_images=self.settings.get("preImages"),
-            transactions=self.settings.get(TRANSACTIONS),
-        )
-
-    def splits(self, table: Table) -> list[KeyRange]:
-        return splits(table, self.settings.get("splits"))
