@@ -86,8 +86,8 @@ def _channels(directory: Path, size: int) -> Iterator[Point]:
 
         def record() -> None:
             for part in feed.plan(batch):
-                assert tunnel.end(batch, part.channel) is None
-                tunnel.record_end(batch, part.channel, ChannelEnd(latest[part.channel], 2))
+                assert tunnel.batches.end(batch, part.channel) is None
+                tunnel.batches.record_end(batch, part.channel, ChannelEnd(latest[part.channel], 2))
 
         yield timed("record the ends of a batch, as its tasks do", size, record, repeats=1)
         yield timed("commit a batch and look for the next", size, lambda: feed.latest(batch), repeats=1)

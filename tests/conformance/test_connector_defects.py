@@ -46,10 +46,10 @@ def test_defect_a_a_page_larger_than_the_limit_is_split_and_not_discarded(orders
 def test_defect_b_a_finished_channel_is_read_without_an_error(tunnel: Tunnel) -> None:
     (channel,) = tunnel.channels()
     part = ChannelPlan(channel.id, FINISHED)
-    tunnel.save_plan(BatchPlan("batch", INITIAL_BATCH, (part,)))
+    tunnel.batches.save_plan(BatchPlan("batch", INITIAL_BATCH, (part,)))
     for _ in range(2):
         assert list(read_channel(tunnel, "batch", part)) == []
-        assert tunnel.ends("batch") == {channel.id: ChannelEnd(FINISHED, 0)}
+        assert tunnel.batches.ends("batch") == {channel.id: ChannelEnd(FINISHED, 0)}
 
 
 def test_defect_c_a_channel_that_just_finished_is_not_read_again(place: Place, orders: Table, tunnel: Tunnel) -> None:
@@ -81,7 +81,7 @@ def test_defect_d_a_partly_read_batch_does_not_reset_the_next_batch(orders: Tabl
     stopped_early = read_channel(tunnel, second, part)
     next(stopped_early)
     stopped_early.close()  # type: ignore[attr-defined]
-    assert tunnel.ends(second) == {}
+    assert tunnel.batches.ends(second) == {}
     third = TunnelFeed(tunnel).latest(second)
     assert keys_of(read_batch(tunnel, feed.plan(third))) == [*"de"]
 
@@ -119,12 +119,12 @@ def test_defect_h_an_error_before_the_first_row_fails_the_task_and_records_nothi
     (part,) = feed.plan(batch)
     with pytest.raises(NotFoundError):
         list(read_channel(tunnel, batch, replace(part, channel="nobody")))
-    assert tunnel.ends(batch) == {}
+    assert tunnel.batches.ends(batch) == {}
     store.drop_tunnel("changes")
     fresh = store.create_tunnel("orders", "changes", "Stream")
     with pytest.raises(NotFoundError):
         list(read_channel(tunnel, batch, part))
-    assert fresh.ends(batch) == {}
+    assert fresh.batches.ends(batch) == {}
 
 
 def test_defect_k_channels_without_rows_make_no_batches_and_no_tasks(

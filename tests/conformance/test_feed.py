@@ -69,7 +69,7 @@ def test_the_second_of_two_readers_with_different_ends_fails_and_then_reads_the_
 ) -> None:
     batch, (channel,) = str(uuid.uuid4()), tunnel.channels()
     part = ChannelPlan(channel.id, channel.committed)
-    tunnel.save_plan(BatchPlan(batch, INITIAL_BATCH, (part,)))
+    tunnel.batches.save_plan(BatchPlan(batch, INITIAL_BATCH, (part,)))
     put(orders, *"abc")
     slow = read_channel(tunnel, batch, part)
     assert next(slow).num_rows == 3
@@ -89,7 +89,7 @@ def test_speculative_tasks_that_read_the_same_rows_both_succeed(orders: Table, t
     assert next(first).num_rows == next(second).num_rows == 3
     put(orders, *"de")
     assert list(first) == list(second) == []
-    assert tunnel.ends(batch)[part.channel].rows == 3
+    assert tunnel.batches.ends(batch)[part.channel].rows == 3
 
 
 # -- 2. no new data, no batch ---------------------------------------------------------------------------
@@ -286,7 +286,7 @@ def test_a_partly_read_batch_records_no_end_and_is_read_again(orders: Table, tun
     failing = read_channel(tunnel, batch, part)
     next(failing)
     failing.close()  # type: ignore[attr-defined]
-    assert tunnel.ends(batch) == {}
+    assert tunnel.batches.ends(batch) == {}
     put(orders, "d")
     assert keys_of(next_batch(feed, batch)[1]) == [*"abcd"]
 
@@ -304,7 +304,7 @@ def test_retained_batches_stay_readable(orders: Table, tunnel: Tunnel) -> None:
     for batch, changes in batches[-4:]:
         assert read_batch(tunnel, feed.plan(batch)) == changes
     for batch, _ in batches[:-4]:
-        assert tunnel.ends(batch) == {}
+        assert tunnel.batches.ends(batch) == {}
         with pytest.raises(DataLossError, match="retainBatches"):
             feed.plan(batch)
 

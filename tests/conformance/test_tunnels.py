@@ -477,8 +477,8 @@ def test_a_dropped_tunnel_is_an_error_for_all_its_handles(store: Store, orders: 
     ]
     if store.capabilities.transactions:
         # Other stores record batches outside of the tunnel, and do not check that it exists.
-        calls.append(lambda: tunnel.save_plan(BatchPlan("batch", "before", ())))
-        calls.append(lambda: tunnel.record_end("batch", channel.id, ChannelEnd(FINISHED, 0)))
+        calls.append(lambda: tunnel.batches.save_plan(BatchPlan("batch", "before", ())))
+        calls.append(lambda: tunnel.batches.record_end("batch", channel.id, ChannelEnd(FINISHED, 0)))
     for call in calls:
         with pytest.raises(NotFoundError):
             call()
@@ -500,24 +500,24 @@ def test_dropping_a_table_drops_its_tunnels(store: Store, orders: Table) -> None
 def test_the_first_saved_plan_is_kept(place: Place, tunnel: Tunnel) -> None:
     part = ChannelPlan("one", Position("token", 3), max_rows=7, until=Position("end"))
     plan = BatchPlan("batch", INITIAL_BATCH, (part, ChannelPlan("two", FINISHED)), ("gone",))
-    tunnel.save_plan(plan)
-    tunnel.save_plan(BatchPlan("batch", INITIAL_BATCH, ()))
+    tunnel.batches.save_plan(plan)
+    tunnel.batches.save_plan(BatchPlan("batch", INITIAL_BATCH, ()))
     with place.open() as other:
-        assert other.tunnel("changes").load_plan("batch") == plan
-    assert tunnel.load_plan("other") is None
+        assert other.tunnel("changes").batches.load_plan("batch") == plan
+    assert tunnel.batches.load_plan("other") is None
 
 
 def test_the_first_recorded_end_is_kept(place: Place, tunnel: Tunnel) -> None:
     first, second = ChannelEnd(Position("token", 3), 5), ChannelEnd(FINISHED, 9)
-    assert tunnel.record_end("batch", "one", first) == first
+    assert tunnel.batches.record_end("batch", "one", first) == first
     with place.open() as other:
-        assert other.tunnel("changes").record_end("batch", "one", second) == first
-        assert other.tunnel("changes").record_end("batch", "two", second) == second
-    assert tunnel.ends("batch") == {"one": first, "two": second}
-    assert tunnel.ends("other") == {}
-    assert (tunnel.end("batch", "one"), tunnel.end("batch", "two")) == (first, second)
-    assert tunnel.end("batch", "three") is None
-    assert tunnel.end("other", "one") is None
+        assert other.tunnel("changes").batches.record_end("batch", "one", second) == first
+        assert other.tunnel("changes").batches.record_end("batch", "two", second) == second
+    assert tunnel.batches.ends("batch") == {"one": first, "two": second}
+    assert tunnel.batches.ends("other") == {}
+    assert (tunnel.batches.end("batch", "one"), tunnel.batches.end("batch", "two")) == (first, second)
+    assert tunnel.batches.end("batch", "three") is None
+    assert tunnel.batches.end("other", "one") is None
 
 
 def test_the_backlogs_of_all_channels_are_those_of_each(store: Store, orders: Table) -> None:

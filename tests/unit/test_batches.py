@@ -22,7 +22,7 @@ from headrace.model.tunnels.records import (
 )
 from headrace.model.tunnels.values import FINISHED, Position
 from headrace.stores.embedded.connection import Database
-from headrace.stores.embedded.tunnels.batches import BatchRecords
+from headrace.stores.embedded.tunnels.batches import EmbeddedBatches
 
 positions = st.one_of(st.just(FINISHED), st.builds(Position, st.text(), st.integers(0, 1 << 50)))
 parts = st.builds(
@@ -41,21 +41,16 @@ def database(tmp_path: Path) -> Database:
 
 
 @pytest.fixture
-def records(database: Database) -> BatchRecords:
-    return BatchRecords(database, "t")
+def records(database: Database) -> EmbeddedBatches:
+    return EmbeddedBatches(database, "t")
 
 
-def save(records: BatchRecords, batch: str, previous: str) -> None:
+def save(records: EmbeddedBatches, batch: str, previous: str) -> None:
     records.save_plan(BatchPlan(batch, previous, ()))
     records.record_end(batch, "c", ChannelEnd(Position(batch), 1))
 
 
-def prune(database: Database, records: BatchRecords, batch: str, keep: int) -> None:
-    with database.write() as connection:
-        records.prune(connection, batch, keep)
-
-
-def kept(records: BatchRecords, *batches: str) -> list[str]:
+def kept(records: EmbeddedBatches, *batches: str) -> list[str]:
     found = [batch for batch in batches if records.load_plan(batch) is not None]
     assert found == [batch for batch in batches if records.ends(batch)]
     return found
@@ -76,7 +71,7 @@ def test_a_record_of_another_format_is_refused() -> None:
         plan_from_json('{"v":2}')
 
 
-def test_the_first_plan_of_a_batch_is_kept(records: BatchRecords) -> None:
+def test_the_first_plan_of_a_batch_is_kept(records: EmbeddedBatches) -> None:
     first = BatchPlan("a", INITIAL_BATCH, (ChannelPlan("c", Position("x")),))
     records.save_plan(first)
     records.save_plan(BatchPlan("a", INITIAL_BATCH, ()))
@@ -84,7 +79,7 @@ def test_the_first_plan_of_a_batch_is_kept(records: BatchRecords) -> None:
     assert records.load_plan("b") is None
 
 
-def test_one_of_several_concurrent_ends_is_kept_and_all_readers_get_it(records: BatchRecords) -> None:
+def test_one_of_several_concurrent_ends_is_kept_and_all_readers_get_it(records: EmbeddedBatches) -> None:
     barrier = threading.Barrier(8)
     got: list[ChannelEnd] = []
 
@@ -101,45 +96,45 @@ def test_one_of_several_concurrent_ends_is_kept_and_all_readers_get_it(records: 
     assert set(got) == {records.ends("a")["c"]}
 
 
-def test_pruning_keeps_the_requested_number_of_batches(database: Database, records: BatchRecords) -> None:
+def test_pruning_keeps_the_requested_number_of_batches(records: EmbeddedBatches) -> None:
     previous = INITIAL_BATCH
     for batch in "abcdef":
         save(records, batch, previous)
         previous = batch
-    prune(database, records, "e", 2)
+    records.prune("e", 2)
     assert kept(records, *"abcdef") == [*"cdef"]
 
 
-def test_pruning_removes_plans_that_lost_their_place(database: Database, records: BatchRecords) -> None:
+def test_pruning_removes_plans_that_lost_their_place(records: EmbeddedBatches) -> None:
     save(records, "a", INITIAL_BATCH)
     save(records, "unused", "a")
     save(records, "b", "a")
-    prune(database, records, "b", 100)
+    records.prune("b", 100)
     assert kept(records, "a", "unused", "b") == ["a", "b"]
 
 
-def test_pruning_does_not_affect_other_queries_and_tunnels(database: Database, records: BatchRecords) -> None:
-    other_tunnel = BatchRecords(database, "u")
+def test_pruning_does_not_affect_other_queries_and_tunnels(database: Database, records: EmbeddedBatches) -> None:
+    other_tunnel = EmbeddedBatches(database, "u")
     for root in "ax":
         save(records, root, INITIAL_BATCH)
         save(records, root + "1", root)
         save(records, root + "2", root + "1")
     save(other_tunnel, "a", INITIAL_BATCH)
-    prune(database, records, "a2", 0)
+    records.prune("a2", 0)
     assert kept(records, "a", "a1", "a2", "x", "x1", "x2") == ["a2", "x", "x1", "x2"]
     assert kept(other_tunnel, "a") == ["a"]
 
 
-def test_a_batch_after_an_unknown_one_begins_a_chain(database: Database, records: BatchRecords) -> None:
+def test_a_batch_after_an_unknown_one_begins_a_chain(records: EmbeddedBatches) -> None:
     save(records, "a", INITIAL_BATCH)
     save(records, "b", "gone")
     save(records, "c", "b")
-    prune(database, records, "c", 0)
-    prune(database, records, "nobody", 0)
+    records.prune("c", 0)
+    records.prune("nobody", 0)
     assert kept(records, *"abc") == ["a", "c"]
 
 
-def test_nothing_is_recorded_for_a_dropped_tunnel(database: Database, records: BatchRecords) -> None:
+def test_nothing_is_recorded_for_a_dropped_tunnel(database: Database, records: EmbeddedBatches) -> None:
     with database.write() as connection:
         connection.execute("DELETE FROM tunnel")
     with pytest.raises(NotFoundError):

@@ -31,6 +31,7 @@ QUEUE_COLUMNS = {"id": "string", "n": "long"}
 PORTS: dict[str, type[Any]] = {
     **{"store": ports.Store, "table": ports.Table, "queue": ports.Queue, "consumer": ports.Consumer},
     **{"producer": ports.Producer, "base": ports.Tunnel, "stream": ports.Tunnel, "client": ports.TunnelClient},
+    **{"base batches": ports.BatchRecords, "stream batches": ports.BatchRecords},
     **{"files": ports.Files, "publisher": ports.Publisher},
 }
 # They end or wait.
@@ -48,7 +49,7 @@ FILLED = {"exist_ok", "overwrite", "sequence_number"}
 REFUSED = {
     # Partitions have other numbers; a client has begun to read one tunnel, and is none of the other; claims are
     # published.
-    *{("table", "merge"), ("base", "check_reader"), ("stream", "client"), ("publisher", "take")},
+    *{("table", "merge"), ("base batches", "check_reader"), ("stream", "client"), ("publisher", "take")},
     # An embedded store does not have them.
     *{("store", "create_tunnel_of_tables"), ("store", "diagnose"), ("base", "with_json"), ("stream", "with_json")},
 }
@@ -81,16 +82,22 @@ def receivers(store: Store) -> dict[str, Any]:
     store.files().write("/d/f", b"content", overwrite=True)
     client = store.tunnel("base").connect(timeout=600)
     client.heartbeat([])
+    base, stream = store.tunnel("base"), store.tunnel("stream")
     return {
         **{"store": store, "table": table, "queue": queue, "consumer": consumer, "client": client},
-        **{"producer": store.create_producer("p", exist_ok=True), "base": store.tunnel("base")},
-        **{"stream": store.tunnel("stream"), "files": store.files(), "publisher": store.publisher("job")},
+        **{"producer": store.create_producer("p", exist_ok=True), "base": base, "stream": stream},
+        **{
+            "base batches": base.batches,
+            "stream batches": stream.batches,
+            "files": store.files(),
+            "publisher": store.publisher("job"),
+        },
     }
 
 
 def valid_arguments(found: dict[str, Any], receiver: str, method: str) -> dict[str, Any]:
     """Return arguments that are valid for a method, by the names of parameters."""
-    tunnel = found["stream"] if receiver == "stream" else found["base"]
+    tunnel = found["stream"] if receiver.startswith("stream") else found["base"]
     channel = tunnel.channels()[0]
     rows = [{"id": "x", "n": 3}]
     batches = pa.Table.from_pylist(rows, schema=pa.schema({"id": pa.string(), "n": pa.int64()})).to_batches()

@@ -109,7 +109,7 @@ def test_a_batch_that_was_read_before_the_upgrade_has_the_same_changes(store: St
     first = TunnelFeed(opened, limits=Limits(rows_per_channel=8))
     batch = first.latest(INITIAL_BATCH)
     before = read(first, batch)
-    (end,) = opened.ends(batch).values()
+    (end,) = opened.batches.ends(batch).values()
     assert end.rows == sum(page.num_rows for page in before)
     again = read(TunnelFeed(headrace.open(store.url).tunnel(tunnel)), batch)
     assert [page.rows for page in again] == [page.rows for page in before]

@@ -32,8 +32,9 @@ def fill(directory: Path) -> None:
         orders.put([{"id": number, "note": "m"} for number in range(0, 100, 3)])
         orders.put([{"id": 1, "note": "l"}])
         channel = tunnel.channels()[0]
-        tunnel.save_plan(BatchPlan("batch", INITIAL_BATCH, (ChannelPlan(channel.id, channel.committed, 10, None),)))
-        tunnel.record_end("batch", channel.id, ChannelEnd(channel.committed, 0))
+        plan = ChannelPlan(channel.id, channel.committed, 10, None)
+        tunnel.batches.save_plan(BatchPlan("batch", INITIAL_BATCH, (plan,)))
+        tunnel.batches.record_end("batch", channel.id, ChannelEnd(channel.committed, 0))
         queue = store.create_queue("clicks", {"n": "long"}, partitions=2)
         for number in range(5):
             queue.append([{"n": number}], partition=1)

@@ -15,7 +15,7 @@ from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd,
 from headrace.model.tunnels.values import FINISHED, Position
 from headrace_tablestore.store.meta_table import DEFAULT_NAME, MetaRow, MetaTable
 from headrace_tablestore.store.tunnels import batches
-from headrace_tablestore.store.tunnels.batches import BatchRecords, cut, position_cells, position_of
+from headrace_tablestore.store.tunnels.batches import TablestoreBatches, cut, position_cells, position_of
 from headrace_tablestore.wire import table_pb2 as pb
 from tests.unit.tablestore_memory import MemoryTables
 
@@ -28,16 +28,16 @@ def tables() -> MemoryTables:
 
 
 @pytest.fixture
-def records(tables: MemoryTables) -> BatchRecords:
+def records(tables: MemoryTables) -> TablestoreBatches:
     return records_of(tables)
 
 
-def records_of(tables: MemoryTables, tunnel: str = "tunnel-1") -> BatchRecords:
+def records_of(tables: MemoryTables, tunnel: str = "tunnel-1") -> TablestoreBatches:
     """Return the records as another process sees them."""
-    return BatchRecords(MetaTable(tables), tunnel)
+    return TablestoreBatches(MetaTable(tables), tunnel)
 
 
-def save(records: BatchRecords, batch: str, previous: str) -> str:
+def save(records: TablestoreBatches, batch: str, previous: str) -> str:
     records.save_plan(BatchPlan(batch, previous, (PART,)))
     records.record_end(batch, "c", ChannelEnd(Position(batch), 1))
     return batch
@@ -48,7 +48,7 @@ def test_a_position_round_trips_through_a_row(position: Position) -> None:
     assert position_of(position_cells(position)) == position
 
 
-def test_ends_have_the_layout_of_the_connector(tables: MemoryTables, records: BatchRecords) -> None:
+def test_ends_have_the_layout_of_the_connector(tables: MemoryTables, records: TablestoreBatches) -> None:
     records.record_end("batch", "one", ChannelEnd(Position("token"), 5))
     records.record_end("batch", "two", ChannelEnd(FINISHED, 0))
     rows = tables.tables[DEFAULT_NAME]
@@ -63,7 +63,7 @@ def test_ends_have_the_layout_of_the_connector(tables: MemoryTables, records: Ba
     assert [found["version"] for found in cells] == [1, 1]
 
 
-def test_rows_of_the_connector_are_positions_but_not_ends(tables: MemoryTables, records: BatchRecords) -> None:
+def test_rows_of_the_connector_are_positions_but_not_ends(tables: MemoryTables, records: TablestoreBatches) -> None:
     left = MetaRow("uuid", "channel", {"channelOffset": '{"logPoint":"theirs","offset":0}', "version": 1})
     MetaTable(tables).put("tunnel-1", [left])
     assert records.left_positions("uuid") == {"channel": Position("theirs")}
@@ -71,14 +71,14 @@ def test_rows_of_the_connector_are_positions_but_not_ends(tables: MemoryTables, 
     assert records_of(tables, "tunnel-2").left_positions("uuid") == {}
 
 
-def test_an_invalid_row_of_a_position_is_named(tables: MemoryTables, records: BatchRecords) -> None:
+def test_an_invalid_row_of_a_position_is_named(tables: MemoryTables, records: TablestoreBatches) -> None:
     MetaTable(tables).put("tunnel-1", [MetaRow("uuid", "channel", {"channelOffset": "{}", "version": 1})])
     with pytest.raises(StoreDamagedError, match="logPoint"):
         records.left_positions("uuid")
 
 
 def test_defect_g_the_meta_table_is_created_on_first_use_and_its_rows_do_not_expire(
-    tables: MemoryTables, records: BatchRecords
+    tables: MemoryTables, records: TablestoreBatches
 ) -> None:
     assert records.load_plan("batch") is None
     assert records.ends("batch") == {}
@@ -89,7 +89,7 @@ def test_defect_g_the_meta_table_is_created_on_first_use_and_its_rows_do_not_exp
 
 
 def test_a_meta_table_whose_rows_expire_gets_a_warning(
-    tables: MemoryTables, records: BatchRecords, caplog: pytest.LogCaptureFixture
+    tables: MemoryTables, records: TablestoreBatches, caplog: pytest.LogCaptureFixture
 ) -> None:
     tables.tables[DEFAULT_NAME] = {}
     tables.options[DEFAULT_NAME] = pb.TableOptions(time_to_live=7 * 86400)
@@ -99,7 +99,7 @@ def test_a_meta_table_whose_rows_expire_gets_a_warning(
     assert [record.getMessage().count("7.0 days") for record in caplog.records] == [1]
 
 
-def test_defect_i_individually_refused_rows_are_an_error(tables: MemoryTables, records: BatchRecords) -> None:
+def test_defect_i_individually_refused_rows_are_an_error(tables: MemoryTables, records: TablestoreBatches) -> None:
     tables.refused.add("c")
     with pytest.raises(RowsNotWrittenError, match="too large"):
         records.save_committed({"c": Position("token", 1)})
@@ -116,7 +116,7 @@ def test_a_text_is_split_into_parts_without_loss(size: int, monkeypatch: pytest.
 
 @pytest.mark.parametrize("size", [10, 1_000_000])
 def test_the_first_saved_plan_of_any_size_is_kept(
-    tables: MemoryTables, records: BatchRecords, size: int, monkeypatch: pytest.MonkeyPatch
+    tables: MemoryTables, records: TablestoreBatches, size: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "PLAN_PART_BYTES", size)
     plan = BatchPlan("batch", INITIAL_BATCH, (PART, ChannelPlan("two", FINISHED)), ("gone",))
@@ -128,7 +128,7 @@ def test_the_first_saved_plan_of_any_size_is_kept(
 
 
 def test_an_incomplete_plan_is_an_error(
-    tables: MemoryTables, records: BatchRecords, monkeypatch: pytest.MonkeyPatch
+    tables: MemoryTables, records: TablestoreBatches, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(batches, "PLAN_PART_BYTES", 50)
     records.save_plan(BatchPlan("batch", INITIAL_BATCH, (PART,)))
@@ -137,14 +137,14 @@ def test_an_incomplete_plan_is_an_error(
         records_of(tables).load_plan("batch")
 
 
-def test_the_first_recorded_end_is_kept(tables: MemoryTables, records: BatchRecords) -> None:
+def test_the_first_recorded_end_is_kept(tables: MemoryTables, records: TablestoreBatches) -> None:
     first, second = ChannelEnd(Position("token", 3), 5), ChannelEnd(FINISHED, 9)
     assert records.record_end("batch", "one", first) == first
     assert records_of(tables).record_end("batch", "one", second) == first
     assert records_of(tables).ends("batch") == {"one": first}
 
 
-def test_ends_are_cached_when_no_more_can_follow(tables: MemoryTables, records: BatchRecords) -> None:
+def test_ends_are_cached_when_no_more_can_follow(tables: MemoryTables, records: TablestoreBatches) -> None:
     parts = (PART, ChannelPlan("other", FINISHED), ChannelPlan("unread", FINISHED, max_rows=0))
     records.save_plan(BatchPlan("batch", INITIAL_BATCH, parts))
     records.load_plan("batch")
@@ -157,7 +157,7 @@ def test_ends_are_cached_when_no_more_can_follow(tables: MemoryTables, records: 
     assert tables.calls == []
 
 
-def test_a_new_reader_takes_over_the_tunnel(tables: MemoryTables, records: BatchRecords) -> None:
+def test_a_new_reader_takes_over_the_tunnel(tables: MemoryTables, records: TablestoreBatches) -> None:
     first = save(records, "first", INITIAL_BATCH)
     following = save(records, "following", first)
     records.check_reader(following)
@@ -171,7 +171,9 @@ def test_a_new_reader_takes_over_the_tunnel(tables: MemoryTables, records: Batch
 
 
 @pytest.mark.parametrize("keep", [0, 1, 3, 100])
-def test_pruning_keeps_the_requested_number_of_batches(tables: MemoryTables, records: BatchRecords, keep: int) -> None:
+def test_pruning_keeps_the_requested_number_of_batches(
+    tables: MemoryTables, records: TablestoreBatches, keep: int
+) -> None:
     batches, previous = [], INITIAL_BATCH
     for _ in range(7):
         in_vain = str(uuid.uuid4())
@@ -190,7 +192,7 @@ def test_pruning_keeps_the_requested_number_of_batches(tables: MemoryTables, rec
     assert len(tables.tables[DEFAULT_NAME]) == 3 * len(kept) + 1
 
 
-def test_pruning_does_not_affect_other_readers_and_tunnels(tables: MemoryTables, records: BatchRecords) -> None:
+def test_pruning_does_not_affect_other_readers_and_tunnels(tables: MemoryTables, records: TablestoreBatches) -> None:
     save(records, "other", INITIAL_BATCH)
     save(records_of(tables, "tunnel-2"), "mine", INITIAL_BATCH)
     save(records, "mine", INITIAL_BATCH)
@@ -202,7 +204,7 @@ def test_pruning_does_not_affect_other_readers_and_tunnels(tables: MemoryTables,
     assert records_of(tables, "tunnel-2").load_plan("mine") is not None
 
 
-def test_a_dropped_tunnel_leaves_no_rows_in_the_meta_table(tables: MemoryTables, records: BatchRecords) -> None:
+def test_a_dropped_tunnel_leaves_no_rows_in_the_meta_table(tables: MemoryTables, records: TablestoreBatches) -> None:
     save(records, "batch", INITIAL_BATCH)
     save(records_of(tables, "tunnel-2"), "batch", INITIAL_BATCH)
     records.forget_all()

@@ -374,7 +374,7 @@ def test_clients_of_a_tunnel_that_a_query_reads_get_an_error(service: Service) -
     tunnel = service.create("Stream")
     client = service.connect(tunnel)
     service.heartbeat(tunnel, client)
-    service.store.tunnel(tunnel).save_plan(BatchPlan(batch="first", previous=INITIAL_BATCH, channels=()))
+    service.store.tunnel(tunnel).batches.save_plan(BatchPlan(batch="first", previous=INITIAL_BATCH, channels=()))
     for call in (service.heartbeat, service.shutdown):
         assert "streaming query" in refused("OTSParameterInvalid", call, tunnel, client)
     assert "streaming query" in refused("OTSParameterInvalid", service.checkpoint, tunnel, "stream-1", client)

@@ -17,7 +17,7 @@ from headrace.model.tunnels.records import ChannelEnd
 from headrace.model.tunnels.values import FINISHED, ChannelState, Page, Position, Start, StartKind
 from headrace.ports import Table
 from headrace_tablestore.store.meta_table import MetaRow, MetaTable
-from headrace_tablestore.store.tunnels.batches import BatchRecords
+from headrace_tablestore.store.tunnels.batches import TablestoreBatches
 from headrace_tablestore.store.tunnels.pages import before, changes_of
 from headrace_tablestore.store.tunnels.tunnel import TablestoreTunnel
 from headrace_tablestore.wire import tunnel_pb2 as pb
@@ -426,7 +426,7 @@ def test_a_reader_continues_at_the_position_of_the_connector(
     }
     with pytest.raises(NotFoundError, match=r"checkpoint\.table"):
         tunnel.start_positions(Start.parse("batch:other"))
-    BatchRecords(MetaTable(tables), tunnel.id).record_end("ours", "s2", ChannelEnd(Position("here", 3), 8))
+    TablestoreBatches(MetaTable(tables), tunnel.id).record_end("ours", "s2", ChannelEnd(Position("here", 3), 8))
     assert tunnel.start_positions(Start.parse("batch:ours"))["s2"] == Position("here", 3)
 
 

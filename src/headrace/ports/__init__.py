@@ -9,11 +9,12 @@ from headrace.ports.publication import Advance, Append, Claim, Publisher, Staged
 from headrace.ports.queues import Consumer, Producer, Queue, QueueDescription, QueuePartition, Registration
 from headrace.ports.store import Capabilities, Store
 from headrace.ports.tables import Partition, Rows, Table, TableDescription, TrimReport
-from headrace.ports.tunnels import ChannelDescription, Tunnel, TunnelClient, TunnelDescription
+from headrace.ports.tunnels import BatchRecords, ChannelDescription, Tunnel, TunnelClient, TunnelDescription
 
 __all__ = [
     "Advance",
     "Append",
+    "BatchRecords",
     "Capabilities",
     "ChannelDescription",
     "Claim",

@@ -130,13 +130,53 @@ def _html(described: TunnelDescription) -> str:
     return title + warnings + notebooks.rows(columns, channels, len(channels))
 
 
+class BatchRecords(Port):
+    """The plans and ends of the batches of a tunnel's reader. A batch is a UUID."""
+
+    @abstractmethod
+    def save_plan(self, plan: BatchPlan) -> None:
+        """Save the plan of a batch, unless the batch has one.
+
+        A plan that follows `INITIAL_BATCH` starts a new reader, which replaces the previous one.
+        """
+
+    @abstractmethod
+    def check_reader(self, batch: str) -> None:
+        """Check that the reader of a recorded batch is still the tunnel's reader.
+
+        Raises:
+            TunnelTakenError: another reader has started. Its commits hide changes from the previous reader.
+        """
+
+    @abstractmethod
+    def load_plan(self, batch: str) -> BatchPlan | None:
+        """Return the plan of a batch; None if it has none."""
+
+    @abstractmethod
+    def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
+        """Save the end of a batch in a channel, unless it has one; return the saved end."""
+
+    @abstractmethod
+    def end(self, batch: str, channel: str) -> ChannelEnd | None:
+        """Return the saved end of a batch in one channel; None if it has none."""
+
+    @abstractmethod
+    def ends(self, batch: str) -> dict[str, ChannelEnd]:
+        """Return the saved ends of a batch, by channel."""
+
+    @abstractmethod
+    def prune(self, batch: str, keep: int) -> None:
+        """Delete the records of batches more than ``keep`` before this one, and of plans without use."""
+
+
 class Tunnel(Port):
-    """A durable subscription to the changes of a table. It also keeps the records of its reader's batches."""
+    """A durable subscription to the changes of a table."""
 
     id: str
     name: str
     kind: TunnelKind
     table: Table
+    batches: BatchRecords
     borrowed: tuple[str, ...] = ()
     """What the tunnel uses and headrace has not created, in words. It remains when the tunnel is dropped."""
 
@@ -286,7 +326,7 @@ class Tunnel(Port):
 
         A tunnel serves either clients or a streaming query. If both read it, no change is lost, but each gets only a
         part of the changes. A store that detects this raises `TunnelTakenError` in the reader that was first: in
-        `check_reader` for a query, in every call for a client.
+        `BatchRecords.check_reader` for a query, in every call for a client.
 
         Args:
             tag: a name for the description of the tunnel.
@@ -346,40 +386,3 @@ class Tunnel(Port):
         """
         time.sleep(timeout)
         return False
-
-    # -- records of batches ---------------------------------------------------------------------------
-
-    @abstractmethod
-    def save_plan(self, plan: BatchPlan) -> None:
-        """Save the plan of a batch, unless the batch has one.
-
-        A plan that follows `INITIAL_BATCH` starts a new reader, which replaces the previous one.
-        """
-
-    @abstractmethod
-    def check_reader(self, batch: str) -> None:
-        """Check that the reader of a recorded batch is still the tunnel's reader.
-
-        Raises:
-            TunnelTakenError: another reader has started. Its commits hide changes from the previous reader.
-        """
-
-    @abstractmethod
-    def load_plan(self, batch: str) -> BatchPlan | None:
-        """Return the plan of a batch; None if it has none."""
-
-    @abstractmethod
-    def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
-        """Save the end of a batch in a channel, unless it has one; return the saved end."""
-
-    @abstractmethod
-    def end(self, batch: str, channel: str) -> ChannelEnd | None:
-        """Return the saved end of a batch in one channel; None if it has none."""
-
-    @abstractmethod
-    def ends(self, batch: str) -> dict[str, ChannelEnd]:
-        """Return the saved ends of a batch, by channel."""
-
-    @abstractmethod
-    def prune(self, batch: str, keep: int) -> None:
-        """Delete the records of batches more than ``keep`` before this one, and of plans without use."""

@@ -34,7 +34,7 @@ def read_channel(tunnel: Tunnel, batch: str, plan: ChannelPlan, *, fail_on_data_
         LostRaceError: another reader has recorded a different end in the meantime. The yielded rows are invalid.
         DataLossError: rows of the batch no longer exist, and ``fail_on_data_loss`` is set.
     """
-    recorded = tunnel.end(batch, plan.channel)
+    recorded = tunnel.batches.end(batch, plan.channel)
     if recorded is not None:
         yield from _replay(tunnel, batch, plan, recorded, fail_on_data_loss)
         return
@@ -56,7 +56,7 @@ def read_channel(tunnel: Tunnel, batch: str, plan: ChannelPlan, *, fail_on_data_
         yield changes
     ours = ChannelEnd(position, rows)
     failpoints.reach("rows-read")
-    theirs = tunnel.record_end(batch, plan.channel, ours)
+    theirs = tunnel.batches.record_end(batch, plan.channel, ours)
     failpoints.reach("end-recorded")
     # The same number of rows at another position are other rows: one reader may have skipped lost rows.
     if theirs != ours:

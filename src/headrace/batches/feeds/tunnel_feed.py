@@ -90,7 +90,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
         """
         limits = NO_LIMITS if unlimited else self.limits
         if previous != INITIAL_BATCH:
-            self.tunnel.check_reader(previous)
+            self.tunnel.batches.check_reader(previous)
         positions, finished = self._positions_after(previous)
         if previous != self._committed:
             self._commit(previous, positions)
@@ -108,7 +108,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
         # The store may not yet report these channels as finished.
         unconfirmed = {channel.id for channel in channels if channel.state is not ChannelState.FINISHED}
         failpoints.reach("plan-unsaved")
-        self.tunnel.save_plan(BatchPlan(batch, previous, plans, tuple(sorted(finished & unconfirmed))))
+        self.tunnel.batches.save_plan(BatchPlan(batch, previous, plans, tuple(sorted(finished & unconfirmed))))
         failpoints.reach("plan-saved")
         return batch
 
@@ -123,7 +123,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
         """
         if batch == INITIAL_BATCH:
             return BatchPlan(batch, batch, ())
-        plan = self.tunnel.load_plan(batch)
+        plan = self.tunnel.batches.load_plan(batch)
         if plan is None:
             self._check_not_dropped()
             raise DataLossError(
@@ -208,7 +208,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
         failpoints.reach("progress-unsaved")
         self.tunnel.commit(positions)
         failpoints.reach("progress-saved")
-        self.tunnel.prune(batch, self.retain_batches)
+        self.tunnel.batches.prune(batch, self.retain_batches)
         self._committed = batch
 
     def _positions_after(self, batch: str) -> tuple[dict[str, Position], set[str]]:
@@ -220,7 +220,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
         else:
             plan = self.plan(batch)
             positions = {channel_plan.channel: channel_plan.start for channel_plan in plan}
-            positions.update({channel: end.position for channel, end in self.tunnel.ends(batch).items()})
+            positions.update({channel: end.position for channel, end in self.tunnel.batches.ends(batch).items()})
             positions.update(dict.fromkeys(plan.finished, FINISHED))
         return positions, {channel for channel, position in positions.items() if position == FINISHED}
 

@@ -22,6 +22,7 @@ from headrace.model.tunnels.records import (
     reader_replaced,
 )
 from headrace.model.tunnels.values import Position
+from headrace.ports import BatchRecords
 from headrace_tablestore.store.meta_table import MetaRow, MetaTable
 
 PLAN = "__plan__"
@@ -35,8 +36,8 @@ _REMEMBERED = 8
 Result = TypeVar("Result")
 
 
-class BatchRecords:
-    """The recorded batches of one tunnel; see `headrace.ports.Tunnel` for the methods.
+class TablestoreBatches(BatchRecords):
+    """The recorded batches of one tunnel.
 
     The records of a batch never change, so some are cached: a feed that waits for changes reads its last batch often.
     """

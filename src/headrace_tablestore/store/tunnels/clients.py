@@ -9,7 +9,7 @@ from headrace.errors import ClientGoneError, NotFoundError
 from headrace.model.tunnels.leases import Lease, Saved
 from headrace.model.tunnels.values import Position
 from headrace.ports import TunnelClient
-from headrace_tablestore.store.tunnels.batches import BatchRecords
+from headrace_tablestore.store.tunnels.batches import TablestoreBatches
 from headrace_tablestore.store.tunnels.service import TunnelService
 
 
@@ -24,7 +24,9 @@ class TablestoreTunnelClient(TunnelClient):
         timeout: seconds without a heartbeat after which the service removes the client.
     """
 
-    def __init__(self, service: TunnelService, batches: BatchRecords, tunnel: str, id: str, timeout: float) -> None:
+    def __init__(
+        self, service: TunnelService, batches: TablestoreBatches, tunnel: str, id: str, timeout: float
+    ) -> None:
         self._service = service
         self._batches = batches
         self._tunnel = tunnel

@@ -8,7 +8,7 @@ from headrace.model.tunnels.validation import Named, check_new, find, microsecon
 from headrace.model.tunnels.values import Start, StartKind, TunnelKind
 from headrace_tablestore.store.connection import Connection
 from headrace_tablestore.store.meta_table import MetaTable
-from headrace_tablestore.store.tunnels.batches import BatchRecords
+from headrace_tablestore.store.tunnels.batches import TablestoreBatches
 from headrace_tablestore.store.tunnels.service import TunnelService
 from headrace_tablestore.wire import tunnel_pb2 as pb
 
@@ -60,4 +60,4 @@ def find_tunnel(connection: Connection, id_or_name: str, table: str | None = Non
 def drop_tunnel(connection: Connection, meta: MetaTable, info: pb.TunnelInfo) -> None:
     """Remove a tunnel, and its rows in the meta table."""
     TunnelService(connection).delete(info.table_name, info.tunnel_name)
-    BatchRecords(meta, info.tunnel_id).forget_all()
+    TablestoreBatches(meta, info.tunnel_id).forget_all()

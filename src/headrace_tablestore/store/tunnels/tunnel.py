@@ -15,7 +15,6 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from typing import NamedTuple, TypeVar
 
 from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
-from headrace.model.tunnels.records import BatchPlan, ChannelEnd
 from headrace.model.tunnels.validation import microseconds
 from headrace.model.tunnels.values import (
     FINISHED,
@@ -31,7 +30,7 @@ from headrace.model.tunnels.values import (
 )
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
 from headrace_tablestore.store.meta_table import MetaTable
-from headrace_tablestore.store.tunnels.batches import BatchRecords
+from headrace_tablestore.store.tunnels.batches import TablestoreBatches
 from headrace_tablestore.store.tunnels.clients import TablestoreTunnelClient
 from headrace_tablestore.store.tunnels.pages import RecordPage, before, changes_of, time_of
 from headrace_tablestore.store.tunnels.service import TunnelService
@@ -76,11 +75,13 @@ class TablestoreTunnel(Tunnel):
         client: the client id of this reader's calls.
     """
 
+    batches: TablestoreBatches
+
     def __init__(
         self, service: TunnelService, meta: MetaTable, table: Table, info: pb.TunnelInfo, client: str = DEFAULT_CLIENT
     ) -> None:
         self._service = service
-        self._batches = BatchRecords(meta, info.tunnel_id)
+        self.batches = TablestoreBatches(meta, info.tunnel_id)
         self._client = client
         self._pages: OrderedDict[tuple[str, str], RecordPage] = OrderedDict()
         self._lock = threading.Lock()
@@ -157,7 +158,7 @@ class TablestoreTunnel(Tunnel):
         if not channels:
             return {}
         tokens = self._each(lambda channel: self._service.get_checkpoint(self.id, self._client, channel)[0], channels)
-        inside = self._batches.committed()
+        inside = self.batches.committed()
         found = {}
         for channel, token in zip(channels, tokens, strict=True):
             kept = inside.get(channel)
@@ -194,7 +195,7 @@ class TablestoreTunnel(Tunnel):
 
     def _left_positions(self, batch: str) -> dict[str, Position]:
         """Return the end positions of a batch, and the committed positions of the channels that it did not read."""
-        left = self._batches.left_positions(batch)
+        left = self.batches.left_positions(batch)
         if not left:
             raise NotFoundError(
                 "the meta table has no positions of this batch",
@@ -309,7 +310,7 @@ class TablestoreTunnel(Tunnel):
                 inside[channel] = place
             self._committed[channel] = place
         if inside:
-            self._batches.save_committed(inside)
+            self.batches.save_committed(inside)
 
     def _save(self, channel: str, token: str) -> None:
         self._service.checkpoint(self.id, self._client, channel, token, 0)
@@ -323,34 +324,11 @@ class TablestoreTunnel(Tunnel):
 
     def connect(self, *, tag: str = "", timeout: float = 300.0) -> TunnelClient:
         client = self._service.connect(self.id, tag=tag, timeout=timeout)
-        return TablestoreTunnelClient(self._service, self._batches, self.id, client, timeout)
+        return TablestoreTunnelClient(self._service, self.batches, self.id, client, timeout)
 
     def client(self, client_id: str) -> TunnelClient:
         """Return a client by its id. The service reports a removed client only when the client is used."""
-        return TablestoreTunnelClient(self._service, self._batches, self.id, client_id, 300.0)
-
-    # -- batches (the meta table) ---------------------------------------------------------------------
-
-    def save_plan(self, plan: BatchPlan) -> None:
-        self._batches.save_plan(plan)
-
-    def check_reader(self, batch: str) -> None:
-        self._batches.check_reader(batch)
-
-    def load_plan(self, batch: str) -> BatchPlan | None:
-        return self._batches.load_plan(batch)
-
-    def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
-        return self._batches.record_end(batch, channel, end)
-
-    def end(self, batch: str, channel: str) -> ChannelEnd | None:
-        return self._batches.end(batch, channel)
-
-    def ends(self, batch: str) -> dict[str, ChannelEnd]:
-        return self._batches.ends(batch)
-
-    def prune(self, batch: str, keep: int) -> None:
-        self._batches.prune(batch, keep)
+        return TablestoreTunnelClient(self._service, self.batches, self.id, client_id, 300.0)
 
     # -- places and pages -------------------------------------------------------------------------------
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 
 import apsw
 
@@ -18,15 +19,23 @@ from headrace.model.tunnels.records import (
     plan_to_json,
     reader_replaced,
 )
+from headrace.ports import BatchRecords
 from headrace.stores.embedded.connection import Database
 
 
-class BatchRecords:
-    """The recorded batches of one tunnel."""
+class EmbeddedBatches(BatchRecords):
+    """The recorded batches of one tunnel.
 
-    def __init__(self, database: Database, tunnel_id: str) -> None:
+    Args:
+        forget_finished: deletes the tunnel's channels that no batch needs, inside a write transaction.
+    """
+
+    def __init__(
+        self, database: Database, tunnel_id: str, forget_finished: Callable[[apsw.Connection], None] = lambda _: None
+    ) -> None:
         self._database = database
         self._tunnel = tunnel_id
+        self._forget_finished = forget_finished
 
     def save_plan(self, plan: BatchPlan) -> None:
         """Save a plan, unless the batch has one. The first batch of a chain makes its reader the tunnel's reader."""
@@ -88,7 +97,13 @@ class BatchRecords:
         )
         return {channel: end_from_json(end) for channel, end in found}
 
-    def prune(self, connection: apsw.Connection, batch: str, keep: int) -> None:
+    def prune(self, batch: str, keep: int) -> None:
+        """Delete outdated batches, and finished channels of closed partitions that no other channel or batch names."""
+        with self._database.write() as connection:
+            self._prune(connection, batch, keep)
+            self._forget_finished(connection)
+
+    def _prune(self, connection: apsw.Connection, batch: str, keep: int) -> None:
         """Delete the batches that a batch outdates, see `BatchPlace.outdates`."""
         place = self._place(connection, batch)
         if place is None:

@@ -11,7 +11,6 @@ import apsw
 from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
 from headrace.model.tunnels.channels import channel_states, stage_of
 from headrace.model.tunnels.leases import LeaseStatus
-from headrace.model.tunnels.records import BatchPlan, ChannelEnd
 from headrace.model.tunnels.validation import microseconds
 from headrace.model.tunnels.values import (
     FINISHED,
@@ -30,7 +29,7 @@ from headrace.stores.embedded import chunks
 from headrace.stores.embedded.connection import Database, SeenVersion
 from headrace.stores.embedded.tables import change_log
 from headrace.stores.embedded.tunnels import base_data, clients, stored_tunnels
-from headrace.stores.embedded.tunnels.batches import BatchRecords
+from headrace.stores.embedded.tunnels.batches import EmbeddedBatches
 from headrace.stores.embedded.tunnels.channel_rows import (
     ChannelLog,
     ChannelRow,
@@ -58,6 +57,8 @@ _FORGET_AT_ONCE = 64
 class EmbeddedTunnel(Tunnel):
     """A tunnel of the embedded store, created by `headrace.stores.embedded.store.EmbeddedStore`."""
 
+    batches: EmbeddedBatches
+
     def __init__(
         self,
         database: Database,
@@ -70,7 +71,7 @@ class EmbeddedTunnel(Tunnel):
     ) -> None:
         self._database = database
         self._object_id = object_id
-        self._batches = BatchRecords(database, id)
+        self.batches = EmbeddedBatches(database, id, self.forget_finished)
         self._seen = SeenVersion()
         self.table = table
         self.id = id
@@ -364,32 +365,6 @@ class EmbeddedTunnel(Tunnel):
     def wait_for_change(self, timeout: float) -> bool:
         return self._database.wait_for_change(timeout, self._seen)
 
-    # -- records of batches ---------------------------------------------------------------------------
-
-    def save_plan(self, plan: BatchPlan) -> None:
-        self._batches.save_plan(plan)
-
-    def check_reader(self, batch: str) -> None:
-        self._batches.check_reader(batch)
-
-    def load_plan(self, batch: str) -> BatchPlan | None:
-        return self._batches.load_plan(batch)
-
-    def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
-        return self._batches.record_end(batch, channel, end)
-
-    def end(self, batch: str, channel: str) -> ChannelEnd | None:
-        return self._batches.end(batch, channel)
-
-    def ends(self, batch: str) -> dict[str, ChannelEnd]:
-        return self._batches.ends(batch)
-
-    def prune(self, batch: str, keep: int) -> None:
-        """Delete outdated batches, and finished channels of closed partitions that no other channel or batch names."""
-        with self._database.write() as connection:
-            self._batches.prune(connection, batch, keep)
-            self.forget_finished(connection)
-
     def forget_finished(self, connection: apsw.Connection, *, keep: int = 0) -> None:
         """Delete old finished channels of closed partitions, inside the caller's write transaction.
 
@@ -408,7 +383,7 @@ class EmbeddedTunnel(Tunnel):
         states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
         awaited = {parent for row in rows if states[row.id] is ChannelState.WAITING for parent in row.parents}
         forgotten = [
-            channel for channel in finished if channel not in awaited and not self._batches.names(connection, channel)
+            channel for channel in finished if channel not in awaited and not self.batches.names(connection, channel)
         ]
         connection.executemany(
             "DELETE FROM channel WHERE tunnel = ? AND id = ?", [(self.id, channel) for channel in forgotten]

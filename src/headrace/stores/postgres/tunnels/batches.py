@@ -14,12 +14,12 @@ from headrace.model.tunnels.records import (
     plan_to_json,
     reader_replaced,
 )
-from headrace.ports import Tunnel
+from headrace.ports import BatchRecords
 from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
 
 
-class BatchRecords:
-    """The recorded batches of one tunnel; see `headrace.ports.Tunnel` for the methods."""
+class PostgresBatches(BatchRecords):
+    """The recorded batches of one tunnel."""
 
     def __init__(self, database: Database, tunnel_id: str) -> None:
         self._database = database
@@ -117,33 +117,6 @@ class BatchRecords:
             "SELECT root, depth FROM headrace.batch_plan WHERE tunnel = %s AND batch = %s", (self._tunnel, batch)
         ).fetchone()
         return None if found is None else BatchPlace(*found)
-
-
-class RecordedBatches(Tunnel):
-    """A tunnel whose batches are in the database."""
-
-    _batches: BatchRecords
-
-    def save_plan(self, plan: BatchPlan) -> None:
-        self._batches.save_plan(plan)
-
-    def check_reader(self, batch: str) -> None:
-        self._batches.check_reader(batch)
-
-    def load_plan(self, batch: str) -> BatchPlan | None:
-        return self._batches.load_plan(batch)
-
-    def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
-        return self._batches.record_end(batch, channel, end)
-
-    def end(self, batch: str, channel: str) -> ChannelEnd | None:
-        return self._batches.end(batch, channel)
-
-    def ends(self, batch: str) -> dict[str, ChannelEnd]:
-        return self._batches.ends(batch)
-
-    def prune(self, batch: str, keep: int) -> None:
-        self._batches.prune(batch, keep)
 
 
 def lock_tunnel(statements: Statements, tunnel_id: str) -> str | None:

@@ -22,7 +22,7 @@ from headrace.model.tunnels.values import (
 )
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
 from headrace.stores.postgres.tunnels import base_data, clients, retention
-from headrace.stores.postgres.tunnels.batches import BatchRecords, RecordedBatches, lock_tunnel
+from headrace.stores.postgres.tunnels.batches import PostgresBatches, lock_tunnel
 from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_of, rows_in
 from headrace.stores.postgres.tunnels.followed import Followed
 from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog
@@ -40,7 +40,7 @@ LOOK_BYTES = 8 << 20
 """The log in bytes that is decoded to plan a batch. The tasks of the batch decode it again."""
 
 
-class PostgresTunnel(RecordedBatches):
+class PostgresTunnel(Tunnel):
     """A tunnel of a database, created by `headrace.stores.postgres.store.PostgresStore`.
 
     Args:
@@ -60,7 +60,7 @@ class PostgresTunnel(RecordedBatches):
         self._stored = stored
         self._follow = follow
         self._form = form
-        self._batches = BatchRecords(database, stored.id)
+        self.batches = PostgresBatches(database, stored.id)
         self._release = None if stored.slot is None else LogRelease(database, stored.id, stored.slot)
         self._opened_tables: Followed | None = None
         self._opened_log: ChangeLog | None = None
