@@ -53,24 +53,83 @@ def _postgres(directory: Path) -> Store:
 
 
 @dataclass(frozen=True)
+class Traits:
+    """Differences between kinds of stores that only tests know, besides the `Capabilities`.
+
+    Attributes:
+        split_partitions: a user can split and merge partitions.
+        all_key_types: key columns can have all `headrace.model.types.KEY_TYPE_NAMES`; otherwise string, long and
+            binary.
+        any_names: tables and columns may have any name that is not empty.
+        nul_in_text: strings can contain the character NUL. Otherwise a write of such a string fails with `SchemaError`.
+        tells_changes: `Store.wait_for_change` can detect that there was no commit.
+        logs_calls: the log has each write as it was called: it distinguishes a put from an update, an update names the
+            cells that it set, and several rows of a key in one call are several changes. Otherwise a new row is an
+            INSERT, any other write a REPLACE with the whole row, of several rows of a key the last one is logged, and a
+            put of a row that has only a key is no change if the row exists.
+        returns_versions: a write returns the commit version of its changes.
+        starts_in_past: a new tunnel can start at changes from before its creation.
+        partition_sizes: queues know the size of each partition; otherwise it is estimated from the size of the queue.
+        several_tables: a tunnel can follow several tables, see `Store.create_tunnel_of_tables`.
+    """
+
+    split_partitions: bool = False
+    all_key_types: bool = False
+    any_names: bool = False
+    nul_in_text: bool = True
+    tells_changes: bool = False
+    logs_calls: bool = True
+    returns_versions: bool = True
+    starts_in_past: bool = True
+    partition_sizes: bool = True
+    several_tables: bool = False
+
+
+TRAITS: dict[type[Store], Traits] = {
+    EmbeddedStore: Traits(split_partitions=True, all_key_types=True, any_names=True, tells_changes=True),
+    PostgresStore: Traits(
+        nul_in_text=False,
+        tells_changes=True,
+        logs_calls=False,
+        returns_versions=False,
+        starts_in_past=False,
+        partition_sizes=False,
+        several_tables=True,
+    ),
+    TablestoreStore: Traits(),
+    YtStore: Traits(partition_sizes=False),
+}
+
+
+def traits(store: Store) -> Traits:
+    """Return the traits of a store's kind."""
+    return TRAITS[type(store)]
+
+
+@dataclass(frozen=True)
 class Kind:
     """A kind of store.
 
     Attributes:
         open: opens a store, and creates it if it does not exist. The argument is a directory of the test. Calls with
             the same directory, in any process, open the same store; stores of different directories share nothing.
-        capabilities: the capabilities of these stores. Tests that need others do not run on them.
+        store: the class of these stores.
     """
 
     open: Callable[[Path], Store]
-    capabilities: Capabilities
+    store: type[Store]
+
+    def has(self, name: str) -> bool:
+        """Return whether the stores have a capability or a trait. Tests that need others do not run on them."""
+        traits = TRAITS[self.store]
+        return bool(getattr(traits, name) if hasattr(traits, name) else getattr(self.store.capabilities, name))
 
 
 STORES = {
-    "embedded": Kind(_embedded, EmbeddedStore.capabilities),
-    "postgres": Kind(_postgres, PostgresStore.capabilities),
-    "tablestore": Kind(_tablestore, TablestoreStore.capabilities),
-    "ytsaurus": Kind(_ytsaurus, YtStore.capabilities),
+    "embedded": Kind(_embedded, EmbeddedStore),
+    "postgres": Kind(_postgres, PostgresStore),
+    "tablestore": Kind(_tablestore, TablestoreStore),
+    "ytsaurus": Kind(_ytsaurus, YtStore),
 }
 
 
@@ -133,7 +192,7 @@ def storable(store: Store, values: Iterable[Value]) -> list[Value]:
     Args:
         values: values of columns, or keys, rows and lists of such values.
     """
-    return [value for value in values if store.capabilities.nul_in_text or not _has_nul(value)]
+    return [value for value in values if traits(store).nul_in_text or not _has_nul(value)]
 
 
 def _has_nul(value: object) -> bool:
@@ -150,17 +209,17 @@ def types(kinds: Iterable[str]) -> list[ParameterSet]:
 
 
 def fits(item: pytest.Item) -> bool:
-    """Return whether the store of a test's parameters has the capabilities that the test needs.
+    """Return whether the store of a test's parameters has the capabilities and traits that the test needs.
 
-    A test declares them by the marks ``needs``, with names of `headrace.ports.Capabilities`, and ``needs_type``, with
-    types of columns.
+    A test declares them by the marks ``needs``, with names of `headrace.ports.Capabilities` and `Traits`, and
+    ``needs_type``, with types of columns.
     """
     callspec = getattr(item, "callspec", None)
     place = None if callspec is None else callspec.params.get("place")
     # Tests in other folders also have parameters of this name.
     if not isinstance(place, str) or place not in STORES:
         return True
-    capabilities = STORES[place].capabilities
+    kind = STORES[place]
     needed = [name for mark in item.iter_markers("needs") for name in mark.args]
-    kinds = [kind for mark in item.iter_markers("needs_type") for kind in mark.args]
-    return all(getattr(capabilities, name) for name in needed) and all(_has_type(capabilities, kind) for kind in kinds)
+    types = [name for mark in item.iter_markers("needs_type") for name in mark.args]
+    return all(map(kind.has, needed)) and all(_has_type(kind.store.capabilities, name) for name in types)

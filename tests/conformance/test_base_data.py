@@ -13,6 +13,7 @@ from headrace.errors import DataLossError
 from headrace.model.tunnels.values import FINISHED, ChannelKind, ChannelState, Position
 from headrace.ports import Store, Table, Tunnel
 from tests.conformance.reading import Change, State, drain, filled, read_from, replay, state_of, unpack
+from tests.conformance.stores import traits
 from tests.effort import thorough
 
 pytestmark = pytest.mark.needs("tunnels")
@@ -37,7 +38,7 @@ def test_base_channels_cover_the_table_once(store: Store, orders: Table, count: 
     tunnel = store.create_tunnel("orders", "both", base_channels=count)
     channels = base_channels(tunnel)
     # A service that splits tables automatically also divides base data automatically.
-    assert len(channels) == count or not store.capabilities.split_partitions
+    assert len(channels) == count or not traits(store).split_partitions
     assert [change.row for change in read_base(tunnel, channels)] == rows
     assert {channel.state for channel in tunnel.channels() if channel.id in channels} == {ChannelState.OPEN}
 

@@ -9,6 +9,7 @@ from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Append, Queue, Store, Table, Write
 from tests.conformance.queue_reading import rows_in
+from tests.conformance.stores import traits
 
 NAMES = [".v", ".a.b", "a.b", "../x", "a[0]", "[0]", ".", "`v`", "a\0b"]
 
@@ -24,7 +25,7 @@ def table_of(store: Store, name: str) -> Table | None:
     try:
         return store.create_table("t", columns, name)
     except (OptionError, SchemaError, UnsupportedError):
-        assert not store.capabilities.any_names
+        assert not traits(store).any_names
         assert store.tables() == []
         return None
 
@@ -72,7 +73,7 @@ def test_a_queue_with_any_column_names_works_or_is_refused_at_creation(store: St
             "q", {name: "string", **dict.fromkeys(with_decoys(name), "long")}, partitions=2
         )
     except (OptionError, SchemaError, UnsupportedError):
-        assert not store.capabilities.any_names
+        assert not traits(store).any_names
         assert store.queues() == []
         return
     decoy = with_decoys(name)[0]

@@ -16,6 +16,7 @@ from headrace.model.tables.conditions import KeyRange
 from headrace.model.types import KEY_TYPE_NAMES
 from headrace.ports import Store, Table, Write
 from tests.conformance.reading import drain, replay, state_of
+from tests.conformance.stores import traits
 
 UTC = datetime.UTC
 # In the order of the values.
@@ -145,7 +146,7 @@ def test_other_types_cannot_be_keys(store: Store, kind: str) -> None:
 
 def test_a_store_has_all_types_of_keys_or_names_those_that_it_has(store: Store) -> None:
     for kind in KINDS:
-        if store.capabilities.all_key_types:
+        if traits(store).all_key_types:
             assert store.create_table(f"t_{kind[:3]}_{len(kind)}", {"k": kind}, "k").schema.primary_key == ("k",)
         else:
             with pytest.raises(UnsupportedError, match="valid: string, long, binary"):

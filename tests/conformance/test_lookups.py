@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from headrace.errors import SchemaError
 from headrace.model.tables.conditions import KeyRange
 from headrace.ports import Store, Table
-from tests.conformance.stores import storable
+from tests.conformance.stores import storable, traits
 
 COLUMNS = {"k1": "binary", "k2": "long", "k3": "string", "n": "long", "text": "string", "bytes": "binary"}
 KEY = ("k1", "k2", "k3")
@@ -69,7 +69,7 @@ def test_keys_may_have_other_columns_and_forms(table: Table) -> None:
 
 @pytest.mark.parametrize("kind", ["long", "string", "binary"])
 def test_many_keys_of_one_column_are_read_in_their_order(store: Store, kind: str) -> None:
-    nul = "\0" if store.capabilities.nul_in_text else ""
+    nul = "\0" if traits(store).nul_in_text else ""
     made: Any = {"long": int, "string": lambda n: f"k{n}{nul}é", "binary": lambda n: b"k%d\x00\xff" % n}[kind]
     table = store.create_table(f"singles_{kind}", {"id": kind, "n": "long"}, "id")
     table.put([{"id": made(n), "n": n} for n in range(0, 600, 2)])

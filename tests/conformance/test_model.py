@@ -21,7 +21,7 @@ from headrace.model.tables.conditions import KeyRange
 from headrace.model.tunnels.values import FINISHED, ChannelState, KindName
 from headrace.ports import Partition, Store, Table, Tunnel
 from tests.conformance.reading import Row, State, drain, filled, replay, rows_of, state_of, unpack
-from tests.conformance.stores import storable
+from tests.conformance.stores import storable, traits
 from tests.effort import thorough
 
 pytestmark = pytest.mark.needs("tunnels")
@@ -101,7 +101,7 @@ class TableMachine(RuleBasedStateMachine):
         found = [part for part in self.table.describe().partitions if part.open]
         return sorted(found, key=lambda part: part.keys.low or ())
 
-    @precondition(lambda self: self.store.capabilities.split_partitions)
+    @precondition(lambda self: traits(self.store).split_partitions)
     @rule(key=_keys, whole=st.booleans())
     def split(self, key: tuple[str, int], whole: bool) -> None:
         at = key if whole else key[:1]
@@ -113,7 +113,7 @@ class TableMachine(RuleBasedStateMachine):
         if inside and len(self.open_partitions()) < 6:
             self.table.split(inside[0].id, dict(zip(("k1", "k2"), at, strict=False)))
 
-    @precondition(lambda self: self.store.capabilities.split_partitions)
+    @precondition(lambda self: traits(self.store).split_partitions)
     @rule(number=st.integers(0, 5))
     def merge(self, number: int) -> None:
         opened = self.open_partitions()

@@ -14,7 +14,7 @@ from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store, Table
 from tests.conformance import workers
 from tests.conformance.reading import drain, replay, rows_of, state_of
-from tests.conformance.stores import Place
+from tests.conformance.stores import Place, traits
 from tests.processes import CONTEXT
 
 pytestmark = pytest.mark.needs("tunnels")
@@ -28,7 +28,7 @@ def test_threads_can_share_a_handle(store: Store, orders: Table) -> None:
 
     with ThreadPoolExecutor(4) as pool:
         versions = [version for found in pool.map(put_rows, range(4)) for version in found]
-    assert len(set(versions)) == 120 or not store.capabilities.returns_versions
+    assert len(set(versions)) == 120 or not traits(store).returns_versions
     assert replay(drain(tunnel)) == state_of(orders)
     assert len(state_of(orders)) == 120
 
@@ -66,7 +66,7 @@ def test_processes_write_read_and_publish_at_once(place: Place, store: Store, or
         published = [batch for publisher in publishers for batch in publisher.result()]
         orders.put({"id": workers.LAST_KEY})
         changes = follower.result()
-    assert len(set(versions)) == len(versions) or not store.capabilities.returns_versions
+    assert len(set(versions)) == len(versions) or not traits(store).returns_versions
     assert sorted(published) == list(range(workers.BATCHES))
     assert replay(changes, whole_rows=True) == state_of(orders)
     assert [change.version for change in changes] == sorted(change.version for change in changes)
@@ -74,7 +74,7 @@ def test_processes_write_read_and_publish_at_once(place: Place, store: Store, or
     written = workers.COMMITS * workers.ROWS
     assert (counts["0"], counts["1"]) == (written, written)
     assert counts["published"] == workers.BATCHES * workers.ROWS
-    if store.capabilities.logs_calls:
+    if traits(store).logs_calls:
         updates = [change for change in changes if change.op in (ChangeOp.UPDATE, ChangeOp.UPSERT)]
         assert len(updates) == 2 * workers.COMMITS * 3
 

@@ -27,7 +27,7 @@ from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelPlan
 from headrace.model.tunnels.values import ChannelKind, KindName
 from headrace.ports import Store, Table, Tunnel
 from tests.conformance.reading import Change, State, replay, run_to_the_end, state_of, unpack
-from tests.conformance.stores import Place
+from tests.conformance.stores import Place, traits
 from tests.effort import thorough
 
 pytestmark = pytest.mark.needs("tunnels")
@@ -92,21 +92,20 @@ class FeedMachine(RuleBasedStateMachine):
     @property
     def marked_by_version(self) -> bool:
         """Whether a write returns the version of its changes."""
-        return self.store.capabilities.transactions and self.store.capabilities.returns_versions
+        return self.store.capabilities.transactions and traits(self.store).returns_versions
 
     # -- writers ------------------------------------------------------------------------------------
 
     @rule(keys=_keys)
     def put(self, keys: list[str]) -> None:
-        capabilities = self.store.capabilities
-        if not (capabilities.transactions and capabilities.logs_calls):
+        if not (self.store.capabilities.transactions and traits(self.store).logs_calls):
             # Of several puts of a key in one call the last one takes effect.
             keys = list(dict.fromkeys(keys))
         there = set(state_of(self.table))
         prices = [next(_numbers) for _ in keys]
         version = self.table.put([{"id": key, "price": price} for key, price in zip(keys, prices, strict=True)])
         for key, price in zip(keys, prices, strict=True):
-            op = ChangeOp.REPLACE if (key,) in there and capabilities.tells_rows else ChangeOp.INSERT
+            op = ChangeOp.REPLACE if (key,) in there and self.store.capabilities.tells_rows else ChangeOp.INSERT
             self.expected[key].append(History(op, version if self.marked_by_version else price))
             there.add((key,))
 
@@ -120,7 +119,7 @@ class FeedMachine(RuleBasedStateMachine):
                 mark = version if self.marked_by_version else price
                 self.expected[key].append(History(self.deletes, mark))
 
-    @precondition(lambda self: self.store.capabilities.split_partitions)
+    @precondition(lambda self: traits(self.store).split_partitions)
     @rule(at=st.sampled_from("bcdefgh"), again=st.booleans())
     def split(self, at: str, again: bool) -> None:
         opened = [part for part in self.table.describe().partitions if part.open]
@@ -128,7 +127,7 @@ class FeedMachine(RuleBasedStateMachine):
             if len(opened) < 5 and (part.keys.low or ("",)) < (at,) < (part.keys.high or ("z",)):
                 self.table.split(part.id, {"id": at})
 
-    @precondition(lambda self: self.store.capabilities.split_partitions)
+    @precondition(lambda self: traits(self.store).split_partitions)
     @rule(number=st.integers(0, 4))
     def merge(self, number: int) -> None:
         found = [part for part in self.table.describe().partitions if part.open]
@@ -137,7 +136,7 @@ class FeedMachine(RuleBasedStateMachine):
             left = number % (len(opened) - 1)
             self.table.merge(opened[left].id, opened[left + 1].id)
 
-    @precondition(lambda self: not self.store.capabilities.split_partitions)
+    @precondition(lambda self: not traits(self.store).split_partitions)
     @rule()
     def let_the_service_split(self) -> None:
         with contextlib.suppress(OptionError):

@@ -26,6 +26,7 @@ from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan
 from headrace.model.tunnels.values import ChannelKind, KindName
 from headrace.ports import Store, Table, Tunnel, Write
 from tests.conformance.reading import Row, State, state_of
+from tests.conformance.stores import traits
 from tests.effort import thorough
 
 pytestmark = pytest.mark.needs("tunnels")
@@ -141,7 +142,7 @@ class ContractMachine(RuleBasedStateMachine):
         assert self.table.set_options(pre_images=wanted).pre_images == wanted
         self.pre_images = wanted
 
-    @precondition(lambda self: self.store.capabilities.split_partitions)
+    @precondition(lambda self: traits(self.store).split_partitions)
     @rule(at=st.sampled_from("bcdef"))
     def split(self, at: str) -> None:
         opened = [part for part in self.table.describe().partitions if part.open]
@@ -151,8 +152,8 @@ class ContractMachine(RuleBasedStateMachine):
 
     def unique(self, rows: list[tuple[str, str | None]]) -> list[tuple[str, str | None]]:
         """Return the rows of a write: of several rows of a key, some stores log only the last one."""
-        capabilities = self.store.capabilities
-        return rows if capabilities.transactions and capabilities.logs_calls else list(dict(rows).items())
+        logs_all = self.store.capabilities.transactions and traits(self.store).logs_calls
+        return rows if logs_all else list(dict(rows).items())
 
     @staticmethod
     def values(row: Row) -> tuple[Any, ...]:

@@ -18,7 +18,7 @@ from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, Sche
 from headrace.model.tables.conditions import KeyRange
 from headrace.ports import Rows, Store, Table
 from tests.conformance.reading import rows_of, state_of
-from tests.conformance.stores import Place, has_type, storable, types
+from tests.conformance.stores import Place, has_type, storable, traits, types
 from tests.effort import thorough
 
 D = decimal.Decimal
@@ -313,7 +313,7 @@ def test_a_text_with_nul_is_written_or_refused_with_its_column(
 ) -> None:
     rows = [{"id": "a"}, row]
     for write in (orders.put, orders.update):
-        if store.capabilities.nul_in_text:
+        if traits(store).nul_in_text:
             write(pa.Table.from_pylist(rows, orders.schema.arrow))
             assert orders.get({"id": row["id"]}, ["note"]) == {"note": row.get("note")}
         else:
@@ -438,7 +438,7 @@ def test_a_table_is_described(orders: Table, store: Store) -> None:
     # Some stores do not know the number of rows and the bounds of partitions.
     assert described.rows in (9, None)
     assert [partition.keys for partition in described.partitions if partition.open] in ([KeyRange()], [])
-    if store.capabilities.tunnels and store.capabilities.starts_in_past:
+    if store.capabilities.tunnels and traits(store).starts_in_past:
         # Only a log of one table has a retention.
         assert orders.set_options(retention_seconds=7200.0).retention_seconds == 7200.0
         assert store.table("orders").describe().options.retention_seconds == 7200.0

@@ -98,7 +98,7 @@ KEY_TYPE_NAMES = (
     "timestamp",
     "timestamp_ntz",
 )
-"""The names of all types that key columns can have; a store may have fewer, see `Capabilities.all_key_types`."""
+"""The names of all types that key columns can have; a store may have fewer."""
 
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|[<>(),:]|\S)")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")

@@ -36,34 +36,19 @@ class Capabilities:
         whole_rows: a change contains the whole new row, not only the cells that were set.
         pre_images: tables can log the row before each update and delete.
         add_columns: columns can be added to a table with rows.
-        split_partitions: a user can split and merge partitions.
         queues: the store has queues, consumers and producers.
         predicates: the operators that the store evaluates in `Table.scan`.
         column_types: the names of the types that columns can have; None is all types of headrace.
-        all_key_types: key columns can have all `headrace.model.types.KEY_TYPE_NAMES`; otherwise string, long and
-            binary.
-        any_names: tables and columns may have any name that is not empty.
-        nul_in_text: strings can contain the character NUL. Otherwise a write of such a string fails with `SchemaError`.
         not_null: columns outside the key can be NOT NULL.
-        tells_changes: `Store.wait_for_change` can detect that there was no commit.
         tells_rows: a change contains whether its row existed before. Otherwise each put is an INSERT, and each other
             write of cells is an UPDATE.
-        logs_calls: the log has each write as it was called: it distinguishes a put from an update, an update names the
-            cells that it set, and several rows of a key in one call are several changes. Otherwise a new row is an
-            INSERT, any other write a REPLACE with the whole row, of several rows of a key the last one is logged, and a
-            put of a row that has only a key is no change if the row exists.
-        returns_versions: a write returns the commit version of its changes.
-        starts_in_past: a new tunnel can start at changes from before its creation.
         rewinds: a new reader can start before the committed positions of a tunnel.
         trims: changes can be removed from the log of a table, and partitions report the retained changes.
         files: the store has files, so it can keep the checkpoints of queries.
         tunnels: tables log their changes, and tunnels read them.
         row_times: queues know the commit time of each row, also without a column `$timestamp`.
-        partition_sizes: queues know the size of each partition; otherwise it is estimated from the size of the queue.
         transaction_ids: the changes of tunnels have the ids of their transactions.
-        several_tables: a tunnel can follow several tables, see `Store.create_tunnel_of_tables`.
-        backups: `Store.back_up` writes a consistent copy of the whole store.
-        backup_tool: how to back up a store without ``backups``, for messages.
+        backup_tool: how to back up a store that `Store.back_up` cannot, for messages.
         tunnel_options: the names of the options of a new tunnel that only this store has.
         max_columns: the maximum number of columns of a new table or queue.
         rows_at_once: the maximum number of rows for one partition that a publication makes visible atomically. Larger
@@ -74,28 +59,17 @@ class Capabilities:
     whole_rows: bool
     pre_images: bool
     add_columns: bool
-    split_partitions: bool
     queues: bool
     predicates: frozenset[str]
     column_types: tuple[str, ...] | None = None
-    all_key_types: bool = False
-    any_names: bool = True
-    nul_in_text: bool = True
     not_null: bool = True
-    tells_changes: bool = True
     tells_rows: bool = True
-    logs_calls: bool = True
-    returns_versions: bool = True
-    starts_in_past: bool = True
     rewinds: bool = True
     trims: bool = True
     files: bool = False
     tunnels: bool = True
     row_times: bool = True
-    partition_sizes: bool = True
     transaction_ids: bool = False
-    several_tables: bool = False
-    backups: bool = False
     backup_tool: str = "the tools of the system that has the tables"
     tunnel_options: tuple[str, ...] = ()
     max_columns: int = MAX_COLUMNS
@@ -258,7 +232,7 @@ class Store(Port):
             options: see `create_tunnel`.
 
         Raises:
-            UnsupportedError: see `Capabilities.several_tables`.
+            UnsupportedError: the store has no such tunnels.
         """
         raise UnsupportedError(
             "a tunnel of this store follows one table",
@@ -387,7 +361,7 @@ class Store(Port):
             progress: is called with the number of bytes that are copied, and of all bytes.
 
         Raises:
-            UnsupportedError: see `Capabilities.backups`.
+            UnsupportedError: the store has no backups of headrace.
             AlreadyExistsError: the directory exists and is not empty.
             StoreError: the directory cannot be written.
         """

@@ -207,7 +207,7 @@ class Table(Port):
         """Split a partition (the largest by default) at a key (its middle by default); return the two new ids.
 
         Raises:
-            UnsupportedError: see `Capabilities.split_partitions`.
+            UnsupportedError: the store divides its tables itself.
         """
         raise UnsupportedError("this store splits the partitions of its tables itself", received=repr(self.name))
 
@@ -215,7 +215,7 @@ class Table(Port):
         """Merge two adjacent open partitions; return the new id.
 
         Raises:
-            UnsupportedError: see `Capabilities.split_partitions`.
+            UnsupportedError: the store divides its tables itself.
         """
         raise UnsupportedError("this store merges the partitions of its tables itself", received=repr(self.name))
 

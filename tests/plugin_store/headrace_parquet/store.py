@@ -67,7 +67,6 @@ class ParquetStore(Store):
         whole_rows=False,
         pre_images=False,
         add_columns=True,
-        split_partitions=False,
         queues=False,
         predicates=frozenset(OPERATORS),
         column_types=("boolean", "byte", "short", "int", "long", "float", "double", "string", "binary", "date"),

@@ -67,12 +67,9 @@ class EmbeddedStore(Store):
         whole_rows=True,
         pre_images=True,
         add_columns=True,
-        split_partitions=True,
         queues=True,
         predicates=frozenset(OPERATORS),
         files=True,
-        all_key_types=True,
-        backups=True,
     )
 
     def __init__(self, directory: str | os.PathLike[str], *, create: bool = False, synchronous: str = "full") -> None:

@@ -134,5 +134,5 @@ class PlainBufferError(HeadraceError):
 
 
 def values_of_key(key: Key) -> KeyValues:
-    """Return the values of a key. Tables of Tablestore have no other types, see `Capabilities.all_key_types`."""
+    """Return the values of a key. Tables of Tablestore have no other types."""
     return cast(KeyValues, key)
