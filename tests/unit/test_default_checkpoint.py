@@ -15,7 +15,7 @@ import headrace
 from headrace.errors import AlreadyExistsError, OptionError, UnsupportedError
 from headrace.formats.checkpoint_locations import parse_location
 from headrace.ports import Store
-from headrace.spark.default_checkpoint import claim, default_checkpoint, given_checkpoint
+from headrace.spark.default_checkpoint import default_checkpoint, given_checkpoint, record_stream
 
 
 @pytest.fixture
@@ -73,8 +73,8 @@ def test_a_store_without_files_asks_for_a_location(store: Store, monkeypatch: py
 
 def test_the_same_stream_takes_its_checkpoint_again(store: Store) -> None:
     location = default_checkpoint(store, "totals")
-    claim(store, location, "totals", ["b", "a"], "query 1")
-    claim(store, location, "totals", ["a", "b"], "query 1")
+    record_stream(store, location, "totals", ["b", "a"], "query 1")
+    record_stream(store, location, "totals", ["a", "b"], "query 1")
 
 
 @pytest.mark.parametrize(
@@ -83,28 +83,28 @@ def test_the_same_stream_takes_its_checkpoint_again(store: Store) -> None:
 )
 def test_another_stream_of_the_same_name_is_refused(store: Store, writes: list[str], definition: str, how: str) -> None:
     location = default_checkpoint(store, "totals")
-    claim(store, location, "totals", ["totals"], "query 1")
+    record_stream(store, location, "totals", ["totals"], "query 1")
     store.files().write("/streams/totals/metadata", b"{}")
     store.files().write("/streams/totals/offsets/0", b"v1")
     with pytest.raises(AlreadyExistsError, match=how) as refusal:
-        claim(store, location, "totals", writes, definition)
+        record_stream(store, location, "totals", writes, definition)
     assert "checkpointLocation = 'headrace:///streams/totals'" in str(refusal.value)
 
 
 def test_a_stream_whose_start_failed_leaves_its_name_to_another(store: Store) -> None:
     location = default_checkpoint(store, "totals")
-    claim(store, location, "totals", ["totals"], "query 1")
+    record_stream(store, location, "totals", ["totals"], "query 1")
     store.files().write("/streams/totals/metadata", b"{}")
     store.files().make_directory("/streams/totals/offsets")
-    claim(store, location, "totals", ["others"], "query 2")
+    record_stream(store, location, "totals", ["others"], "query 2")
     store.files().write("/streams/totals/offsets/0", b"v1")
-    claim(store, location, "totals", ["others"], "query 2")
+    record_stream(store, location, "totals", ["others"], "query 2")
     with pytest.raises(AlreadyExistsError, match="it writes others"):
-        claim(store, location, "totals", ["totals"], "query 1")
+        record_stream(store, location, "totals", ["totals"], "query 1")
 
 
 def test_a_checkpoint_that_was_named_is_not_taken_by_default(store: Store) -> None:
     location = default_checkpoint(store, "totals")
     store.files().write("/streams/totals/metadata", b"{}")
     with pytest.raises(AlreadyExistsError, match="explicit checkpoint location"):
-        claim(store, location, "totals", ["totals"], "")
+        record_stream(store, location, "totals", ["totals"], "")

@@ -55,7 +55,7 @@ def default_checkpoint(store: Store, name: str | None) -> str:
     return f"headrace://{store.checkpoint_directory()}/{_encoded(checked.lower())}"
 
 
-def claim(store: Store, location: str, name: str | None, writes: Sequence[str], definition: str) -> None:
+def record_stream(store: Store, location: str, name: str | None, writes: Sequence[str], definition: str) -> None:
     """Record a stream in its default checkpoint, or check that the checkpoint has the record of this stream.
 
     A stream that has begun no batch, because its start failed, is replaced.

@@ -11,7 +11,7 @@ from headrace.spark.batch_errors import with_short_errors
 from headrace.spark.batch_tasks import LocatedSink
 from headrace.spark.checkpoint import clear_unfinished_start, is_connect
 from headrace.spark.checkpoint_location import checkpoint_errors, sink_checkpoint
-from headrace.spark.default_checkpoint import claim, default_checkpoint
+from headrace.spark.default_checkpoint import default_checkpoint, record_stream
 from headrace.spark.executors import sent
 from headrace.spark.stream_arguments import SinkArguments, checked_trigger, triggered
 
@@ -57,7 +57,7 @@ class BatchedStream:
         address, checkpoint = self.arguments.store.of(store), self.arguments.checkpoint
         if checkpoint is None:
             checkpoint = default_checkpoint(store, self.arguments.name)
-            claim(store, checkpoint, self.arguments.name, writes, self.definition)
+            record_stream(store, checkpoint, self.arguments.name, writes, self.definition)
         location = sink_checkpoint(checkpoint, address, df.sparkSession)
         return LocatedSink(address, location, self.arguments.rows_per_write)
 

@@ -14,7 +14,7 @@ from headrace.ports import Store
 
 Offset: TypeAlias = dict[str, Any]
 """A position as JSON, the form in which Spark saves it in the checkpoint."""
-Position = TypeVar("Position")
+FeedPosition = TypeVar("FeedPosition")
 Task = TypeVar("Task")
 
 # Spark asks for the latest offset up to 100 times a second while there is nothing to read.
@@ -27,7 +27,7 @@ _LOOKING_SHARE = 0.1
 _LONGEST_PAUSE = 0.5
 
 
-class Feed(ABC, Generic[Position, Task]):
+class Feed(ABC, Generic[FeedPosition, Task]):
     """A tunnel or queues as a sequence of batches. A position is the end of a batch, and the start of the next one.
 
     A query calls `initial` once, when it has no checkpoint. Then for each batch it calls `latest` with the end of the
@@ -36,11 +36,11 @@ class Feed(ABC, Generic[Position, Task]):
     """
 
     @abstractmethod
-    def initial(self) -> Position:
+    def initial(self) -> FeedPosition:
         """Return the position before the first batch."""
 
     @abstractmethod
-    def latest(self, previous: Position, *, unlimited: bool = False) -> Position:
+    def latest(self, previous: FeedPosition, *, unlimited: bool = False) -> FeedPosition:
         """Plan the batch that starts at ``previous`` and return its end; ``previous`` if there is nothing to read.
 
         A call means that all batches up to ``previous`` are complete, so the feed commits ``previous``. Spark's own
@@ -51,7 +51,7 @@ class Feed(ABC, Generic[Position, Task]):
         """
 
     @abstractmethod
-    def tasks(self, start: Position, end: Position) -> Sequence[Task]:
+    def tasks(self, start: FeedPosition, end: FeedPosition) -> Sequence[Task]:
         """Return the parts of a batch, one for each task of the engine; the same for each call.
 
         Raises:
@@ -59,7 +59,7 @@ class Feed(ABC, Generic[Position, Task]):
         """
 
     @abstractmethod
-    def commit(self, end: Position) -> None:
+    def commit(self, end: FeedPosition) -> None:
         """Save in the store that all batches up to a position are complete."""
 
     @abstractmethod
@@ -71,11 +71,11 @@ class Feed(ABC, Generic[Position, Task]):
         """Return for each channel or partition the number of rows after the batch that was planned last."""
 
     @abstractmethod
-    def position_of(self, offset: Offset) -> Position:
+    def position_of(self, offset: Offset) -> FeedPosition:
         """Return the position of an offset; raise `OptionError` if it is the offset of another source."""
 
     @abstractmethod
-    def offset_of(self, position: Position) -> Offset:
+    def offset_of(self, position: FeedPosition) -> Offset:
         """Return a position as JSON."""
 
     def report(self) -> Offset:
@@ -87,14 +87,14 @@ class Feed(ABC, Generic[Position, Task]):
         return {"rowsBehindLatest": self.rows_behind()}
 
 
-class FeedPlanner(Generic[Position, Task]):
+class FeedPlanner(Generic[FeedPosition, Task]):
     """A feed with offsets instead of positions. While there is nothing to read, it waits for commits to the store.
 
     Args:
         store: the store of the feed.
     """
 
-    def __init__(self, feed: Feed[Position, Task], store: Store) -> None:
+    def __init__(self, feed: Feed[FeedPosition, Task], store: Store) -> None:
         self.feed = feed
         self._store = store
         self._idle = False
