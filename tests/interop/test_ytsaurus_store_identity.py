@@ -20,17 +20,17 @@ def address_in(server: YtServer) -> StoreAddress:
 
 def test_local_clusters_are_told_apart_and_keep_their_identity(tmp_path: Path) -> None:
     with serving(tmp_path / "a") as server, address_in(server).open() as store:
-        first = store.identity()
+        first = store.instance()
         with serving(tmp_path / "b") as other_server, address_in(other_server).open() as other:
             assert other.id == store.id
             with (
                 pytest.raises(StoreError, match="leads to another store"),
-                task_store(replace(address_in(other_server), identity=first)),
+                task_store(replace(address_in(other_server), instance=first)),
             ):
                 pass
             served = ServedDirectories()
             served.add(store, "/checkpoints/job")
             with pytest.raises(OptionError, match="another store with this id"):
                 served.add(other, "/checkpoints/job")
-    with serving(tmp_path / "a") as server, task_store(replace(address_in(server), identity=first)):
+    with serving(tmp_path / "a") as server, task_store(replace(address_in(server), instance=first)):
         pass

@@ -85,7 +85,7 @@ def test_a_task_does_not_upgrade_another_store_than_its_drivers(older: Path) -> 
     before = {path.name: path.read_bytes() for path in older.iterdir()}
     with (
         pytest.raises(StoreError, match="it is another store"),
-        task_store(StoreAddress(str(older), identity="of the driver")),
+        task_store(StoreAddress(str(older), instance="of the driver")),
     ):
         pass
     assert {name: (older / name).read_bytes() for name in before} == before

@@ -83,7 +83,7 @@ def test_handles_can_be_pickled(store: Store, tmp_path: Path) -> None:
     ]
     copies = [pickle.loads(pickle.dumps(handle)) for handle in handles]
     assert [type(copy) for copy in copies] == [type(handle) for handle in handles]
-    assert copies[0].identity() == store.identity()
+    assert copies[0].instance() == store.instance()
     assert copies[1].get({"id": 1}) == {"id": 1}
     assert copies[2].bounds()[0].upper == 1
     assert copies[3].describe().channels

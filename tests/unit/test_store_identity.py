@@ -28,10 +28,10 @@ _cloudpickle: Any = cloudpickle
 
 
 def make_store(path: Path) -> str:
-    """Create a store, and return its identity."""
+    """Create a store, and return its instance."""
     with headrace.open(path, create=True, synchronous="off") as store:
         store.create_queue("clicks", {"user": "string"})
-        return store.identity()
+        return store.instance()
 
 
 class Reader(Sent):
@@ -42,8 +42,8 @@ class Reader(Sent):
 
 
 def test_a_task_opens_the_store_of_its_plan(tmp_path: Path) -> None:
-    identity = make_store(tmp_path / "shop")
-    with task_store(StoreAddress(str(tmp_path / "shop"), identity=identity)) as store:
+    instance = make_store(tmp_path / "shop")
+    with task_store(StoreAddress(str(tmp_path / "shop"), instance=instance)) as store:
         assert store.queues() == ["clicks"]
 
 
@@ -58,10 +58,10 @@ def test_an_address_travels_with_its_options_and_shows_none(tmp_path: Path) -> N
 
 
 def test_a_missing_store_another_one_and_a_copy_at_the_path_are_refused(tmp_path: Path) -> None:
-    identity = make_store(tmp_path / "shop")
+    instance = make_store(tmp_path / "shop")
 
     def error() -> str:
-        with pytest.raises(StoreError) as raised, task_store(StoreAddress(str(tmp_path / "shop"), identity=identity)):
+        with pytest.raises(StoreError) as raised, task_store(StoreAddress(str(tmp_path / "shop"), instance=instance)):
             pass
         assert raised.value.__notes__ == [f"In a task on host {socket.gethostname()}, Python {sys.executable}"]
         return str(raised.value)
@@ -77,14 +77,14 @@ def test_a_missing_store_another_one_and_a_copy_at_the_path_are_refused(tmp_path
 
 
 def test_a_batch_is_not_written_into_another_store_than_that_of_the_start_of_its_query(tmp_path: Path) -> None:
-    identity = make_store(tmp_path / "started")
+    instance = make_store(tmp_path / "started")
     make_store(tmp_path / "shop")
 
     def stage(batch: Any, tasks: BatchTasks) -> Receipts:
         raise AssertionError(batch, tasks)
 
     # Over Spark Connect, the function runs on the server, where another store can be at the path.
-    address = StoreAddress(str(tmp_path / "shop"), identity=identity)
+    address = StoreAddress(str(tmp_path / "shop"), instance=instance)
     publish = publishing(LocatedSink(address, str(tmp_path / "c")), [], stage, stateful=True)
     batch: Any = SimpleNamespace(sparkSession=None)
     with pytest.raises(StoreError, match="leads to another store"):
@@ -92,10 +92,10 @@ def test_a_batch_is_not_written_into_another_store_than_that_of_the_start_of_its
 
 
 def test_an_error_in_a_task_names_the_host(tmp_path: Path) -> None:
-    identity = make_store(tmp_path / "shop")
+    instance = make_store(tmp_path / "shop")
 
     def read() -> Iterator[Store]:
-        with task_store(StoreAddress(str(tmp_path / "shop"), identity=identity)) as store:
+        with task_store(StoreAddress(str(tmp_path / "shop"), instance=instance)) as store:
             store.queue("unknown")
             yield store
 

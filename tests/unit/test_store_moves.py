@@ -104,7 +104,7 @@ def test_a_moved_directory_is_an_error_and_nothing_is_created_in_its_place(
     (tmp_path / "store").rename(tmp_path / "elsewhere")
     refused(orders, "moved or removed while it was open.*open the store again, at its new place")
     with pytest.raises(StoreError, match="moved or removed"):
-        store.identity()
+        store.instance()
     (tmp_path / "store").mkdir()
     refused(orders, "moved or removed")
     assert not any(file.name.startswith("db") for file in (tmp_path / "store").iterdir())

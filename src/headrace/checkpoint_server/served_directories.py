@@ -22,7 +22,7 @@ DEFAULT_KEY = "default"
 class _ServedStore:
     url: str
     files: Files
-    identity: str = ""
+    instance: str = ""
     roots: set[str] = field(default_factory=set)
 
 
@@ -57,10 +57,10 @@ class ServedDirectories:
             OptionError: the store has the id of another one that is already served, such as that of which it is a copy.
                 Both would have the same addresses.
         """
-        files, identity = store.files(), store.identity()
+        files, instance = store.files(), store.instance()
         with self._lock:
-            served = self._served.setdefault(store_key(store.id), _ServedStore(store.url, files, identity))
-            if served.identity != identity:
+            served = self._served.setdefault(store_key(store.id), _ServedStore(store.url, files, instance))
+            if served.instance != instance:
                 raise OptionError(
                     "this process serves checkpoints of another store with this id, or of another copy of this store",
                     received=store.url,

@@ -96,8 +96,8 @@ class Store(Port):
     """The identity of the store, the same for each URL that reaches it; contains no secret."""
     capabilities: Capabilities
 
-    def identity(self) -> str:
-        """Return the identity of this very store; that of a copy with the same `id` differs. Contains no secret.
+    def instance(self) -> str:
+        """Return a text that is that of this very store; a copy with the same `id` has another. Contains no secret.
 
         Processes on several machines that open one address compare it: they must reach the same store.
         """

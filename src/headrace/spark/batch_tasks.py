@@ -48,7 +48,7 @@ class LocatedSink:
     """Where a started query writes, the same in all processes. Picklable.
 
     Attributes:
-        store: the absolute address of the store of all targets, with the identity of the store where the query was
+        store: the absolute address of the store of all targets, with the instance of the store where the query was
             started. Over Spark Connect batches run on the server, where the URL can lead to another store.
         checkpoint: the query's checkpoint location, as Spark has it.
         rows_per_write: the maximum number of rows in one write to the store; None is no limit.
@@ -183,7 +183,7 @@ def publishing(
     *,
     stateful: bool,
     claim: Claim | None = None,
-    results: int | None = None,
+    named_targets: int | None = None,
 ) -> Callable[[DataFrame, int], None]:
     """Return a function for ``foreachBatch`` that stages and publishes each batch.
 
@@ -191,8 +191,8 @@ def publishing(
         stage: runs the Spark jobs of a batch, with `BatchTasks.stage` and `BatchTasks.stage_routed`.
         stateful: the query can have state in Spark, so that a published batch that is repeated must be read again.
         claim: the claim of the next publication, if the function is for one batch.
-        results: the number of targets, of the first ones, that the user has named; the others are state, whose rows do
-            not count as rows out. None for all.
+        named_targets: how many of the first targets the user has named. The others are state, whose rows do not count
+            as rows out. None for all.
     """
     job: str | None = None
     checked = False
@@ -222,7 +222,7 @@ def publishing(
                     content=batch_content(sink.checkpoint, batch, spark, store=store),
                     claim=claim,
                 )
-                written = sum(each.rows for of_target in staged[:results] for each in of_target)
+                written = sum(each.rows for of_target in staged[:named_targets] for each in of_target)
                 published_rows.note(job, batch, written)
             except Exception:
                 writer.discard(batch)

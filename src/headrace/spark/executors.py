@@ -1,7 +1,7 @@
 """Work for executors: their version of headrace, and the store that they see, are those of the driver.
 
 An executor can be another machine, with another headrace or none, and with another directory at the path of an embedded
-store. So the driver sends its version with the readers and writers (`Sent`, `sent`), and the identity of its store with
+store. So the driver sends its version with the readers and writers (`Sent`, `sent`), and the instance of its store with
 each task, which `task_store` compares before the task reads or stages a row.
 """
 
@@ -58,7 +58,7 @@ def task_store(address: StoreAddress) -> Iterator[Store]:
     An error of headrace gets a note that names the host: Spark shows the errors of all executors in one place.
 
     Args:
-        address: the address of the driver's store, with its identity.
+        address: the address of the driver's store, with its instance.
 
     Raises:
         StoreError: on this host, the address has no store, or not the store of the driver.
@@ -78,12 +78,12 @@ def _of_driver(address: StoreAddress) -> Iterator[Store]:
             "the store of the driver is not on the host of this task", received=error.received, remedy=_SHARED
         ) from None
     with store, _with_place(store):
-        found = store.identity()
-        if found != address.identity:
+        instance = store.instance()
+        if instance != address.instance:
             raise StoreError(
                 "the address of the store leads to another store on the host of this task than on that of the driver",
-                received=f"{store.url}, {found}",
-                valid=address.identity,
+                received=f"{store.url}, {instance}",
+                valid=address.instance,
                 remedy=_SHARED,
             )
         yield store

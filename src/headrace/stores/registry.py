@@ -103,13 +103,13 @@ class StoreAddress:
     Attributes:
         url: the path or URL.
         options: the options for `open`.
-        identity: `Store.identity` of the store that the driver has opened here; None before it has.
+        instance: `Store.instance` of the store that the driver has opened here; None before it has.
     """
 
     # Both can have a password.
     url: str = field(repr=False)
     options: Mapping[str, Any] = field(default_factory=dict, repr=False, compare=False)
-    identity: str | None = None
+    instance: str | None = None
 
     def open(self, *, create: bool = False) -> Store:
         """Open the store; see `open`."""
@@ -117,7 +117,7 @@ class StoreAddress:
 
     def of(self, store: Store) -> Self:
         """Return the address for other processes: its URL is absolute, and it leads to this very store."""
-        return replace(self, url=store.url, identity=store.identity())
+        return replace(self, url=store.url, instance=store.instance())
 
 
 def restore(backup: str | os.PathLike[str], url: str | os.PathLike[str], *, progress: Progress | None = None) -> Backup:

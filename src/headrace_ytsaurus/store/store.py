@@ -85,8 +85,8 @@ class YtStore(Store):
         """The name of the cluster and the directory; it does not depend on the proxy."""
         return f"yt:{registrations.cluster_name(self._connection)}:{self._names.directory}"
 
-    def identity(self) -> str:
-        """See `headrace.ports.Store.identity`. All local clusters of `headrace serve` have the same name."""
+    def instance(self) -> str:
+        """See `headrace.ports.Store.instance`. All local clusters of `headrace serve` have the same name."""
         return f"{self.id} on {self._connection.attribute('//sys', 'id')}"
 
     # -- tables -------------------------------------------------------------------------------------------

@@ -145,7 +145,7 @@ class FollowedBatches:
                 followed = FollowedBatch(self.query, self.target, tables, replaces)
                 # Spark keeps no state, so a published batch that is repeated need not run.
                 publish = publishing(
-                    self.sink, followed.targets, followed.stage, stateful=False, claim=claim, results=2
+                    self.sink, followed.targets, followed.stage, stateful=False, claim=claim, named_targets=2
                 )
                 publish(batch_df, batch)
             except Exception as error:

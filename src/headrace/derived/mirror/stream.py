@@ -82,7 +82,7 @@ class Mirror(BatchedStream):
             changes = self._changes(form, tunnel)
             sink = defined._located(changes, target, [self.target_table])
         staging = _staging(form, self.source)
-        publish = publishing(sink, form.targets, staging, stateful=False, claim=claim, results=2)
+        publish = publishing(sink, form.targets, staging, stateful=False, claim=claim, named_targets=2)
         return self._start(changes, "append", sink.checkpoint, _of_mirror(publish, claim))
 
     def _form(self, schema: TableSchema, target: Store) -> MirrorForm:

@@ -82,7 +82,7 @@ class EmbeddedStore(Store):
     def __repr__(self) -> str:
         return f"EmbeddedStore({str(self._database.directory)!r})"
 
-    def identity(self) -> str:
+    def instance(self) -> str:
         return f"{self.id} on {self._database.file_identity()}"
 
     @property
