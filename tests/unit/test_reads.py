@@ -7,14 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.pandas.types import from_arrow_schema
+from pyspark.sql.types import StructType
 
 import headrace
 from headrace.errors import OptionError, UnsupportedError
 from headrace.formats.registry import source_of
 from headrace.formats.source import QueueRead, TableRead, TunnelRead
 from headrace.ports import Store
-from headrace.spark.data_sources import data_source
+from headrace.spark.data_sources import FormatDataSource, data_source
 from headrace.stores import registry
 
 
@@ -57,24 +57,43 @@ def test_a_stream_of_a_table_is_refused(store: str) -> None:
             source_of("yt", {"store": store, "path": "orders"}).stream(opened)
 
 
-@pytest.mark.parametrize("options", [{"tunnel": "changes"}, {"path": "clicks"}, {"queue": "clicks"}])
-def test_a_stream_opens_its_store_once_before_the_first_offset(
-    store: str, options: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    planned = data_source("headrace")({"store": store, **options})
-    schema = from_arrow_schema(planned.source.schema())
-    # Spark plans a stream in another process than the one that asks for the schema.
-    source = pickle.loads(pickle.dumps(planned.source))
+@pytest.fixture
+def openings(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The addresses of all stores that are opened."""
     opened: list[str] = []
+    open_store = registry.open
 
-    def counted(url: str, **options: Any) -> Store:
+    def noted(url: str, **options: Any) -> Store:
         opened.append(url)
         return open_store(url, **options)
 
-    open_store = registry.open
-    monkeypatch.setattr(registry, "open", counted)
-    planned.source = source
-    reader = planned.streamReader(schema)
+    monkeypatch.setattr(registry, "open", noted)
+    return opened
+
+
+def planned(store: str, options: dict[str, str]) -> tuple[FormatDataSource, StructType]:
+    """Return a data source and its schema, in another process than the one that asked for the schema."""
+    source = data_source("headrace")({"store": store, **options})
+    schema = source.schema()
+    source.source = pickle.loads(pickle.dumps(source.source))
+    return source, schema
+
+
+@pytest.mark.parametrize("options", [{"tunnel": "changes"}, {"path": "clicks"}, {"queue": "clicks"}])
+def test_a_stream_opens_its_store_once_before_the_first_offset(
+    store: str, options: dict[str, str], openings: list[str]
+) -> None:
+    source, schema = planned(store, options)
+    openings.clear()
+    reader = source.streamReader(schema)
     reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
     reader.stop()
-    assert opened == [store]
+    assert openings == [store]
+
+
+@pytest.mark.parametrize("path", ["orders", "clicks"])
+def test_a_batch_opens_its_store_once_to_plan_its_tasks(store: str, path: str, openings: list[str]) -> None:
+    source, schema = planned(store, {"path": path})
+    openings.clear()
+    source.reader(schema).partitions()
+    assert openings == [store]

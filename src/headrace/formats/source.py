@@ -11,11 +11,11 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from headrace.batches.feeds.limits import Limits
-from headrace.errors import OptionError, UnsupportedError
+from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.formats.format import Format
 from headrace.formats.location import Location, find_queue
 from headrace.model.tables.changes import RowChange
-from headrace.model.tunnels.values import Start
+from headrace.model.tunnels.values import Start, StartKind
 from headrace.support.cached import cached_property
 
 if TYPE_CHECKING:
@@ -28,7 +28,8 @@ if TYPE_CHECKING:
     from headrace.batches.feeds.queue_reading import QueueRange
     from headrace.batches.feeds.tunnel_feed import TunnelFeed
     from headrace.model.tables.change_columns import Shape
-    from headrace.model.tables.conditions import KeyRange
+    from headrace.model.tables.conditions import KeyRange, Predicate
+    from headrace.model.tables.schema import TableSchema
     from headrace.ports import Consumer, Queue, Store, Table, Tunnel
 
 ROWS_PER_SPLIT = 500_000
@@ -50,6 +51,16 @@ class Read(ABC):
     def schema(self, store: Store) -> pa.Schema:
         """Return the columns of a read without a schema of the user's."""
 
+    @abstractmethod
+    def rows(
+        self, store: Store, task: Any, columns: pa.Schema, predicates: Sequence[Predicate] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of a task, in these columns.
+
+        Args:
+            predicates: the conditions with which the tasks of a batch were planned.
+        """
+
 
 class StreamRead(Read):
     """A read of batches, without end."""
@@ -58,9 +69,25 @@ class StreamRead(Read):
     def feed(self, store: Store) -> Feed[Any, Any]:
         """Return the batches."""
 
+
+class BatchRead(Read):
+    """A read of all rows, once."""
+
     @abstractmethod
-    def rows(self, store: Store, task: Any, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
-        """Yield the rows of a task of `feed`, in these columns."""
+    def evaluates(self, store: Store) -> Callable[[Predicate], bool]:
+        """Return a function that returns whether the read applies a condition itself."""
+
+    @abstractmethod
+    def tasks(self, store: Store, columns: pa.Schema, predicates: Sequence[Predicate]) -> Sequence[Any]:
+        """Return the tasks.
+
+        Args:
+            columns: the columns of the rows.
+            predicates: conditions that `evaluates` accepts.
+
+        Raises:
+            SchemaError: a column does not exist.
+        """
 
 
 class TunnelRead(StreamRead):
@@ -120,7 +147,9 @@ class TunnelRead(StreamRead):
             retain_batches=self.source.settings.get("retainBatches"),
         )
 
-    def rows(self, store: Store, task: ChannelTask, columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def rows(
+        self, store: Store, task: ChannelTask, columns: pa.Schema, predicates: Sequence[Predicate] = ()
+    ) -> Iterator[pa.RecordBatch]:
         from headrace.batches.feeds.channel_reading import read_channel
 
         tunnel = self.open(store)
@@ -130,7 +159,7 @@ class TunnelRead(StreamRead):
             yield shape.rows(changes)
 
 
-class QueueRead(StreamRead):
+class QueueRead(StreamRead, BatchRead):
     """A read of queues with the same columns, as a stream or a batch.
 
     Args:
@@ -184,7 +213,54 @@ class QueueRead(StreamRead):
             min_tasks=settings.get("minPartitions"),
         )
 
-    def rows(self, store: Store, task: Sequence[QueueRange], columns: pa.Schema) -> Iterator[pa.RecordBatch]:
+    def evaluates(self, store: Store) -> Callable[[Predicate], bool]:
+        from headrace.batches.feeds.queue_columns import PARTITION, ROW_INDEX
+        from headrace.batches.feeds.queue_reading import NARROWING
+
+        address = self.address_columns()
+        names = address.of(PARTITION) | address.of(ROW_INDEX)
+        return lambda predicate: predicate.column in names and predicate.operator in NARROWING
+
+    def tasks(
+        self, store: Store, columns: pa.Schema, predicates: Sequence[Predicate]
+    ) -> Sequence[tuple[QueueRange, ...]]:
+        """Return the tasks that read the rows between two positions; see `BatchRead.tasks`."""
+        from headrace.batches.feeds.queue_columns import PARTITION
+        from headrace.batches.feeds.queue_feed import check_registered
+        from headrace.batches.feeds.queue_positions import check_positions
+        from headrace.batches.feeds.queue_reading import narrowed, plan_tasks
+
+        settings, queues, address = self.source.settings, self.open(store), self.address_columns()
+        self.shape(queues, columns)
+        for position in ("startingPosition", "endingPosition"):
+            check_positions(settings.get(position), self.names)
+        consumer = self.open_consumer(store)
+        if consumer is not None:
+            check_registered(consumer, self.names)
+        ranges = [each for queue in queues for each in self._ranges(queue, consumer)]
+        for predicate in predicates:
+            of_partition = predicate.column in address.of(PARTITION)
+            ranges = [narrowed(each, predicate, of_partition=of_partition) for each in ranges]
+        count = settings.get("splits") or 1 + sum(each.rows for each in ranges) // ROWS_PER_SPLIT
+        return plan_tasks(ranges, None if count == 1 else count)
+
+    def _ranges(self, queue: Queue, consumer: Consumer | None) -> Iterator[QueueRange]:
+        """Yield the existing rows of each partition between the two positions of a batch."""
+        from headrace.batches.feeds.queue_positions import resolve_position
+        from headrace.batches.feeds.queue_reading import QueueRange, rows_left
+
+        settings = self.source.settings
+        start = settings.get("startingPosition") if settings.is_set("startingPosition") else Start(StartKind.EARLIEST)
+        bounds = queue.bounds()
+        first = resolve_position(start, queue, bounds, consumer)
+        end = resolve_position(settings.get("endingPosition"), queue, bounds, consumer)
+        for number in bounds:
+            asked = QueueRange(queue.name, number, first[number], max(first[number], end[number]))
+            yield rows_left(asked, bounds[number], fail_on_data_loss=settings.get("failOnDataLoss"))
+
+    def rows(
+        self, store: Store, task: Sequence[QueueRange], columns: pa.Schema, predicates: Sequence[Predicate] = ()
+    ) -> Iterator[pa.RecordBatch]:
         from headrace.batches.feeds.queue_reading import read_rows
 
         fail_on_data_loss = self.source.settings.get("failOnDataLoss")
@@ -195,8 +271,8 @@ class QueueRead(StreamRead):
                 yield shape.rows(each.queue, page)
 
 
-class TableRead(Read):
-    """A read of a table's rows, as a batch."""
+class TableRead(BatchRead):
+    """A read of a table's rows. Each task reads a snapshot of one key range; those of several tasks may differ."""
 
     def open(self, store: Store) -> Table:
         """Return the table that the options name; raise `NotFoundError` if there is none."""
@@ -215,6 +291,36 @@ class TableRead(Read):
 
     def schema(self, store: Store) -> pa.Schema:
         return self.columns(self.open(store))
+
+    def evaluates(self, store: Store) -> Callable[[Predicate], bool]:
+        operators, schema = store.capabilities.predicates, self.open(store).schema
+        return lambda predicate: predicate.operator in operators and _can_evaluate(schema, predicate)
+
+    def tasks(self, store: Store, columns: pa.Schema, predicates: Sequence[Predicate]) -> Sequence[KeyRange]:
+        table = self.open(store)
+        for name in columns.names:
+            if name not in table.schema and not self.source.format.missing_columns_are_null:
+                raise SchemaError("no such column in the table", received=repr(name), valid=table.schema.names)
+        return self.splits(table)
+
+    def rows(
+        self, store: Store, task: KeyRange, columns: pa.Schema, predicates: Sequence[Predicate] = ()
+    ) -> Iterator[pa.RecordBatch]:
+        import pyarrow as pa
+
+        from headrace.rows.to_reader import as_type
+
+        table = self.open(store)
+        schema = table.schema
+        stored = [name for name in columns.names if name in schema]
+        for batch in table.scan(stored, predicates, keys=task):
+            arrays = [
+                as_type(batch.column(field.name), field)
+                if field.name in schema
+                else pa.nulls(batch.num_rows, field.type)
+                for field in columns
+            ]
+            yield pa.RecordBatch.from_arrays(arrays, schema=columns)
 
 
 class Source:
@@ -354,6 +460,20 @@ class Source:
     def _option(self, name: str | None) -> Any:
         """Return the value of an option that the format may not have; None if it is not set or empty."""
         return (self.settings.get(name) or None) if name is not None else None
+
+
+def _can_evaluate(schema: TableSchema, predicate: Predicate) -> bool:
+    """Return whether a store can evaluate a condition. Composite values cannot be compared."""
+    import pyarrow as pa
+
+    from headrace.rows.conditions import MAX_VALUES
+
+    if predicate.column not in schema:
+        return False
+    if predicate.operator == "in" and len(predicate.value) > MAX_VALUES:
+        return False
+    only_null = predicate.operator in ("is null", "is not null")
+    return only_null or not pa.types.is_nested(schema.column(predicate.column).type)
 
 
 def nullable(schema: pa.Schema) -> pa.Schema:

@@ -12,7 +12,6 @@ from headrace.errors import UnsupportedError
 from headrace.formats.format import Format
 from headrace.formats.option_checks import checked_by_spark
 from headrace.formats.registry import format_named, source_of
-from headrace.formats.source import QueueRead
 from headrace.spark.executors import Sent
 
 if TYPE_CHECKING:
@@ -51,16 +50,11 @@ class FormatDataSource(Sent, DataSource):
         return StreamReader(self.source, schema)
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from headrace.spark.queue_batch_reader import FilteringQueueReader, QueueReader
-        from headrace.spark.table_batch_reader import FilteringTableReader, TableReader
+        from headrace.spark.batch_reader import BatchReader, FilteringBatchReader
 
         self.source.check_batch_read()
-        filters = self.source.settings.get("pushDownFilters")
-        with self.source.open_store() as store:
-            read = self.source.batch(store)
-        if isinstance(read, QueueRead):
-            return FilteringQueueReader(read, schema) if filters else QueueReader(read, schema)
-        return FilteringTableReader(read, schema) if filters else TableReader(read, schema)
+        reader = FilteringBatchReader if self.source.settings.get("pushDownFilters") else BatchReader
+        return reader(self.source, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from headrace.spark.native_sinks import BatchSink

@@ -14,7 +14,8 @@ from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMa
 from pyspark.sql.types import StructType
 
 from headrace.batches.feeds.feed import FeedPlanner, Offset
-from headrace.formats.source import Source, StreamRead
+from headrace.formats.source import Read, Source, StreamRead
+from headrace.model.tables.conditions import Predicate
 from headrace.spark.executors import Sent, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.stores.registry import StoreAddress
@@ -32,15 +33,15 @@ class PlannedTask(InputPartition):
     """A task of a read, as Spark sends it to a worker, with the address of the store that it was planned for."""
 
     task: Any
-    read: StreamRead
+    read: Read
     store: StoreAddress
 
-    def rows(self, schema: StructType) -> Iterator[pa.RecordBatch]:
+    def rows(self, schema: StructType, predicates: Sequence[Predicate] = ()) -> Iterator[pa.RecordBatch]:
         """Yield the rows, in the worker."""
         from pyspark.sql.pandas.types import to_arrow_schema
 
         with task_store(self.store) as store:
-            yield from self.read.rows(store, self.task, to_arrow_schema(schema, timezone="UTC"))
+            yield from self.read.rows(store, self.task, to_arrow_schema(schema, timezone="UTC"), predicates)
         freeze_loaded_modules()
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from headrace.errors import OptionError
@@ -54,7 +54,7 @@ def parse_position(text: str) -> QueueStart:
         raise OptionError(error.problem, received=error.received, valid=valid) from None
 
 
-def check_positions(position: QueueStart, queues: list[str]) -> None:
+def check_positions(position: QueueStart, queues: Sequence[str]) -> None:
     """Raise `OptionError` for row indexes of other queues, and for a batch of a tunnel."""
     if not isinstance(position, RowStart):
         if position.kind is StartKind.BATCH:

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from headrace.errors import DataLossError
 from headrace.model.queues.values import Bounds, QueuePage
+from headrace.model.tables.conditions import Predicate
 from headrace.ports import Queue
 from headrace.support import failpoints
 
 PAGE_ROWS = 65536
 # A task with fewer rows costs more than reading its rows.
 TASK_ROWS = 4096
+NARROWING = ("=", "<", "<=", ">", ">=", "is not null")
+"""The operators of `narrowed`."""
 _log = logging.getLogger("headrace")
 
 
@@ -74,6 +77,35 @@ def plan_tasks(ranges: Iterable[QueueRange], min_tasks: int | None = None) -> li
     if group:
         tasks.append(tuple(group))
     return tasks
+
+
+def narrowed(rows: QueueRange, predicate: Predicate, *, of_partition: bool) -> QueueRange:
+    """Return the rows of a range that satisfy a condition on their partition, or otherwise on their row index."""
+    if predicate.operator == "is not null":
+        return rows
+    low, high = _interval(predicate)
+    if of_partition:
+        inside = (low is None or rows.partition >= low) and (high is None or rows.partition <= high)
+        return rows if inside else replace(rows, next=rows.first)
+    first = rows.first if low is None else min(max(rows.first, low), rows.next)
+    end = rows.next if high is None else max(min(rows.next, high + 1), first)
+    return replace(rows, first=first, next=end)
+
+
+def _interval(predicate: Predicate) -> tuple[int | None, int | None]:
+    """Return the smallest and the largest integer that satisfy a comparison; None is no bound."""
+    value = int(predicate.value)
+    match predicate.operator:
+        case "=":
+            return value, value
+        case "<":
+            return None, value - 1
+        case "<=":
+            return None, value
+        case ">":
+            return value + 1, None
+        case _:
+            return value, None
 
 
 def _split(ranges: Sequence[QueueRange], count: int) -> Iterator[QueueRange]:

@@ -1,11 +1,10 @@
-"""A table as a batch source of Spark: tasks are key ranges; the store evaluates projections and filters."""
+"""Batch reads of tables and queues: `BatchReader` binds a `BatchRead` to Spark's interface, with its filters."""
 
 from __future__ import annotations
 
 import datetime
 import decimal
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyspark.sql.datasource import (
@@ -26,13 +25,10 @@ from pyspark.sql.datasource import (
 )
 from pyspark.sql.types import StructType
 
-from headrace.errors import SchemaError
-from headrace.formats.source import TableRead
-from headrace.model.tables.conditions import KeyRange, Predicate
-from headrace.model.tables.schema import TableSchema
-from headrace.rows.to_reader import as_type
-from headrace.spark.executors import Sent, task_store
-from headrace.stores.registry import StoreAddress
+from headrace.formats.source import Source
+from headrace.model.tables.conditions import Predicate
+from headrace.spark.executors import Sent
+from headrace.spark.stream_reader import PlannedTask
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -53,82 +49,41 @@ _LAST_LOCAL_MEAN_TIME = 1972
 _DECIMAL_DIGITS = decimal.DefaultContext.prec
 
 
-@dataclass
-class _KeyRangeTask(InputPartition):
-    keys: KeyRange
-    store: StoreAddress
+class BatchReader(Sent, DataSourceReader):
+    """A table, or queues, as a batch source. It chooses the read with the store that it opens to plan the tasks."""
 
-
-class TableReader(Sent, DataSourceReader):
-    """Reads a table; each task reads a snapshot of one key range. Snapshots of several tasks may differ."""
-
-    def __init__(self, read: TableRead, schema: StructType) -> None:
-        self._read = read
+    def __init__(self, source: Source, schema: StructType) -> None:
+        self._source = source
         self._schema = schema
         self._predicates: list[Predicate] = []
 
     def partitions(self) -> Sequence[InputPartition]:
-        source = self._read.source
-        with source.open_store() as store:
-            table = self._read.open(store)
-            self._check(table.schema)
-            address = source.location.store.of(store)
-            return [_KeyRangeTask(keys, address) for keys in self._read.splits(table)]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        assert isinstance(partition, _KeyRangeTask)
-        arrow = to_arrow_schema(self._schema, timezone="UTC")
-        with task_store(partition.store) as store:
-            table = self._read.open(store)
-            schema = table.schema
-            stored = [name for name in arrow.names if name in schema]
-            for batch in table.scan(stored, self._predicates, keys=partition.keys):
-                columns = [
-                    as_type(batch.column(field.name), field)
-                    if field.name in schema
-                    else pa.nulls(batch.num_rows, field.type)
-                    for field in arrow
-                ]
-                yield pa.RecordBatch.from_arrays(columns, schema=arrow)
+        with self._source.open_store() as store:
+            read = self._source.batch(store)
+            tasks = read.tasks(store, to_arrow_schema(self._schema, timezone="UTC"), self._predicates)
+            address = self._source.location.store.of(store)
+        return [PlannedTask(task, read, address) for task in tasks]
 
-    def _check(self, schema: TableSchema) -> None:
-        if self._read.source.format.missing_columns_are_null:
-            return
-        for name in self._schema.fieldNames():
-            if name not in schema:
-                raise SchemaError("no such column in the table", received=repr(name), valid=schema.names)
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        # Without partitions, Spark calls this with None.
+        if isinstance(partition, PlannedTask):
+            yield from partition.rows(self._schema, self._predicates)
 
 
-class FilteringTableReader(TableReader):
-    """A `TableReader` that accepts filters. A separate class, because Spark rejects it if push-down is disabled."""
+class FilteringBatchReader(BatchReader):
+    """A `BatchReader` that accepts filters. A separate class, because Spark rejects it if push-down is disabled."""
 
     def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        with self._read.source.open_store() as store:
-            table = self._read.open(store)
-            operators, schema = store.capabilities.predicates, table.schema
+        with self._source.open_store() as store:
+            evaluates = self._source.batch(store).evaluates(store)
         for given in filters:
             predicate = predicate_of(given)
-            if predicate is None or predicate.operator not in operators or not _can_evaluate(schema, predicate):
+            if predicate is None or not evaluates(predicate):
                 yield given
             else:
                 self._predicates.append(predicate)
-
-
-def _can_evaluate(schema: TableSchema, predicate: Predicate) -> bool:
-    """Return whether a store can evaluate a condition. Composite values cannot be compared."""
-    import pyarrow as pa
-
-    from headrace.rows.conditions import MAX_VALUES
-
-    if predicate.column not in schema:
-        return False
-    if predicate.operator == "in" and len(predicate.value) > MAX_VALUES:
-        return False
-    only_null = predicate.operator in ("is null", "is not null")
-    return only_null or not pa.types.is_nested(schema.column(predicate.column).type)
 
 
 def predicate_of(given: Filter) -> Predicate | None:
