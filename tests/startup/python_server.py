@@ -34,8 +34,6 @@ _LOADED = (
     "pyspark.sql.streaming.stateful_processor_util",
     "pyspark.sql.worker.utils",
     "pyspark.worker",
-    "headrace.batches.feeds.queue_feed",
-    "headrace.batches.feeds.tunnel_feed",
     "headrace.derived.state.group_states",
     "headrace.formats.registry",
     "headrace.spark.batch_tasks",

@@ -8,29 +8,30 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import Any, ClassVar
 
+import pyarrow as pa
+
+from headrace.batches.feeds.channel_reading import ChannelTask, read_channel
+from headrace.batches.feeds.feed import Feed
 from headrace.batches.feeds.limits import Limits
+from headrace.batches.feeds.queue_columns import PARTITION, ROW_INDEX, AddressColumns, QueueShape, common_schema
+from headrace.batches.feeds.queue_feed import QueueFeed, check_registered
+from headrace.batches.feeds.queue_positions import check_positions, resolve_position
+from headrace.batches.feeds.queue_reading import NARROWING, QueueRange, narrowed, plan_tasks, read_rows, rows_left
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.formats.format import Format
 from headrace.formats.location import Location, find_queue
+from headrace.model.tables.change_columns import Shape, marked, source_mark
 from headrace.model.tables.changes import RowChange
+from headrace.model.tables.conditions import KeyRange, Predicate
+from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.values import Start, StartKind
+from headrace.ports import Consumer, Queue, Store, Table, Tunnel
+from headrace.rows.conditions import MAX_VALUES
+from headrace.rows.to_reader import as_type
 from headrace.support.cached import cached_property
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from headrace.batches.feeds.channel_reading import ChannelTask
-    from headrace.batches.feeds.feed import Feed
-    from headrace.batches.feeds.queue_columns import AddressColumns, QueueShape
-    from headrace.batches.feeds.queue_feed import QueueFeed
-    from headrace.batches.feeds.queue_reading import QueueRange
-    from headrace.batches.feeds.tunnel_feed import TunnelFeed
-    from headrace.model.tables.change_columns import Shape
-    from headrace.model.tables.conditions import KeyRange, Predicate
-    from headrace.model.tables.schema import TableSchema
-    from headrace.ports import Consumer, Queue, Store, Table, Tunnel
 
 ROWS_PER_SPLIT = 500_000
 BYTES_PER_SPLIT = 100 << 20
@@ -131,15 +132,11 @@ class TunnelRead(StreamRead):
         return start
 
     def schema(self, store: Store) -> pa.Schema:
-        from headrace.model.tables.change_columns import marked, source_mark
-
         tunnel = self.open_checked(store)
         mark = source_mark(store.id, tunnel.table.identity() or tunnel.table.name)
         return marked(self.shape(tunnel, None).schema, tunnel.table.schema.primary_key, mark)
 
     def feed(self, store: Store) -> TunnelFeed:
-        from headrace.batches.feeds.tunnel_feed import TunnelFeed
-
         return TunnelFeed(
             self.open_checked(store),
             start=self.start(),
@@ -150,8 +147,6 @@ class TunnelRead(StreamRead):
     def rows(
         self, store: Store, task: ChannelTask, columns: pa.Schema, predicates: Sequence[Predicate] = ()
     ) -> Iterator[pa.RecordBatch]:
-        from headrace.batches.feeds.channel_reading import read_channel
-
         tunnel = self.open(store)
         shape = self.shape(tunnel, columns.names)
         fail_on_data_loss = self.source.settings.get("failOnDataLoss")
@@ -172,8 +167,6 @@ class QueueRead(StreamRead, BatchRead):
 
     def address_columns(self) -> AddressColumns:
         """Return the columns that the format adds to those of the queues."""
-        from headrace.batches.feeds.queue_columns import AddressColumns
-
         return AddressColumns({}, {})
 
     def has_json_composites(self) -> bool:
@@ -190,8 +183,6 @@ class QueueRead(StreamRead, BatchRead):
 
     def shape(self, queues: Sequence[Queue], wanted: pa.Schema | None) -> QueueShape:
         """Return the rows of the read; ``wanted`` are their columns, None for all."""
-        from headrace.batches.feeds.queue_columns import QueueShape, common_schema
-
         return QueueShape(
             common_schema(queues).arrow, self.address_columns(), opaque=self.has_json_composites(), wanted=wanted
         )
@@ -200,8 +191,6 @@ class QueueRead(StreamRead, BatchRead):
         return self.shape(self.open(store), None).schema
 
     def feed(self, store: Store) -> QueueFeed:
-        from headrace.batches.feeds.queue_feed import QueueFeed
-
         settings = self.source.settings
         return QueueFeed(
             store,
@@ -214,9 +203,6 @@ class QueueRead(StreamRead, BatchRead):
         )
 
     def evaluates(self, store: Store) -> Callable[[Predicate], bool]:
-        from headrace.batches.feeds.queue_columns import PARTITION, ROW_INDEX
-        from headrace.batches.feeds.queue_reading import NARROWING
-
         address = self.address_columns()
         names = address.of(PARTITION) | address.of(ROW_INDEX)
         return lambda predicate: predicate.column in names and predicate.operator in NARROWING
@@ -225,11 +211,6 @@ class QueueRead(StreamRead, BatchRead):
         self, store: Store, columns: pa.Schema, predicates: Sequence[Predicate]
     ) -> Sequence[tuple[QueueRange, ...]]:
         """Return the tasks that read the rows between two positions; see `BatchRead.tasks`."""
-        from headrace.batches.feeds.queue_columns import PARTITION
-        from headrace.batches.feeds.queue_feed import check_registered
-        from headrace.batches.feeds.queue_positions import check_positions
-        from headrace.batches.feeds.queue_reading import narrowed, plan_tasks
-
         settings, queues, address = self.source.settings, self.open(store), self.address_columns()
         self.shape(queues, columns)
         for position in ("startingPosition", "endingPosition"):
@@ -246,9 +227,6 @@ class QueueRead(StreamRead, BatchRead):
 
     def _ranges(self, queue: Queue, consumer: Consumer | None) -> Iterator[QueueRange]:
         """Yield the existing rows of each partition between the two positions of a batch."""
-        from headrace.batches.feeds.queue_positions import resolve_position
-        from headrace.batches.feeds.queue_reading import QueueRange, rows_left
-
         settings = self.source.settings
         start = settings.get("startingPosition") if settings.is_set("startingPosition") else Start(StartKind.EARLIEST)
         bounds = queue.bounds()
@@ -261,8 +239,6 @@ class QueueRead(StreamRead, BatchRead):
     def rows(
         self, store: Store, task: Sequence[QueueRange], columns: pa.Schema, predicates: Sequence[Predicate] = ()
     ) -> Iterator[pa.RecordBatch]:
-        from headrace.batches.feeds.queue_reading import read_rows
-
         fail_on_data_loss = self.source.settings.get("failOnDataLoss")
         queues = {name: store.queue(name) for name in dict.fromkeys(each.queue for each in task)}
         shape = self.shape(list(queues.values()), columns)
@@ -306,10 +282,6 @@ class TableRead(BatchRead):
     def rows(
         self, store: Store, task: KeyRange, columns: pa.Schema, predicates: Sequence[Predicate] = ()
     ) -> Iterator[pa.RecordBatch]:
-        import pyarrow as pa
-
-        from headrace.rows.to_reader import as_type
-
         table = self.open(store)
         schema = table.schema
         stored = [name for name in columns.names if name in schema]
@@ -464,10 +436,6 @@ class Source:
 
 def _can_evaluate(schema: TableSchema, predicate: Predicate) -> bool:
     """Return whether a store can evaluate a condition. Composite values cannot be compared."""
-    import pyarrow as pa
-
-    from headrace.rows.conditions import MAX_VALUES
-
     if predicate.column not in schema:
         return False
     if predicate.operator == "in" and len(predicate.value) > MAX_VALUES:
@@ -478,8 +446,6 @@ def _can_evaluate(schema: TableSchema, predicate: Predicate) -> bool:
 
 def nullable(schema: pa.Schema) -> pa.Schema:
     """Return a schema with every field nullable, as all columns of a Spark data source are."""
-    import pyarrow as pa
-
     return pa.schema([pa.field(field.name, field.type) for field in schema])
 
 

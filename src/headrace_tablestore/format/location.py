@@ -11,6 +11,7 @@ from headrace.errors import OptionError
 from headrace.formats.location import Location
 from headrace.options.settings import Settings
 from headrace.stores.registry import StoreAddress, opening_of
+from headrace_tablestore.format.columns import parse_catalog
 from headrace_tablestore.store.opening import OPENING
 
 # The format's names of the store's options.
@@ -46,8 +47,6 @@ def find(settings: Settings) -> Location:
     scheme = urlsplit(endpoint).scheme
     columns = None
     if settings.get("catalog"):
-        from headrace_tablestore.format.columns import parse_catalog
-
         columns = parse_catalog(settings.need("catalog"))
     if scheme in _PROTOCOLS:
         url = f"tablestore+{endpoint.rstrip('/')}/{instance}"

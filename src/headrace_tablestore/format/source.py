@@ -3,24 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
+
+import pyarrow as pa
 
 from headrace.errors import SchemaError, UnsupportedError
 from headrace.formats.source import Source, TableRead, TunnelRead, nullable, splits
+from headrace.model.tables.change_columns import Shape
 from headrace.model.tables.conditions import KeyRange
+from headrace.ports import Store, Table, Tunnel
+from headrace_tablestore.format.columns import TablestoreShape, checked_catalog, parse_catalog
 from headrace_tablestore.format.format import TABLESTORE
-
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from headrace.model.tables.change_columns import Shape
-    from headrace.ports import Store, Table, Tunnel
 
 
 class TablestoreTunnel(TunnelRead):
     def shape(self, tunnel: Tunnel, wanted: Sequence[str] | None) -> Shape:
-        from headrace_tablestore.format.columns import TablestoreShape, checked_catalog, parse_catalog
-
         schema = tunnel.table.schema
         catalog = checked_catalog(parse_catalog(self.source.settings.need("catalog", " for a stream")), schema)
         shape = TablestoreShape(schema, catalog)
@@ -39,8 +35,6 @@ class TablestoreTable(TableRead):
         return store.table(self.source.settings.need("table.name"), self.source.location.columns)
 
     def columns(self, table: Table) -> pa.Schema:
-        from headrace_tablestore.format.columns import checked_catalog, parse_catalog
-
         settings = self.source.settings
         if settings.get("search.index.name") or str(settings.get("compute.mode")).lower() == "search":
             raise UnsupportedError(

@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import pyarrow as pa
 
+from headrace.batches.feeds.queue_columns import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns
 from headrace.formats.source import QueueRead, Source, TableRead
+from headrace.ports import Table
+from headrace.rows.to_reader import opaque_type
 from headrace_ytsaurus.format.format import YT
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
-    from headrace.batches.feeds.queue_columns import AddressColumns
-    from headrace.ports import Table
+# SPYT's names.
+_SERVICE_COLUMNS = {"__spyt_streaming_src_tablet_index": PARTITION, "__spyt_streaming_src_row_index": ROW_INDEX}
 
 
 class YtQueues(QueueRead):
@@ -19,21 +19,15 @@ class YtQueues(QueueRead):
         return _has_json_composites(self.source)
 
     def address_columns(self) -> AddressColumns:
-        from headrace_ytsaurus.format.columns import address_columns
-
         settings = self.source.settings
-        return address_columns(
-            with_service_columns=settings.get("include_service_columns"),
-            path_column=settings.get("source_path_column") or settings.get("sourcePathColumn"),
+        path = settings.get("source_path_column") or settings.get("sourcePathColumn")
+        return AddressColumns(
+            _SERVICE_COLUMNS if settings.get("include_service_columns") else {}, {path: QUEUE_NAME} if path else {}
         )
 
 
 class YtTable(TableRead):
     def columns(self, table: Table) -> pa.Schema:
-        import pyarrow as pa
-
-        from headrace.rows.to_reader import opaque_type
-
         columns = super().columns(table)
         if not _has_json_composites(self.source):
             return columns

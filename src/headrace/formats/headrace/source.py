@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
+from headrace.batches.feeds.queue_columns import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns
 from headrace.errors import OptionError, UnsupportedError
 from headrace.formats.headrace import debezium, read_as
 from headrace.formats.headrace.format import HEADRACE
 from headrace.formats.source import QueueRead, Source, TunnelRead
-from headrace.model.tables.change_columns import COMMIT_VERSION
+from headrace.model.tables.change_columns import COMMIT_VERSION, ChangeShape, Shape, SignedShape
 from headrace.model.tunnels.values import Start, StartKind
-
-if TYPE_CHECKING:
-    from headrace.batches.feeds.queue_columns import AddressColumns
-    from headrace.model.tables.change_columns import Shape
-    from headrace.ports import Store, Tunnel
+from headrace.ports import Store, Tunnel
 
 TRANSACTIONS = "includeTransactionId"
+_ADDRESS = {"_queue": QUEUE_NAME, "_partition": PARTITION, "_row_index": ROW_INDEX}
 
 
 class HeadraceTunnel(TunnelRead):
@@ -46,12 +43,11 @@ class HeadraceTunnel(TunnelRead):
         return Start(StartKind.BEGINNING) if read_as.reads_table(self.source.settings) else super().start()
 
     def shape(self, tunnel: Tunnel, wanted: Sequence[str] | None) -> Shape:
-        from headrace.model.tables.change_columns import ChangeShape, SignedShape
-
         table, settings = tunnel.table, self.source.settings
         if read_as.reads_table(settings):
             return SignedShape(table.schema, table.name, wanted)
         if debezium.json_form(settings) is not None:
+            # It makes Arrow arrays when it is imported, for which pyarrow imports pandas.
             from headrace.formats.headrace.debezium_events import DebeziumShape
 
             return DebeziumShape(
@@ -68,11 +64,10 @@ class HeadraceTunnel(TunnelRead):
 
 class HeadraceQueues(QueueRead):
     def address_columns(self) -> AddressColumns:
-        from headrace.formats.headrace.columns import address_columns
-
         settings = self.source.settings
-        return address_columns(
-            with_address=settings.get("includeRowAddress"), path_column=settings.get("sourcePathColumn")
+        path = settings.get("sourcePathColumn")
+        return AddressColumns(
+            {}, (_ADDRESS if settings.get("includeRowAddress") else {}) | ({path: QUEUE_NAME} if path else {})
         )
 
 
