@@ -50,24 +50,25 @@ $(ARCHIVE): $(READY) | check-java
 # Tests wait for Spark and for servers half of their time, so three processes keep two cores busy. tests/order.py
 # explains why each process runs whole files, and why xdist must keep their order.
 PYTEST := $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscope-reorder --durations=20
+CONFORMANCE := tests/conformance src/headrace/testing/suite
 
 test: $(READY) $(ARCHIVE) check-java ## Run the quick tests, in random order
-	$(PYTEST) tests $(ARGS)
+	$(PYTEST) $(ARGS)
 
 test-all: $(READY) $(ARCHIVE) check-java ## Run all tests with full counts: more examples, more commits, and storms with a few kills
-	HEADRACE_TESTS=thorough $(PYTEST) tests -m "not soak" $(ARGS)
+	HEADRACE_TESTS=thorough $(PYTEST) -m "not soak" $(ARGS)
 
 test-postgres: $(READY) ## Run the tests of PostgreSQL on one version, which is fetched: make test-postgres VERSION=15
 	HEADRACE_POSTGRES_BIN=$$($(BIN)/python tools/postgres_programs.py $(VERSION)) \
-		$(PYTEST) tests/unit tests/conformance tests/interop -k postgres $(ARGS)
+		$(PYTEST) tests/unit $(CONFORMANCE) tests/interop -k postgres $(ARGS)
 
 seeds: $(READY) ## Run unit and conformance tests in 20 random orders
 	for seed in $$(seq $(FIRST_SEED) $$(($(FIRST_SEED) + 19))); do \
-		$(PYTEST) tests/unit tests/conformance --randomly-seed=$$seed $(ARGS) || exit 1; \
+		$(PYTEST) tests/unit $(CONFORMANCE) --randomly-seed=$$seed $(ARGS) || exit 1; \
 	done
 
 durations: $(READY) $(ARCHIVE) check-java ## Run the quick tests, and record the duration of each file in tests/durations.json
-	$(PYTEST) tests --record-durations $(ARGS)
+	$(PYTEST) --record-durations $(ARGS)
 
 lint: $(READY) ## Check style and formatting
 	$(BIN)/ruff check

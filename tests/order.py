@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 TESTS = Path(__file__).parent
+SUITE = TESTS.parent / "src" / "headrace" / "testing" / "suite"
 DURATIONS = TESTS / "durations.json"
 # Files of these folders start processes. A new file counts as so long until its duration is recorded.
 _UNRECORDED = {"chaos": 30.0, "spark": 20.0}
@@ -23,7 +24,8 @@ _SHORTEST_RECORDED = 2.0
 
 def name_of(path: Path) -> str:
     """Return the name of a test file in the table of durations."""
-    return str(path.relative_to(TESTS)) if path.is_relative_to(TESTS) else path.name
+    folder = SUITE.parent if path.is_relative_to(SUITE) else TESTS
+    return str(path.relative_to(folder)) if path.is_relative_to(folder) else path.name
 
 
 def expected_seconds(name: str, recorded: dict[str, float]) -> float:

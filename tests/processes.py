@@ -1,24 +1,16 @@
-"""Processes that tests start to act beside them, forked from a server that has loaded headrace already.
-
-A forked process begins in milliseconds; a new interpreter takes a second to load what it needs.
-"""
+"""The server of `headrace.testing.processes` also loads the stores that tests run on."""
 
 from __future__ import annotations
 
-import multiprocessing
+from headrace.testing.processes import CONTEXT, PRELOADED
 
-CONTEXT = multiprocessing.get_context("forkserver")
-# What the processes run, and pytest, which multiprocessing loads in each when it is this process' main module.
 CONTEXT.set_forkserver_preload(
     [
-        "pytest",
-        "headrace",
+        *PRELOADED,
         "headrace.stores.embedded.store",
         "headrace.stores.embedded.publication.publisher",
         "headrace.stores.postgres.store",
         "headrace_tablestore.store.store",
         "headrace_ytsaurus.store.store",
-        "tests.conformance.workers",
-        "tests.conformance.queue_workers",
     ]
 )

@@ -16,7 +16,7 @@ from typing import Protocol
 
 import psutil
 
-from tests.effort import THOROUGH
+from headrace.testing.effort import THOROUGH
 
 KILLS = int(os.environ.get("HEADRACE_CHAOS_KILLS", "4" if THOROUGH else "3"))
 SEED = int(os.environ.get("HEADRACE_CHAOS_SEED", str(random.SystemRandom().randrange(10**6))))

@@ -11,10 +11,10 @@ import pytest
 
 import headrace
 from headrace.model.tables.changes import ChangeOp
+from headrace.testing.reading import drain
 from tests.chaos import actors
 from tests.chaos.oracle import check_tables
 from tests.chaos.storm import KILLS, SEED, Actor, storm
-from tests.conformance.reading import drain
 from tests.postgres_server import USER, PostgresServer
 
 # The kills in one round of the storm. By default there is one round.

@@ -25,8 +25,8 @@ from headrace.model.tables.changes import RowChange
 from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.ports import Advance, Append, Staged, Store, Write
 from headrace.support import failpoints
-from tests.conformance.queue_reading import data_in
-from tests.conformance.stores import Place
+from headrace.testing import Place
+from headrace.testing.queue_reading import data_in
 
 ROUNDS, ROWS = 3, 4
 JOB = "job"

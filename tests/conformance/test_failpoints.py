@@ -17,6 +17,10 @@ from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store
 from headrace.support.failpoints import POINTS, VARIABLE, arm
+from headrace.testing import Place
+from headrace.testing.effort import THOROUGH
+from headrace.testing.processes import CONTEXT
+from headrace.testing.reading import run_to_the_end
 from tests.conformance import pipelines
 from tests.conformance.pipelines import (
     Checkpoint,
@@ -27,10 +31,6 @@ from tests.conformance.pipelines import (
     ReplacingTablePipeline,
     TablePipeline,
 )
-from tests.conformance.reading import run_to_the_end
-from tests.conformance.stores import Place
-from tests.effort import THOROUGH
-from tests.processes import CONTEXT
 
 DEADLINE = 120.0
 PUBLICATION = ("rows-staged", "rows-written", "marker-written", "published")

@@ -10,8 +10,8 @@ from pathlib import Path
 import pytest
 
 from headrace.ports import Store, Table
+from headrace.testing import Place
 from headrace.ui.server import UiThread
-from tests.conformance.stores import Place
 from tests.ui.conftest import Browser
 
 COUNT = 130

@@ -20,10 +20,10 @@ from headrace.stores.postgres.tunnels import stored_tunnels
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
 from headrace.stores.postgres.tunnels.followed import OneTable
 from headrace.support import failpoints
+from headrace.testing.processes import CONTEXT
+from headrace.testing.reading import drain, read_from, replay, state_of
 from tests.conformance import serving
-from tests.conformance.reading import drain, read_from, replay, state_of
 from tests.postgres_server import USER, PostgresServer
-from tests.processes import CONTEXT
 
 ROWS, CHUNKS = 4000, 8
 # Two transactions of a chunk: its rows, and their spool. Other ones only read the tunnel's records.

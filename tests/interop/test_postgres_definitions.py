@@ -10,7 +10,7 @@ from headrace.errors import DataLossError, NotFoundError, SchemaError
 from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store
 from headrace.stores.postgres.tunnels import stored_tunnels
-from tests.conformance.reading import drain, replay, state_of
+from headrace.testing.reading import drain, replay, state_of
 from tests.interop.own_database import Server
 from tests.interop.test_postgres_partitions import accepted
 

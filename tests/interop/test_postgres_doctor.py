@@ -17,7 +17,7 @@ from headrace.cli.main import main
 from headrace.errors import StoreError, UnsupportedError
 from headrace.model.findings import Finding, Status
 from headrace.ports import Store
-from tests.conformance.reading import drain
+from headrace.testing.reading import drain
 from tests.postgres_server import USER, PostgresServer, create_database, drop_database, major_version, needs_version
 
 Server = psycopg.Connection[Any]

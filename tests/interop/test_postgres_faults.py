@@ -24,9 +24,9 @@ from headrace.model.tables.changes import RowChange
 from headrace.model.tunnels.values import ChannelKind, Position
 from headrace.ports import Store, Write
 from headrace.stores.postgres.tunnels import stored_tunnels
+from headrace.testing.effort import THOROUGH
+from headrace.testing.reading import drain, read_from, replay, rows_of, state_of
 from tests.conformance import serving
-from tests.conformance.reading import drain, read_from, replay, rows_of, state_of
-from tests.effort import THOROUGH
 from tests.postgres_proxy import Fault, Message, PostgresProxy, postgres_proxy
 from tests.postgres_server import USER
 

@@ -17,9 +17,9 @@ from headrace.cli.main import main
 from headrace.errors import SchemaError, StoreError, UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
+from headrace.testing.reading import drain, replay, state_of
 from headrace.ui.server import UiThread
 from tests.conformance import serving
-from tests.conformance.reading import drain, replay, state_of
 from tests.ui.conftest import Browser
 
 DATABASE = "first_contact"

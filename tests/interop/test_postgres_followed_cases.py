@@ -12,7 +12,7 @@ from psycopg import sql
 
 from headrace.errors import HeadraceError, NotFoundError
 from headrace.ports import Store
-from tests.conformance.reading import drain, replay, state_of
+from headrace.testing.reading import drain, replay, state_of
 from tests.interop.own_database import Server
 from tests.postgres_server import major_version, needs_version
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.effort import thorough
+from headrace.testing.effort import thorough
 from tests.interop.postgres_histories import History, prepared
 from tests.postgres_server import PROGRAMS, PostgresServer, installed_programs
 

@@ -11,8 +11,8 @@ import pytest
 import headrace
 from headrace.ports import Store, Tunnel
 from headrace.stores.postgres.tunnels import log, reads
+from headrace.testing.reading import only_channel, read_from, unpack
 from tests.conformance import serving
-from tests.conformance.reading import only_channel, read_from, unpack
 
 WINDOW = 256 << 10
 WINDOWS = 16

@@ -11,8 +11,8 @@ import pytest
 from headrace.cli.main import main
 from headrace.errors import DataLossError
 from headrace.ports import Store, Tunnel
+from headrace.testing.reading import drain
 from headrace.ui.recent_changes import recent_changes
-from tests.conformance.reading import drain
 from tests.interop.own_database import Server
 from tests.interop.test_postgres_partitions import accepted
 

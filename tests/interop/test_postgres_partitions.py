@@ -15,8 +15,8 @@ from headrace.errors import DataLossError, UnsupportedError
 from headrace.model.tables.changes import ChangeOp
 from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.ports import Store, Tunnel
+from headrace.testing.reading import Change, drain, replay, state_of, unpack
 from tests.conformance import serving
-from tests.conformance.reading import Change, drain, replay, state_of, unpack
 
 Server = psycopg.Connection[Any]
 

@@ -19,9 +19,9 @@ from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import PublicationError, RowsNotWrittenError, SchemaError, StoreError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Publisher, Staged, Store, Write
+from headrace.testing.queue_reading import wait_until
+from headrace.testing.reading import rows_of
 from tests.conformance import serving
-from tests.conformance.queue_reading import wait_until
-from tests.conformance.reading import rows_of
 from tests.postgres_server import USER, PostgresServer
 
 Session = psycopg.Connection[tuple[Any, ...]]

@@ -9,7 +9,7 @@ import headrace
 from headrace.errors import DataLossError, StoreError, UnsupportedError
 from headrace.model.findings import Status
 from headrace.ports import Store
-from tests.conformance.reading import drain, replay, state_of
+from headrace.testing.reading import drain, replay, state_of
 from tests.interop.own_database import Server
 
 _TABLE = "CREATE TABLE t (id int PRIMARY KEY, v int)"

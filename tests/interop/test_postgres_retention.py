@@ -14,7 +14,7 @@ from headrace.cli.main import main
 from headrace.model.tunnels.values import Start
 from headrace.ports import Store, Tunnel
 from headrace.stores.postgres.tunnels import log, retention
-from tests.conformance.reading import drain, only_channel
+from headrace.testing.reading import drain, only_channel
 from tests.postgres_server import USER, PostgresServer, create_database
 
 Server = psycopg.Connection[Any]

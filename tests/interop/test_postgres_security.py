@@ -16,7 +16,7 @@ import headrace
 from headrace.errors import StoreError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
-from tests.conformance.reading import drain
+from headrace.testing.reading import drain
 from tests.postgres_server import USER, PostgresServer, create_database, drop_database
 
 Server = psycopg.Connection[tuple[object, ...]]

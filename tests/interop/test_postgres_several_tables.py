@@ -22,8 +22,8 @@ from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.model.tunnels.values import FINISHED, ChannelKind
 from headrace.ports import Store, Tunnel
 from headrace.stores.postgres.tunnels import log, stored_tunnels
+from headrace.testing.reading import Change, drain, only_channel, read_batch, read_from, replay, run_to_the_end, unpack
 from tests.conformance import serving
-from tests.conformance.reading import Change, drain, only_channel, read_batch, read_from, replay, run_to_the_end, unpack
 
 DEBEZIUM = JsonForm(debezium=True, decimals=Decimals.PRECISE)
 

@@ -23,8 +23,8 @@ from headrace.errors import (
 from headrace.model.tunnels.values import TunnelKind
 from headrace.ports import Store, Tunnel
 from headrace.stores.postgres.tunnels import slots
+from headrace.testing.reading import drain, only_channel, read_from, replay, state_of
 from tests.conformance import serving
-from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
 from tests.interop.own_database import Server
 from tests.interop.test_postgres_partitions import accepted
 from tests.postgres_server import needs_version

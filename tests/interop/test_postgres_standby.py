@@ -10,8 +10,8 @@ import pytest
 
 import headrace
 from headrace.errors import StoreBusyError
-from tests.conformance.queue_reading import wait_until
-from tests.conformance.reading import only_channel, read_from
+from headrace.testing.queue_reading import wait_until
+from headrace.testing.reading import only_channel, read_from
 from tests.postgres_server import USER, PostgresServer, needs_version
 
 STANDBY = "standby_1"

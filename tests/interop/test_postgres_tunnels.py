@@ -22,8 +22,8 @@ from headrace.model.tunnels.values import FINISHED, ChannelKind, Page, Start, St
 from headrace.ports import Store
 from headrace.stores.postgres.tunnels import log
 from headrace.stores.postgres.tunnels import tunnel as tunnel_module
+from headrace.testing.reading import drain, only_channel, read_from, replay, state_of
 from tests.conformance import serving
-from tests.conformance.reading import drain, only_channel, read_from, replay, state_of
 
 
 @pytest.fixture

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.errors import DataLossError
 from headrace.ports import Store
-from tests.conformance.reading import drain, read_from, replay, state_of
+from headrace.testing.reading import drain, read_from, replay, state_of
 from tests.interop.own_database import Server
 from tests.interop.test_postgres_partitions import accepted
 

@@ -18,7 +18,7 @@ from headrace.errors import DataLossError
 from headrace.model.tables.changes import ChangeOp, RowChange
 from headrace.ports import Store, Write
 from headrace.stores.postgres.tunnels import stored_tunnels
-from tests.conformance.reading import drain, replay, state_of
+from headrace.testing.reading import drain, replay, state_of
 from tests.postgres_server import PROGRAMS, USER, PostgresServer, installed_programs, major_version
 
 FETCHED = Path(__file__).parents[2] / "build" / "postgres"

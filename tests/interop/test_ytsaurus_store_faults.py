@@ -13,10 +13,10 @@ import headrace
 from headrace.errors import HeadraceError, OffsetConflictError, OptionError, StoreBusyError, StoreError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Publisher, Queue, Store, Write
+from headrace.testing.queue_reading import consumer_of, data_in, values
+from headrace.testing.reading import rows_of
 from headrace_ytsaurus.store.publication import planned_writes
 from headrace_ytsaurus.store.tables import writing
-from tests.conformance.queue_reading import consumer_of, data_in, values
-from tests.conformance.reading import rows_of
 from tests.interop.faulty_proxy import CUT_ANSWER, LOSE_ANSWER, LOSE_REQUEST, FaultyProxy, error, faulty_proxy
 from tests.interop.ytsaurus_server import TOKEN, YtServer
 

@@ -15,8 +15,8 @@ from headrace.batches.feeds.queue_reading import QueueRange, read_rows
 from headrace.errors import DataLossError, OffsetConflictError
 from headrace.model.tunnels.values import Start, StartKind
 from headrace.ports import Queue, Store
+from headrace.testing.queue_reading import consumer_of, edges, values
 from headrace_ytsaurus.store import connection
-from tests.conformance.queue_reading import consumer_of, edges, values
 from tests.interop.ytsaurus_server import TOKEN, YtServer
 
 EARLIEST = Start(StartKind.EARLIEST)

@@ -11,9 +11,9 @@ from yt.wrapper.errors import YtResponseError
 
 import headrace
 from headrace.ports import Store
+from headrace.testing.queue_reading import consumer_of, edges, values
 from headrace_ytsaurus.store.connection import Connection
 from headrace_ytsaurus.wire.errors import YtError
-from tests.conformance.queue_reading import consumer_of, edges, values
 from tests.interop.ytsaurus_server import TOKEN, YtServer
 
 LIST = "list_queue_consumer_registrations"

@@ -21,10 +21,10 @@ from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store
 from headrace.support.failpoints import VARIABLE
+from headrace.testing.effort import THOROUGH
+from headrace.testing.reading import run_to_the_end
 from tests.conformance import serving
-from tests.conformance.reading import run_to_the_end
 from tests.documents import ROOT
-from tests.effort import THOROUGH
 from tests.spark_session import processes_with
 
 # Failpoints in the process of a source, in tasks, and in the process that commits the batches of a native sink.

@@ -18,8 +18,8 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace.demo.processes import Child, Children
 from headrace.demo.story import QUICK_JAVA
+from headrace.testing.effort import THOROUGH
 from tests.conformance import serving
-from tests.effort import THOROUGH
 
 EXAMPLE = Path(__file__).parents[2] / "examples" / "flights" / "run.py"
 # Two batches of the changes, and two of the flights before December.

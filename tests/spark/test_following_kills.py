@@ -12,7 +12,7 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace.ports import Table
 from headrace.support import failpoints
-from tests.effort import THOROUGH
+from headrace.testing.effort import THOROUGH
 from tests.spark.followed_histories import prepare
 from tests.spark.following import Following
 from tests.spark.test_following_stores import COLUMNS, TOTALS, sink

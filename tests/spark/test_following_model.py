@@ -11,7 +11,7 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.ports import Store
-from tests.effort import THOROUGH
+from headrace.testing.effort import THOROUGH
 from tests.spark.followed_histories import History, Run, histories, prepare
 from tests.spark.random_queries import RandomQuery
 from tests.spark.test_following_stores import sink

@@ -17,8 +17,8 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace.batches.sinks.jobs import is_internal
 from headrace.ports import Store
+from headrace.testing.effort import thorough
 from tests.conformance import serving
-from tests.effort import thorough
 from tests.postgres_server import client_program
 from tests.spark.following import Following
 

@@ -19,7 +19,7 @@ import headrace
 from headrace.errors import HeadraceError
 from headrace.model.types import parse_type
 from headrace.ports import Store
-from tests.effort import THOROUGH
+from headrace.testing.effort import THOROUGH
 from tests.spark.followed_histories import prepare
 from tests.spark.following import Following
 from tests.spark.random_queries import comparable

@@ -9,8 +9,8 @@ import psycopg
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace
+from headrace.testing.reading import state_of
 from tests.conformance import serving
-from tests.conformance.reading import state_of
 
 
 def test_a_postgres_table_arrives_in_an_embedded_table_over_restarts(

@@ -28,11 +28,11 @@ from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
 from headrace.stores.embedded import backup
 from headrace.stores.postgres.store import PostgresStore
+from headrace.testing.processes import CONTEXT
 from headrace_tablestore.store.store import TablestoreStore
 from headrace_ytsaurus.store.store import YtStore
 from tests.conformance.pipelines import Checkpoint, Pipeline, QueuePipeline, TablePipeline
 from tests.embedded_database import raw_connection
-from tests.processes import CONTEXT
 
 ROUNDS = 400
 

@@ -11,7 +11,7 @@ import headrace
 from headrace.cli.main import EXIT_INTERRUPTED, main
 from headrace.cli.watching import CatchUp
 from headrace.model.tunnels.lag import Lag
-from tests.conformance.reading import drain
+from headrace.testing.reading import drain
 
 
 class Clock:

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headrace.inspect.comparing.canonical import canonical, comparable
 from headrace.inspect.comparing.digests import checksum, digests, row_digests
 from headrace.model.types import is_text, parse_type
-from tests.effort import thorough
+from headrace.testing.effort import thorough
 from tests.unit.type_strategies import TYPE_NAMES, cells_of
 
 MASK = 2**64 - 1

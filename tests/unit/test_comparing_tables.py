@@ -20,7 +20,7 @@ from headrace.inspect.comparing.merging import differences
 from headrace.model.tables.conditions import KeyRange
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import Store, Table
-from tests.effort import thorough
+from headrace.testing.effort import thorough
 
 KEY = ("k1", "k2")
 SCHEMA = pa.schema(

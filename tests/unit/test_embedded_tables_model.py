@@ -17,7 +17,7 @@ from headrace.model.tables.schema import TableSchema
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.tables import change_log, stored_tables
 from headrace.stores.embedded.tables.table import EmbeddedTable
-from tests.effort import thorough
+from headrace.testing.effort import thorough
 
 Key = tuple[str, int]
 TEXTS = st.sampled_from(["", "a", "a\0b", "é", "\U0001d11e", "zz"])

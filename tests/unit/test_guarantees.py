@@ -5,14 +5,15 @@ from __future__ import annotations
 import ast
 import re
 from functools import cache
-from pathlib import Path
 from typing import NamedTuple
 
 import pytest
 
 from headrace.support.failpoints import POINTS
+from tests.order import SUITE, TESTS
 
-TESTS = Path(__file__).parents[1]
+# The page names the tests of `headrace.testing.suite` by ``suite/``.
+FOLDERS = (TESTS, SUITE.parent)
 PAGE = TESTS.parent / "docs" / "guarantees.md"
 # Marks of tests that `make test` omits.
 SLOW = ("storm", "soak")
@@ -56,7 +57,8 @@ def named_tests(cell: str) -> tuple[str, ...]:
 @cache
 def functions_of(file: str) -> dict[str, bool]:
     """Return the tests of a file, and whether `make test` runs each of them."""
-    tree = ast.parse((TESTS / file).read_text())
+    (path,) = (folder / file for folder in FOLDERS if (folder / file).is_file())
+    tree = ast.parse(path.read_text())
     marks = " ".join(ast.unparse(node) for node in tree.body if "pytestmark" in ast.unparse(node)[:12])
     return {
         node.name: not any(f"mark.{slow}" in marks + " ".join(map(ast.unparse, node.decorator_list)) for slow in SLOW)
@@ -72,7 +74,7 @@ def faults(promise: Promise) -> list[str]:
     found, quick = [], False
     for name in promise.tests:
         file, _, function = name.partition("::")
-        if not (TESTS / file).is_file():
+        if not any((folder / file).is_file() for folder in FOLDERS):
             found.append(f"there is no file {file}")
         elif function and function not in functions_of(file):
             found.append(f"there is no test {name}")

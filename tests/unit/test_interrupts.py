@@ -26,8 +26,8 @@ from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.store import EmbeddedStore
 from headrace.streaming_sql.workspace import Workspace
 from headrace.support.sqlite import forks, interrupts
-from tests.effort import THOROUGH, thorough
-from tests.processes import CONTEXT
+from headrace.testing.effort import THOROUGH, thorough
+from headrace.testing.processes import CONTEXT
 
 # Python drops an exception, also that of a signal, in the end of an object.
 pytestmark = pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")

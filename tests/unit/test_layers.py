@@ -40,6 +40,8 @@ ALLOWED = {
     "streaming_sql": BELOW_STORES | {"batches", "formats", "derived", "inspect", "spark", "registry", "sql_text"},
     "ui": BELOW_STORES | SERVERS | {"batches", "inspect", "streaming_sql", "sql_text"},
     "demo": BELOW_STORES | {"batches", "formats", "spark", "registry", "streaming_sql", "cli", "ui"},
+    # Tests, which no other layer imports.
+    "testing": VALUES | {"ports", "batches", "inspect", "registry", "workers"},
     "cli": BELOW_STORES
     | SERVERS
     | {"batches", "formats", "spark", "registry", "sql_text", "streaming_sql", "demo", "inspect", "ui"},

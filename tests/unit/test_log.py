@@ -18,7 +18,7 @@ from headrace.model.tables.schema import TableSchema
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.tables import change_log
-from tests.effort import thorough
+from headrace.testing.effort import thorough
 
 SCHEMA = TableSchema.of({"id": "long", "name": "string", "price": "double"}, "id")
 WIDER = SCHEMA.with_columns({"note": "string"})

@@ -26,7 +26,7 @@ from headrace.streaming_sql.stream_history import BatchRecord
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
 from headrace.support import counters
-from tests.conformance.queue_reading import wait_until
+from headrace.testing.queue_reading import wait_until
 
 DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "headrace.json"
 # What Prometheus adds to the names of histograms and counters.

@@ -17,11 +17,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError, SchemaError, UnsupportedError
+from headrace.testing.effort import thorough
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.errors import PgOutputError
 from headrace.wire.pgoutput.messages import EPOCH, Decoder, ImageKind, Images, commit_lsn
 from headrace.wire.pgoutput.text_values import LAST_TIME
-from tests.effort import thorough
 from tests.unit import pgoutput_samples as pg
 from tests.unit.pgoutput_samples import Unchanged
 

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import UnsupportedError
 from headrace.model.tables.schema import TableSchema
+from headrace.testing.effort import thorough
 from headrace_tablestore.wire.plainbuffer import cells as cells_module
 from headrace_tablestore.wire.plainbuffer import decoding
 from headrace_tablestore.wire.plainbuffer import rows as rows_module
@@ -29,7 +30,6 @@ from headrace_tablestore.wire.plainbuffer.values import (
     SequenceInfo,
     Value,
 )
-from tests.effort import thorough
 from tests.unit.plainbuffer_samples import SAMPLES, cells, integers, patient, sequences, texts
 
 SCHEMA = TableSchema.of(

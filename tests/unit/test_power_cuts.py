@@ -16,9 +16,9 @@ from headrace.errors import HeadraceError
 from headrace.model.findings import Status
 from headrace.ports import Store
 from headrace.stores.embedded import connection
+from headrace.testing.effort import thorough
+from headrace.testing.processes import CONTEXT
 from tests.disk import Disk, Event, chances, recorded
-from tests.effort import thorough
-from tests.processes import CONTEXT
 
 COMMITS = 24
 CUTS = thorough(900)

@@ -17,7 +17,7 @@ from headrace.model.tables.changes import RowChange
 from headrace.ports import Publisher, Staged, Store, Table, Write
 from headrace.stores.embedded.publication import publisher as publisher_module
 from headrace.stores.embedded.publication import staging
-from tests.processes import CONTEXT
+from headrace.testing.processes import CONTEXT
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ from headrace.errors import DataLossError
 from headrace.model.tunnels.values import FINISHED, Position, Start, StartKind
 from headrace.ports import Store, Table, TrimReport
 from headrace.stores.embedded.tables import retention
-from tests.effort import thorough
+from headrace.testing.effort import thorough
 
 OLD = 100_000_000
 

@@ -23,10 +23,10 @@ from headrace.ports import Store, Write
 from headrace.stores.embedded.format import CHECKSUM_FORMAT
 from headrace.support.sqlite import opening
 from headrace.support.sqlite.opening import checksum_vfs
+from headrace.testing.effort import thorough
+from headrace.testing.processes import CONTEXT
 from tests.documents import blocks
-from tests.effort import thorough
 from tests.embedded_database import raw_connection
-from tests.processes import CONTEXT
 
 FLIPS = thorough(300)
 

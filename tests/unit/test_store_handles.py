@@ -15,7 +15,7 @@ import pytest
 import headrace
 from headrace.errors import NotFoundError, StoreError, UnsupportedError
 from headrace.ports import Store
-from tests.processes import CONTEXT
+from headrace.testing.processes import CONTEXT
 
 THREADS = 100
 

@@ -14,7 +14,7 @@ import pytest
 import headrace
 from headrace.errors import StoreError
 from headrace.ports import Store, Table
-from tests.processes import CONTEXT
+from headrace.testing.processes import CONTEXT
 
 
 @pytest.fixture

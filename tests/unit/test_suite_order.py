@@ -8,12 +8,11 @@ from typing import Any
 
 import pytest
 
-from tests import conftest
-from tests.order import DURATIONS, TESTS, expected_seconds, name_of
+from tests.order import DURATIONS, SUITE, TESTS, expected_seconds, longest_first, name_of
 
 
 def item(name: str) -> Any:
-    return SimpleNamespace(path=TESTS / name)
+    return SimpleNamespace(path=(SUITE.parent if name.startswith("suite/") else TESTS) / name)
 
 
 def test_long_files_begin_first_and_others_keep_their_random_order() -> None:
@@ -21,7 +20,7 @@ def test_long_files_begin_first_and_others_keep_their_random_order() -> None:
     first, second, *_ = sorted(recorded, key=lambda name: -recorded[name])
     names = ["unit/test_b.py", second, "unit/test_a.py", first, "unit/test_b.py"]
     items: list[pytest.Item] = [item(name) for name in names]
-    conftest.pytest_collection_modifyitems(items)
+    longest_first(items)
     found = [name_of(each.path) for each in items]
     assert found == [first, second, "unit/test_b.py", "unit/test_a.py", "unit/test_b.py"]
 

@@ -24,6 +24,7 @@ from hypothesis import strategies as st
 
 from headrace.errors import OptionError
 from headrace.http.logs import JsonFormatter
+from headrace.testing.effort import thorough
 from headrace_tablestore.endpoint.app import Bounds, TablestoreApp
 from headrace_tablestore.endpoint.configuration import AccessKey, Configuration
 from headrace_tablestore.endpoint.instances import Instance, Instances
@@ -46,7 +47,6 @@ from headrace_tablestore.wire.signatures import (
     sign_request,
     verify_response,
 )
-from tests.effort import thorough
 
 KEY = Credentials("LTAItest", "secret of the test")
 OTHER = Credentials("LTAIother", "another secret")

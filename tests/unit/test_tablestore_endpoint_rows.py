@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 
 from headrace.model.tables.changes import ChangeOp
 from headrace.model.tables.conditions import KeyRange
+from headrace.testing.effort import thorough
 from headrace_tablestore.endpoint.instances import Instance
 from headrace_tablestore.endpoint.rows.batches import batch_write_row, bulk_import
 from headrace_tablestore.endpoint.rows.ranges import get_range
@@ -32,7 +33,6 @@ from headrace_tablestore.wire import table_pb2 as pb
 from headrace_tablestore.wire.errors import ServiceError
 from headrace_tablestore.wire.plainbuffer.rows import decode_row, decode_rows, encode_row
 from headrace_tablestore.wire.plainbuffer.values import Cell, CellOp, Marker, Row
-from tests.effort import thorough
 
 IGNORED = pb.Condition(row_existence=pb.IGNORE)
 NOT_THERE = pb.Condition(row_existence=pb.EXPECT_NOT_EXIST)

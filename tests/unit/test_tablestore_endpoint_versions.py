@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import settings as settings_of_hypothesis
 from hypothesis import strategies as st
 
+from headrace.testing.effort import thorough
 from headrace_tablestore.endpoint.instances import Instance
 from headrace_tablestore.endpoint.rows import single_rows
 from headrace_tablestore.endpoint.rows.batches import batch_get_row, batch_write_row
@@ -22,7 +23,6 @@ from headrace_tablestore.wire import table_pb2 as pb
 from headrace_tablestore.wire.errors import ServiceError
 from headrace_tablestore.wire.plainbuffer.rows import decode_row, decode_rows, encode_row, encode_value
 from headrace_tablestore.wire.plainbuffer.values import Cell, CellOp, Marker, Row
-from tests.effort import thorough
 from tests.unit.tablestore_endpoint import Service, rows_of
 
 # The first timestamp (ms) of cells in tests. No timestamp is in the future.

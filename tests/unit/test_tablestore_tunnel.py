@@ -16,13 +16,13 @@ from headrace.model.tunnels.leases import Lease, LeaseStatus
 from headrace.model.tunnels.records import ChannelEnd
 from headrace.model.tunnels.values import FINISHED, ChannelState, Page, Position, Start, StartKind
 from headrace.ports import Table
+from headrace.testing.effort import thorough
+from headrace.testing.reading import read_from
 from headrace_tablestore.store.meta_table import MetaRow, MetaTable
 from headrace_tablestore.store.tunnels.batches import TablestoreBatches
 from headrace_tablestore.store.tunnels.pages import before, changes_of
 from headrace_tablestore.store.tunnels.tunnel import TablestoreTunnel
 from headrace_tablestore.wire import tunnel_pb2 as pb
-from tests.conformance.reading import read_from
-from tests.effort import thorough
 from tests.unit.tablestore_memory import Change, MemoryTables, MemoryTunnel
 
 SCHEMA = TableSchema.of({"id": "string", "price": "long", "note": "string"}, "id")

@@ -29,7 +29,7 @@ from headrace.model.tunnels.values import (
 from headrace.ports import Store, Table, Tunnel
 from headrace.stores.embedded.tunnels.positions import is_after, key_of, key_position
 from headrace.stores.embedded.tunnels.stored_tunnels import cut
-from tests.effort import thorough
+from headrace.testing.effort import thorough
 
 EARLIEST, LATEST = Start(StartKind.EARLIEST), Start(StartKind.LATEST)
 

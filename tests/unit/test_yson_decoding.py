@@ -18,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import SchemaError
+from headrace.testing.effort import thorough
 from headrace_ytsaurus.wire.types import YtColumn
 from headrace_ytsaurus.wire.yson import rows_decoding
 from headrace_ytsaurus.wire.yson.documents import YsonError, dumps, load_fragment
@@ -25,7 +26,6 @@ from headrace_ytsaurus.wire.yson.message import Effort, Message, UnusualError
 from headrace_ytsaurus.wire.yson.nesting import value_ends
 from headrace_ytsaurus.wire.yson.rows_decoding import decode_rows, decoded_rows, read_rows
 from headrace_ytsaurus.wire.yson.rows_encoding import encode_rows
-from tests.effort import thorough
 from tests.unit.yson_samples import LEAF_TYPES, tables, without_bindings, written
 
 ORDERS = [

@@ -11,8 +11,8 @@ import yt.yson
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.testing.effort import thorough
 from headrace_ytsaurus.wire.yson.documents import MAX_DEPTH, YsonError, dumps, load_fragment, loads
-from tests.effort import thorough
 from tests.unit.yson_samples import without_bindings
 
 VALUES = st.recursive(

@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import SchemaError
+from headrace.testing.effort import thorough
 from headrace_ytsaurus.wire.types import YtColumn
 from headrace_ytsaurus.wire.yson.documents import dumps, load_fragment, loads
 from headrace_ytsaurus.wire.yson.message import signed, zigzag
 from headrace_ytsaurus.wire.yson.pieces import Pieces, varints
 from headrace_ytsaurus.wire.yson.rows_decoding import decode_rows, read_rows
 from headrace_ytsaurus.wire.yson.rows_encoding import encode_rows
-from tests.effort import thorough
 from tests.unit.yson_samples import tables, written
 
 UTC = datetime.UTC

@@ -12,12 +12,12 @@ import yt.yson
 from hypothesis import assume, given, settings
 
 from headrace.errors import SchemaError
+from headrace.testing.effort import thorough
 from headrace_ytsaurus.wire.types import YtColumn, carried_as_yson
 from headrace_ytsaurus.wire.yson.documents import YsonError, dumps, loads
 from headrace_ytsaurus.wire.yson.json_rows import decode_json_rows, encode_json_rows, read_json_rows
 from headrace_ytsaurus.wire.yson.json_values import JsonStyle, plain, restored
 from headrace_ytsaurus.wire.yson.rows_decoding import decode_rows
-from tests.effort import thorough
 from tests.unit.yson_samples import LEAF_TYPES, TYPES, tables, written
 
 PLAIN = [

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from headrace.errors import SchemaError, UnsupportedError
 from headrace.model.tables.schema import Column
 from headrace.model.types import parse_type, type_name
+from headrace.testing.effort import thorough
 from headrace_ytsaurus.wire.types import YtColumn, arrow_type, columns_of, schema_of, yt_columns, yt_type
-from tests.effort import thorough
 from tests.unit.type_strategies import TYPE_NAMES
 from tests.unit.yson_samples import TYPES, optional
 

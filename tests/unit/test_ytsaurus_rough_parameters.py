@@ -11,13 +11,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from yt import yson
 
+from headrace.testing.effort import thorough
 from headrace_ytsaurus.endpoint.cluster import Cluster
 from headrace_ytsaurus.endpoint.commands import COMMANDS
 from headrace_ytsaurus.endpoint.dispatcher import execute
 from headrace_ytsaurus.endpoint.errors import yt_error
 from headrace_ytsaurus.endpoint.formats import JSON, YSON
 from headrace_ytsaurus.endpoint.parameters import Parameters
-from tests.effort import thorough
 
 
 def words(text: str) -> list[str]:

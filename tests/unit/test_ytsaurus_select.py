@@ -14,13 +14,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.model.tables.conditions import Predicate
+from headrace.testing.effort import thorough
 from headrace_ytsaurus.endpoint.select.execution import Limits, run
 from headrace_ytsaurus.endpoint.select.grammar import parse_query
 from headrace_ytsaurus.endpoint.select.pushdown import pushed_down
 from headrace_ytsaurus.endpoint.tables.row_sources import RowsInMemory
 from headrace_ytsaurus.wire.errors import Code, YtError
 from headrace_ytsaurus.wire.types import YtColumn, columns_of
-from tests.effort import thorough
 
 COLUMNS = [YtColumn.of(name, {"type_name": "optional", "item": "int64"}) for name in "abc"]
 ROWS = st.lists(st.tuples(*[st.none() | st.integers(-3, 3)] * 3), max_size=12)

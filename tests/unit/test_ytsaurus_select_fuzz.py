@@ -13,12 +13,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.errors import HeadraceError
+from headrace.testing.effort import thorough
 from headrace_ytsaurus.endpoint.formats import JSON, YSON, write_rows
 from headrace_ytsaurus.endpoint.select.execution import Limits, run
 from headrace_ytsaurus.endpoint.select.grammar import parse_query
 from headrace_ytsaurus.endpoint.tables.row_sources import RowsInMemory
 from headrace_ytsaurus.wire.types import columns_of
-from tests.effort import thorough
 
 COLUMNS = columns_of(
     [

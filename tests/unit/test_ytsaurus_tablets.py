@@ -20,6 +20,7 @@ from headrace.errors import StoreError
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.support import failpoints
+from headrace.testing.effort import thorough
 from headrace_ytsaurus.endpoint.cluster import Cluster
 from headrace_ytsaurus.endpoint.commands import COMMANDS
 from headrace_ytsaurus.endpoint.context import Answer
@@ -31,7 +32,6 @@ from headrace_ytsaurus.endpoint.tables.layout import SortedLayout
 from headrace_ytsaurus.endpoint.tables.row_locks import NO_HASHES, Locked, RowLocks
 from headrace_ytsaurus.wire.errors import YtError
 from headrace_ytsaurus.wire.types import YtColumn
-from tests.effort import thorough
 
 KEYS = st.integers(0, 3)
 SCHEMA = [{"name": "k", "type": "int64", "sort_order": "ascending"}, {"name": "v", "type": "int64"}]

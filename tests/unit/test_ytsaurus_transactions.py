@@ -13,12 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.testing.effort import thorough
 from headrace_ytsaurus.endpoint.cluster import Cluster
 from headrace_ytsaurus.endpoint.context import Context
 from headrace_ytsaurus.endpoint.cypress import basic_types
 from headrace_ytsaurus.endpoint.cypress.node import Node
 from headrace_ytsaurus.wire.errors import Code, YtError
-from tests.effort import thorough
 from tests.unit.ytsaurus_cluster import call, value_of
 
 _homes = itertools.count()

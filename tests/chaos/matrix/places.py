@@ -17,9 +17,9 @@ import psycopg
 
 import headrace
 from headrace.ports import Store
+from headrace.testing.processes import CONTEXT
 from tests.chaos.matrix.faults import follow_clock
 from tests.postgres_server import USER, PostgresServer, create_database, drop_database
-from tests.processes import CONTEXT
 
 ENVIRONMENT = {
     "HEADRACE_ACCESS_KEY_ID": "LTAIchaos",

@@ -13,8 +13,8 @@ from pyspark.sql import SparkSession
 from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace
+from headrace.testing.processes import CONTEXT
 from tests.chaos.matrix.places import ENVIRONMENT, Place, write_output_to
-from tests.processes import CONTEXT
 from tests.spark_session import FAST_FILE_MANAGER
 
 _START_SECONDS, _ANSWER_SECONDS = 180, 150

@@ -15,6 +15,7 @@ import psutil
 
 import headrace
 from headrace.errors import StoreError
+from headrace.testing.processes import CONTEXT
 from tests.chaos import actors
 from tests.chaos.matrix.cells import Cell
 from tests.chaos.matrix.faults import JUMPS, Ballast, Cable, follow_clock, mount_disk, unmount_disk
@@ -22,7 +23,6 @@ from tests.chaos.matrix.log import Entry
 from tests.chaos.matrix.places import CLOCK, ENVIRONMENT, Endpoint, Place, Servers, write_output_to
 from tests.chaos.matrix.queries import PARTITIONS, QUERIES, Outcome
 from tests.chaos.matrix.spark_process import SparkProcess
-from tests.processes import CONTEXT
 
 _FIRST_BATCH_SECONDS, _BATCH_SECONDS, _WORKER_SECONDS, _WRITER_SECONDS = 60.0, 3.0, 5.0, 60
 _MOST_SECONDS_BETWEEN_KILLS, _WORKING_SECONDS = 0.8, 2.0

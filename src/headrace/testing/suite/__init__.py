@@ -1,0 +1,1 @@
+"""The conformance tests. Each module is one subject."""

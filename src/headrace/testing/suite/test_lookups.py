@@ -1,0 +1,93 @@
+"""Reads of many keys at once, and of the first rows of many key ranges."""
+
+from __future__ import annotations
+
+import random
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from headrace.errors import SchemaError
+from headrace.model.tables.conditions import KeyRange
+from headrace.ports import Store, Table
+from headrace.testing.capabilities import storable, traits
+
+COLUMNS = {"k1": "binary", "k2": "long", "k3": "string", "n": "long", "text": "string", "bytes": "binary"}
+KEY = ("k1", "k2", "k3")
+BYTES = [b"a", b"a\x00", b"ab", b"\x00", b"\xff\xff", b"001", "é".encode()]
+LONGS = [-(2**63), -10, -1, 0, 7, 10, 2**63 - 1]
+TEXTS = ["x", "x\x00y", "é", "0000000003abc", "🙂"]
+keys = st.tuples(st.sampled_from(BYTES), st.sampled_from(LONGS), st.sampled_from(TEXTS))
+
+
+def row_of(key: tuple[bytes, int, str], number: int) -> dict[str, Any]:
+    """Return a row; some have nulls."""
+    k1, k2, k3 = key
+    text = None if number % 3 == 0 else k3
+    return {"k1": k1, "k2": k2, "k3": k3, "n": number, "text": text, "bytes": None if number % 5 == 0 else k1}
+
+
+@pytest.fixture
+def table(store: Store) -> Table:
+    return store.create_table("lookups", COLUMNS, KEY)
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    stored=st.lists(keys, min_size=1, max_size=20, unique=True),
+    asked=st.lists(keys, max_size=20, unique=True),
+    columns=st.none() | st.lists(st.sampled_from(sorted(COLUMNS)), min_size=1, unique=True),
+)
+def test_many_keys_are_read_as_one_by_one(store: Store, table: Table, stored: Any, asked: Any, columns: Any) -> None:
+    old = table.scan(list(KEY)).read_all()
+    if old.num_rows:
+        table.delete(old)
+    rows = {key: row_of(key, number) for number, key in enumerate(storable(store, stored))}
+    table.put(list(rows.values()))
+    wanted = list(COLUMNS) if columns is None else columns
+    given_keys = pa.Table.from_pylist(
+        [dict(zip(KEY, key, strict=True)) for key in asked], table.schema.arrow.empty_table().select(list(KEY)).schema
+    )
+    found = table.get_many(given_keys, columns)
+    assert found.schema == table.schema.nullable(columns)
+    assert found.to_pylist() == [{name: rows.get(key, {}).get(name) for name in wanted} for key in asked]
+
+
+def test_keys_may_have_other_columns_and_forms(table: Table) -> None:
+    row = row_of((b"a", 1, "x"), 1)
+    table.put(row)
+    assert table.get_many(row, ["n"]).to_pylist() == [{"n": 1}]
+    assert table.get_many([row | {"k2": 2}, row]).to_pylist() == [dict.fromkeys(COLUMNS), row]
+    with pytest.raises(SchemaError):
+        table.get_many(row, ["other"])
+    with pytest.raises(SchemaError):
+        table.get_many({"k1": b"a"})
+
+
+@pytest.mark.parametrize("kind", ["long", "string", "binary"])
+def test_many_keys_of_one_column_are_read_in_their_order(store: Store, kind: str) -> None:
+    nul = "\0" if traits(store).nul_in_text else ""
+    made: Any = {"long": int, "string": lambda n: f"k{n}{nul}é", "binary": lambda n: b"k%d\x00\xff" % n}[kind]
+    table = store.create_table(f"singles_{kind}", {"id": kind, "n": "long"}, "id")
+    table.put([{"id": made(n), "n": n} for n in range(0, 600, 2)])
+    asked = list(range(600))
+    random.Random(5).shuffle(asked)
+    found = table.get_many([{"id": made(n)} for n in asked], ["n", "id"])
+    assert found.to_pylist() == [{"n": n, "id": made(n)} if n % 2 == 0 else {"n": None, "id": None} for n in asked]
+
+
+def test_the_first_rows_of_many_ranges_are_read(table: Table) -> None:
+    table.put([row_of((b"%d" % group, number, "x"), number) for group in range(5) for number in range(group * 3)])
+    ranges = [KeyRange((b"%d" % group, 1), (b"%d" % group, 9)) for group in (4, 0, 1, 3)]
+    found = table.first_rows(ranges, ["k1", "n"], rows=3)
+    assert [(row["k1"], row["n"]) for row in found.to_pylist()] == [
+        *((b"4", n) for n in (1, 2, 3)),
+        *((b"1", n) for n in (1, 2)),
+        *((b"3", n) for n in (1, 2, 3)),
+    ]
+    assert table.first_rows(ranges).column("n").to_pylist() == [1, 1, 1]
+    assert table.first_rows([], ["n"]).num_rows == 0
+    assert table.first_rows([KeyRange()], rows=100).num_rows == 30
