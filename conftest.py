@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 STARTUP = Path(__file__).parent / "tests" / "startup"
+# A package of its own, with tests of its own.
+collect_ignore = ["tests/plugin_store"]
 # Files of tests are in memory where there is room: a commit that waits for a disk takes milliseconds.
 MEMORY, ROOM = Path("/dev/shm"), 6 << 30
 if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM:

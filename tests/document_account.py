@@ -9,6 +9,7 @@ from __future__ import annotations
 COMMANDS = "tests/unit/test_document_commands.py"
 DOCS = "tests/spark/test_docs.py"
 PIPELINES = "tests/spark/test_pipelines.py"
+PLUGIN = "tests/interop/test_plugin_store.py"
 POSTGRES = "tests/spark/test_postgres_documents.py"
 SERVERS = "tests/interop/test_document_servers.py"
 SQL = "tests/spark/test_sql_document.py"
@@ -70,6 +71,7 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
         "py": "an excerpt with …; the page on following tables has whole merges",
         "sql": SQL,
     },
+    "docs/store-packages.md": {"python": PLUGIN, "sh": PLUGIN},
     "docs/tablestore.md": {
         "python": DOCS,
         "sql": DOCS,

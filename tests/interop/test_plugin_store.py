@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shlex
+import shutil
 import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
+from tests.documents import blocks_of, claimed
+
 PACKAGE = Path(__file__).parents[1] / "plugin_store"
+RECIPE = (PACKAGE.parents[1] / "CONTRIBUTING.md").read_text().partition("## A new store")[2].partition("\n## ")[0]
 BROKEN = """
 [build-system]
 requires = ["hatchling"]
@@ -45,7 +51,7 @@ def path(tmp_path_factory: pytest.TempPathFactory) -> str:
 
 def run(path: str, *command: str, directory: Path, check: bool = True) -> subprocess.CompletedProcess[str]:
     environment = os.environ | {"PYTHONPATH": path}
-    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=240)
+    done = subprocess.run(command, cwd=directory, env=environment, capture_output=True, text=True, timeout=500)
     assert not check or done.returncode == 0, done.stderr[-3000:]
     return done
 
@@ -110,3 +116,35 @@ def test_a_package_that_cannot_be_imported_is_named_and_breaks_nothing_else(path
     assert "unknown kind of store; received: broken://" in done.stderr
     found = headrace(path, tmp_path, "doctor", "--json", check=False).stdout
     assert "headrace-broken" in found
+
+
+def conformance(path: str, directory: Path, *arguments: str) -> str:
+    """Run the command of the recipe in the directory of a package; return its output."""
+    (command,) = (block.text.splitlines()[-1] for block in blocks_of(RECIPE) if block.language == "sh")
+    done = run(path, sys.executable, "-m", *shlex.split(command), *arguments, directory=directory, check=False)
+    assert done.returncode == 0, done.stdout[-6000:]
+    return done.stdout
+
+
+def test_the_recipe_and_the_page_quote_the_package() -> None:
+    files = [file.read_text() for file in PACKAGE.rglob("*") if file.suffix in (".py", ".toml")]
+    quotes = [*blocks_of(RECIPE), *claimed("docs/store-packages.md", "tests/interop/test_plugin_store.py")]
+    code = [block for block in quotes if block.language != "sh"]
+    assert [block.language for block in code] == ["toml", "python", "python", "python"]
+    assert [block.text for block in code if not any(block.text in file for file in files)] == []
+
+
+def test_the_store_passes_the_conformance_tests(path: str, tmp_path: Path) -> None:
+    package = Path(shutil.copytree(PACKAGE, tmp_path / "package"))
+    output = conformance(path, package, "-rs", "-q", f"--basetemp={tmp_path}/stores")
+    passed, skipped = map(int, re.search(r"(\d+) passed, (\d+) skipped", output).groups())  # type: ignore[union-attr]
+    assert min(passed, skipped) > 200
+    reasons = re.findall(r"^SKIPPED \[\d+\] .*?: (.*)$", output, re.MULTILINE)
+    assert {reason.partition(" lacks ")[0] for reason in reasons} == {"the store"}
+
+
+def test_other_processes_open_the_store_of_a_test(path: str, tmp_path: Path) -> None:
+    code = (PACKAGE / "conftest.py").read_text().replace("parquet://{directory}", "{directory}")
+    (tmp_path / "conftest.py").write_text(code)
+    output = conformance(path, tmp_path, "-q", "-k", "processes_that_share_a_consumer or killed_publisher")
+    assert " 2 passed" in f" {output.splitlines()[-1]}"

@@ -22,10 +22,12 @@ import pyarrow.parquet as pq
 
 from headrace.errors import AlreadyExistsError, NotFoundError, PublicationError, SchemaError, UnsupportedError
 from headrace.model.tables.changes import RowChange
+from headrace.model.tables.column_limits import check_columns
 from headrace.model.tables.conditions import OPERATORS, KeyRange, Where, parse_where
 from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import KeyValue, TableSchema
 from headrace.model.types import type_name
+from headrace.options.names import check_names
 from headrace.ports import (
     Advance,
     Append,
@@ -41,17 +43,13 @@ from headrace.ports import (
     Write,
 )
 from headrace.rows import to_arrow
-from headrace.rows.by_position import aligned, last_rows, sort_indices
+from headrace.rows.by_position import aggregated, aligned, last_rows, sort_indices
 from headrace.rows.conditions import check_scan_sizes, typed_key, typed_range
 from headrace.rows.satisfied import satisfied
 
 OPTIONS = TableOptions(change_log=False, retention_seconds=None)
 Manifest = dict[str, Any]
-_COLUMNS: dict[RowChange, Literal["all", "given", "keys"]] = {
-    RowChange.PUT: "all",
-    RowChange.UPDATE: "given",
-    RowChange.DELETE: "keys",
-}
+_COLUMNS: dict[RowChange, Literal["given", "keys"]] = {RowChange.UPDATE: "given", RowChange.DELETE: "keys"}
 
 
 class ParquetStore(Store):
@@ -81,10 +79,7 @@ class ParquetStore(Store):
         self.compression = compression
         self.url = f"parquet://{directory}"
         self.id = self.url
-        self._seen = ""
-
-    def __repr__(self) -> str:
-        return f"ParquetStore({self.url!r})"
+        self._seen = 0
 
     # -- files -----------------------------------------------------------------------------------------
 
@@ -121,11 +116,7 @@ class ParquetStore(Store):
             return schema.empty_table()
         rows = pq.read_table(self.directory / entry["file"])
         # Columns that were added later are null.
-        columns = [
-            rows.column(field.name) if field.name in rows.column_names else pa.nulls(rows.num_rows, field.type)
-            for field in schema
-        ]
-        return pa.table(columns, schema=schema)
+        return pa.concat_tables([schema.empty_table(), rows], promote_options="default").cast(schema)
 
     # -- tables ----------------------------------------------------------------------------------------
 
@@ -145,6 +136,7 @@ class ParquetStore(Store):
         refused = [each.name for each in schema.columns if type_name(each.type) not in self.capabilities.column_types]  # type: ignore[operator]
         if refused:
             raise SchemaError("a column has a type that this store does not have", received=refused[0])
+        check_columns(schema)
         _check_options(options)
         with self.change() as manifest:
             entry = manifest["tables"].get(name)
@@ -155,8 +147,10 @@ class ParquetStore(Store):
                     "columns": [[each.name, type_name(each.type)] for each in schema.columns],
                     "key": list(schema.primary_key),
                 }
-            elif not exist_ok or schema_of(entry) != schema:
+            elif not exist_ok:
                 raise AlreadyExistsError("a table of this name exists", received=repr(name))
+            elif schema_of(entry) != schema:
+                raise SchemaError("the table exists with other columns or another key", received=repr(name))
         return self.table(name)
 
     def table(self, name: str, columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None) -> ParquetTable:
@@ -173,8 +167,11 @@ class ParquetStore(Store):
         return ParquetPublisher(self, job, sink)
 
     def wait_for_change(self, timeout: float) -> bool:
-        time.sleep(min(timeout, 0.1))
-        return True
+        end = time.monotonic() + timeout
+        while (version := self.manifest()["version"]) == self._seen and time.monotonic() < end:
+            time.sleep(0.01)
+        changed, self._seen = bool(version != self._seen), version
+        return changed
 
     def close(self) -> None:
         """There is nothing to close."""
@@ -182,6 +179,7 @@ class ParquetStore(Store):
 
 def _check_options(given: Mapping[str, Any]) -> None:
     """Raise `UnsupportedError` for the options of a change log, except for the values that say that there is none."""
+    check_names("a table", given, sorted(vars(OPTIONS)))
     for name, value in given.items():
         if value not in (getattr(OPTIONS, name, None), getattr(TableOptions(), name, None)):
             raise UnsupportedError("tables of this store have no options", received=f"{name}={value}")
@@ -206,6 +204,13 @@ def changed(there: pa.Table, change: RowChange, rows: pa.Table, key: Sequence[st
     last = both.take(pa.array(last_rows(both, key)))
     kept = last.filter(pc.invert(last.column("\0gone"))).drop_columns(["\0gone"])
     return kept.take(sort_indices(kept, key)).select(there.column_names).cast(there.schema)
+
+
+def _cells(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return a row for each key, with the last value of each column that is not null."""
+    rest = [name for name in rows.column_names if name not in key]
+    keys, cells = aggregated(rows.select(key).columns, [("last", rows.column(name)) for name in rest])
+    return pa.table([*keys, *cells], [*key, *rest]).select(rows.column_names)
 
 
 class ParquetTable(Table):
@@ -233,7 +238,7 @@ class ParquetTable(Table):
         entry = self.entry(manifest)
         there, key = self._store.read(entry), entry["key"]
         if change is RowChange.UPDATE:
-            rows = rows.take(pa.array(last_rows(rows, key)))
+            rows = rows.take(pa.array(last_rows(rows, key))) if keep_nulls else _cells(rows, key)
             old = aligned(rows, there, key, schema_of(entry).nullable())
             new = {name: rows.column(name) for name in rows.column_names}
             if not keep_nulls:
@@ -289,7 +294,8 @@ class ParquetTable(Table):
         bounds = typed_range(schema, keys or KeyRange())
         rows = self._store.read(entry).combine_chunks()
         (batch,) = rows.to_batches() or [pa.RecordBatch.from_pylist([], rows.schema)]
-        batch = satisfied(batch, schema.columns, parse_where(where))
+        conditions = parse_where(where)
+        batch = satisfied(batch, [schema.column(each.column) for each in conditions], conditions)
         for bound, below in ((bounds.low, False), (bounds.high, True)):
             if bound is not None:
                 batch = batch.filter(_before(batch, schema.primary_key, bound, below=below))
@@ -349,14 +355,7 @@ class ParquetPublisher(Publisher):
         name = uuid.uuid5(uuid.NAMESPACE_URL, f"{self.job}/{self.sink}").hex
         return self._store.directory / "staged" / name / str(batch)
 
-    def stage(
-        self,
-        batch: int,
-        rows: Iterable[pa.RecordBatch],
-        *,
-        table: str | None = None,
-        change: RowChange | None = None,
-    ) -> list[Staged]:
+    def stage(self, batch: int, rows: Iterable[pa.RecordBatch], **_: Any) -> list[Staged]:
         batches = list(rows)
         if not batches:
             return []
@@ -411,7 +410,7 @@ class ParquetPublisher(Publisher):
         schema = schema_of(table.entry(manifest))
         parts = [pq.read_table(file) for file in files]
         rows = pa.concat_tables(parts) if parts else schema.arrow.empty_table()
-        typed = to_arrow(rows, schema, columns=_COLUMNS[write.change])
+        typed = to_arrow(rows, schema, columns=_COLUMNS.get(write.change, "all"))
         table.write(manifest, write.change, typed, keep_nulls=False)
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:

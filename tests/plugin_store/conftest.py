@@ -1,0 +1,15 @@
+"""The store for headrace's conformance tests: ``pytest --pyargs headrace.testing.suite``."""
+
+from pathlib import Path
+
+import pytest
+
+from headrace.testing import Place, Traits
+
+TRAITS = Traits(all_key_types=True, any_names=True, tells_changes=True)
+
+
+@pytest.fixture
+def place(tmp_path: Path) -> Place:
+    """The location of a test's store."""
+    return Place("parquet://{directory}/store", tmp_path, traits=TRAITS)
