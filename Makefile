@@ -64,7 +64,7 @@ test-postgres: $(READY) ## Run the tests of PostgreSQL on one version, which is 
 
 seeds: $(READY) ## Run unit and conformance tests in 20 random orders
 	for seed in $$(seq $(FIRST_SEED) $$(($(FIRST_SEED) + 19))); do \
-		$(PYTEST) tests/unit $(CONFORMANCE) --randomly-seed=$$seed $(ARGS) || exit 1; \
+		$(PYTEST) tests/unit tests/tablestore/unit tests/ytsaurus/unit $(CONFORMANCE) --randomly-seed=$$seed $(ARGS) || exit 1; \
 	done
 
 durations: $(READY) $(ARCHIVE) check-java ## Run the quick tests, and record the duration of each file in tests/durations.json

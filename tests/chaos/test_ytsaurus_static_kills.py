@@ -13,7 +13,7 @@ import pytest
 from yt.wrapper import TablePath, YtClient
 
 from tests.chaos.storm import KILLS, SEED
-from tests.interop.ytsaurus_server import serving
+from tests.ytsaurus.interop.ytsaurus_server import serving
 
 TABLES = ("//tmp/a", "//tmp/b")
 PATIENCE = 120.0

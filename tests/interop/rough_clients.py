@@ -22,7 +22,7 @@ from headrace_tablestore.wire import table_pb2 as pb
 from headrace_tablestore.wire.plainbuffer.rows import encode_row
 from headrace_tablestore.wire.plainbuffer.values import Cell, Row
 from headrace_tablestore.wire.signatures import Credentials, content_md5, request_headers
-from tests.interop.conftest import ACCESS_KEY_ID, ACCESS_KEY_SECRET
+from tests.interop.programs import ACCESS_KEY_ID, ACCESS_KEY_SECRET
 
 CREDENTIALS = Credentials(ACCESS_KEY_ID, ACCESS_KEY_SECRET)
 INSTANCE = "shop"

@@ -10,9 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.interop.conftest import Endpoint
 from tests.interop.programs import HERE, environment, installed_with_npm
-from tests.interop.ytsaurus_server import TOKEN, YtServer
+from tests.tablestore.interop.conftest import Endpoint
+from tests.ytsaurus.interop.ytsaurus_server import TOKEN, YtServer
 
 PATIENCE = 120.0
 

@@ -26,7 +26,7 @@ from headrace_ytsaurus.endpoint.cluster import Cluster
 from headrace_ytsaurus.store.schemas import QueueLayout, TableLayout
 from headrace_ytsaurus.wire.types import YtColumn
 from tests.unit.conftest import Run
-from tests.unit.ytsaurus_cluster import call
+from tests.ytsaurus.unit.ytsaurus_cluster import call
 
 KINDS: dict[str, tuple[str, Callable[[Any], Any]]] = {
     "array": ("array<{}>", lambda value: [value]),

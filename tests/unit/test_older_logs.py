@@ -26,7 +26,7 @@ from headrace_tablestore.wire import table_pb2
 from headrace_tablestore.wire import tunnel_pb2 as pb
 from headrace_tablestore.wire.plainbuffer.rows import decode_row
 from tests.older_logs import write_older_logs
-from tests.unit.tablestore_endpoint import Service, values
+from tests.tablestore.unit.tablestore_endpoint import Service, values
 
 SHOWN = ("_change_type", "id", "name")
 

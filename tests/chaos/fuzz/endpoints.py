@@ -24,8 +24,8 @@ from headrace_ytsaurus.wire.yson.documents import YsonError, dumps
 from tests.chaos.fuzz import mutations
 from tests.chaos.fuzz.client import Client, Request
 from tests.chaos.fuzz.targets import Target
-from tests.unit.test_tablestore_endpoint_app import KEY, configuration
-from tests.unit.test_ytsaurus_rough_parameters import BODIES, NAMES, ODD, OTHERS, TRIED, create_objects
+from tests.tablestore.unit.test_tablestore_endpoint_app import KEY, configuration
+from tests.ytsaurus.unit.test_ytsaurus_rough_parameters import BODIES, NAMES, ODD, OTHERS, TRIED, create_objects
 
 _INSTANCE, _TOKEN = "shop", "only-for-tests"
 

@@ -38,8 +38,8 @@ from headrace_ytsaurus.wire.yson.documents import YsonError, dumps, load_fragmen
 from headrace_ytsaurus.wire.yson.json_rows import decode_json_rows
 from headrace_ytsaurus.wire.yson.rows_decoding import decode_rows
 from tests.chaos.fuzz import mutations
+from tests.tablestore.unit.plainbuffer_samples import SAMPLES
 from tests.unit import pgoutput_samples as pg
-from tests.unit.plainbuffer_samples import SAMPLES
 from tests.unit.test_sql_grammar import VENDOR_SCRIPT, WORDS
 
 Input = Any

@@ -1,7 +1,7 @@
 """One test for each of the defects a to k of the vendor's connector for Spark, which headrace does not have.
 
-The tests of defects in its meta table and its columns (g, i, j) are in `tests/unit/test_tablestore_batches.py` and
-`tests/unit/test_tablestore_tunnel.py`.
+The tests of defects in its meta table and its columns (g, i, j) are `test_tablestore_batches.py` and
+`test_tablestore_tunnel.py` in `tests/tablestore/unit`.
 """
 
 from __future__ import annotations
