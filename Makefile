@@ -22,7 +22,7 @@ FORKS ?= 200
 FIRST_SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-all test-postgres seeds durations docs lint format types bench chaos soak proto clean check-python check-java
+.PHONY: help setup demo test test-clusters test-all test-postgres seeds durations docs lint format types bench chaos soak proto clean check-python check-java
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -53,7 +53,10 @@ PYTEST := $(BIN)/python -m pytest --numprocesses=3 --dist=loadfile --no-loadscop
 CONFORMANCE := tests/conformance src/headrace/testing/suite
 
 test: $(READY) $(ARCHIVE) check-java ## Run the quick tests, in random order
-	$(PYTEST) $(ARGS)
+	$(PYTEST) --ignore=tests/clusters $(ARGS)
+
+test-clusters: $(READY) $(ARCHIVE) check-java ## Run the quick tests of deployment: Spark on several hosts
+	$(PYTEST) tests/clusters $(ARGS)
 
 test-all: $(READY) $(ARCHIVE) check-java ## Run all tests with full counts: more examples, more commits, and storms with a few kills
 	HEADRACE_TESTS=thorough $(PYTEST) -m "not soak" $(ARGS)
@@ -67,7 +70,7 @@ seeds: $(READY) ## Run unit and conformance tests in 20 random orders
 		$(PYTEST) tests/unit tests/tablestore/unit tests/ytsaurus/unit $(CONFORMANCE) --randomly-seed=$$seed $(ARGS) || exit 1; \
 	done
 
-durations: $(READY) $(ARCHIVE) check-java ## Run the quick tests, and record the duration of each file in tests/durations.json
+durations: $(READY) $(ARCHIVE) check-java ## Run the quick tests and those of deployment, and record the duration of each file
 	$(PYTEST) --record-durations $(ARGS)
 
 lint: $(READY) ## Check style and formatting

@@ -40,10 +40,13 @@ def longest_first(items: list[pytest.Item]) -> None:
 
 
 def record(reports: Iterable[pytest.TestReport], root: Path) -> None:
-    """Write the durations of the files that took long."""
+    """Write the durations of the files that took long; those of files that did not run stay."""
     seconds: Counter[str] = Counter()
     for report in reports:
         # `location` would name hypothesis for tests of its state machines.
         seconds[name_of(root / report.nodeid.partition("::")[0])] += report.duration  # type: ignore[assignment]
-    kept = {name: round(found, 1) for name, found in seconds.most_common() if found >= _SHORTEST_RECORDED}
-    DURATIONS.write_text(json.dumps(kept, indent=1) + "\n")
+    recorded: dict[str, float] = json.loads(DURATIONS.read_text())
+    others = {name: long for name, long in recorded.items() if name not in seconds and (TESTS / name).is_file()}
+    measured = {name: round(each, 1) for name, each in seconds.items() if each >= _SHORTEST_RECORDED}
+    longest = sorted((others | measured).items(), key=lambda entry: -entry[1])
+    DURATIONS.write_text(json.dumps(dict(longest), indent=1) + "\n")

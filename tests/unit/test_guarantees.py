@@ -1,4 +1,7 @@
-"""Every promise of docs/guarantees.md names existing tests, and at least one of them is run by `make test`."""
+"""Every promise of docs/guarantees.md names existing tests, and at least one quick test.
+
+Quick tests are those of `make test` and `make test-clusters`.
+"""
 
 from __future__ import annotations
 
@@ -15,7 +18,7 @@ from tests.order import SUITE, TESTS
 # The page names the tests of `headrace.testing.suite` by ``suite/``.
 FOLDERS = (TESTS, SUITE.parent)
 PAGE = TESTS.parent / "docs" / "guarantees.md"
-# Marks of tests that `make test` omits.
+# Marks of tests that are not quick.
 SLOW = ("storm", "soak")
 # The test that kills a pipeline at each failpoint.
 KILLS = "conformance/test_failpoints.py"
@@ -56,7 +59,7 @@ def named_tests(cell: str) -> tuple[str, ...]:
 
 @cache
 def functions_of(file: str) -> dict[str, bool]:
-    """Return the tests of a file, and whether `make test` runs each of them."""
+    """Return the tests of a file, and whether they are quick."""
     (path,) = (folder / file for folder in FOLDERS if (folder / file).is_file())
     tree = ast.parse(path.read_text())
     marks = " ".join(ast.unparse(node) for node in tree.body if "pytestmark" in ast.unparse(node)[:12])
@@ -81,7 +84,7 @@ def faults(promise: Promise) -> list[str]:
         else:
             # A file counts as a whole: a storm is not quick because the file also tests its oracle.
             quick = quick or (functions_of(file)[function] if function else all(functions_of(file).values()))
-    return found if found or quick else ["names only tests that `make test` omits"]
+    return found if found or quick else ["names no quick test"]
 
 
 @pytest.mark.parametrize("promise", promises(PAGE.read_text()), ids=lambda promise: promise.text[:60])
@@ -100,8 +103,8 @@ def test_the_page_names_each_failpoint() -> None:
         ("none", "names no test"),
         ("`unit/test_nowhere.py`", "there is no file unit/test_nowhere.py"),
         ("`unit/test_guarantees.py::test_nothing`", "there is no test unit/test_guarantees.py::test_nothing"),
-        ("`chaos/test_queue_kills.py`", "names only tests that `make test` omits"),
-        ("`chaos/test_soak.py`", "names only tests that `make test` omits"),
+        ("`chaos/test_queue_kills.py`", "names no quick test"),
+        ("`chaos/test_soak.py`", "names no quick test"),
     ],
 )
 def test_a_promise_without_a_quick_test_is_found(cell: str, fault: str) -> None:
