@@ -169,7 +169,7 @@ def main(given: Object) -> None:
     Handler.api = api = Api(given)
     server = ThreadingHTTPServer((given["address"], given["port"]), Handler)
     server.daemon_threads = True
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.05}, daemon=True).start()
     for line in sys.stdin:
         status = json.loads(line)
         api.put("MODIFIED", "pods", {**api.objects["pods", status["name"]], "status": status["status"]})

@@ -55,7 +55,7 @@ def faulty_proxy(upstream: str) -> Iterator[FaultyProxy]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     proxy.address = f"127.0.0.1:{server.server_port}"
-    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01}, daemon=True)
     thread.start()
     try:
         yield proxy

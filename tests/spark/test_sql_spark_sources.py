@@ -80,7 +80,7 @@ def words() -> Iterator[int]:
 
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), SendWords) as server:
         server.daemon_threads = True
-        thread = threading.Thread(target=server.serve_forever)
+        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
         thread.start()
         yield server.server_address[1]
         closing.set()

@@ -20,7 +20,7 @@ from headrace_ytsaurus.store.tables import writing
 from tests.interop.faulty_proxy import CUT_ANSWER, LOSE_ANSWER, LOSE_REQUEST, FaultyProxy, error, faulty_proxy
 from tests.ytsaurus.interop.ytsaurus_server import TOKEN, YtServer
 
-PATIENCE = 6
+PATIENCE = 2
 
 
 @pytest.fixture
