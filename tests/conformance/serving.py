@@ -89,9 +89,12 @@ def postgres_port() -> int:
 
 
 def postgres_database(name: str) -> str:
-    """Return the address of a database, created on the first call. The oldest of many databases is dropped."""
+    """Return the address of a database, created on the first call. Of many databases, the longest unused is dropped."""
     port = postgres_port()
-    if name not in _databases and create_database(port, name):
+    if name in _databases:
+        _databases.remove(name)
+        _databases.append(name)
+    elif create_database(port, name):
         _databases.append(name)
         if len(_databases) > _KEPT_DATABASES:
             drop_database(port, _databases.popleft())
@@ -129,7 +132,7 @@ def stop() -> None:
     Checkpoint servers stop first: a thread of Spark deletes old files of a checkpoint, and the files may be in one
     of these servers.
     """
-    if (checkpoints := sys.modules.get("headrace.checkpoints.server")) is not None:
+    if (checkpoints := sys.modules.get("headrace.checkpoint_server.server")) is not None:
         checkpoints.stop_all()
     for server in (_tablestore, _ytsaurus):
         server.stop()

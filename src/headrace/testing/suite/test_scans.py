@@ -268,7 +268,7 @@ def test_key_ranges_cover_an_empty_and_a_split_table(store: Store, orders: Table
 
 
 @pytest.mark.needs("transactions")
-@pytest.mark.parametrize(("count", "size"), [(2000, 50), (40, 2 << 20)], ids=["small rows", "rows of 2 MB"])
+@pytest.mark.parametrize(("count", "size"), [(2000, 50), (16, 2 << 20)], ids=["small rows", "rows of 2 MB"])
 def test_a_scan_sees_one_state_while_writers_commit(
     place: Place, store: Store, orders: Table, count: int, size: int
 ) -> None:
