@@ -25,6 +25,7 @@ from headrace.derived.state.state_tables import REMOVED, create_tables
 from headrace.errors import NumericOverflowError, OptionError, StateMismatchError, UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Table
+from headrace.testing.effort import thorough
 
 DECIMAL = pa.decimal128(12, 2)
 TYPES = {
@@ -190,7 +191,9 @@ histories = st.lists(
 )
 
 
-@settings(max_examples=30, deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large])
+@settings(
+    max_examples=thorough(60), deadline=None, suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large]
+)
 @given(
     history=histories,
     seed=st.integers(0, 2**32),

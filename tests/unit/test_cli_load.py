@@ -34,6 +34,7 @@ from headrace.cli.row_writing import write_rows
 from headrace.errors import OptionError, SchemaError
 from headrace.model.tables.schema import RowSchema, TableSchema, columns_of
 from headrace.model.types import type_name
+from headrace.testing.effort import thorough
 from tests.unit.type_strategies import LEAVES, TYPE_NAMES, values_of
 
 Run = Callable[..., Any]
@@ -428,7 +429,7 @@ def _complete(rows: list[dict[str, Any]], names: list[str]) -> list[dict[str, An
     return [{name: row.get(name) for name in names} for row in rows]
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=thorough(120))
 @given(data=st.data())
 def test_rows_of_any_type_survive_export_and_load(tmp_path: Path, data: st.DataObject) -> None:
     name = data.draw(st.sampled_from(["x.jsonl", "x.parquet", "x.arrow", "x.arrows.zst", "x.jsonl.gz"]))
@@ -439,7 +440,7 @@ def test_rows_of_any_type_survive_export_and_load(tmp_path: Path, data: st.DataO
 PLAIN_TYPES = st.sampled_from(sorted(set(LEAVES) - {"interval day to second"}))
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60)
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=thorough(120))
 @given(rows=tables(PLAIN_TYPES), name=st.sampled_from(["x.csv", "x.csv.gz"]))
 def test_rows_survive_export_and_load_as_csv(tmp_path: Path, rows: pa.Table, name: str) -> None:
     assert _written_and_read(tmp_path, name, rows) == rows.to_pylist()

@@ -17,6 +17,7 @@ from headrace.model.tunnels.values import Start
 from headrace.model.types import parse_type
 from headrace.streaming_sql.language.grammar import parse
 from headrace.streaming_sql.language.rewriting import rewrite
+from headrace.testing.effort import thorough
 from headrace_tablestore.endpoint.rows.filters import parse_filter
 from headrace_tablestore.wire.plainbuffer.rows import decode_row
 from headrace_ytsaurus.endpoint.select.grammar import parse_query
@@ -100,7 +101,7 @@ def test_hostile_texts_give_a_value_or_an_own_error(parser: str) -> None:
                 continue
 
 
-@settings(deadline=None, max_examples=60)
+@settings(deadline=None, max_examples=thorough(120))
 @given(
     st.sampled_from(sorted(PARSERS)),
     st.lists(

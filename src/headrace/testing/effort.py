@@ -16,5 +16,5 @@ THOROUGH = LEVEL == "thorough"
 
 
 def thorough(count: int) -> int:
-    """Return a count in a thorough run, a third of it in a quick one."""
-    return count if THOROUGH else max(1, count // 3)
+    """Return a count in a thorough run, a fifth of it in a quick one."""
+    return count if THOROUGH else max(1, count // 5)

@@ -12,6 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace.testing.effort import thorough
 from headrace_ytsaurus.endpoint.cluster import Cluster
 from headrace_ytsaurus.wire.errors import YtError
 from tests.ytsaurus.unit.ytsaurus_cluster import abort, call, commit, rows_of, start
@@ -203,7 +204,7 @@ STEPS = st.one_of(
 )
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=thorough(60), deadline=None)
 @given(
     steps=st.lists(st.tuples(st.integers(0, 7), STEPS), min_size=10, max_size=30),
     restarts=st.sets(st.integers(0, 90), max_size=1),

@@ -14,6 +14,7 @@ from headrace.errors import SchemaError
 from headrace.model.tables.conditions import KeyRange
 from headrace.ports import Store, Table
 from headrace.testing.capabilities import storable, traits
+from headrace.testing.effort import thorough
 
 COLUMNS = {"k1": "binary", "k2": "long", "k3": "string", "n": "long", "text": "string", "bytes": "binary"}
 KEY = ("k1", "k2", "k3")
@@ -35,7 +36,7 @@ def table(store: Store) -> Table:
     return store.create_table("lookups", COLUMNS, KEY)
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=thorough(50), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     stored=st.lists(keys, min_size=1, max_size=20, unique=True),
     asked=st.lists(keys, max_size=20, unique=True),
