@@ -13,9 +13,8 @@ Tests that start Spark in a process of their own, because a shared session canno
 - ``spark/test_connect.py`` (1): Spark Connect and classic Spark cannot be in one process.
 - ``spark/test_pipelines.py`` (2): pipelines run on Spark Connect; one is started by ``spark-pipelines run``.
 - ``spark/test_docs.py`` (1): the stream of the README as a user runs it, with relative paths.
-- ``spark/test_demo.py`` (6): the demo kills its driver and starts another; then ``headrace run`` and ``headrace sql``.
+- ``spark/test_demo.py`` (6): the demo kills its driver and starts another; ``headrace run`` and ``headrace sql``.
 - ``spark/test_prompt.py`` (1): the prompt in a terminal.
-- ``spark/test_flights.py`` (2): kills its driver and starts another.
 - ``spark/test_checkpoints_in_stores.py`` (1): a query goes on in another process, from another directory.
 - ``spark/test_sql_streams.py`` (1): a session stops a stream of another process.
 - ``spark/test_failpoints.py`` (1): kills the driver with its Java process.
@@ -36,6 +35,7 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace.spark import bare_locations
 from headrace.spark.session import carry_environment
+from headrace.streaming_sql import running_streams
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
 _SECOND_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
@@ -46,6 +46,8 @@ _VARIABLES = ("HEADRACE_", "YT_")
 
 def start(warehouse: Path, python: Path) -> SparkSession:
     """Start Spark with an environment that names no store, and with a program for its Python processes."""
+    # Sessions of streaming SQL look for the ends of streams. By default, they wait half a second between two looks.
+    running_streams._POLL_SECONDS = 0.1
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYSPARK_PYTHON", str(python))
         environment.setenv("PYSPARK_DRIVER_PYTHON", str(python))

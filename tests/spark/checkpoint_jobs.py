@@ -1,6 +1,6 @@
 """A process that runs queries with checkpoints in the store that they read and write.
 
-``python -m tests.spark.checkpoint_jobs STORE`` runs each query until it has read all rows, in several batches.
+``python -m tests.spark.checkpoint_jobs STORE`` runs each query until it has read all rows, in `BATCHES` batches.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pyspark.sql.streaming.stateful_processor import StatefulProcessor, Stateful
 
 import headrace
 from headrace.ports import Store
+from headrace.testing.effort import THOROUGH
 
 STATE_STORE = "spark.sql.streaming.stateStore"
 PROVIDERS = "org.apache.spark.sql.execution.streaming.state"
@@ -30,7 +31,7 @@ JOBS: dict[str, dict[str, str]] = {
     "second_format": {f"{STATE_STORE}.checkpointFormatVersion": "2"},
     "own_state": {},
 }
-BATCHES = 2
+BATCHES = 2 if THOROUGH else 1
 
 
 class Counting(StatefulProcessor):

@@ -10,7 +10,9 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from pyspark.sql import SparkSession
 
+from headrace import sql
 from tests.conformance import serving
 
 
@@ -47,7 +49,7 @@ def test_the_demo_with_its_tables_in_postgresql_proves_its_result_and_leaves_not
 
 
 @pytest.mark.timeout(900)
-def test_the_demo_proves_its_result_after_the_kill(tmp_path: Path) -> None:
+def test_the_demo_proves_its_result_after_the_kill(spark: SparkSession, tmp_path: Path) -> None:
     place = tmp_path / "demo"
     ended = headrace("demo", "--json", "--seconds", "1", "--dir", str(place))
     assert ended.returncode == 0, ended.stderr
@@ -74,12 +76,12 @@ def test_the_demo_proves_its_result_after_the_kill(tmp_path: Path) -> None:
     assert lags[-1] == 0
 
     # The workspace stays usable: the streams continue from their checkpoints, and end without new rows.
-    workspace = ["--workspace", str(place), "--json"]
-    again = headrace("run", str(place / "job.sql"), "--available-now", "--master", "local[2,4]", *workspace)
-    assert again.returncode == 0, again.stderr
-    listed = headrace("stream", "list", *workspace)
-    streams = [(stream["name"], stream["state"], stream["lag"]) for stream in json.loads(listed.stdout)]
-    assert streams == [("job1", "finished", 0), ("totals", "finished", 0)]
+    streams = sql(spark, workspace=place)
+    streams.run((place / "job.sql").read_text(), available_now=True)
+    assert streams.wait(300)
+    listed = headrace("stream", "list", "--workspace", str(place), "--json")
+    states = [(stream["name"], stream["state"], stream["lag"]) for stream in json.loads(listed.stdout)]
+    assert states == [("job1", "finished", 0), ("totals", "finished", 0)]
 
 
 def test_an_invalid_script_exits_with_1_and_a_position(tmp_path: Path) -> None:

@@ -37,6 +37,8 @@ CASES = [("embedded", point) for point in POINTS]
 # There, the process that reads the columns of a source also has transactions, but fewer than that of the query.
 LATER = {"uncommitted": "uncommitted:10", "committed": "committed:10"}
 CASES += [("postgres", LATER.get(point, point)) for point in (POINTS if THOROUGH else ["marker-written"])]
+# Stores, and the locations of checkpoints in them. In a quick run, the demo kills a driver in PostgreSQL.
+KILLED_DRIVERS = [("embedded", None)] + ([("postgres", "postgresql:///jobs/copy")] if THOROUGH else [])
 ROWS = 40
 BATCH = 15
 _DRIVER = """
@@ -120,9 +122,7 @@ def entries(store: Store, checkpoint: str, log: str) -> set[str]:
     return {name for name in names if name.isdecimal()}
 
 
-@pytest.mark.parametrize(
-    ("store", "place"), [("embedded", None), ("postgres", "postgresql:///jobs/copy")], indirect=["store"]
-)
+@pytest.mark.parametrize(("store", "place"), KILLED_DRIVERS, indirect=["store"])
 def test_a_driver_killed_between_publication_and_sparks_commit_publishes_nothing_twice(
     spark: SparkSession, store: Store, checkpoint: str, place: str | None
 ) -> None:

@@ -20,6 +20,7 @@ from headrace.batches.sinks.jobs import TargetJob, TargetJobs, state_name
 from headrace.errors import NotFoundError
 from headrace.ports import Claim, Store
 from headrace.support.failpoints import VARIABLE
+from headrace.testing.effort import THOROUGH
 from tests.conformance import serving
 from tests.spark.following import Following
 from tests.spark.sql_scripts import sql_session
@@ -30,6 +31,8 @@ TOTALS = """
     FROM orders GROUP BY user
 """
 COLUMNS = {"user": "string", "n": "long", "s": "double", "high": "double", "d": "long"}
+# Of the stores with transactions, and of those without. The conformance suite tests the claims of every store.
+CLAIMING = ["embedded", "tablestore"] + (["ytsaurus"] if THOROUGH else [])
 
 
 @dataclass
@@ -120,7 +123,7 @@ def existing(store: Store, names: Iterable[str]) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize("kind", ["embedded", "tablestore", "ytsaurus"])
+@pytest.mark.parametrize("kind", CLAIMING)
 def test_of_two_queries_that_begin_at_the_same_time_one_has_the_target(
     spark: SparkSession, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +159,7 @@ def test_of_two_queries_that_begin_at_the_same_time_one_has_the_target(
         assert existing(to, [name.replace(own, other) for name in job.state_tables]) == []
 
 
-@pytest.mark.parametrize("kind", ["embedded", "tablestore", "ytsaurus"])
+@pytest.mark.parametrize("kind", CLAIMING)
 def test_a_query_whose_target_was_taken_writes_nothing_more(
     spark: SparkSession, tmp_path: Path, kind: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
