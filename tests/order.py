@@ -46,7 +46,8 @@ def record(reports: Iterable[pytest.TestReport], root: Path) -> None:
         # `location` would name hypothesis for tests of its state machines.
         seconds[name_of(root / report.nodeid.partition("::")[0])] += report.duration  # type: ignore[assignment]
     recorded: dict[str, float] = json.loads(DURATIONS.read_text())
-    others = {name: long for name, long in recorded.items() if name not in seconds and (TESTS / name).is_file()}
+    exist = {name for name in recorded for folder in (TESTS, SUITE.parent) if (folder / name).is_file()}
+    others = {name: long for name, long in recorded.items() if name in exist - seconds.keys()}
     measured = {name: round(each, 1) for name, each in seconds.items() if each >= _SHORTEST_RECORDED}
     longest = sorted((others | measured).items(), key=lambda entry: -entry[1])
     DURATIONS.write_text(json.dumps(dict(longest), indent=1) + "\n")
