@@ -21,8 +21,10 @@ from headrace.model.tunnels.records import (
     plan_to_json,
 )
 from headrace.model.tunnels.values import FINISHED, Position
+from headrace.ports import BatchRecords
 from headrace.stores.embedded.connection import Database
-from headrace.stores.embedded.tunnels.batches import EmbeddedBatches
+from headrace.stores.embedded.tunnels.records import EmbeddedRecords
+from headrace.stores.tunnel_records.batches import TunnelBatches
 
 positions = st.one_of(st.just(FINISHED), st.builds(Position, st.text(), st.integers(0, 1 << 50)))
 parts = st.builds(
@@ -41,16 +43,16 @@ def database(tmp_path: Path) -> Database:
 
 
 @pytest.fixture
-def records(database: Database) -> EmbeddedBatches:
-    return EmbeddedBatches(database, "t")
+def records(database: Database) -> BatchRecords:
+    return TunnelBatches(EmbeddedRecords(database), "t")
 
 
-def save(records: EmbeddedBatches, batch: str, previous: str) -> None:
+def save(records: BatchRecords, batch: str, previous: str) -> None:
     records.save_plan(BatchPlan(batch, previous, ()))
     records.record_end(batch, "c", ChannelEnd(Position(batch), 1))
 
 
-def kept(records: EmbeddedBatches, *batches: str) -> list[str]:
+def kept(records: BatchRecords, *batches: str) -> list[str]:
     found = [batch for batch in batches if records.load_plan(batch) is not None]
     assert found == [batch for batch in batches if records.ends(batch)]
     return found
@@ -71,7 +73,7 @@ def test_a_record_of_another_format_is_refused() -> None:
         plan_from_json('{"v":2}')
 
 
-def test_the_first_plan_of_a_batch_is_kept(records: EmbeddedBatches) -> None:
+def test_the_first_plan_of_a_batch_is_kept(records: BatchRecords) -> None:
     first = BatchPlan("a", INITIAL_BATCH, (ChannelPlan("c", Position("x")),))
     records.save_plan(first)
     records.save_plan(BatchPlan("a", INITIAL_BATCH, ()))
@@ -79,7 +81,7 @@ def test_the_first_plan_of_a_batch_is_kept(records: EmbeddedBatches) -> None:
     assert records.load_plan("b") is None
 
 
-def test_one_of_several_concurrent_ends_is_kept_and_all_readers_get_it(records: EmbeddedBatches) -> None:
+def test_one_of_several_concurrent_ends_is_kept_and_all_readers_get_it(records: BatchRecords) -> None:
     barrier = threading.Barrier(8)
     got: list[ChannelEnd] = []
 
@@ -96,7 +98,7 @@ def test_one_of_several_concurrent_ends_is_kept_and_all_readers_get_it(records: 
     assert set(got) == {records.ends("a")["c"]}
 
 
-def test_pruning_keeps_the_requested_number_of_batches(records: EmbeddedBatches) -> None:
+def test_pruning_keeps_the_requested_number_of_batches(records: BatchRecords) -> None:
     previous = INITIAL_BATCH
     for batch in "abcdef":
         save(records, batch, previous)
@@ -105,7 +107,7 @@ def test_pruning_keeps_the_requested_number_of_batches(records: EmbeddedBatches)
     assert kept(records, *"abcdef") == [*"cdef"]
 
 
-def test_pruning_removes_plans_that_lost_their_place(records: EmbeddedBatches) -> None:
+def test_pruning_removes_plans_that_lost_their_place(records: BatchRecords) -> None:
     save(records, "a", INITIAL_BATCH)
     save(records, "unused", "a")
     save(records, "b", "a")
@@ -113,8 +115,8 @@ def test_pruning_removes_plans_that_lost_their_place(records: EmbeddedBatches) -
     assert kept(records, "a", "unused", "b") == ["a", "b"]
 
 
-def test_pruning_does_not_affect_other_queries_and_tunnels(database: Database, records: EmbeddedBatches) -> None:
-    other_tunnel = EmbeddedBatches(database, "u")
+def test_pruning_does_not_affect_other_queries_and_tunnels(database: Database, records: BatchRecords) -> None:
+    other_tunnel = TunnelBatches(EmbeddedRecords(database), "u")
     for root in "ax":
         save(records, root, INITIAL_BATCH)
         save(records, root + "1", root)
@@ -125,7 +127,7 @@ def test_pruning_does_not_affect_other_queries_and_tunnels(database: Database, r
     assert kept(other_tunnel, "a") == ["a"]
 
 
-def test_a_batch_after_an_unknown_one_begins_a_chain(records: EmbeddedBatches) -> None:
+def test_a_batch_after_an_unknown_one_begins_a_chain(records: BatchRecords) -> None:
     save(records, "a", INITIAL_BATCH)
     save(records, "b", "gone")
     save(records, "c", "b")
@@ -134,7 +136,7 @@ def test_a_batch_after_an_unknown_one_begins_a_chain(records: EmbeddedBatches) -
     assert kept(records, *"abc") == ["a", "c"]
 
 
-def test_nothing_is_recorded_for_a_dropped_tunnel(database: Database, records: EmbeddedBatches) -> None:
+def test_nothing_is_recorded_for_a_dropped_tunnel(database: Database, records: BatchRecords) -> None:
     with database.write() as connection:
         connection.execute("DELETE FROM tunnel")
     with pytest.raises(NotFoundError):

@@ -21,7 +21,8 @@ from headrace.errors import DataLossError, NotFoundError, OptionError, StoreBusy
 from headrace.model.tunnels.leases import Lease
 from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.ports import Store, Table, Tunnel
-from headrace.stores.embedded.tunnels.clients import EmbeddedTunnelClient
+from headrace.stores.embedded.tunnels.records import Statements
+from headrace.stores.tunnel_records.clients import SharingClient
 from headrace.workers import ChangeBatch, TunnelWorker, engine
 
 DEADLINE = 30.0
@@ -151,14 +152,14 @@ def test_close_does_not_wait_long_for_an_unreachable_store(
     tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     away, back = threading.Event(), threading.Event()
-    save = EmbeddedTunnelClient.save
+    save = SharingClient.save
 
     def hang(*args: Any) -> None:
         away.set()
         back.wait()
         save(*args)
 
-    monkeypatch.setattr(EmbeddedTunnelClient, "save", hang)
+    monkeypatch.setattr(SharingClient, "save", hang)
     monkeypatch.setattr(engine, "_LAST_SAVE_SECONDS", 0.1)
     worker = quick(tunnel)
     next(worker).done()
@@ -197,7 +198,7 @@ def test_stopping_at_the_end_waits_for_the_channels_of_a_dead_client(tunnel: Tun
 
 def test_the_end_is_found_by_the_readers(tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch) -> None:
     # A read in another place of the log would make a store decode the log again.
-    read, saved, threads = tunnel.read, EmbeddedTunnelClient.saved, set()
+    read, saved, threads = tunnel.read, SharingClient.saved, set()
     consumer_reads = threading.Event()
 
     def noted(*arguments: Any) -> Any:
@@ -212,7 +213,7 @@ def test_the_end_is_found_by_the_readers(tunnel: Tunnel, monkeypatch: pytest.Mon
         return saved(*arguments)
 
     monkeypatch.setattr(tunnel, "read", noted)
-    monkeypatch.setattr(EmbeddedTunnelClient, "saved", slow)
+    monkeypatch.setattr(SharingClient, "saved", slow)
     assert ids(quick(tunnel, idle="stop")) == list(range(30))
     assert threads == {"headrace-reader"}
 
@@ -222,7 +223,7 @@ def test_progress_is_not_saved_while_a_reader_reads(tunnel: Tunnel, monkeypatch:
     read, all_taken = tunnel.read, threading.Event()
 
     def counted(name: str) -> Callable[..., Any]:
-        real = getattr(EmbeddedTunnelClient, name)
+        real = getattr(SharingClient, name)
 
         def call(*arguments: Any) -> Any:
             calls.append(name)
@@ -241,7 +242,7 @@ def test_progress_is_not_saved_while_a_reader_reads(tunnel: Tunnel, monkeypatch:
         return page
 
     for name in ("heartbeat", "save"):
-        monkeypatch.setattr(EmbeddedTunnelClient, name, counted(name))
+        monkeypatch.setattr(SharingClient, name, counted(name))
     monkeypatch.setattr(tunnel, "read", slow_at_the_end)
     with quick(tunnel, idle="stop", checkpoint_interval=DEADLINE) as batches:
         found = ids([next(batches), next(batches), next(batches)])
@@ -295,14 +296,14 @@ def test_a_read_is_repeated_after_a_temporary_error(tunnel: Tunnel, monkeypatch:
 def test_a_request_of_the_client_is_repeated_after_a_temporary_error(
     tunnel: Tunnel, monkeypatch: pytest.MonkeyPatch, call: str
 ) -> None:
-    real, failures = getattr(EmbeddedTunnelClient, call), iter([StoreBusyError("not now")] * 3)
+    real, failures = getattr(SharingClient, call), iter([StoreBusyError("not now")] * 3)
 
     def sometimes(*arguments: Any) -> Any:
         if (failure := next(failures, None)) is not None:
             raise failure
         return real(*arguments)
 
-    monkeypatch.setattr(EmbeddedTunnelClient, call, sometimes)
+    monkeypatch.setattr(SharingClient, call, sometimes)
     assert ids(quick(tunnel, idle="stop")) == list(range(30))
 
 
@@ -333,7 +334,7 @@ def test_a_permanent_error_is_raised_to_the_consumer(
     def fail(*arguments: Any) -> Any:
         raise failure
 
-    monkeypatch.setattr(EmbeddedTunnelClient if call == "heartbeat" else tunnel, call, fail)
+    monkeypatch.setattr(SharingClient if call == "heartbeat" else tunnel, call, fail)
     with pytest.raises(type(failure), match=str(failure)):
         ids(quick(tunnel))
     assert clients(tunnel) == set()
@@ -379,16 +380,16 @@ def test_a_worker_that_lost_its_client_connects_again(tunnel: Tunnel, table: Tab
 def test_a_worker_that_was_cut_off_delivers_nothing_of_channels_that_others_have(
     tunnel: Tunnel, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real, cut_off = EmbeddedTunnelClient.heartbeat, threading.Event()
-    first: list[EmbeddedTunnelClient] = []
+    real, cut_off = SharingClient.heartbeat, threading.Event()
+    first: list[SharingClient[Statements]] = []
 
-    def heartbeat(client: EmbeddedTunnelClient, leases: Sequence[Lease]) -> list[Lease]:
+    def heartbeat(client: SharingClient[Statements], leases: Sequence[Lease]) -> list[Lease]:
         first[:] = first or [client]
         if client is first[0] and cut_off.is_set():
             raise StoreBusyError("no connection")
         return real(client, leases)
 
-    monkeypatch.setattr(EmbeddedTunnelClient, "heartbeat", heartbeat)
+    monkeypatch.setattr(SharingClient, "heartbeat", heartbeat)
     with quick(tunnel, timeout=0.5) as worker, ThreadPoolExecutor(1) as pool:
         assert ids([next(worker)]) == list(range(10))
         cut_off.set()

@@ -33,4 +33,6 @@ The PostgreSQL store also has `names` (names of tables), `diagnosis` (`headrace 
 `tables/statements` (the SQL of writes), `tables/attempts` (repetitions of writes that violate a constraint),
 `tables/replacing` (a new content of a table as differences), `tables/new_types` (types of new columns) and
 `tunnels/blockers` (open transactions).
+
+`tunnel_records` has the clients and batches of embedded and PostgreSQL tunnels: the same statements for both.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -24,12 +25,11 @@ from headrace.model.tunnels.values import (
     StartKind,
     TunnelKind,
 )
-from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
+from headrace.ports import ChannelDescription, Table, TunnelDescription
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.connection import Database, SeenVersion
 from headrace.stores.embedded.tables import change_log
-from headrace.stores.embedded.tunnels import base_data, clients, stored_tunnels
-from headrace.stores.embedded.tunnels.batches import EmbeddedBatches
+from headrace.stores.embedded.tunnels import base_data, stored_tunnels
 from headrace.stores.embedded.tunnels.channel_rows import (
     ChannelLog,
     ChannelRow,
@@ -47,17 +47,20 @@ from headrace.stores.embedded.tunnels.positions import (
     row_position,
     rows_after,
 )
+from headrace.stores.embedded.tunnels.records import EmbeddedRecords, Statements
+from headrace.stores.tunnel_records.batches import TunnelBatches
+from headrace.stores.tunnel_records.clients import Holder, SharedTunnel, holders
 
 # A log that is kept is read from the beginning by any number of queries.
 _FIRST = (StartKind.EARLIEST, StartKind.BEGINNING)
+# The number of finished channels that are kept for descriptions of the tunnel while clients read it.
+_FINISHED_KEPT = 64
 # The number of finished channels that are examined at once for deletion.
 _FORGET_AT_ONCE = 64
 
 
-class EmbeddedTunnel(Tunnel):
+class EmbeddedTunnel(SharedTunnel[Statements]):
     """A tunnel of the embedded store, created by `headrace.stores.embedded.store.EmbeddedStore`."""
-
-    batches: EmbeddedBatches
 
     def __init__(
         self,
@@ -71,7 +74,8 @@ class EmbeddedTunnel(Tunnel):
     ) -> None:
         self._database = database
         self._object_id = object_id
-        self.batches = EmbeddedBatches(database, id, self.forget_finished)
+        self.records = EmbeddedRecords(database)
+        self.batches = TunnelBatches(self.records, id, self.forget_finished)
         self._seen = SeenVersion()
         self.table = table
         self.id = id
@@ -86,8 +90,8 @@ class EmbeddedTunnel(Tunnel):
         with self._database.read() as connection:
             rows, logs = self._rows(connection), logs_in(connection, self.id)
             channels = channels_of(rows)
-            holders = clients.holders(connection, self.id)
-            suspended = clients.suspended(connection, self.id)
+            statements = Statements(connection)
+            clients, suspended = holders(statements, self.id), self.suspended(statements)
             return TunnelDescription(
                 id=self.id,
                 name=self.name,
@@ -97,7 +101,7 @@ class EmbeddedTunnel(Tunnel):
                 created=self.created,
                 channels=tuple(
                     self._describe_channel(
-                        connection, channel, row, logs, holders.get(channel.id), suspended=channel.id in suspended
+                        connection, channel, row, logs, clients.get(channel.id), suspended=channel.id in suspended
                     )
                     for channel, row in zip(channels, rows, strict=True)
                 ),
@@ -109,7 +113,7 @@ class EmbeddedTunnel(Tunnel):
         channel: Channel,
         row: ChannelRow,
         logs: Mapping[int, ChannelLog],
-        holder: clients.Holder | None,
+        holder: Holder | None,
         *,
         suspended: bool,
     ) -> ChannelDescription:
@@ -315,10 +319,6 @@ class EmbeddedTunnel(Tunnel):
         if released:
             self._release(connection, released)
 
-    def committed(self, connection: apsw.Connection, channel: str) -> Position:
-        """Return the committed position of a channel, inside the caller's transaction."""
-        return self._row(connection, channel).committed
-
     def _moves(
         self, connection: apsw.Connection, positions: Mapping[str, Position]
     ) -> list[tuple[ChannelRow, Position]]:
@@ -348,11 +348,20 @@ class EmbeddedTunnel(Tunnel):
 
     # -- clients that share the channels -------------------------------------------------------------
 
-    def connect(self, *, tag: str = "", timeout: float = 300.0) -> TunnelClient:
-        return clients.connect(self._database, self, tag, timeout)
+    def channels_in(self, statements: Statements) -> list[Channel]:
+        return channels_of(self._rows(statements.connection))
 
-    def client(self, client_id: str) -> TunnelClient:
-        return clients.find(self._database, self, client_id)
+    def suspended(self, statements: Statements) -> frozenset[str]:
+        found = statements.connection.execute("SELECT id FROM channel WHERE tunnel = ? AND suspended", (self.id,))
+        return frozenset(row[0] for row in found)
+
+    def committed(self, statements: Statements, channel: str) -> Position:
+        return self._row(statements.connection, channel).committed
+
+    def save_position(self, statements: Statements, channel: str, position: Position) -> None:
+        self.save_positions(statements.connection, {channel: position})
+        if position == FINISHED:
+            self.forget_finished(statements, keep=_FINISHED_KEPT)
 
     def suspend(self, channel: str, *, suspended: bool = True) -> None:
         """Suspend or resume a channel. A client that has it must return it with its next heartbeat."""
@@ -365,11 +374,12 @@ class EmbeddedTunnel(Tunnel):
     def wait_for_change(self, timeout: float) -> bool:
         return self._database.wait_for_change(timeout, self._seen)
 
-    def forget_finished(self, connection: apsw.Connection, *, keep: int = 0) -> None:
+    def forget_finished(self, statements: Statements, *, keep: int = 0) -> None:
         """Delete old finished channels of closed partitions, inside the caller's write transaction.
 
         The ``keep`` newest are kept, and channels that another channel waits for or a batch names.
         """
+        connection = statements.connection
         found = connection.execute(
             "SELECT c.id FROM channel c LEFT JOIN partition p ON p.id = c.partition WHERE c.tunnel = ?"
             " AND c.kind = ? AND c.finished AND NOT ifnull(p.open, 0) ORDER BY c.seq",
@@ -383,11 +393,20 @@ class EmbeddedTunnel(Tunnel):
         states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
         awaited = {parent for row in rows if states[row.id] is ChannelState.WAITING for parent in row.parents}
         forgotten = [
-            channel for channel in finished if channel not in awaited and not self.batches.names(connection, channel)
+            channel for channel in finished if channel not in awaited and not self._in_batch(connection, channel)
         ]
         connection.executemany(
             "DELETE FROM channel WHERE tunnel = ? AND id = ?", [(self.id, channel) for channel in forgotten]
         )
+
+    def _in_batch(self, connection: apsw.Connection, channel: str) -> bool:
+        """Return whether the plan or an end of a batch names a channel."""
+        found = connection.execute(
+            "SELECT EXISTS (SELECT 1 FROM batch_end WHERE tunnel = ?1 AND channel = ?2)"
+            " OR EXISTS (SELECT 1 FROM batch_plan WHERE tunnel = ?1 AND instr(plan, ?3))",
+            (self.id, channel, json.dumps(channel)),
+        )
+        return any(row[0] for row in found)
 
     # -- rows of the database -------------------------------------------------------------------------
 

@@ -31,6 +31,6 @@ and base channels for each table. `Decoder` separates the messages by table, eac
 written as JSON (`json_rows`), and the rows are merged by the numbers of their messages. The spool has the rows of each
 table in their own columns, so the form of the JSON is chosen by the reader.
 
-`slots` and `slot_options` create slots, `stored_tunnels`, `channel_rows`, `batches` and `clients` are the records of
-tunnels in the tables of `meta_tables`.
+`slots` and `slot_options` create slots, `stored_tunnels` and `channel_rows` are the records of tunnels in the tables of
+`meta_tables`. Those of batches and clients are in `headrace.stores.tunnel_records`.
 """

@@ -9,6 +9,7 @@ import psycopg
 
 from headrace.stores.postgres.connection import Connection
 from headrace.stores.postgres.own_tables import Group, OwnTables
+from headrace.stores.tunnel_records.records import Records
 
 Result = TypeVar("Result")
 Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
@@ -149,7 +150,7 @@ class Statements:
         return self.execute(statement, parameters).fetchone()
 
 
-class Database:
+class Database(Records[Statements]):
     """Transactions over the tables of tunnels.
 
     Args:
@@ -174,6 +175,10 @@ class Database:
         """Run a function whose statements only read, each in a transaction of its own; see `Connection.ask`."""
         self.exist()
         return self.connection.ask(lambda connection: work(Statements(connection, self._prefix)))
+
+    def look(self, work: Callable[[Statements], Result]) -> Result:
+        """Run a function that only reads in one transaction; it can lock rows."""
+        return self.run(work)
 
     def query(self, statement: LiteralString, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Run one statement in a transaction of its own, and return its rows."""

@@ -20,9 +20,8 @@ from headrace.model.tunnels.values import (
     Start,
     StartKind,
 )
-from headrace.ports import ChannelDescription, Table, Tunnel, TunnelClient, TunnelDescription
-from headrace.stores.postgres.tunnels import base_data, clients, retention
-from headrace.stores.postgres.tunnels.batches import PostgresBatches, lock_tunnel
+from headrace.ports import ChannelDescription, Table, Tunnel, TunnelDescription
+from headrace.stores.postgres.tunnels import base_data, retention
 from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_of, rows_in
 from headrace.stores.postgres.tunnels.followed import Followed
 from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog
@@ -35,12 +34,15 @@ from headrace.stores.postgres.tunnels.stored_tunnels import (
     STREAM,
     StoredTunnel,
 )
+from headrace.stores.tunnel_records.batches import TunnelBatches
+from headrace.stores.tunnel_records.clients import SharedTunnel, holders
+from headrace.stores.tunnel_records.records import lock_tunnel
 
 LOOK_BYTES = 8 << 20
 """The log in bytes that is decoded to plan a batch. The tasks of the batch decode it again."""
 
 
-class PostgresTunnel(Tunnel):
+class PostgresTunnel(SharedTunnel[Statements]):
     """A tunnel of a database, created by `headrace.stores.postgres.store.PostgresStore`.
 
     Args:
@@ -56,11 +58,11 @@ class PostgresTunnel(Tunnel):
         follow: Callable[[JsonForm], Followed],
         form: JsonForm = PLAIN,
     ) -> None:
-        self._database = database
+        self._database = self.records = database
         self._stored = stored
         self._follow = follow
         self._form = form
-        self.batches = PostgresBatches(database, stored.id)
+        self.batches = TunnelBatches(database, stored.id)
         self._release = None if stored.slot is None else LogRelease(database, stored.id, stored.slot)
         self._opened_tables: Followed | None = None
         self._opened_log: ChangeLog | None = None
@@ -90,7 +92,7 @@ class PostgresTunnel(Tunnel):
         self._notice_definitions()
         rows = self._rows()
         channels = channels_of(rows)
-        holders = self._database.read(lambda statements: clients.holders(statements, self.id))
+        clients = self._database.read(lambda statements: holders(statements, self.id))
         described = []
         details, warnings = (
             ({}, []) if self._stored.slot is None else retention.describe(self._database, self._stored.slot)
@@ -104,7 +106,7 @@ class PostgresTunnel(Tunnel):
                 backlog = Backlog(rows=None)
                 if error.problem not in warnings:
                     warnings.append(error.problem)
-            holder = holders.get(row.id)
+            holder = clients.get(row.id)
             described.append(
                 ChannelDescription(channel, backlog)
                 if holder is None
@@ -314,12 +316,6 @@ class PostgresTunnel(Tunnel):
         if released:
             base_data.release(statements, self.id, released)
 
-    def committed(self, statements: Statements, channel: str) -> Position:
-        """Return the committed position of a channel, inside the caller's transaction."""
-        for row in rows_in(statements, self._stored, channel):
-            return row.committed
-        raise self._no_channel(channel, rows_in(statements, self._stored))
-
     def _normal(self, row: ChannelRow, position: Position, spooled: int | None) -> Position:
         """Return a position in the form in which positions of its channel can be compared; see `_backlog`."""
         if position == FINISHED:
@@ -344,11 +340,19 @@ class PostgresTunnel(Tunnel):
 
     # -- clients that share the channels -------------------------------------------------------------
 
-    def connect(self, *, tag: str = "", timeout: float = 300.0) -> TunnelClient:
-        return clients.connect(self._database, self, tag, timeout)
+    def channels_in(self, statements: Statements) -> list[Channel]:
+        return channels_of(rows_in(statements, self._stored))
 
-    def client(self, client_id: str) -> TunnelClient:
-        return clients.find(self._database, self, client_id)
+    def committed(self, statements: Statements, channel: str) -> Position:
+        for row in rows_in(statements, self._stored, channel):
+            return row.committed
+        raise self._no_channel(channel, rows_in(statements, self._stored))
+
+    def save_position(self, statements: Statements, channel: str, position: Position) -> None:
+        self.save_positions(statements, {channel: position})
+
+    def after_save(self) -> None:
+        self.release_log()
 
     # -- base data and log ----------------------------------------------------------------------------
 

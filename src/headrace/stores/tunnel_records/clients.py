@@ -10,17 +10,17 @@ from __future__ import annotations
 import math
 import time
 import uuid
+from abc import abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple, Protocol
+from typing import Generic, NamedTuple
 
 from headrace.errors import ClientGoneError, OptionError, SequenceNumberError, TunnelTakenError
 from headrace.model.tunnels import assignment
 from headrace.model.tunnels.assignment import Assignment, ClientLife
 from headrace.model.tunnels.leases import Lease, LeaseStatus, Saved
 from headrace.model.tunnels.values import Channel, Position
-from headrace.ports import TunnelClient
-from headrace.stores.postgres.tunnels.batches import lock_tunnel
-from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
+from headrace.ports import Tunnel, TunnelClient
+from headrace.stores.tunnel_records.records import Records, S, Statements, lock_tunnel
 
 # The value of column ``reader`` of a tunnel while clients read it. A query writes the id of its first batch.
 _CLIENTS = "clients"
@@ -34,48 +34,89 @@ class Holder(NamedTuple):
     status: LeaseStatus
 
 
-class SharedTunnel(Protocol):
-    """The methods of a tunnel that its clients call, see `headrace.stores.postgres.tunnels.tunnel`."""
+class SharedTunnel(Tunnel, Generic[S]):
+    """A tunnel that clients share. The methods with ``statements`` are parts of the caller's transaction."""
 
-    id: str
-    name: str
+    records: Records[S]
 
-    def channels(self) -> list[Channel]: ...
+    def connect(self, *, tag: str = "", timeout: float = 300.0) -> TunnelClient:
+        if not (math.isfinite(timeout) and timeout > 0):
+            raise OptionError("the timeout of a client must be a positive number of seconds", received=timeout)
+        client_id = str(uuid.uuid4())
 
-    def committed(self, statements: Statements, channel: str) -> Position: ...
+        def add(statements: S) -> None:
+            lock_tunnel(statements, self.id)
+            statements.execute("UPDATE headrace.tunnel SET reader = %s WHERE id = %s", (_CLIENTS, self.id))
+            statements.execute(
+                "INSERT INTO headrace.tunnel_client (id, tunnel, tag, timeout, connected) VALUES (%s, %s, %s, %s, %s)"
+                " ON CONFLICT (id) DO NOTHING",
+                (client_id, self.id, tag, timeout, time.time()),
+            )
 
-    def save_positions(self, statements: Statements, positions: Mapping[str, Position]) -> None: ...
+        self.records.run(add)
+        return SharingClient(self, client_id, timeout)
 
-    def release_log(self) -> None: ...
+    def client(self, client_id: str) -> TunnelClient:
+        def find(statements: S) -> TunnelClient:
+            found = statements.execute(
+                "SELECT timeout FROM headrace.tunnel_client WHERE id = %s", (client_id,)
+            ).fetchone()
+            client = SharingClient(self, client_id, 0.0 if found is None else found[0])
+            client._check(statements, time.time())
+            return client
+
+        return self.records.look(find)
+
+    @abstractmethod
+    def channels_in(self, statements: S) -> list[Channel]:
+        """Return the channels like `channels`."""
+
+    def suspended(self, statements: S) -> frozenset[str]:
+        """Return the channels that no client gets."""
+        return frozenset()
+
+    @abstractmethod
+    def committed(self, statements: S, channel: str) -> Position:
+        """Return the committed position of a channel."""
+
+    @abstractmethod
+    def save_position(self, statements: S, channel: str, position: Position) -> None:
+        """Save a client's position in a channel."""
+
+    def after_save(self) -> None:
+        """Release what is not needed after the transaction of `save_position`."""
 
 
-class PostgresTunnelClient(TunnelClient):
-    """A client of a tunnel, created by `connect` and `find`."""
+class SharingClient(TunnelClient, Generic[S]):
+    """A client of a tunnel, created by `SharedTunnel.connect` and `SharedTunnel.client`."""
 
-    def __init__(self, database: Database, tunnel: SharedTunnel, id: str, timeout: float) -> None:
-        self._database = database
+    def __init__(self, tunnel: SharedTunnel[S], id: str, timeout: float) -> None:
         self._tunnel = tunnel
         self.id = id
         self.timeout = timeout
 
     def __repr__(self) -> str:
-        return f"PostgresTunnelClient({self.id} of tunnel {self._tunnel.name!r})"
+        return f"SharingClient({self.id} of tunnel {self._tunnel.name!r})"
 
     def heartbeat(self, leases: Sequence[Lease]) -> list[Lease]:
-        channels = {channel.id: channel.state for channel in self._tunnel.channels()}
-
-        def beat(statements: Statements) -> dict[str, Assignment]:
+        def beat(statements: S) -> dict[str, Assignment]:
             now = time.time()
             self._check(statements, now)
             # If the clock was set back, dead clients would otherwise live until it has caught up.
             statements.execute(
-                "UPDATE headrace.tunnel_client SET seen = %(now)s"
-                " WHERE tunnel = %(tunnel)s AND (id = %(id)s OR seen > %(now)s)",
-                {"now": now, "tunnel": self._tunnel.id, "id": self.id},
+                "UPDATE headrace.tunnel_client SET seen = %s WHERE tunnel = %s AND (id = %s OR seen > %s)",
+                (now, self._tunnel.id, self.id, now),
             )
             before = _assignments(statements, self._tunnel.id)
-            lives = _lives(statements, self._tunnel.id)
-            after = assignment.rebalance(channels, before, lives, self.id, leases, now, frozenset())
+            after = assignment.rebalance(
+                {channel.id: channel.state for channel in self._tunnel.channels_in(statements)},
+                before,
+                _lives(statements, self._tunnel.id),
+                self.id,
+                leases,
+                now,
+                self._tunnel.suspended(statements),
+            )
             _store(statements, self._tunnel.id, before, after)
             statements.execute(
                 "DELETE FROM headrace.tunnel_client WHERE tunnel = %s AND %s - coalesce(seen, connected) > timeout",
@@ -83,17 +124,17 @@ class PostgresTunnelClient(TunnelClient):
             )
             return after
 
-        return assignment.leases_of(self._database.run(beat), self.id)
+        return assignment.leases_of(self._tunnel.records.run(beat), self.id)
 
     def saved(self, channel: str) -> Saved:
-        def read(statements: Statements) -> Saved:
+        def read(statements: S) -> Saved:
             self._check(statements, time.time())
             return self._saved(statements, channel)
 
-        return self._database.run(read)
+        return self._tunnel.records.look(read)
 
     def save(self, channel: str, position: Position, sequence: int) -> None:
-        def write(statements: Statements) -> None:
+        def write(statements: S) -> None:
             self._check(statements, time.time())
             last = self._saved(statements, channel).sequence
             if not last < sequence < 1 << 63:
@@ -107,14 +148,14 @@ class PostgresTunnelClient(TunnelClient):
                 "UPDATE headrace.channel SET sequence = %s WHERE tunnel = %s AND id = %s",
                 (sequence, self._tunnel.id, channel),
             )
-            self._tunnel.save_positions(statements, {channel: position})
+            self._tunnel.save_position(statements, channel, position)
 
         # The second time, the sequence number would be used.
-        self._database.run(write, repeatable=False)
-        self._tunnel.release_log()
+        self._tunnel.records.run(write, repeatable=False)
+        self._tunnel.after_save()
 
     def close(self) -> None:
-        def end(statements: Statements) -> None:
+        def end(statements: S) -> None:
             statements.execute("DELETE FROM headrace.tunnel_client WHERE id = %s", (self.id,))
             statements.execute(
                 "UPDATE headrace.channel SET client = NULL, lease = %s, version = version + 1, since = %s"
@@ -122,16 +163,16 @@ class PostgresTunnelClient(TunnelClient):
                 (LeaseStatus.CLOSE.value, time.time(), self._tunnel.id, self.id),
             )
 
-        self._database.run(end)
+        self._tunnel.records.run(end)
 
-    def _saved(self, statements: Statements, channel: str) -> Saved:
+    def _saved(self, statements: S, channel: str) -> Saved:
         position = self._tunnel.committed(statements, channel)
         found = statements.execute(
             "SELECT sequence FROM headrace.channel WHERE tunnel = %s AND id = %s", (self._tunnel.id, channel)
         ).fetchone()
         return Saved(position, 0 if found is None else found[0])
 
-    def _check(self, statements: Statements, now: float) -> None:
+    def _check(self, statements: S, now: float) -> None:
         """Lock the tunnel. Raise an error if this client is dead, or a query has taken the tunnel."""
         reader = lock_tunnel(statements, self._tunnel.id)
         life = statements.execute(
@@ -152,44 +193,12 @@ class PostgresTunnelClient(TunnelClient):
             )
 
 
-def connect(database: Database, tunnel: SharedTunnel, tag: str, timeout: float) -> PostgresTunnelClient:
-    """Add a client to a tunnel; it gets channels with its first heartbeat. A query that reads the tunnel fails."""
-    if not (math.isfinite(timeout) and timeout > 0):
-        raise OptionError("the timeout of a client must be a positive number of seconds", received=timeout)
-    client_id = str(uuid.uuid4())
-
-    def add(statements: Statements) -> None:
-        lock_tunnel(statements, tunnel.id)
-        statements.execute("UPDATE headrace.tunnel SET reader = %s WHERE id = %s", (_CLIENTS, tunnel.id))
-        statements.execute(
-            "INSERT INTO headrace.tunnel_client (id, tunnel, tag, timeout, connected) VALUES (%s, %s, %s, %s, %s)"
-            " ON CONFLICT (id) DO NOTHING",
-            (client_id, tunnel.id, tag, timeout, time.time()),
-        )
-
-    database.run(add)
-    return PostgresTunnelClient(database, tunnel, client_id, timeout)
-
-
-def find(database: Database, tunnel: SharedTunnel, client_id: str) -> PostgresTunnelClient:
-    """Return a connected client; see `headrace.ports.Tunnel.client`."""
-
-    def read(statements: Statements) -> PostgresTunnelClient:
-        found = statements.first("SELECT timeout FROM headrace.tunnel_client WHERE id = %s", (client_id,))
-        client = PostgresTunnelClient(database, tunnel, client_id, 0.0 if found is None else found[0])
-        client._check(statements, time.time())
-        return client
-
-    return database.run(read)
-
-
 def holders(statements: Statements, tunnel_id: str) -> dict[str, Holder]:
     """Return the live clients that have channels of a tunnel, by channel."""
     found = statements.execute(
         "SELECT h.id, c.id, c.tag, h.lease FROM headrace.channel h JOIN headrace.tunnel_client c ON c.id = h.client"
-        " WHERE h.tunnel = %(tunnel)s AND c.tunnel = %(tunnel)s"
-        " AND %(now)s - coalesce(c.seen, c.connected) <= c.timeout",
-        {"tunnel": tunnel_id, "now": time.time()},
+        " WHERE h.tunnel = %s AND c.tunnel = h.tunnel AND %s - coalesce(c.seen, c.connected) <= c.timeout",
+        (tunnel_id, time.time()),
     )
     return {channel: Holder(client, tag, LeaseStatus(status)) for channel, client, tag, status in found}
 

@@ -1,8 +1,10 @@
-"""The records of a tunnel's batches, in tables ``headrace.batch_plan`` and ``headrace.batch_end``."""
+"""The records of a tunnel's batches, in tables ``batch_plan`` and ``batch_end``."""
 
 from __future__ import annotations
 
-from headrace.errors import NotFoundError
+from collections.abc import Callable
+from typing import Generic
+
 from headrace.model.tunnels.records import (
     INITIAL_BATCH,
     BatchPlace,
@@ -15,20 +17,27 @@ from headrace.model.tunnels.records import (
     reader_replaced,
 )
 from headrace.ports import BatchRecords
-from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
+from headrace.stores.tunnel_records.records import Records, S, Statements, lock_tunnel
+
+_END = "SELECT position FROM headrace.batch_end WHERE tunnel = %s AND batch = %s AND channel = %s"
 
 
-class PostgresBatches(BatchRecords):
-    """The recorded batches of one tunnel."""
+class TunnelBatches(BatchRecords, Generic[S]):
+    """The recorded batches of one tunnel.
 
-    def __init__(self, database: Database, tunnel_id: str) -> None:
-        self._database = database
+    Args:
+        after_prune: deletes what no batch needs any more, in the transaction of `prune`.
+    """
+
+    def __init__(self, records: Records[S], tunnel_id: str, after_prune: Callable[[S], None] | None = None) -> None:
+        self._records = records
         self._tunnel = tunnel_id
+        self._after_prune = after_prune
 
     def save_plan(self, plan: BatchPlan) -> None:
         """Save a plan, unless the batch has one. The first batch of a chain makes its reader the tunnel's reader."""
 
-        def save(statements: Statements) -> None:
+        def save(statements: S) -> None:
             lock_tunnel(statements, self._tunnel)
             root, depth = BatchPlace.of(plan, self._place(statements, plan.previous))
             if plan.previous == INITIAL_BATCH:
@@ -39,11 +48,11 @@ class PostgresBatches(BatchRecords):
                 (self._tunnel, plan.batch, root, depth, plan.previous, plan_to_json(plan)),
             )
 
-        self._database.run(save)
+        self._records.run(save)
 
     def check_reader(self, batch: str) -> None:
         """Raise `TunnelTakenError` if a batch does not belong to the chain that was started last."""
-        found = self._database.query(
+        found = self._records.query(
             "SELECT p.root = t.reader FROM headrace.batch_plan p JOIN headrace.tunnel t ON t.id = p.tunnel"
             " WHERE p.tunnel = %s AND p.batch = %s",
             (self._tunnel, batch),
@@ -53,7 +62,7 @@ class PostgresBatches(BatchRecords):
 
     def load_plan(self, batch: str) -> BatchPlan | None:
         """Return the plan of a batch, or None."""
-        found = self._database.query(
+        found = self._records.query(
             "SELECT plan FROM headrace.batch_plan WHERE tunnel = %s AND batch = %s", (self._tunnel, batch)
         )
         return plan_from_json(found[0][0]) if found else None
@@ -64,30 +73,26 @@ class PostgresBatches(BatchRecords):
         if recorded is not None:
             return recorded
 
-        def save(statements: Statements) -> None:
+        def save(statements: S) -> ChannelEnd:
             lock_tunnel(statements, self._tunnel)
             statements.execute(
                 "INSERT INTO headrace.batch_end (tunnel, batch, channel, position) VALUES (%s, %s, %s, %s)"
                 " ON CONFLICT DO NOTHING",
                 (self._tunnel, batch, channel, end_to_json(end)),
             )
+            (saved,) = statements.execute(_END, (self._tunnel, batch, channel)).fetchall()
+            return end_from_json(saved[0])
 
-        self._database.run(save)
-        saved = self.end(batch, channel)
-        assert saved is not None
-        return saved
+        return self._records.run(save)
 
     def end(self, batch: str, channel: str) -> ChannelEnd | None:
         """Return the saved end of a batch in one channel, or None."""
-        found = self._database.query(
-            "SELECT position FROM headrace.batch_end WHERE tunnel = %s AND batch = %s AND channel = %s",
-            (self._tunnel, batch, channel),
-        )
+        found = self._records.query(_END, (self._tunnel, batch, channel))
         return end_from_json(found[0][0]) if found else None
 
     def ends(self, batch: str) -> dict[str, ChannelEnd]:
         """Return the saved ends of a batch, by channel."""
-        found = self._database.query(
+        found = self._records.query(
             "SELECT channel, position FROM headrace.batch_end WHERE tunnel = %s AND batch = %s", (self._tunnel, batch)
         )
         return {channel: end_from_json(end) for channel, end in found}
@@ -95,40 +100,29 @@ class PostgresBatches(BatchRecords):
     def prune(self, batch: str, keep: int) -> None:
         """Delete the batches that a batch outdates, see `BatchPlace.outdates`."""
 
-        def delete(statements: Statements) -> None:
+        def delete(statements: S) -> None:
             place = self._place(statements, batch)
-            if place is None:
-                return
+            if place is not None:
+                delete_outdated(statements, place)
+            if self._after_prune is not None:
+                self._after_prune(statements)
+
+        def delete_outdated(statements: S, place: BatchPlace) -> None:
             chain = statements.execute(
                 "SELECT batch, root, depth FROM headrace.batch_plan"
                 " WHERE tunnel = %s AND root = %s AND depth <= %s AND batch <> %s",
                 (self._tunnel, place.root, place.depth, batch),
             ).fetchall()
-            outdated = [other for other, *at in chain if place.outdates(BatchPlace(*at), keep)]
-            if outdated:
-                of_batches = "WHERE tunnel = %s AND batch = ANY(%s)"
-                statements.execute(f"DELETE FROM headrace.batch_plan {of_batches}", (self._tunnel, outdated))
-                statements.execute(f"DELETE FROM headrace.batch_end {of_batches}", (self._tunnel, outdated))
+            for other, *at in chain:
+                if place.outdates(BatchPlace(*at), keep):
+                    of_batch = (self._tunnel, other)
+                    statements.execute("DELETE FROM headrace.batch_plan WHERE tunnel = %s AND batch = %s", of_batch)
+                    statements.execute("DELETE FROM headrace.batch_end WHERE tunnel = %s AND batch = %s", of_batch)
 
-        self._database.run(delete)
+        self._records.run(delete)
 
     def _place(self, statements: Statements, batch: str) -> BatchPlace | None:
         found = statements.execute(
             "SELECT root, depth FROM headrace.batch_plan WHERE tunnel = %s AND batch = %s", (self._tunnel, batch)
         ).fetchone()
         return None if found is None else BatchPlace(*found)
-
-
-def lock_tunnel(statements: Statements, tunnel_id: str) -> str | None:
-    """Lock the row of a tunnel until the end of the transaction; return its reader.
-
-    Raises:
-        NotFoundError: the tunnel was dropped.
-    """
-    found = statements.execute(
-        "SELECT reader FROM headrace.tunnel WHERE id = %s FOR NO KEY UPDATE", (tunnel_id,)
-    ).fetchone()
-    if found is None:
-        raise NotFoundError("the tunnel was dropped", received=tunnel_id, remedy="create a new tunnel")
-    reader: str | None = found[0]
-    return reader
