@@ -96,7 +96,7 @@ def test_the_page_of_the_endpoint_of_ytsaurus_runs_as_written(
         run_code(client.replace("http://127.0.0.1:8585", address), capsys)
     monkeypatch.chdir(tmp_path)
     printed = run_code(directory, capsys)
-    assert printed[0].startswith("['//tmp/clicks'] [{'data': b'one'")
+    assert printed[0].startswith("['//home/headrace/clicks', '//tmp/clicks'] [{'data': b'one'")
     assert printed[1:] == ["{0: 1, 1: 0}"]
     (tmp_path / "tokens.toml").write_text(tokens)
     (tmp_path / "tokens.toml").chmod(0o600)

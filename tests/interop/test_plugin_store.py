@@ -138,7 +138,7 @@ def test_the_store_passes_the_conformance_tests(path: str, tmp_path: Path) -> No
     package = Path(shutil.copytree(PACKAGE, tmp_path / "package"))
     output = conformance(path, package, "-rs", "-q", f"--basetemp={tmp_path}/stores")
     passed, skipped = map(int, re.search(r"(\d+) passed, (\d+) skipped", output).groups())  # type: ignore[union-attr]
-    assert min(passed, skipped) > 200
+    assert min(passed, skipped) > 150
     reasons = re.findall(r"^SKIPPED \[\d+\] .*?: (.*)$", output, re.MULTILINE)
     assert {reason.partition(" lacks ")[0] for reason in reasons} == {"the store"}
 

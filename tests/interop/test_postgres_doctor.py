@@ -192,6 +192,6 @@ def test_an_unreachable_server_is_a_finding(capsys: pytest.CaptureFixture[str]) 
     assert (finding.status, "no connection" in finding.found) == (Status.FAIL, True)
 
 
-def test_stores_without_checks_say_so() -> None:
-    with headrace.open("yt://127.0.0.1:1") as store, pytest.raises(UnsupportedError, match="doctor has no checks"):
-        store.diagnose()
+def test_stores_without_checks_of_tables_say_so() -> None:
+    with headrace.open("yt://127.0.0.1:1") as store, pytest.raises(UnsupportedError, match="doctor checks no tables"):
+        store.diagnose("orders")

@@ -28,7 +28,7 @@ def port(request: pytest.FixtureRequest) -> Iterator[int]:
 
 def test_a_reader_has_the_table_or_an_error_of_headrace(port: int) -> None:
     refused = []
-    count = thorough(60)
+    count = thorough(100)
     for seed in range(count):
         history = History(seed, DATABASE, port)
         history.play()
