@@ -2,10 +2,11 @@
 
 From a change in a table to a row in a sink:
 
-To the plan of a batch: `spark/data_sources` → `spark/stream_reader` → `formats/source` → `feeds/feed`
-→ `feeds/tunnel_feed` (`model/tunnels/channels`, `feeds/limits`, `model/tunnels/records`) → `STORE/tunnels/tunnel`,
-`STORE/tunnels/batches`. In a task: `spark/stream_reader` → `formats/source` → `feeds/channel_reading` →
-`STORE/tunnels/tunnel` → `model/tables/change_columns`.
+To the plan of a batch: `spark/data_sources` → `spark/stream_reader` → `formats/source`, and the source of the format,
+such as `formats/headrace/source` → `feeds/feed` → `feeds/tunnel_feed` (`model/tunnels/channels`, `feeds/limits`,
+`model/tunnels/records`) → `STORE/tunnels/tunnel`, its records of batches (`stores/tunnel_records/batches`). In a task:
+`spark/stream_reader` → `formats/source` → `feeds/channel_reading` → `STORE/tunnels/tunnel` →
+`model/tables/change_columns`.
 
 To a sink: `spark/write_stream` (`spark/outputs`, `spark/query_start`) → `spark/batch_tasks`, or `spark/native_sinks` →
 `sinks/batch_writer` → `sinks/targets` → `rows/from_user` → `STORE/publication/publisher`, `STORE/publication/staging`.

@@ -1,11 +1,12 @@
 """Tables that are derived from others: ``follow`` a query, ``mirror`` a table, ``merge`` a stream.
 
-Each has its plan, its batches and its start (``stream``); ``mirror`` and ``merge`` also have the grammar of their
-statements. `headrace.streaming_sql.kinds` has the stream of each statement. They share
+Each starts in its ``stream``; ``mirror`` and ``merge`` also have the grammar of their statements.
+`headrace.streaming_sql.kinds` has the stream of each statement. They share
 
-- `own_names`: the names of headrace's own columns and views in queries, which no column of a user can have;
+- `own_names`: the names of headrace's own columns and views in queries, which no column of a user can have (``follow``
+  and ``mirror``);
 - `last_rows`: from signed rows to the rows to put and the keys to delete;
-- `headrace.batches.sinks.jobs`: one job for each target, which each publication checks;
+- `headrace.batches.sinks.jobs`: one job for each target, which each publication of ``follow`` and ``mirror`` checks;
 - `headrace.spark.batch_tasks`: tasks stage, and the driver publishes a batch once.
 
 ``state`` keeps the aggregates of groups in tables of the target's store. Only ``follow`` has state.

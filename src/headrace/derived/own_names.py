@@ -1,4 +1,6 @@
-"""The names of headrace's own columns and views in a followed query. No column of a user may begin with `PREFIX`.
+"""The names of headrace's own columns and views in followed queries and mirrors.
+
+No column of a user may begin with `PREFIX`.
 
 The rows SQL, the aggregates and the result SQL of a query have own columns beside those of the user. One prefix keeps
 the two apart, also where Spark ignores case.

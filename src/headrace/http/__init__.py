@@ -2,7 +2,7 @@
 
 From a connection to a response:
 
-All servers (checkpoints, the endpoints of Tablestore and YTsaurus, the web page) are `http.application.Application`s
+All servers (checkpoints, the endpoints, metrics, the web page) are `http.application.Application`s
 on one base.
 
 1. `http.listening.Acceptor` accepts connections one by one below the limit. `http.admission` decides which connection

@@ -21,18 +21,17 @@ A file has the same name in every store that needs it:
 - tunnels/tunnel: the `Tunnel`
 - tunnels/stored_tunnels: creating, finding and dropping tunnels
 - tunnels/channel_rows: the stored channels of a tunnel
-- tunnels/clients: the `TunnelClient`
-- tunnels/batches: recorded plans and ends of batches
 - publication/publisher: the `Publisher`
 - publication/staging: staged rows
 - backup: writing and restoring backups
 - checks/: checks of the invariants, by subject, and repairs
 
-The PostgreSQL store also has `names` (names of tables), `diagnosis` (`headrace doctor`), `definitions` and
+The PostgreSQL store also has `names` (names of tables), `diagnosis` (`headrace doctor`),
 `own_tables` (what headrace creates in its own schema, when it is first used), `session` (settings),
 `tables/statements` (the SQL of writes), `tables/attempts` (repetitions of writes that violate a constraint),
 `tables/replacing` (a new content of a table as differences), `tables/new_types` (types of new columns) and
 `tunnels/blockers` (open transactions).
 
-`tunnel_records` has the clients and batches of embedded and PostgreSQL tunnels: the same statements for both.
+`tunnel_records` has the clients and batches of embedded and PostgreSQL tunnels: the same statements for both. Another
+store has them in `tunnels/clients` (the `TunnelClient`) and `tunnels/batches` (recorded plans and ends).
 """

@@ -1,6 +1,7 @@
 """Workers: they read a tunnel in plain Python, share its channels, and deliver its changes at least once.
 
-`headrace.ports.Tunnel.consume` creates a worker. Workers use only the port, so they run on every store with tunnels.
+`headrace.ports.Tunnel.consume` creates a worker. Workers use only the methods of a
+tunnel in `interfaces`, so they run on every store with tunnels.
 
 From a change to a worker:
 

@@ -6,8 +6,8 @@ timestamp each, are stored in tables of typed columns. ``rows/reading`` and ``ro
 
 From a request to its response:
 
-1. The bounds of `http/` limit requests and bytes in memory. The endpoint checks headers, signature, date, the key's
-   instances and the body's MD5 before it parses the message. Threads process the request.
+1. The bounds of `headrace.http` limit requests and bytes in memory. The endpoint checks headers, signature, date, the
+   key's instances and the body's MD5 before it parses the message. Threads process the request.
 2. Each path has one handler. It gets an `Instance`: an embedded store, and the settings of tables that only Tablestore
    has, as JSON in a table of the instance.
 3. A free cell is stored in a typed column. The first type of a name gets the name; another type gets `name:TYPE`.

@@ -2,8 +2,6 @@
 
 A change takes the way that `headrace.batches` describes, with the operations of the service instead of transactions:
 
-Steps 1 to 6 of a change are the same, with the operations of the service instead of transactions.
-
 1. `TablestoreTunnel` reads pages of records and decodes them into Arrow columns. A token of the service identifies a
    page. A position is a token and the number of rows of its page to skip. A bound that is not a token (`before:<µs>`)
    is a time, because records have timestamps.

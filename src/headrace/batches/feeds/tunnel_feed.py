@@ -94,7 +94,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
         positions, finished = self._positions_after(previous)
         if previous != self._committed:
             self._commit(previous, positions)
-        channels, backlogs = self._look_up(positions, finished)
+        channels, backlogs = self._channels_and_backlogs(positions, finished)
         self._note_lag(channels, positions, finished, backlogs)
         # Spark saves only the ends of batches, so the first batch, even if it is empty, fixes a start position.
         fixes_start = previous == INITIAL_BATCH and self.start.kind is not StartKind.COMMITTED
@@ -224,8 +224,13 @@ class TunnelFeed(Feed[str, ChannelTask]):
             positions.update(dict.fromkeys(plan.finished, FINISHED))
         return positions, {channel for channel, position in positions.items() if position == FINISHED}
 
-    def _look_up(self, positions: dict[str, Position], finished: set[str]) -> tuple[list[Channel], dict[str, Backlog]]:
+    def _channels_and_backlogs(
+        self, positions: dict[str, Position], finished: set[str]
+    ) -> tuple[list[Channel], dict[str, Backlog]]:
         """Return the tunnel's channels, and the backlogs of the open ones.
+
+        Commits the end of channels that have no more changes, so that their children open, and adds them to
+        ``finished``.
 
         Raises:
             StoreBusyError: the service does not open a channel below the fixed end, though its parents are finished.

@@ -9,9 +9,9 @@ From CREATE STREAM over a scan with readAs = 'table' to a published aggregate, i
    what is not deterministic (`determinism`). It also has the rules for the key of the target.
 4. `split` makes of the text the rows SQL, the aggregates and the result SQL. `sources` carries the sign and the order
    from the scans up to the result; `items` replaces aggregates and groups by columns. Both read `sql_text/query_text`.
-5. `stream`: `FollowedStream.start` checks the target, reads static tables (`static_tables`), and notes the settings,
-   variables and functions on which the answer depends (`settings`). The query has one DataFrame: the scan, or the
-   tagged union of several.
+5. `stream`: `followed_stream` notes the settings and variables on which the answer depends (`settings`), before the
+   plan. `FollowedStream.start` notes the functions, checks the target, and reads static tables (`static_tables`). The
+   query has one DataFrame: the scan, or the tagged union of several.
 6. `batches`: before each batch, `FollowedBatches` asks `batches/sinks/jobs` whether the target has this job and no
    other. A job begins in batch 0, with an empty target or one that it replaces. Mirrors are in the same registry, and
    `MERGE` reads it.
@@ -20,7 +20,8 @@ From CREATE STREAM over a scan with readAs = 'table' to a published aggregate, i
 8. Without aggregates, `derived/last_rows` puts the last row of each key of the target, or deletes the key. A key's rows
    are in one task in their order, because a channel is a task; after a join they are gathered and sorted.
 9. With aggregates, Spark partitions the rows by group. `derived/state/group_states` merges them with the state of
-   their groups (`state_tables`), and yields results and new state. Spark runs the result SQL over the results.
+   their groups (`state_tables`), and yields results and new state. Spark runs the result SQL over the results, unless
+   it only copies columns.
 10. `spark/batch_tasks` and `batches/sinks/batch_writer`: tasks stage the puts and deletes of the target and of the
     state, and the driver publishes all with the marker in one transaction. So the state is always that of the published
     batches, and a repeated batch reads the state that it read before. In a store without such a transaction, each state

@@ -1,6 +1,7 @@
 """Changes of rows: a command checks and converts its rows to a `Change`, which a commit applies.
 
-Commands make changes without the store's writer lock. A tablet transaction keeps them until it is committed.
+Commands make changes of tables and queues without the store's writer lock. A tablet transaction keeps them until it is
+committed.
 """
 
 from __future__ import annotations

@@ -3,7 +3,7 @@
 From a change in the slot to Arrow, a `Read` becomes a `Window`, `Rows` of it, and a `Page`:
 
 1. `tunnel`: `PostgresTunnel.read` reads base data from a spool (below), and asks the log for the rows at a position. A
-   position is the LSN of a commit and a number of its rows to skip (`positions`).
+   position is an LSN and a number of rows to skip of the transactions that commit at or after it (`positions`).
 2. `log`: `ChangeLog.rows` looks at the slot, and searches the window at the position. A window has the transactions
    that commit between two LSNs, so a repeated batch reads the same changes. The last window is kept, and its read.
 3. `reads`: a `Read` has the messages of one call of the server, which serve several windows, because each call begins

@@ -317,7 +317,7 @@ class PostgresTunnel(SharedTunnel[Statements]):
             base_data.release(statements, self.id, released)
 
     def _normal(self, row: ChannelRow, position: Position, spooled: int | None) -> Position:
-        """Return a position in the form in which positions of its channel can be compared; see `_backlog`."""
+        """Return a position in the form in which positions of its channel can be compared."""
         if position == FINISHED:
             return position
         if row.kind is ChannelKind.BASE_DATA:
