@@ -10,14 +10,13 @@ from typing import Any, cast
 
 import pytest
 
-import headrace.stores
 from headrace import ports
 from headrace.errors import HeadraceError, OptionError, shown
 from headrace.model.tunnels.values import Position
 from headrace.ports import Files, Queue, Store, Table
 from headrace.ports.arguments import Port, checks_of
 from tests.unit.hostile_values import VALUES, Unprintable
-from tests.unit.test_layers import MODULES, SOURCE
+from tests.unit.test_layers import ANNEXES, ROOT
 
 PORTS = [each for each in vars(ports).values() if isinstance(each, type) and issubclass(each, Port)]
 METHODS = [
@@ -73,21 +72,22 @@ def test_every_argument_of_a_port_has_its_annotated_type_or_is_refused(port: typ
 
 def test_the_methods_of_every_store_check_their_arguments() -> None:
     checked = 0
-    for path in MODULES:
-        if path.is_relative_to(SOURCE / "stores"):
-            importlib.import_module(".".join(("headrace", *path.relative_to(SOURCE).with_suffix("").parts)))
+    stores = ("headrace.stores", *(f"{annex}.store" for annex in ANNEXES))
+    for package in stores:
+        for path in (ROOT / package.replace(".", "/")).rglob("*.py"):
+            importlib.import_module(".".join(path.relative_to(ROOT).with_suffix("").parts))
     waiting = list(PORTS)
     while waiting:
         for kind in (found := waiting.pop()).__subclasses__():
             waiting.append(kind)
-            if not kind.__module__.startswith(headrace.stores.__name__):
+            if not kind.__module__.startswith(stores):
                 continue
             for name, method in vars(kind).items():
                 if (found, name) in METHODS or any((port, name) in METHODS for port in kind.__mro__):
                     takes_any = len(inspect.signature(method).parameters) > 1
                     assert hasattr(method, "__wrapped__") == takes_any or isinstance(method, property), (kind, name)
                     checked += takes_any
-    assert checked > 150
+    assert checked > 200
 
 
 class Recorder(Queue):
