@@ -79,7 +79,7 @@ def _restore_environment(environment: dict[str, str]) -> None:
 
 
 def _modules() -> dict[str, ModuleType]:
-    return {name: module for name, module in sys.modules.items() if name.partition(".")[0] == "headrace"}
+    return {name: module for name, module in sys.modules.items() if name.startswith("headrace")}
 
 
 def _is_left(thread: threading.Thread) -> bool:

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections import Counter
 from dataclasses import asdict
 
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
-from headrace.errors import HeadraceError, UnsupportedError
+from headrace.errors import HeadraceError, UnsupportedError, own_message
 from headrace.model.findings import Finding, Status
 
 
@@ -40,9 +41,7 @@ def doctor(context: click.Context, app: App, table: str | None, spark: bool) -> 
         if app.store_url is not None:
             findings += _store_findings(app, app.store_url, table)
         if spark:
-            from headrace.cli.spark_check import check_spark
-
-            findings.append(check_spark())
+            findings.append(_check_spark())
     show(app, findings)
     if any(finding.status == Status.FAIL for finding in findings):
         context.exit(1)
@@ -85,4 +84,37 @@ def _store_findings(app: App, url: str, table: str | None) -> list[Finding]:
     except UnsupportedError:
         raise
     except HeadraceError as error:
-        return [*findings, Finding("Store", Status.FAIL, error.problem, error.remedy or "see the message")]
+        problem = str(error).removesuffix(f"; {error.remedy}")
+        return [*findings, Finding("Store", Status.FAIL, problem, error.remedy or "see the message")]
+
+
+def _check_spark() -> Finding:
+    """Start a Spark session and read a table of a new store through the data source."""
+    import tempfile
+
+    import headrace
+    from headrace.cli.spark_errors import filtered
+
+    name, rows = "Spark", 3
+    started = time.monotonic()
+    with tempfile.TemporaryDirectory(prefix="headrace-doctor-") as directory:
+        try:
+            with headrace.open(directory, create=True) as store:
+                table = store.create_table("trial", {"id": "long"}, "id")
+                table.put([{"id": value} for value in range(rows)])
+            with filtered():
+                spark = headrace.session("headrace doctor", master="local[1]")
+            try:
+                read = spark.read.format("headrace").option("store", directory).option("table", "trial").load().count()
+                version = spark.version
+            finally:
+                spark.stop()
+        except Exception as error:
+            text = str(error).split("\nJVM stacktrace:")[0].strip()
+            text = own_message(text) or f"{type(error).__name__}: {text}"
+            return Finding(name, Status.FAIL, text, "see the checks above")
+    if read != rows:
+        return Finding(name, Status.FAIL, f"read {read} rows instead of {rows}", "report this as a bug of headrace")
+    return Finding(
+        name, Status.OK, f"Spark {version} read a table through format headrace ({time.monotonic() - started:.0f} s)"
+    )

@@ -37,7 +37,8 @@ class Capabilities:
         pre_images: tables can log the row before each update and delete.
         add_columns: columns can be added to a table with rows.
         queues: the store has queues, consumers and producers.
-        predicates: the operators that the store evaluates in `Table.scan`.
+        predicates: the operators that Spark leaves to `Table.scan`. `Table.scan` itself has all operators in every
+            store; `headrace.rows.satisfied` evaluates those that the store's system does not have.
         column_types: the names of the types that columns can have; None is all types of headrace.
         not_null: columns outside the key can be NOT NULL.
         tells_rows: a change contains whether its row existed before. Otherwise each put is an INSERT, and each other

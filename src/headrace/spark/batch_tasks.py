@@ -58,6 +58,10 @@ class LocatedSink:
     checkpoint: str = field(repr=False)
     rows_per_write: int | None = None
 
+    def tasks(self, job: str, batch: int, targets: Sequence[Target]) -> BatchTasks:
+        """Return a batch of the query."""
+        return BatchTasks(self.store, job, batch, tuple(targets), self.rows_per_write)
+
 
 @dataclass(frozen=True)
 class BatchTasks:
@@ -185,47 +189,75 @@ def publishing(
     claim: Claim | None = None,
     named_targets: int | None = None,
 ) -> Callable[[DataFrame, int], None]:
-    """Return a function for ``foreachBatch`` that stages and publishes each batch.
+    """Return a function for ``foreachBatch`` that stages and publishes each batch; see `publish_batch`.
 
     Args:
-        stage: runs the Spark jobs of a batch, with `BatchTasks.stage` and `BatchTasks.stage_routed`.
-        stateful: the query can have state in Spark, so that a published batch that is repeated must be read again.
-        claim: the claim of the next publication, if the function is for one batch.
-        named_targets: how many of the first targets the user has named. The others are state, whose rows do not count
-            as rows out. None for all.
+        targets: the tables and queues.
     """
     job: str | None = None
     checked = False
 
-    def publish_batch(batch_df: DataFrame, batch: int) -> None:
+    def stage_and_publish(batch_df: DataFrame, batch: int) -> None:
         nonlocal job, checked
-        spark = batch_df.sparkSession
         with task_store(sink.store) as store:
-            job = job or query_id(spark, sink.checkpoint, store)
-            tasks = BatchTasks(sink.store, job, batch, tuple(targets), sink.rows_per_write)
-            writer = tasks.writer(store)
-            try:
-                if not checked:
-                    writer.check_complete(batch)
-                    checked = True
-                # `stage` may read the rows of the targets, of which a part of the batch must not be visible.
-                published = writer.resume(batch)
-                if stateful or not published:
-                    staged = stage(batch_df, tasks)
-                else:
-                    staged = [[] for _ in targets]
-                # For a published batch, too: `publish` checks that the batch has the same content as before.
-                writer.publish(
-                    batch,
-                    staged,
-                    advances=queue_progress(sink.checkpoint, batch, store.id, spark, store=store),
-                    content=batch_content(sink.checkpoint, batch, spark, store=store),
-                    claim=claim,
-                )
-                written = sum(each.rows for of_target in staged[:named_targets] for each in of_target)
-                published_rows.note(job, batch, written)
-            except Exception:
-                writer.discard(batch)
-                raise
+            job = job or query_id(batch_df.sparkSession, sink.checkpoint, store)
+            publish_batch(
+                store,
+                sink.tasks(job, batch, targets),
+                sink.checkpoint,
+                batch_df,
+                stage,
+                stateful=stateful,
+                check=not checked,
+                claim=claim,
+                named_targets=named_targets,
+            )
+            checked = True
 
-    return publish_batch
+    return stage_and_publish
+
+
+def publish_batch(
+    store: Store,
+    tasks: BatchTasks,
+    checkpoint: str,
+    batch_df: DataFrame,
+    stage: Callable[[DataFrame, BatchTasks], Receipts],
+    *,
+    stateful: bool,
+    check: bool,
+    claim: Claim | None = None,
+    named_targets: int | None = None,
+) -> None:
+    """Stage and publish a batch.
+
+    Args:
+        store: the open store of the targets.
+        checkpoint: the query's checkpoint location, as Spark has it.
+        stage: runs the Spark jobs of a batch, with `BatchTasks.stage` and `BatchTasks.stage_routed`.
+        stateful: the query can have state in Spark, so that a published batch that is repeated must be read again.
+        check: whether to check that no earlier batch is missing.
+        claim: what must be unchanged for the publication.
+        named_targets: how many of the first targets the user has named. The others are state, whose rows do not count
+            as rows out. None for all.
+    """
+    spark, batch, writer = batch_df.sparkSession, tasks.batch, tasks.writer(store)
+    try:
+        if check:
+            writer.check_complete(batch)
+        # `stage` may read the rows of the targets, of which a part of the batch must not be visible.
+        published = writer.resume(batch)
+        staged = stage(batch_df, tasks) if stateful or not published else [[] for _ in tasks.targets]
+        # For a published batch, too: `publish` checks that the batch has the same content as before.
+        writer.publish(
+            batch,
+            staged,
+            advances=queue_progress(checkpoint, batch, store.id, spark, store=store),
+            content=batch_content(checkpoint, batch, spark, store=store),
+            claim=claim,
+        )
+        written = sum(each.rows for of_target in staged[:named_targets] for each in of_target)
+        published_rows.note(tasks.job, batch, written)
+    except Exception:
+        writer.discard(batch)
+        raise

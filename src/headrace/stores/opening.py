@@ -97,6 +97,15 @@ class Opening:
     check_place: Callable[[str | os.PathLike[str]], list[Finding]] | None = None
     checkpoint_scheme: CheckpointScheme | None = None
 
+    def __post_init__(self) -> None:
+        # A package of somebody else declares it, without a type checker perhaps.
+        if not isinstance(self.schemes, tuple) or any(each != each.lower() for each in self.schemes):
+            raise TypeError(f"schemes must be a tuple of texts in lower case, and not {self.schemes!r}")
+        if not isinstance(self.options, tuple) or not all(isinstance(each, StoreOption) for each in self.options):
+            raise TypeError("options must be a tuple of StoreOption values")
+        if not callable(self.open):
+            raise TypeError("open must be a function")
+
     def with_environment(self, options: dict[str, str], names: Mapping[str, str] | None = None) -> dict[str, str]:
         """Return a format's options with values of environment variables.
 

@@ -50,17 +50,35 @@ def entries(group: str) -> Mapping[str, EntryPoint]:
 
 @cache
 def parts(group: str, kind: type) -> Mapping[str, Any]:
-    """Return the values of a group's entry points by name. ``kind`` is their class, or the base of classes."""
+    """Return the values of a group's entry points by name.
+
+    Args:
+        kind: the class of the values; for formats, the base of the classes.
+
+    Raises:
+        MissingDependencyError: a package of headrace itself is missing.
+    """
     found: dict[str, Any] = {}
     for name, entry in entries(group).items():
         try:
             value = entry.load()
-            if not (isinstance(value, kind) or (isinstance(value, type) and issubclass(value, kind))):
+            if group != FORMATS and not isinstance(value, kind):
                 raise TypeError(f"{entry.value} is no {kind.__name__}")
-        except Exception as error:
-            if _package(entry) == _OWN:
+            if group == FORMATS and not (isinstance(value, type) and issubclass(value, kind) and value is not kind):
+                raise TypeError(f"{entry.value} is no subclass of {kind.__name__}")
+        except KeyboardInterrupt:
+            raise
+        except BaseException as error:
+            if _package(entry) != _OWN:
+                _fail(entry, f"{type(error).__name__}: {error}")
+            elif isinstance(error, ModuleNotFoundError) and str(error.name).startswith(_OWN):
+                raise MissingDependencyError(
+                    "a package of headrace is not found",
+                    received=str(error),
+                    remedy="install headrace with pip; a zip file for --py-files needs all packages headrace*",
+                ) from error
+            else:
                 raise
-            _fail(entry, f"{type(error).__name__}: {error}")
         else:
             found[name] = value
     return found
@@ -91,4 +109,5 @@ def _fail(entry: EntryPoint, why: str) -> None:
 
 
 def _package(entry: EntryPoint) -> str:
-    return entry.dist.name if entry.dist is not None else "?"
+    # The metadata of a broken package may have no name.
+    return (entry.dist.name if entry.dist is not None else None) or "?"

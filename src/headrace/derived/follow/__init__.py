@@ -9,8 +9,8 @@ From CREATE STREAM over a scan with readAs = 'table' to a published aggregate, i
    what is not deterministic (`determinism`). It also has the rules for the key of the target.
 4. `split` makes of the text the rows SQL, the aggregates and the result SQL. `sources` carries the sign and the order
    from the scans up to the result; `items` replaces aggregates and groups by columns. Both read `sql_text/query_text`.
-5. `stream`: `followed_stream` notes the settings and variables on which the answer depends (`settings`), before the
-   plan. `FollowedStream.start` notes the functions, checks the target, and reads static tables (`static_tables`). The
+5. `stream`: `followed_stream` notes the variables and settings on which the answer depends (`settings`), and makes the
+   `FollowedStream`. Its `start` reads static tables (`static_tables`), checks the target, and notes the functions. The
    query has one DataFrame: the scan, or the tagged union of several.
 6. `batches`: before each batch, `FollowedBatches` asks `batches/sinks/jobs` whether the target has this job and no
    other. A job begins in batch 0, with an empty target or one that it replaces. Mirrors are in the same registry, and

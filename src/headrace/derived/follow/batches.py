@@ -26,7 +26,7 @@ from headrace.derived.state.state_tables import StateRows, StateTable, create_ta
 from headrace.errors import ExpressionError, own_message
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Staged
-from headrace.spark.batch_tasks import BatchTasks, LocatedSink, Receipts, publishing
+from headrace.spark.batch_tasks import BatchTasks, LocatedSink, Receipts, publish_batch
 from headrace.spark.checkpoint import query_id
 from headrace.spark.executors import sent, task_store
 
@@ -144,10 +144,17 @@ class FollowedBatches:
                 replaces = batch == 0 and job.overwrite
                 followed = FollowedBatch(self.query, self.target, tables, replaces)
                 # Spark keeps no state, so a published batch that is repeated need not run.
-                publish = publishing(
-                    self.sink, followed.targets, followed.stage, stateful=False, claim=claim, named_targets=2
+                publish_batch(
+                    store,
+                    self.sink.tasks(self._id, batch, followed.targets),
+                    self.sink.checkpoint,
+                    batch_df,
+                    followed.stage,
+                    stateful=False,
+                    check=True,
+                    claim=claim,
+                    named_targets=2,
                 )
-                publish(batch_df, batch)
             except Exception as error:
                 # Besides a lost claim: the other job drops the state of this one, which this batch may be reading.
                 if not jobs.is_lost(claim):

@@ -46,7 +46,7 @@ class Records(ABC, Generic[S]):
 
     @abstractmethod
     def look(self, work: Callable[[S], Result]) -> Result:
-        """Run a function that only reads, all in one transaction."""
+        """Run a function that changes nothing, all in one transaction. It may lock a tunnel."""
 
     @abstractmethod
     def query(self, statement: LiteralString, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
