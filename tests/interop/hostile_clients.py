@@ -95,7 +95,7 @@ class Victim:
 
     Attributes:
         kind: one of `KINDS`.
-        idle: its open descriptors without connections.
+        others: its open descriptors without connections and files of the store.
     """
 
     kind: str
@@ -103,7 +103,16 @@ class Victim:
     host: str
     port: int
     secret: str = ""
-    idle: int = 0
+    others: int = 0
+
+    @property
+    def idle(self) -> int:
+        """The open descriptors without connections. Each thread has two of the store, and keeps them."""
+        return self.others + self.files_of_the_store()
+
+    def files_of_the_store(self) -> int:
+        files = [Path(each.path).name for each in psutil.Process(self.process.pid).open_files()]
+        return sum(map(files.count, ("db", "db-wal", "db-shm")))
 
     def connect(self) -> socket.socket:
         return socket.create_connection((self.host, self.port), PATIENCE)
@@ -201,7 +210,7 @@ def victim(kind: str, root: Path, *, host: str | None = None, port: int = 0, sec
         server = Victim(kind, process, **json.loads(line))
         with contextlib.closing(server.client()) as first:
             assert first.is_served()
-        server.idle = server.descriptors()
+        server.others = server.descriptors() - server.files_of_the_store()
         yield server
         if process.poll() is None:
             process.terminate()
