@@ -11,6 +11,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from multiprocessing.connection import Pipe
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +28,7 @@ from headrace.inspect.querying.datasets import Scans, StoreDataset
 from headrace.inspect.querying.engine import QueryResult, open_query
 from headrace.inspect.querying.engine import run as run_query
 from headrace.inspect.querying.filters import columns_of, conditions
-from headrace.inspect.querying.messages import Scan
+from headrace.inspect.querying.messages import NextRows, Scan
 from headrace.inspect.querying.process import QueryProcesses
 from headrace.model.tables.conditions import Predicate
 from headrace.ports import Store, Table
@@ -448,6 +449,20 @@ def test_a_dataset_is_one_that_pyarrow_knows() -> None:
     assert found.to_pylist() == [{"city": "c3"}]
     # The store's rows are filtered again: it may return more.
     assert asked[0] == Scan(7, ["city", "id"], (Predicate("id", "=", 3),), None)
+
+
+def test_a_scan_that_outlives_its_query_asks_nothing_of_the_next_one() -> None:
+    store, process = Pipe()
+    with store, process:
+        scans = Scans(process)
+        rows = StoreDataset(scans, 0, pa.schema({"id": pa.int64()}), limit=None).scanner().to_reader()
+        store.send(0)
+        store.send(pa.record_batch({"id": [1]}).serialize().to_pybytes())
+        assert rows.read_next_batch().to_pydict() == {"id": [1]}
+        assert [type(store.recv()) for _ in range(2)] == [Scan, NextRows]
+        scans.close()
+        assert rows.read_all().num_rows == 0
+        assert not store.poll()
 
 
 def test_a_store_answers_a_query_with_all_rows(tmp_path: Path) -> None:

@@ -19,15 +19,27 @@ from headrace.inspect.querying.messages import EndScan, Find, NextRows, Scan
 
 
 class Scans:
-    """The connection to the process that has the store. DuckDB's threads share it."""
+    """The scans of one query, on the connection to the process that has the store. DuckDB's threads share it."""
 
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
         self._lock = threading.Lock()
+        self._closed = False
+
+    def close(self) -> None:
+        """End the scans: from now on, each has no further rows.
+
+        DuckDB's threads can scan on after their query has ended, and the other process would take their requests for
+        those of the next query.
+        """
+        with self._lock:
+            self._closed = True
 
     def ask(self, request: Find | Scan | NextRows | EndScan) -> Any:
-        """Return the answer to a request, or raise the error that is the answer."""
+        """Return the answer to a request, or raise the error that is the answer. After `close`, return None."""
         with self._lock:
+            if self._closed:
+                return None
             self._connection.send(request)
             answer = self._connection.recv()
         if isinstance(answer, BaseException):

@@ -40,7 +40,6 @@ _BATCH_ROWS = 8192
 # After a query, DuckDB ends its scans.
 _CLOSE_SECONDS = 2.0
 _MOST_RUNNING = 4
-_numbers = itertools.count()
 
 
 class QueryProcesses:
@@ -205,6 +204,7 @@ class _Tables:
         self._store = store
         self._sources: list[Table | Queue] = []
         self._scans: dict[int, Iterator[pa.RecordBatch]] = {}
+        self._numbers = itertools.count()
         self.failure: Exception | None = None
         """The first error of a scan: DuckDB reports only a part of its text."""
 
@@ -226,8 +226,7 @@ class _Tables:
                 return source.schema.arrow if isinstance(source, Table) else queue_schema(source)
             case Scan(number, columns, where, limit):
                 source = self._sources[number]
-                # A scan of the last query may end during this one.
-                scan = next(_numbers)
+                scan = next(self._numbers)
                 self._scans[scan] = (
                     source.scan(list(columns), list(where), limit=limit, batch_rows=_BATCH_ROWS, read_ahead=False)
                     if isinstance(source, Table)

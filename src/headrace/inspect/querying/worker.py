@@ -72,7 +72,9 @@ def main(queries: int, rows: int) -> None:
             except EOFError:
                 return
             try:
-                _run(query, requests, Scans(tables))
+                with contextlib.closing(Scans(tables)) as scans:
+                    _run(query, requests, scans)
+                requests.send(None)
             except HeadraceError as error:
                 requests.send(error)
             except MemoryError:
@@ -100,7 +102,6 @@ def _run(query: Query, requests: Connection, scans: Scans) -> None:
             with _errors(query):
                 batch = next(reader, None)
             requests.send(None if batch is None else packed(pa.RecordBatch.from_arrays(batch.columns, schema=schema)))
-    requests.send(None)
 
 
 def _limit(query: Query) -> None:
