@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import logging
-import os
-import subprocess
-import sys
 import time
 from pathlib import Path
 
 from headrace.errors import NotFoundError
+from headrace.streaming_sql.stream_process import log_file, start_process
 from headrace.streaming_sql.stream_registry import STATES, StreamStatus
 from headrace.ui.requests import Page, Request, one_of
 from headrace.ui.site import Site, part_of
@@ -20,7 +17,6 @@ _ORDER = ("failed", "lost", "starting", "running", "stopped", "finished")
 _STEP_SECONDS = 10
 PERIODS = {"hour": 3600.0, "day": 86400.0}
 _LIST_LENGTH = 20
-_log = logging.getLogger("headrace")
 
 
 def stream_list(site: Site, request: Request) -> Page:
@@ -70,20 +66,7 @@ def stream_page(site: Site, request: Request) -> Page:
 def start_stream(site: Site, request: Request) -> str:
     """Start a stream in a process of its own, which outlives the page. Return the address of the next page."""
     status = _named(site, request)
-    status.check_ended()
-    log = _log_file(site)
-    arguments = ["stream", "start", status.name, "--workspace", str(site.directory)]
-    with log.open("ab") as output:
-        process = subprocess.Popen(
-            [sys.executable, "-m", "headrace.cli.main", *arguments],
-            stdin=subprocess.DEVNULL,
-            stdout=output,
-            stderr=output,
-            start_new_session=True,
-            env=os.environ.copy(),
-        )
-    site.started.append(process)
-    _log.info("started stream %s in process %d; its output is in %s", status.name, process.pid, log)
+    site.started.append(start_process(status, site.workspace, _log_file(site)))
     return status.name
 
 
@@ -109,7 +92,7 @@ def drop_stream(site: Site, request: Request) -> str:
 
 def _log_file(site: Site) -> Path:
     """Return the file with the output of the streams that the page has started."""
-    return site.workspace.directory / "ui-start.log"
+    return log_file(site.workspace, "ui-start.log")
 
 
 def _graph(site: Site, status: StreamStatus) -> StreamGraph:
