@@ -36,7 +36,7 @@ $(READY): pyproject.toml
 	@$(MAKE) --no-print-directory check-python
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[connect,pipelines,postgres,serve,tablestore,ui,yt]" --group dev --group docs
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[connect,mcp,pipelines,postgres,serve,tablestore,ui,yt]" --group dev --group docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --group sdk
 	@touch $@
 

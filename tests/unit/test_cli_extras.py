@@ -19,6 +19,8 @@ from headrace.cli.main import main
         ("query x -s postgresql://h/d", {"duckdb", "psycopg"}, "query,postgres"),
         ("ui -s yt://h", {"jinja2", "yt"}, "ui,yt"),
         ("demo --ui --store postgresql://h/d", {"jinja2", "psycopg"}, "ui,postgres"),
+        ("mcp -s shop", {"mcp"}, "mcp"),
+        ("mcp -s postgresql://h/d", {"mcp", "psycopg"}, "mcp,postgres"),
         ("run - --metrics-port 0 --traces", {"prometheus_client", "opentelemetry"}, "metrics,otel"),
         ("serve --ytsaurus 0 --root .", {"yt.wrapper"}, "serve"),
         ("serve --tablestore 0 --root .", {"google.protobuf"}, "serve"),

@@ -107,30 +107,40 @@ def common_options(command: Command) -> Command:
     return command
 
 
+_STORE_OPTIONS = click.option(
+    "--store-option",
+    "store_options",
+    metavar="NAME=VALUE",
+    multiple=True,
+    callback=_remember,
+    expose_value=False,
+    help="An option of the store, such as schema=own for PostgreSQL. Repeatable.",
+)
+
+
 def store_option(command: Command) -> Command:
     """Add ``--store`` and ``--store-option``."""
-    for option in (
-        click.option(
-            "--store-option",
-            "store_options",
-            metavar="NAME=VALUE",
-            multiple=True,
-            callback=_remember,
-            expose_value=False,
-            help="An option of the store, such as schema=own for PostgreSQL. Repeatable.",
-        ),
-        click.option(
-            "-s",
-            "--store",
-            "store_url",
-            metavar="STORE",
-            callback=_remember,
-            expose_value=False,
-            help="The store: a path or a URL.  [env var: HEADRACE_STORE]",
-        ),
-    ):
-        command = option(command)
-    return command
+    return click.option(
+        "-s",
+        "--store",
+        "store_url",
+        metavar="STORE",
+        callback=_remember,
+        expose_value=False,
+        help="The store: a path or a URL.  [env var: HEADRACE_STORE]",
+    )(_STORE_OPTIONS(command))
+
+
+def stores_option(command: Command) -> Command:
+    """Add ``--store`` for any number of stores, passed as ``urls``, and ``--store-option``."""
+    return click.option(
+        "-s",
+        "--store",
+        "urls",
+        metavar="STORE",
+        multiple=True,
+        help="A store: a path or a URL. Repeatable.  [env var: HEADRACE_STORE]",
+    )(_STORE_OPTIONS(command))
 
 
 def parse_pairs(pairs: tuple[str, ...], option: str) -> dict[str, str]:

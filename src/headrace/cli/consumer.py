@@ -123,11 +123,11 @@ def describe_consumer(app: App, name: str, queue: str | None, watch: bool) -> No
                 f" To read it: headrace consumer register {name} {'QUEUE' if queue is None else queue}"
             )
         if not watch:
-            app.output.record(_facts(name, _status(found, queue)))
+            app.output.record(consumer_details(name, partition_offsets(found, queue)))
             return
 
         def read() -> tuple[str, Lag, dict[str, Any]]:
-            facts = _facts(name, _status(found, queue))
+            facts = consumer_details(name, partition_offsets(found, queue))
             line = f"{name}: {facts['unread_rows']} unread rows, {facts['lag_seconds']} s behind"
             return line, Lag(facts["unread_rows"]), facts
 
@@ -183,7 +183,7 @@ def registered(store: Store, queue: str | None) -> list[dict[str, Any]]:
         found = store.consumer(name)
         registrations = [item for item in found.registrations() if queue in (None, item.queue)]
         for registration in registrations:
-            partitions = _status(found, registration.queue)
+            partitions = partition_offsets(found, registration.queue)
             records.append(
                 {"name": name, "queue": registration.queue, "vital": registration.vital, **_totals(partitions)}
             )
@@ -192,7 +192,7 @@ def registered(store: Store, queue: str | None) -> list[dict[str, Any]]:
     return records
 
 
-def _status(found: Consumer, queue: str | None) -> list[dict[str, Any]]:
+def partition_offsets(found: Consumer, queue: str | None) -> list[dict[str, Any]]:
     """Return one record for each partition of ``queue``, or of all queues that the consumer is registered for."""
     queues = [registration.queue for registration in found.registrations()] if queue is None else [queue]
     return [
@@ -221,5 +221,5 @@ def _totals(partitions: Sequence[dict[str, Any]]) -> dict[str, Any]:
     }
 
 
-def _facts(name: str, partitions: list[dict[str, Any]]) -> dict[str, Any]:
+def consumer_details(name: str, partitions: list[dict[str, Any]]) -> dict[str, Any]:
     return {"consumer": name, **_totals(partitions), "partitions": partitions}

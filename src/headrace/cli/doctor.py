@@ -39,7 +39,7 @@ def doctor(context: click.Context, app: App, table: str | None, spark: bool) -> 
     with app.output.status("Checking"):
         findings = [check() for check in environment_checks()]
         if app.store_url is not None:
-            findings += _store_findings(app, app.store_url, table)
+            findings += store_findings(app, app.store_url, table)
         if spark:
             findings.append(_check_spark())
     show(app, findings)
@@ -72,7 +72,7 @@ def show(app: App, findings: list[Finding]) -> None:
 _MARKS = {Status.OK: "ok    ", Status.WARN: "warn  ", Status.FAIL: "FAIL  "}
 
 
-def _store_findings(app: App, url: str, table: str | None) -> list[Finding]:
+def store_findings(app: App, url: str, table: str | None) -> list[Finding]:
     from headrace.stores.registry import opening_of
 
     findings = []

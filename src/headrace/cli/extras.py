@@ -11,6 +11,7 @@ from headrace.errors import MissingDependencyError
 METRICS = ("headrace[metrics]", "prometheus_client")
 TRACES = ("headrace[otel]", "opentelemetry")
 QUERIES = ("headrace[query]", "duckdb")
+TOOLS = ("headrace[mcp]", "mcp", "duckdb")
 PAGE = ("headrace[ui]", "duckdb", "jinja2", "prometheus_client")
 
 

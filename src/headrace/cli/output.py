@@ -336,17 +336,19 @@ class JsonOutput(Output):
         return contextlib.nullcontext(_Lines(self))
 
     def error(self, problem: BaseException, *, hint: str | None = None) -> None:
-        details: dict[str, Any] = {"type": type(problem).__name__, "message": _message(problem)}
-        if isinstance(problem, HeadraceError):
-            for part in ("problem", "received", "valid", "remedy"):
-                if getattr(problem, part) is not None:
-                    details[part] = getattr(problem, part)
-        self._err.write(to_json({"error": details}) + "\n")
+        self._err.write(to_json({"error": error_facts(problem)}) + "\n")
         self._err.flush()
 
     def _write(self, value: object) -> None:
         self._out.write(to_json(value) + "\n")
         self._out.flush()
+
+
+def error_facts(problem: BaseException) -> dict[str, Any]:
+    """Return an error as a record: its type, its message, and the parts of a message of headrace."""
+    parts = ("problem", "received", "valid", "remedy") if isinstance(problem, HeadraceError) else ()
+    details = {part: getattr(problem, part) for part in parts if getattr(problem, part) is not None}
+    return {"type": type(problem).__name__, "message": _message(problem), **details}
 
 
 def _show_nothing(rows: int, size: int) -> None:

@@ -57,7 +57,7 @@ def list_queues(app: App) -> None:
     Example: headrace queue list -s shop
     """
     with app.store() as store:
-        records = [_summary(store.queue(name).describe()) for name in store.queues()]
+        records = [queue_summary(store.queue(name).describe()) for name in store.queues()]
     app.output.records(
         records,
         columns=("name", "columns", "partitions", "rows", "bytes", "consumers"),
@@ -270,10 +270,10 @@ def drop_queue(app: App, name: str, if_exists: bool, force: bool, workspace: Pat
 def _describe(app: App, name: str) -> None:
     with app.store() as store:
         description = store.queue(name).describe()
-    app.output.record(_details(description), title=name if not app.json else None)
+    app.output.record(queue_details(description), title=name if not app.json else None)
 
 
-def _summary(description: QueueDescription) -> dict[str, Any]:
+def queue_summary(description: QueueDescription) -> dict[str, Any]:
     return {
         "name": description.name,
         "columns": list(description.schema.names),
@@ -284,12 +284,12 @@ def _summary(description: QueueDescription) -> dict[str, Any]:
     }
 
 
-def _details(description: QueueDescription) -> dict[str, Any]:
+def queue_details(description: QueueDescription) -> dict[str, Any]:
     from headrace.model.types import type_name
     from headrace.streaming_sql.results import instant
 
     return {
-        **_summary(description),
+        **queue_summary(description),
         **vars(description.options),
         "columns": [
             {"column": column.name, "type": type_name(column.type), "nullable": column.nullable}

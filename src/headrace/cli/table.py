@@ -63,7 +63,7 @@ def list_tables(app: App, internal: bool) -> None:
 
     with app.store() as store:
         names = [name for name in store.tables() if internal or not is_internal(name)]
-        records = [_summary(store.table(name).describe()) for name in names]
+        records = [table_summary(store.table(name).describe()) for name in names]
     app.output.records(
         records, columns=("name", "columns", "primary_key", "rows", "partitions"), nothing="The store has no tables."
     )
@@ -100,7 +100,7 @@ def describe_table(app: App, name: str) -> None:
     """
     with app.store() as store:
         description = store.table(name).describe()
-    app.output.record(_details(description), title=name if not app.json else None)
+    app.output.record(table_details(description), title=name if not app.json else None)
 
 
 @_command("head")
@@ -362,7 +362,7 @@ def _show_rows(app: App, name: str, conditions: tuple[str, ...], columns: tuple[
             app.output.note("No rows.")
 
 
-def _summary(description: TableDescription) -> dict[str, Any]:
+def table_summary(description: TableDescription) -> dict[str, Any]:
     return {
         "name": description.name,
         "columns": list(description.schema.names),
@@ -373,7 +373,7 @@ def _summary(description: TableDescription) -> dict[str, Any]:
     }
 
 
-def _details(description: TableDescription) -> dict[str, Any]:
+def table_details(description: TableDescription) -> dict[str, Any]:
     from headrace.model.types import type_name
 
     return {

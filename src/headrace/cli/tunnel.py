@@ -57,7 +57,7 @@ def list_tunnels(app: App, table: str | None) -> None:
     Example: headrace tunnel list --table orders -s shop
     """
     with app.store() as store:
-        records = [_summary(found.describe()) for found in store.tunnels(table)]
+        records = [tunnel_summary(found.describe()) for found in store.tunnels(table)]
     app.output.records(
         records,
         columns=("id", "name", "table", "kind", "stage", "lag_rows", "lag_seconds"),
@@ -132,7 +132,7 @@ def describe_tunnel(app: App, id_or_name: str, table: str | None, watch: bool) -
         if watch:
             watch_lag(app.output, lambda: _lag(found.describe()), "channels", _WATCHED)
         description = found.describe()
-    details = _details(description)
+    details = tunnel_details(description)
     if not app.json:
         for channel, described in zip(details["channels"], description.channels, strict=True):
             channel["committed_position"] = found.shown_position(described.channel.committed)
@@ -255,13 +255,13 @@ def _start_positions(source: Tunnel, start: Start, warn: Callable[[str], None]) 
 
 
 def _lag(description: TunnelDescription) -> tuple[str, Lag, dict[str, Any]]:
-    facts = _details(description)
+    facts = tunnel_details(description)
     seconds = facts["lag_seconds"]
     behind = "" if seconds is None else f", {seconds} s behind"
     return f"{description.name}: lag {description.lag}{behind}", description.lag, facts
 
 
-def _summary(description: TunnelDescription) -> dict[str, Any]:
+def tunnel_summary(description: TunnelDescription) -> dict[str, Any]:
     ages = [described.backlog.seconds for described in description.channels]
     return {
         "id": description.id,
@@ -274,10 +274,10 @@ def _summary(description: TunnelDescription) -> dict[str, Any]:
     }
 
 
-def _details(description: TunnelDescription) -> dict[str, Any]:
+def tunnel_details(description: TunnelDescription) -> dict[str, Any]:
     created = datetime.datetime.fromtimestamp(description.created, datetime.UTC)
     return {
-        **_summary(description),
+        **tunnel_summary(description),
         "lag_rows_at_least": description.lag.rows,
         "base_ranges": description.lag.ranges,
         "base_ranges_read": description.lag.ranges_done,

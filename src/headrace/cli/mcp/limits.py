@@ -1,0 +1,56 @@
+"""Results of a size that a client can read: a model that reads them has room for a few thousand words."""
+
+from __future__ import annotations
+
+from typing import Any
+
+MOST_ITEMS = 1000
+"""The most items of one list."""
+MOST_CHARACTERS = 2000
+"""The most characters of one text."""
+MOST_IN_ALL = 60_000
+"""The characters of a result after which lists end, and texts have `FEW_CHARACTERS`."""
+FEW_CHARACTERS = 50
+_CHARACTERS_OF_A_NUMBER = 8
+
+
+def limited(result: dict[str, Any]) -> dict[str, Any]:
+    """Return a result within the limits. What was cut is in its key ``cut``, by the path of the list or text."""
+    cutting = _Cutting()
+    found: dict[str, Any] = cutting.value(result, "")
+    return {**found, "cut": {**result.get("cut", {}), **cutting.cut}} if cutting.cut else found
+
+
+class _Cutting:
+    def __init__(self) -> None:
+        self.cut: dict[str, str] = {}
+        self._left = MOST_IN_ALL
+
+    def value(self, value: Any, path: str) -> Any:
+        if isinstance(value, dict):
+            self._left -= sum(len(str(key)) for key in value)
+            return {key: self.value(item, f"{path}.{key}" if path else str(key)) for key, item in value.items()}
+        if isinstance(value, list | tuple):
+            return self._items(value, path)
+        if isinstance(value, str | bytes):
+            return self._text(value, path)
+        self._left -= _CHARACTERS_OF_A_NUMBER
+        return value
+
+    def _items(self, values: list[Any] | tuple[Any, ...], path: str) -> list[Any]:
+        found: list[Any] = []
+        for value in values[:MOST_ITEMS]:
+            if self._left <= 0:
+                break
+            found.append(self.value(value, path))
+        if len(found) < len(values):
+            self.cut[path] = f"the first {len(found)} of {len(values)}"
+        return found
+
+    def _text(self, value: str | bytes, path: str) -> str | bytes:
+        most = MOST_CHARACTERS if self._left > 0 else FEW_CHARACTERS
+        self._left -= min(len(value), most)
+        if len(value) <= most:
+            return value
+        self.cut[path] = f"a text has its first {most} of {len(value)} characters"
+        return value[:most]
