@@ -12,6 +12,7 @@ import pytest
 import headrace
 from headrace.cli.main import main
 from headrace.model.tunnels.values import Start
+from headrace.monitoring.process_metrics import StoreCollector
 from headrace.ports import Store, Tunnel
 from headrace.stores.postgres.tunnels import log, retention
 from headrace.testing.reading import drain, only_channel
@@ -68,6 +69,18 @@ def write(connection: Server, megabytes: int) -> None:
         "INSERT INTO busy SELECT repeat('x', 1000) FROM generate_series(1, %s::int)", (megabytes * 1000,)
     )
     connection.execute("TRUNCATE busy")
+
+
+def slots(store: Store) -> set[str]:
+    """Return the states of slots in the metrics."""
+    found = set()
+    for family in StoreCollector(store).collect():
+        for sample in family.samples:
+            if sample.name == "headrace_tunnel_slot":
+                found.add(sample.labels["status"])
+            if sample.name == "headrace_tunnel_retained_bytes":
+                assert sample.value > 120 * MB
+    return found
 
 
 def retained(server: Server) -> int:
@@ -204,6 +217,7 @@ def test_a_description_shows_the_kept_log_and_warns(
     assert main([*command, "--json"]) == 0
     record = json.loads(capsys.readouterr().out)
     assert record["retained_bytes"] > 120 * MB
+    assert slots(store) <= {"extended", "unreserved"}
     assert "max_slot_wal_keep_size" in record["warnings"][0]
     assert main(command) == 0
     text = capsys.readouterr()
@@ -217,6 +231,7 @@ def test_a_description_shows_the_kept_log_and_warns(
     assert lost.channels[0].backlog.rows is None
     assert any("has invalidated slot" in each for each in lost.warnings)
     assert store.tunnels()[0].describe().details == lost.details
+    assert slots(store) == {"lost"}
 
 
 def test_a_tunnel_without_a_slot_has_no_details(store: Store) -> None:

@@ -1,8 +1,9 @@
-"""Metrics, parsed by Prometheus' own parser: names, limits, counters that never decrease, the server, the dashboard."""
+"""Metrics, parsed by Prometheus' own parser: names, limits, counters that never decrease, the server."""
 
 from __future__ import annotations
 
 import json
+import os
 import re
 import subprocess
 import sys
@@ -18,6 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import headrace
 from headrace.cli.main import main
+from headrace.errors import StoreError
 from headrace.model.tunnels.lag import Lag
 from headrace.monitoring import process_metrics, stream_metrics
 from headrace.monitoring.exposition import exposition, make_registry, serving_metrics
@@ -27,10 +29,6 @@ from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
 from headrace.support import counters
 from headrace.testing.queue_reading import wait_until
-
-DASHBOARD = Path(__file__).parents[2] / "deploy" / "grafana" / "headrace.json"
-# What Prometheus adds to the names of histograms and counters.
-SUFFIXES = ("_bucket", "_count", "_sum", "_total")
 
 
 @pytest.fixture(autouse=True)
@@ -97,6 +95,7 @@ def test_streams_have_rows_lag_and_durations(workspace: Workspace) -> None:
     assert found["headrace_stream_lag_unknown_channels"] == {("S",): 1}
     assert found["headrace_stream_eta_seconds"] == {("S",): 4}
     assert found["headrace_stream_running"] == {("S",): 1}
+    assert found["headrace_stream_lost"] == {("S",): 0}
     assert found["headrace_stream_watermark_timestamp_seconds"] == {("S",): 1000}
     assert found["headrace_stream_state_bytes"] == {("S",): 4096}
     assert found["headrace_batch_seconds_sum"] == {("triggerExecution", "S"): 0.6, ("addBatch", "S"): 0.4}
@@ -136,11 +135,30 @@ def test_the_lag_of_a_tunnel_counts_base_data(store: Store) -> None:
     assert found["headrace_tunnel_lag_unknown_channels"] == {("t", "all"): 0}
     assert found["headrace_tunnel_base_ranges"] == {("read", "t", "all"): 0, ("unread", "t", "all"): 1}
     assert found["headrace_consumer_lag_rows"] == {("c", "q"): 2}
+    free, size = (found[f"headrace_store_disk_{name}_bytes"][()] for name in ("free", "size"))
+    assert 0 < free < size
     operations = samples(registry)["headrace_store_operations_total"]
     assert operations["Store.tunnels", "success"] >= 1
     with pytest.raises(headrace.errors.NotFoundError):
         store.table("missing")
     assert samples(registry)["headrace_store_operations_total"]["Store.table", "error"] == 1
+
+
+def test_a_store_that_does_not_answer_hides_no_streams(
+    workspace: Workspace, store: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start(StreamRegistry(workspace))
+    registry = make_registry(workspace, store)
+    assert samples(registry)["headrace_store_reachable"] == {(): 1}
+
+    def down(*_: object) -> None:
+        raise StoreError("the server does not answer")
+
+    monkeypatch.setattr(type(store), "consumers", down)
+    found = samples(registry)
+    assert found["headrace_store_reachable"] == {(): 0}
+    assert found["headrace_stream_running"] == {("S",): 1}
+    assert "headrace_tunnel_lag_rows" not in found
 
 
 def test_a_server_answers_prometheus(workspace: Workspace) -> None:
@@ -159,23 +177,6 @@ def test_a_server_answers_prometheus(workspace: Workspace) -> None:
         wait_until(lambda: counted.items() <= samples(registry)["headrace_http_requests_total"].items())
 
 
-def test_the_dashboard_names_only_metrics_that_exist(workspace: Workspace, store: Store) -> None:
-    start(StreamRegistry(workspace))
-    exists = {
-        family.name
-        for family in text_string_to_metric_families(exposition(make_registry(workspace, store))[0].decode())
-    }
-    dashboard = json.loads(DASHBOARD.read_text())
-    expressions = [target["expr"] for panel in dashboard["panels"] for target in panel["targets"]]
-    expressions += [each["query"] for each in dashboard["templating"]["list"]]
-    named = {name for text in expressions for name in re.findall(r"headrace_\w+", text)}
-    assert len(named) > 12
-    for name in named:
-        plain = next((name.removesuffix(suffix) for suffix in SUFFIXES if name.endswith(suffix)), name)
-        assert name in exists or plain in exists, name
-    assert len({panel["id"] for panel in dashboard["panels"]}) == len(dashboard["panels"])
-
-
 def test_operations_are_not_counted_until_metrics_are_read(store: Store) -> None:
     store.tables()
     assert counters.of_family("store") == {}
@@ -189,6 +190,33 @@ def test_run_serves_metrics_and_names_their_address(tmp_path: Path, capsys: pyte
     assert re.fullmatch(r"http://127\.0\.0\.1:\d+/metrics", json.loads(capsys.readouterr().out)["metrics"])
     assert main(["run", str(script), "--metrics-port", "0", "--metrics-host", "203.0.113.7"]) == 1
     assert "cannot serve metrics at this address" in capsys.readouterr().err
+
+
+def test_serve_counts_the_requests_to_an_endpoint(tmp_path: Path) -> None:
+    command = ["serve", "--ytsaurus", "0", "--root", str(tmp_path), "--metrics-port", "0", "--json"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "headrace.cli.main", *command],
+        env={**os.environ, "HEADRACE_YT_TOKEN": "a-token-of-tests"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+    ) as server:
+        try:
+            assert server.stdout is not None
+            metrics = json.loads(server.stdout.readline())["metrics"]
+            endpoint = json.loads(server.stdout.readline())["endpoint"]
+            with pytest.raises(HTTPError, match="401") as refused:
+                urllib.request.urlopen(f"{endpoint}/api/v3/list?path=/")
+            refused.value.close()
+            counted = b'headrace_http_requests_total{method="GET",server="endpoints.ytsaurus",status="401"} 1.0'
+            wait_until(lambda: counted in read(metrics))
+        finally:
+            server.terminate()
+        assert server.wait(20) == 0
+
+
+def read(url: str) -> bytes:
+    with urllib.request.urlopen(url) as answer:
+        return bytes(answer.read())
 
 
 WITHOUT = """

@@ -17,9 +17,12 @@ import click
 
 from headrace.cli.app import App, Command, common_options, parse_pairs, pass_app, store_option
 from headrace.cli.extras import METRICS, TRACES, check_extras
+from headrace.cli.metrics import metrics_options, serving
 from headrace.cli.stream_progress import progress_facts, progress_line, progress_picture, progress_state
 
 if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
+
     from headrace.streaming_sql.results import Result
     from headrace.streaming_sql.session import StreamingSql
     from headrace.streaming_sql.stream_registry import StreamStatus
@@ -80,12 +83,7 @@ def spark_options(command: Command) -> Command:
 @click.argument("file", type=click.File(encoding="utf-8"))
 @click.option("--available-now", is_flag=True, help="Process the existing data, and end.")
 @click.option("--fail-fast", is_flag=True, help="Stop all streams when one fails; by default the others go on.")
-@click.option(
-    "--metrics-port", type=click.IntRange(0, 65535), help="Serve Prometheus metrics at this port; 0: a free one."
-)
-@click.option(
-    "--metrics-host", default="127.0.0.1", show_default=True, metavar="ADDRESS", help="The address of the metrics."
-)
+@metrics_options
 @click.option("--traces", is_flag=True, help="Export OpenTelemetry spans of batches, as OTEL_… variables say.")
 @click.option(
     "--log-format",
@@ -142,18 +140,17 @@ def _exporting_traces(wanted: bool) -> contextlib.AbstractContextManager[None]:
 @contextlib.contextmanager
 def _serving_metrics(app: App, workspace: Path, port: int | None, host: str) -> Iterator[None]:
     """Serve the metrics of this process and its streams; with ``--store``, also of the store's readers."""
-    if port is None:
-        yield
-        return
-    from headrace.monitoring.exposition import make_registry, serving_metrics
-    from headrace.streaming_sql.workspace import Workspace
-
     with contextlib.ExitStack() as stack:
-        store = None if app.store_url is None else stack.enter_context(app.store())
-        registry = make_registry(Workspace(workspace), store, own_streams=True)
-        url = stack.enter_context(serving_metrics(registry, port, host))
-        app.output.event(f"Metrics: {url}", metrics=url)
-        yield
+
+        def registry() -> CollectorRegistry:
+            from headrace.monitoring.exposition import make_registry
+            from headrace.streaming_sql.workspace import Workspace
+
+            store = None if app.store_url is None else stack.enter_context(app.store())
+            return make_registry(Workspace(workspace), store, own_streams=True)
+
+        with serving(app, registry, port, host):
+            yield
 
 
 def execute(

@@ -4,14 +4,18 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.app import App, Command, common_options, pass_app
-from headrace.cli.extras import check_extras
+from headrace.cli.extras import METRICS, check_extras
+from headrace.cli.metrics import metrics_options, serving
 from headrace.http.endpoint import Endpoint
 from headrace.support import entry_points
+
+if TYPE_CHECKING:
+    from prometheus_client import CollectorRegistry
 
 _ENDPOINTS: dict[str, Endpoint] = {
     each.name: each for each in entry_points.parts(entry_points.ENDPOINTS, Endpoint).values()
@@ -56,10 +60,21 @@ def _settings(command: Command) -> Command:
     "HEADRACE_ACCESS_KEY_ID and HEADRACE_ACCESS_KEY_SECRET, or one token, from HEADRACE_YT_TOKEN.",
 )
 @_settings
+@metrics_options
 @click.option("--log-requests", is_flag=True, help="Log each request as JSON to standard error.")
 @common_options
 @pass_app
-def serve(app: App, /, root: Path, host: str, file: Path | None, log_requests: bool, **given: Any) -> None:
+def serve(
+    app: App,
+    /,
+    root: Path,
+    host: str,
+    file: Path | None,
+    metrics_port: int | None,
+    metrics_host: str,
+    log_requests: bool,
+    **given: Any,
+) -> None:
     from headrace.http.listening import in_url
     from headrace.http.logs import log_as_json
 
@@ -77,12 +92,19 @@ def serve(app: App, /, root: Path, host: str, file: Path | None, log_requests: b
             f"Serving {endpoint.system} at {url}", endpoint=url, host=at, port=bound, root=str(root.absolute())
         )
 
-    check_extras((endpoint.extra, *endpoint.packages))
+    check_extras((endpoint.extra, *endpoint.packages), *([METRICS] if metrics_port is not None else []))
     settings = {name: given[name] for name in endpoint.settings}
     configuration = endpoint.configure(root, file, environ=os.environ, **settings)
     log_as_json(requests=log_requests)
-    endpoint.serve(configuration, port, host=host, ready=ready)
+    with serving(app, _own_metrics, metrics_port, metrics_host):
+        endpoint.serve(configuration, port, host=host, ready=ready)
     app.output.note("Stopped.")
+
+
+def _own_metrics() -> CollectorRegistry:
+    from headrace.monitoring.exposition import make_registry
+
+    return make_registry()
 
 
 serve.help = "\n\n".join(

@@ -1,17 +1,20 @@
-"""The metrics of a process: operations of stores and requests to servers; and those of a store: lag of its readers."""
+"""The metrics of a process: operations of stores and requests to servers; and of a store: lag of its readers, disk."""
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from headrace.errors import HeadraceError
 from headrace.ports import Store
 from headrace.support import counters
 
 MOST_READERS = 200
 """The metrics have at most this number of tunnels and of registrations of consumers."""
+_log = logging.getLogger("headrace")
 
 
 class OperationCollector(Collector):
@@ -56,7 +59,7 @@ def _families(family: str, name: str, text: str, labels: tuple[str, ...]) -> Ite
 
 
 class StoreCollector(Collector):
-    """Collects the lag of the tunnels and consumers of a store, by a call to the store for each of them.
+    """Collects the lag of the tunnels and consumers of a store, by a call to the store for each of them; and its disk.
 
     Args:
         store: an open store, which the caller closes.
@@ -70,10 +73,22 @@ class StoreCollector(Collector):
         return []
 
     def collect(self) -> Iterator[Metric]:
+        reachable = GaugeMetricFamily("headrace_store_reachable", "0 if the store did not answer.")
+        try:
+            yield from list(self._families())
+            reachable.add_metric([], 1)
+        except HeadraceError as error:
+            # The metrics of streams, which may have failed for the same reason, are needed all the more.
+            _log.warning("the metrics of the store are missing: %s", error)
+            reachable.add_metric([], 0)
+        yield reachable
+
+    def _families(self) -> Iterator[Metric]:
         if self._store.capabilities.tunnels:
             yield from self._tunnels()
         if self._store.capabilities.queues:
             yield self._consumers()
+        yield from self._disk()
 
     def _tunnels(self) -> Iterator[Metric]:
         labels = ["table", "tunnel"]
@@ -84,14 +99,27 @@ class StoreCollector(Collector):
         ranges = GaugeMetricFamily(
             "headrace_tunnel_base_ranges", "Key ranges of a tunnel's base data.", labels=[*labels, "state"]
         )
+        retained = GaugeMetricFamily(
+            "headrace_tunnel_retained_bytes", "Log that a server of PostgreSQL keeps for a tunnel.", labels=labels
+        )
+        slots = GaugeMetricFamily(
+            "headrace_tunnel_slot",
+            "1 for the wal_status of the replication slot of a tunnel.",
+            labels=[*labels, "status"],
+        )
         for tunnel in self._store.tunnels()[:MOST_READERS]:
             description = tunnel.describe()
+            kept, status = description.details.get("retained_bytes"), description.details.get("wal_status")
             names, lag = [description.table, description.name], description.lag
             rows.add_metric(names, lag.rows)
             unknown.add_metric(names, lag.unknown)
             ranges.add_metric([*names, "read"], lag.ranges_done)
             ranges.add_metric([*names, "unread"], lag.ranges - lag.ranges_done)
-        yield from (rows, unknown, ranges)
+            if kept is not None:
+                retained.add_metric(names, int(kept))
+            if status is not None:
+                slots.add_metric([*names, str(status)], 1)
+        yield from (rows, unknown, ranges, retained, slots)
 
     def _consumers(self) -> Metric:
         family = GaugeMetricFamily(
@@ -106,3 +134,14 @@ class StoreCollector(Collector):
             unread = sum(max(0, partition.unread_rows) for partition in consumer.status(queue))
             family.add_metric([queue, consumer.name], unread)
         return family
+
+    def _disk(self) -> Iterator[Metric]:
+        disk = self._store.disk()
+        free = GaugeMetricFamily("headrace_store_disk_free_bytes", "Free space where the files of the store are.")
+        size = GaugeMetricFamily(
+            "headrace_store_disk_size_bytes", "Size of the file system with the files of the store."
+        )
+        if disk is not None:
+            free.add_metric([], disk.free)
+            size.add_metric([], disk.size)
+        yield from (free, size)

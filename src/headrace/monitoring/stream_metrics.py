@@ -127,6 +127,11 @@ class StreamCollector(Collector):
         yield gauge("headrace_stream_running", "1 while a stream runs.", lambda status: float(status.is_live))
         yield gauge("headrace_stream_failed", "1 after a run failed.", lambda status: float(status.state == "failed"))
         yield gauge(
+            "headrace_stream_lost",
+            "1 after the process of a stream died.",
+            lambda status: float(status.state == "lost"),
+        )
+        yield gauge(
             "headrace_stream_lag_rows", "Known unread rows in the sources of a stream.", lambda status: status.lag
         )
         yield gauge(

@@ -7,7 +7,7 @@ create and have no state that other objects need.
 from headrace.ports.files import Content, Files, FileStatus, Upload
 from headrace.ports.publication import Advance, Append, Claim, Publisher, Staged, Write
 from headrace.ports.queues import Consumer, Producer, Queue, QueueDescription, QueuePartition, Registration
-from headrace.ports.store import Capabilities, Store
+from headrace.ports.store import Capabilities, Disk, Store
 from headrace.ports.tables import Partition, Rows, Table, TableDescription, TrimReport
 from headrace.ports.tunnels import BatchRecords, ChannelDescription, Tunnel, TunnelClient, TunnelDescription
 
@@ -20,6 +20,7 @@ __all__ = [
     "Claim",
     "Consumer",
     "Content",
+    "Disk",
     "FileStatus",
     "Files",
     "Partition",

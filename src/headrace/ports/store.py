@@ -86,6 +86,19 @@ class Capabilities:
         return f"exactly once; up to {self.rows_at_once} rows of a batch visible at once, more of them in parts"
 
 
+@dataclass(frozen=True)
+class Disk:
+    """The file system with the files of a store.
+
+    Attributes:
+        free: what writers can still use, in bytes.
+        size: in bytes.
+    """
+
+    free: int
+    size: int
+
+
 class Store(Port):
     """A store of tables, and optionally of tunnels, queues and files, see `capabilities`.
 
@@ -158,6 +171,10 @@ class Store(Port):
         if table is not None:
             raise UnsupportedError("doctor checks no tables of stores of this kind", received=f"--table {table}")
         return [Finding("Store", Status.OK, f"it can be opened, and shows {len(self.tables())} tables")]
+
+    def disk(self) -> Disk | None:
+        """Return the file system with the files of the store; None if another system keeps them."""
+        return None
 
     def check(self, *, repair: bool = False) -> list[Finding]:
         """Check the invariants of the store's own data.

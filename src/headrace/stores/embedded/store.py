@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,7 @@ from headrace.options.names import check_names
 from headrace.ports import (
     Capabilities,
     Consumer,
+    Disk,
     Files,
     Producer,
     Publisher,
@@ -288,6 +290,10 @@ class EmbeddedStore(Store):
 
     def diagnose(self, table: str | None = None) -> list[Finding]:
         return diagnose(self._database) if table is None else super().diagnose(table)
+
+    def disk(self) -> Disk:
+        usage = shutil.disk_usage(self._database.directory)
+        return Disk(usage.free, usage.total)
 
     def check(self, *, repair: bool = False) -> list[Finding]:
         return check_store(self._database, repair=flag(repair, "repair"))
