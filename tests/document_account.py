@@ -39,13 +39,13 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
     "docs/following-tables.md": {"python": DOCS, "text": DOCS},
     "docs/load-and-query.md": {"python": COMMANDS, "sh": COMMANDS},
     "docs/mcp.md": {"json": "tests/interop/test_mcp.py", "sh": "installs packages"},
+    "docs/monitoring.md": {
+        "sh": "run until they are interrupted; tests/unit/test_metrics.py reads the metrics",
+        "yaml": "tests/unit/test_alerts.py",
+    },
     "docs/operations.md": {
         "python": COMMANDS,
-        "sh": [
-            *[COMMANDS] * 2,
-            "runs until it is interrupted; tests/unit/test_metrics.py reads the metrics",
-            COMMANDS,
-        ],
+        "sh": COMMANDS,
         "bash": COMMANDS,
     },
     "docs/pipelines.md": {
