@@ -99,6 +99,14 @@ def spark(_spark_of_process: SparkSession) -> Iterator[SparkSession]:
         yield session
 
 
+@pytest.fixture(scope="session")
+def connect(_spark_of_process: SparkSession) -> str:
+    """The address of a Spark Connect server, in the Java process of the session."""
+    from tests.spark_session import start_connect
+
+    return start_connect(_spark_of_process)
+
+
 @pytest.fixture(params=sorted(STORES))
 def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
     """The location of the store of a conformance test."""

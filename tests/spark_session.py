@@ -10,8 +10,6 @@ The tests below start Spark as users do, with Spark's own Python processes and f
 
 Tests that start Spark in a process of their own, because a shared session cannot show what they are about:
 
-- ``spark/test_connect.py`` (1): Spark Connect and classic Spark cannot be in one process.
-- ``spark/test_pipelines.py`` (2): pipelines run on Spark Connect; one is started by ``spark-pipelines run``.
 - ``spark/test_docs.py`` (1): the stream of the README as a user runs it, with relative paths.
 - ``spark/test_demo.py`` (6): the demo kills its driver and starts another; ``headrace run`` and ``headrace sql``.
 - ``spark/test_prompt.py`` (1): the prompt in a terminal.
@@ -29,6 +27,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import psutil
 import pytest
 from pyspark.sql import SparkSession
 
@@ -60,9 +59,29 @@ def start(warehouse: Path, python: Path) -> SparkSession:
                 "spark.ui.enabled": "false",
                 "spark.sql.shuffle.partitions": 2,
                 "spark.sql.warehouse.dir": str(warehouse),
+                "spark.connect.grpc.binding.address": "127.0.0.1",
+                "spark.connect.grpc.binding.port": "0",
                 **FAST_FILE_MANAGER,
             },
         )
+
+
+def start_connect(session: SparkSession) -> str:
+    """Start a Spark Connect server in the session's Java process, and return its address.
+
+    Its clients are other processes, because Spark Connect and classic Spark cannot be in one. Their sessions are their
+    own; tables are those of the session.
+    """
+    context: Any = session.sparkContext
+    java = psutil.Process(context._gateway.proc.pid)
+    before = _listening(java)
+    context._jvm.org.apache.spark.sql.connect.service.SparkConnectService.start(context._jsc.sc())
+    (port,) = _listening(java) - before
+    return f"sc://127.0.0.1:{port}"
+
+
+def _listening(process: psutil.Process) -> set[int]:
+    return {each.laddr.port for each in process.net_connections("tcp") if each.status == psutil.CONN_LISTEN}
 
 
 @contextmanager

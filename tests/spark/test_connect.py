@@ -1,4 +1,4 @@
-"""Formats and sinks over Spark Connect, in another process, because Connect and classic Spark cannot share one."""
+"""Formats and sinks over Spark Connect: the client is another process, the server is in the shared session."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from pyspark.sql import SparkSession
 
 pytest.importorskip("grpc")
 
@@ -24,7 +25,7 @@ sums = store.create_table("sums", {"bucket": "long", "count": "long", "total": "
 store.create_tunnel("items", "all", kind="BaseAndStream")
 items.put([{"id": n, "price": n / 4} for n in range(100)])
 
-spark = SparkSession.builder.remote("local[2]").config("spark.sql.shuffle.partitions", 2).getOrCreate()
+spark = SparkSession.builder.remote(sys.argv[2]).config("spark.sql.shuffle.partitions", 2).getOrCreate()
 assert "connect" in type(spark).__module__, type(spark)
 changes = spark.readStream.format("headrace").options(store=store.url, tunnel="all").load()
 result = changes.selectExpr("id % 2 AS bucket", "price").groupBy("bucket")
@@ -94,11 +95,14 @@ spark.stop()
 """
 
 
-def test_streams_and_batches_run_over_connect(tmp_path: Path) -> None:
+def test_streams_and_batches_run_over_connect(spark: SparkSession, connect: str, tmp_path: Path) -> None:
     client = tmp_path / "client.py"
     client.write_text(_CLIENT)
     done = subprocess.run(
-        [sys.executable, "-W", "ignore", str(client), str(tmp_path)], capture_output=True, text=True, timeout=300
+        [sys.executable, "-W", "ignore", str(client), str(tmp_path), connect],
+        capture_output=True,
+        text=True,
+        timeout=300,
     )
     assert done.returncode == 0, done.stderr[-4000:]
     lines = done.stdout.strip().splitlines()

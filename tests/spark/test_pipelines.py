@@ -1,6 +1,6 @@
 """Spark Declarative Pipelines over headrace: the example, and the pipelines that Spark refuses.
 
-In other processes: pipelines run on Spark Connect, which cannot share a process with classic Spark.
+Pipelines run on Spark Connect: their clients are other processes, the server is in the shared session.
 """
 
 from __future__ import annotations
@@ -12,9 +12,10 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
-import pyarrow.parquet as pq
 import pytest
+from pyspark.sql import SparkSession
 
 import headrace
 from tests.documents import ROOT, claimed
@@ -24,56 +25,55 @@ pytest.importorskip("yaml")
 
 EXAMPLE = ROOT / "examples" / "pipelines"
 PIPELINES = Path(sys.executable).parent / "spark-pipelines"
-# Spark fails a flow three times, with pauses, before it gives up.
-_ONE_ATTEMPT = "spark.sql.pipelines.maxFlowRetryAttempts"
 
 
-def _environment(**more: str) -> dict[str, str]:
-    # With SPARK_TESTING, Spark Connect takes a free port: by default all servers of a machine take the same one.
-    return {**os.environ, "SPARK_TESTING": "1", **more}
-
-
-def _run(command: list[str | Path], directory: Path, **environment: str) -> str:
+def _run(command: list[str | Path], directory: Path, **variables: str) -> str:
     done = subprocess.run(
-        command, cwd=directory, env=_environment(**environment), capture_output=True, text=True, timeout=500
+        command, cwd=directory, env={**os.environ, **variables}, capture_output=True, text=True, timeout=500
     )
     assert done.returncode == 0, (done.stdout + done.stderr)[-6000:]
     return done.stdout
 
 
-def _table(directory: Path, name: str) -> list[dict[str, object]]:
-    """Return the rows of a table in Spark's warehouse, in some order that is always the same."""
-    return sorted(pq.read_table(directory / "spark-warehouse" / name).to_pylist(), key=str)
+def _table(spark: SparkSession, name: str) -> list[dict[str, Any]]:
+    """Return the rows of a table of Spark, in some order that is always the same."""
+    # Another session has written it.
+    spark.catalog.refreshTable(name)
+    return sorted((row.asDict() for row in spark.table(name).collect()), key=str)
 
 
-# Two runs on a busy machine take six minutes.
-@pytest.mark.timeout(1100)
-def test_the_example_goes_on_where_the_last_run_ended(tmp_path: Path) -> None:
-    example = tmp_path / "example"
+def _with_store(text: str, store: str) -> str:
+    """Return Python code with the store in its options: the server's environment names none."""
+    return text.replace('.format("headrace")', f'.format("headrace").option("store", {store!r})').replace(
+        '"headrace", {', f'"headrace", {{"store": {store!r}, '
+    )
+
+
+def test_the_example_goes_on_where_the_last_run_ended(spark: SparkSession, connect: str, tmp_path: Path) -> None:
+    example, store = tmp_path / "example", str(tmp_path / "store")
     shutil.copytree(EXAMPLE, example, ignore=shutil.ignore_patterns("__pycache__"))
-    spec = example / "spark-pipeline.yml"
+    spec, definitions = example / "spark-pipeline.yml", example / "transformations" / "orders.py"
     text = spec.read_text()
     assert "file:///tmp/orders-pipeline/" in text
+    # By default, Spark fails a flow three times, with pauses, before it gives up.
+    text += '  spark.sql.pipelines.maxFlowRetryAttempts: "0"\n'
     spec.write_text(text.replace("file:///tmp/orders-pipeline/", f"file://{tmp_path}/"))
+    definitions.write_text(_with_store(definitions.read_text(), store))
     create: list[str | Path] = [sys.executable, example / "create_store.py", tmp_path]
-    settings = ["spark.sql.catalogImplementation=hive", f"{_ONE_ATTEMPT}=0", "spark.ui.enabled=false"]
-    run: list[str | Path] = [PIPELINES, "--remote", "local[2]"]
-    run += [part for setting in settings for part in ("--conf", setting)]
-    run += ["run", "--spec", spec]
-    store = str(tmp_path / "store")
+    run: list[str | Path] = [PIPELINES, "--remote", connect, "run", "--spec", spec]
 
     _run(create, tmp_path)
-    assert "Run is COMPLETED" in _run(run, tmp_path, HEADRACE_STORE=store)
-    assert len(_table(tmp_path, "order_changes")) == 6
+    assert "Run is COMPLETED" in _run(run, tmp_path)
+    assert len(_table(spark, "order_changes")) == 6
     _run([*create, "--more"], tmp_path)
-    assert "Run is COMPLETED" in _run(run, tmp_path, HEADRACE_STORE=store)
+    assert "Run is COMPLETED" in _run(run, tmp_path)
 
     # Inserts of the first run, then an update, a delete and an insert: each change once.
-    changes = [(row["id"], row["_change_type"]) for row in _table(tmp_path, "order_changes")]
+    changes = [(row["id"], row["_change_type"]) for row in _table(spark, "order_changes")]
     assert sorted(changes, key=str) == sorted(
         [(n, "insert") for n in range(7)] + [(1, "update_postimage"), (5, "delete")], key=str
     )
-    assert _table(tmp_path, "totals_per_city") == [
+    assert _table(spark, "totals_per_city") == [
         {"city": "Oslo", "orders": 2, "spent": 45.0},
         {"city": "Riga", "orders": 4, "spent": 215.0},
     ]
@@ -112,8 +112,7 @@ for queue in ("clicks", "copied_clicks"):
 store.queue("clicks").append([{"user": "u1"}, {"user": "u2"}])
 COPY = {"store": store.url, "table": "copy"}
 
-spark = SparkSession.builder.remote("local[2]").config("spark.sql.pipelines.maxFlowRetryAttempts", 0).config(
-    "spark.sql.warehouse.dir", str(directory / "warehouse")).getOrCreate()
+spark = SparkSession.builder.remote(sys.argv[2]).config("spark.sql.pipelines.maxFlowRetryAttempts", 0).getOrCreate()
 
 
 def changes():
@@ -237,15 +236,17 @@ spark.stop()
 """
 
 
-def test_spark_refuses_what_the_page_says_with_the_errors_that_it_shows(tmp_path: Path) -> None:
+def test_spark_refuses_what_the_page_says_with_the_errors_that_it_shows(
+    spark: SparkSession, connect: str, tmp_path: Path
+) -> None:
     blocks = [block.text for block in claimed("docs/pipelines.md", "tests/spark/test_pipelines.py")]
     (tmp_path / "page.json").write_text(json.dumps(blocks))
-    _run([sys.executable, "-W", "ignore", "-c", _PIPELINES, str(tmp_path)], tmp_path)
+    _run([sys.executable, "-W", "ignore", "-c", _PIPELINES, str(tmp_path), connect], tmp_path)
     outcomes = json.loads((tmp_path / "outcomes.json").read_text())
 
     accepted = outcomes.pop("queue_to_queue_and_tunnel_in_sql")
     assert accepted.endswith("completed"), accepted[-2000:]
-    assert pq.read_table(tmp_path / "warehouse" / "from_sql").to_pylist() == [
+    assert _table(spark, "from_sql") == [
         {"id": 1, "_change_type": "insert"},
         {"id": 2, "_change_type": "insert"},
     ]
@@ -258,7 +259,7 @@ def test_spark_refuses_what_the_page_says_with_the_errors_that_it_shows(tmp_path
         accepted = outcomes.pop(name)
         assert accepted.endswith("completed"), accepted[-2000:]
     for name in ("order_changes", "order_changes_of_sql"):
-        assert sorted(pq.read_table(tmp_path / "warehouse" / name)["id"].to_pylist()) == [1, 2]
+        assert [row["id"] for row in _table(spark, name)] == [1, 2]
     assert "AUTOCDC_TARGET_DOES_NOT_SUPPORT_MERGE" in outcomes.pop("the_auto_cdc_of_the_page")
     with headrace.open(tmp_path / "store") as store:
         assert [row["id"] for row in store.table("big_orders").scan().read_all().to_pylist()] == [2]
