@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
@@ -18,7 +19,7 @@ import headrace
 from bench.measure import Ratio, Result, rate, spark_session
 from headrace.batches.sinks.targets import TableTarget
 from headrace.model.tables.changes import RowChange
-from headrace.spark.batch_tasks import BatchTasks, LocatedSink, Receipts, publishing
+from headrace.spark.batch_tasks import BatchContent, BatchTasks, LocatedSink, PublishedBatches, Receipts
 from headrace.stores.registry import StoreAddress
 
 if TYPE_CHECKING:
@@ -215,24 +216,35 @@ def _sum_of_inserts(spark: SparkSession, directory: Path, name: str) -> Streamin
     return _write(directory, changes.groupBy("k").agg(F.count("*").alias("n"), F.sum("price").alias("s")), name)
 
 
+@dataclass(frozen=True)
+class _Groups(BatchContent):
+    """Groups with rows are put, and groups without are deleted."""
+
+    rereads_published = True
+
+    table: str
+
+    @property
+    def targets(self) -> tuple[TableTarget, ...]:
+        return TableTarget(self.table), TableTarget(self.table, RowChange.DELETE)
+
+    def run(self, batch: DataFrame, tasks: BatchTasks) -> Receipts:
+        return tasks.stage_routed(batch, _puts_and_deletes)
+
+
+def _puts_and_deletes(_: headrace.Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+    for part in parts:
+        stays = pc.greater(part.column("n"), 0)
+        yield 0, part.filter(stays)
+        yield 1, part.filter(pc.invert(stays)).select(["k"])
+
+
 def _sum_of_signed_rows(spark: SparkSession, directory: Path, name: str) -> StreamingQuery:
     """Signed rows through Spark's aggregation. It keeps groups without rows for ever, and sums of doubles drift."""
     changes = _stream(spark, directory, name, readAs="table").withColumn("sign", F.expr(_SIGN))
     sums = changes.groupBy("k").agg(F.sum("sign").alias("n"), F.sum(F.col("sign") * F.col("price")).alias("s"))
     checkpoint = str(directory / f"checkpoint-{name}")
-    targets = [TableTarget(name), TableTarget(name, RowChange.DELETE)]
-
-    def route(store: headrace.Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        del store
-        for part in parts:
-            stays = pc.greater(part.column("n"), 0)
-            yield 0, part.filter(stays)
-            yield 1, part.filter(pc.invert(stays)).select(["k"])
-
-    def stage(batch: DataFrame, tasks: BatchTasks) -> Receipts:
-        return tasks.stage_routed(batch, route)
-
     with headrace.open(directory / "store") as store:
         sink = LocatedSink(StoreAddress(store.url).of(store), checkpoint)
-    write = publishing(sink, targets, stage, stateful=True)
+    write = PublishedBatches(sink, _Groups(name))
     return sums.writeStream.outputMode("update").option("checkpointLocation", checkpoint).foreachBatch(write).start()

@@ -176,7 +176,7 @@ def test_what_needs_a_key_is_refused_by_name_with_the_way_out(store: Store, name
         lambda: table.get_many([row]),
         lambda: store.create_tunnel(name, "t"),
         lambda: TableTarget(name).check(store, table.schema.arrow),
-        lambda: list(TableTarget(name).stage(store, publisher, 0, table.scan())),
+        lambda: list(TableTarget(name).stage_rows(store, publisher, 0, table.scan())),
     ):
         with pytest.raises(SchemaError) as caught:
             work()

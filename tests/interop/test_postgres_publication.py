@@ -115,7 +115,7 @@ def test_a_query_can_leave_out_columns_that_the_server_fills(store: Store, sessi
     target, publisher = TableTarget("t", change), store.publisher("job")
     rows = pa.RecordBatch.from_pylist([{"id": 1, "n": 5}, {"id": 2, "n": 6}])
     target.check(store, rows.schema)
-    assert publisher.publish(0, [target.write(target.stage(store, publisher, 0, [rows]))])
+    assert publisher.publish(0, [target.write(target.stage_rows(store, publisher, 0, [rows]))])
     assert session.execute("SELECT id, serial = 1, state, n, twice, note FROM t ORDER BY id").fetchall() == [
         (1, True, "old", 5, 10, None),
         (2, False, "new", 6, 12, None),

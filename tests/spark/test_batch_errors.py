@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import threading
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,9 @@ from pyspark.sql import DataFrame, SparkSession
 
 from headrace.errors import DataLossError
 from headrace.spark.batch_errors import with_short_errors
-from headrace.spark.query_start import BatchFunction
 
 
-def started(spark: SparkSession, directory: Path, write: BatchFunction) -> Any:
+def started(spark: SparkSession, directory: Path, write: Callable[[DataFrame, int], None]) -> Any:
     rows = spark.readStream.format("rate").option("rowsPerSecond", 100).load()
     stream = rows.writeStream.foreachBatch(with_short_errors(write)).option("checkpointLocation", str(directory))
     return stream.start()

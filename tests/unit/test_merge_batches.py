@@ -9,7 +9,7 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.derived.merge.batches import MergeBatches
+from headrace.derived.merge.batches import MergeRows
 from headrace.derived.merge.queries import CONFLICT, DELETE, NOTHING, PUT, MergeQueries
 from headrace.errors import SchemaError
 from headrace.ports import Store
@@ -29,10 +29,10 @@ def store(tmp_path: Path) -> Store:
 
 
 @pytest.fixture
-def batches(store: Store) -> MergeBatches:
+def batches(store: Store) -> MergeRows:
     schema = store.table("copy").schema
     found = plan("WHEN MATCHED AND t.price > 0 THEN DELETE", on="ON t.id = s.k", target=schema, source=SOURCE)
-    return MergeBatches(MergeQueries(found, SOURCE, ("id",), ("price",)), "copy", schema)
+    return MergeRows(MergeQueries(found, SOURCE, ("id",), ("price",)), "copy", schema)
 
 
 def keyed(keys: list[int | None], kind: str = "insert", repeats: list[int] | None = None) -> pa.RecordBatch:
@@ -47,7 +47,7 @@ def keyed(keys: list[int | None], kind: str = "insert", repeats: list[int] | Non
     return pa.RecordBatch.from_pydict(columns)
 
 
-def test_rows_get_the_row_of_their_key_and_rows_without_a_key_get_none(store: Store, batches: MergeBatches) -> None:
+def test_rows_get_the_row_of_their_key_and_rows_without_a_key_get_none(store: Store, batches: MergeRows) -> None:
     found = batches._found(store, keyed([3, None, 2, 1]))
     assert [column.to_pylist() for column in found[3:]] == [
         [3, None, 2, 1],
@@ -58,18 +58,18 @@ def test_rows_get_the_row_of_their_key_and_rows_without_a_key_get_none(store: St
     assert [len(column) for column in batches._found(store, keyed([]))] == [0] * 7
 
 
-def test_a_delete_without_a_key_is_an_error(store: Store, batches: MergeBatches) -> None:
+def test_a_delete_without_a_key_is_an_error(store: Store, batches: MergeRows) -> None:
     with pytest.raises(SchemaError, match="has no value for the key"):
         batches._found(store, keyed([1, None], "delete"))
 
 
-def test_several_rows_of_a_key_without_order_are_an_error(store: Store, batches: MergeBatches) -> None:
+def test_several_rows_of_a_key_without_order_are_an_error(store: Store, batches: MergeRows) -> None:
     assert len(batches._found(store, keyed([1, None, None], repeats=[1, 1, 1]))) == 7
     with pytest.raises(SchemaError, match=r"MERGE_CARDINALITY_VIOLATION.*'id': 1"):
         batches._found(store, keyed([1, 1], repeats=[2, 2]))
 
 
-def test_rows_are_routed_by_their_action(store: Store, batches: MergeBatches) -> None:
+def test_rows_are_routed_by_their_action(store: Store, batches: MergeRows) -> None:
     def decided(*actions: int) -> pa.RecordBatch:
         ids = list(range(len(actions)))
         return pa.RecordBatch.from_pydict({"id": ids, "price": [0.5] * len(ids), "__merge_action": list(actions)})
@@ -83,11 +83,11 @@ def test_rows_are_routed_by_their_action(store: Store, batches: MergeBatches) ->
         list(batches._route(store, iter([decided(PUT, CONFLICT)])))
 
 
-def test_own_columns_have_names_that_the_source_does_not_have(batches: MergeBatches) -> None:
+def test_own_columns_have_names_that_the_source_does_not_have(batches: MergeRows) -> None:
     assert batches.queries.action == "__merge_action"
     assert replace(batches.queries, source=("__MERGE_x", *CHANGES)).action == "___merge_action"
 
 
-def test_a_repeated_batch_sees_the_keys_of_inserted_rows(batches: MergeBatches) -> None:
+def test_a_repeated_batch_sees_the_keys_of_inserted_rows(batches: MergeRows) -> None:
     assert "`s`.`__merge_target0` AS `id`" in batches.queries.decided("v")
     assert "`s`.`__merge_key0` AS `id`" in replace(batches.queries, repeatable=True).decided("v")

@@ -18,8 +18,9 @@ from pyspark import cloudpickle
 import headrace
 from headrace.errors import StoreError
 from headrace.ports import Store
-from headrace.spark.batch_tasks import BatchTasks, LocatedSink, Receipts, publishing
+from headrace.spark.batch_tasks import LocatedSink, PublishedBatches
 from headrace.spark.executors import Sent, sent, task_store
+from headrace.spark.outputs import OutputRows
 from headrace.stores.registry import StoreAddress
 from tests.clusters.environments import create, interpreter
 
@@ -80,12 +81,9 @@ def test_a_batch_is_not_written_into_another_store_than_that_of_the_start_of_its
     instance = make_store(tmp_path / "started")
     make_store(tmp_path / "shop")
 
-    def stage(batch: Any, tasks: BatchTasks) -> Receipts:
-        raise AssertionError(batch, tasks)
-
     # Over Spark Connect, the function runs on the server, where another store can be at the path.
     address = StoreAddress(str(tmp_path / "shop"), instance=instance)
-    publish = publishing(LocatedSink(address, str(tmp_path / "c")), [], stage, stateful=True)
+    publish = PublishedBatches(LocatedSink(address, str(tmp_path / "c")), OutputRows((), False, None))
     batch: Any = SimpleNamespace(sparkSession=None)
     with pytest.raises(StoreError, match="leads to another store"):
         publish(batch, 0)

@@ -1,22 +1,26 @@
 """The batches of ``foreachBatch``: tasks stage rows for one or several targets, and the driver publishes them once.
 
 `write_stream` and all queries that change tables by key use it. `headrace.batches.sinks.batch_writer` has the steps.
+`StreamBatches` is the function that Spark calls, `BatchContent` the part in which queries differ: the rows that they
+write into their targets.
 """
 
 from __future__ import annotations
 
 import re
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from itertools import chain
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from headrace.batches.sinks import published_rows
 from headrace.batches.sinks.batch_writer import BatchWriter
+from headrace.batches.sinks.jobs import target_taken
 from headrace.batches.sinks.targets import Target
+from headrace.errors import ClaimLostError
 from headrace.ports import Claim, Staged, Store
 from headrace.spark.checkpoint import batch_content, query_id, queue_progress
 from headrace.spark.executors import sent, task_store
@@ -58,70 +62,66 @@ class LocatedSink:
     checkpoint: str = field(repr=False)
     rows_per_write: int | None = None
 
-    def tasks(self, job: str, batch: int, targets: Sequence[Target]) -> BatchTasks:
-        """Return a batch of the query."""
-        return BatchTasks(self.store, job, batch, tuple(targets), self.rows_per_write)
-
 
 @dataclass(frozen=True)
 class BatchTasks:
     """One batch of a query, and what its tasks need to stage rows. Picklable.
 
     Attributes:
-        store: the absolute address of the store of all targets.
+        sink: the store of all targets.
         job: the identity of the job.
         batch: the batch id.
         targets: the tables and queues, in the order of the receipts.
-        rows_per_write: the maximum number of rows in one write to the store; None is no limit.
     """
 
-    store: StoreAddress
+    sink: LocatedSink
     job: str
     batch: int
     targets: tuple[Target, ...]
-    rows_per_write: int | None = None
 
     def open_store(self) -> AbstractContextManager[Store]:
         """Open the store, and check that it is the driver's; see `headrace.spark.executors.task_store`."""
-        return task_store(self.store)
+        return task_store(self.sink.store)
 
     def writer(self, store: Store) -> BatchWriter:
         return BatchWriter(store, self.job, self.targets)
 
-    def stage(self, rows: DataFrame, target: int) -> Receipts:
-        """Stage rows for one target, in a Spark job."""
+    def stage_all(self, rows: DataFrame, target: int) -> Receipts:
+        """Stage all rows for one target, in a Spark job."""
 
-        def stage_in_task(store: Store, parts: Iterator[pa.RecordBatch]) -> list[Staged]:
-            return self.writer(store).stage(self.batch, self.targets[target], parts, self.rows_per_write)
+        def in_task(store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, list[Staged]]]:
+            yield target, self.stage_in_task(self.writer(store), target, parts)
 
-        return self._run(rows, lambda store, parts: [(target, stage_in_task(store, parts))])
+        return self._run(rows, in_task)
 
     def stage_routed(self, rows: DataFrame, route: Route) -> Receipts:
         """Stage the rows that ``route`` makes of each partition, in a Spark job."""
 
-        def stage_in_task(store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, list[Staged]]]:
+        def in_task(store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, list[Staged]]]:
             writer = self.writer(store)
             done: list[Staged] = []
-            earlier: list[tuple[int, Staged]] = []
-
-            def rows() -> Iterator[tuple[int, pa.RecordBatch]]:
-                for target, routed in route(store, parts):
-                    if isinstance(routed, Staged):
-                        earlier.append((target, routed))
-                    else:
-                        yield target, routed
-
             try:
-                for target, collected in _collected(rows(), len(self.targets)):
-                    staged = writer.stage(self.batch, self.targets[target], collected, self.rows_per_write)
+                for target, collected in _collected(route(store, parts), len(self.targets)):
+                    if isinstance(collected, Staged):
+                        yield target, [collected]
+                        continue
+                    staged = self.stage_in_task(writer, target, collected)
                     done += staged
                     yield target, staged
-                yield from ((target, [receipt]) for target, receipt in earlier)
             except BaseException:
                 writer.discard(self.batch, done)
                 raise
 
-        return self._run(rows, stage_in_task)
+        return self._run(rows, in_task)
+
+    def stage_in_task(self, writer: BatchWriter, target: int, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
+        """Stage the rows that a task has for one target."""
+        return writer.stage(self.batch, self.targets[target], rows, self.sink.rows_per_write)
+
+    def discard(self) -> None:
+        """Delete all that a failed attempt at the batch has staged."""
+        with self.open_store() as store:
+            self.writer(store).discard(self.batch)
 
     def _run(
         self,
@@ -158,106 +158,118 @@ def _are_plain(names: Sequence[str]) -> bool:
     return all(map(_PLAIN_NAME.fullmatch, names)) and len({name.lower() for name in names}) == len(names)
 
 
-def joined(receipts: Iterable[Receipts]) -> Receipts:
-    """Return the receipts of several Spark jobs, by target."""
-    return [list(chain.from_iterable(of_target)) for of_target in zip(*receipts, strict=True)]
-
-
 def _collected(
-    routed: Iterable[tuple[int, pa.RecordBatch]], targets: int
-) -> Iterator[tuple[int, list[pa.RecordBatch]]]:
-    """Yield rows by target, in pieces of `_ROUTED_BYTES` for all targets together."""
+    routed: Iterable[tuple[int, pa.RecordBatch | Staged]], targets: int
+) -> Iterator[tuple[int, list[pa.RecordBatch] | Staged]]:
+    """Yield rows by target, in pieces of `_ROUTED_BYTES` for all targets together; and receipts as they are."""
     waiting: list[list[pa.RecordBatch]] = [[] for _ in range(targets)]
     size = 0
     for target, rows in routed:
-        if not rows.num_rows:
-            continue
-        waiting[target].append(rows)
-        size += rows.nbytes
-        if size >= _ROUTED_BYTES:
-            yield from ((target, parts) for target, parts in enumerate(waiting) if parts)
-            waiting, size = [[] for _ in range(targets)], 0
+        if isinstance(rows, Staged):
+            yield target, rows
+        elif rows.num_rows:
+            waiting[target].append(rows)
+            size += rows.nbytes
+            if size >= _ROUTED_BYTES:
+                yield from ((target, parts) for target, parts in enumerate(waiting) if parts)
+                waiting, size = [[] for _ in range(targets)], 0
     yield from ((target, parts) for target, parts in enumerate(waiting) if parts)
 
 
-def publishing(
-    sink: LocatedSink,
-    targets: Sequence[Target],
-    stage: Callable[[DataFrame, BatchTasks], Receipts],
-    *,
-    stateful: bool,
-    claim: Claim | None = None,
-    named_targets: int | None = None,
-) -> Callable[[DataFrame, int], None]:
-    """Return a function for ``foreachBatch`` that stages and publishes each batch; see `publish_batch`.
+class BatchContent(ABC):
+    """What a query writes in a batch. Picklable."""
 
-    Args:
-        targets: the tables and queues.
+    rereads_published: ClassVar[bool]
+    """Whether Spark can have state of the query, so that a published batch that is repeated must be read again."""
+
+    @property
+    @abstractmethod
+    def targets(self) -> tuple[Target, ...]:
+        """The tables and queues, in the order of the receipts."""
+
+    @abstractmethod
+    def run(self, batch: DataFrame, tasks: BatchTasks) -> Receipts:
+        """Run the Spark jobs of a batch, whose tasks stage its rows."""
+
+
+@dataclass
+class StreamBatches(ABC):
+    """The function of ``foreachBatch`` of a query. Spark Connect pickles it.
+
+    Attributes:
+        sink: the store and the checkpoint.
     """
-    job: str | None = None
-    checked = False
 
-    def stage_and_publish(batch_df: DataFrame, batch: int) -> None:
-        nonlocal job, checked
-        with task_store(sink.store) as store:
-            job = job or query_id(batch_df.sparkSession, sink.checkpoint, store)
-            publish_batch(
-                store,
-                sink.tasks(job, batch, targets),
-                sink.checkpoint,
-                batch_df,
-                stage,
-                stateful=stateful,
-                check=not checked,
-                claim=claim,
-                named_targets=named_targets,
-            )
-            checked = True
+    sink: LocatedSink
+    _job: str = field(default="", init=False)
 
-    return stage_and_publish
+    def __call__(self, batch: DataFrame, number: int) -> None:
+        with task_store(self.sink.store) as store:
+            self._job = self._job or query_id(batch.sparkSession, self.sink.checkpoint, store)
+            self.publish(store, self._job, batch, number)
+
+    @abstractmethod
+    def publish(self, store: Store, job: str, batch: DataFrame, number: int) -> None:
+        """Stage and publish a batch.
+
+        Args:
+            store: the open store of the targets.
+            job: the identity of the query.
+        """
+
+
+@dataclass
+class PublishedBatches(StreamBatches):
+    """The batches of a query that writes the same in each batch.
+
+    Attributes:
+        content: what a batch writes.
+        claim: the claim of the query on its target; None without.
+    """
+
+    content: BatchContent
+    claim: Claim | None = None
+    _checked: bool = field(default=False, init=False)
+
+    def publish(self, store: Store, job: str, batch: DataFrame, number: int) -> None:
+        tasks = BatchTasks(self.sink, job, number, self.content.targets)
+        try:
+            publish_batch(store, tasks, batch, self.content, check=not self._checked, claim=self.claim)
+        except ClaimLostError as error:
+            assert self.claim is not None
+            raise target_taken(self.claim.after["target"], self.claim.after["job"], number) from error
+        self._checked = True
 
 
 def publish_batch(
-    store: Store,
-    tasks: BatchTasks,
-    checkpoint: str,
-    batch_df: DataFrame,
-    stage: Callable[[DataFrame, BatchTasks], Receipts],
-    *,
-    stateful: bool,
-    check: bool,
-    claim: Claim | None = None,
-    named_targets: int | None = None,
+    store: Store, tasks: BatchTasks, batch: DataFrame, content: BatchContent, *, check: bool, claim: Claim | None
 ) -> None:
     """Stage and publish a batch.
 
     Args:
         store: the open store of the targets.
-        checkpoint: the query's checkpoint location, as Spark has it.
-        stage: runs the Spark jobs of a batch, with `BatchTasks.stage` and `BatchTasks.stage_routed`.
-        stateful: the query can have state in Spark, so that a published batch that is repeated must be read again.
+        content: what the batch writes.
         check: whether to check that no earlier batch is missing.
         claim: what must be unchanged for the publication.
-        named_targets: how many of the first targets the user has named. The others are state, whose rows do not count
-            as rows out. None for all.
     """
-    spark, batch, writer = batch_df.sparkSession, tasks.batch, tasks.writer(store)
+    spark, number, checkpoint, writer = batch.sparkSession, tasks.batch, tasks.sink.checkpoint, tasks.writer(store)
     try:
         if check:
-            writer.check_complete(batch)
-        # `stage` may read the rows of the targets, of which a part of the batch must not be visible.
-        published = writer.resume(batch)
-        staged = stage(batch_df, tasks) if stateful or not published else [[] for _ in tasks.targets]
+            writer.check_complete(number)
+        # `run` may read the rows of the targets, of which a part of the batch must not be visible.
+        published = writer.resume(number)
+        runs = content.rereads_published or not published
+        staged = content.run(batch, tasks) if runs else [[] for _ in tasks.targets]
         # For a published batch, too: `publish` checks that the batch has the same content as before.
         writer.publish(
-            batch,
+            number,
             staged,
-            advances=queue_progress(checkpoint, batch, store.id, spark, store=store),
-            content=batch_content(checkpoint, batch, spark, store=store),
+            advances=queue_progress(checkpoint, number, store.id, spark, store=store),
+            content=batch_content(checkpoint, number, spark, store=store),
             claim=claim,
         )
-        written = sum(each.rows for of_target in staged[:named_targets] for each in of_target)
-        published_rows.note(tasks.job, batch, written)
+        shown = (receipts for target, receipts in zip(tasks.targets, staged, strict=True) if not target.is_state)
+        published_rows.note(tasks.job, number, sum(each.rows for receipts in shown for each in receipts))
     except Exception:
-        writer.discard(batch)
+        writer.discard(number)
         raise

@@ -1,14 +1,17 @@
-"""`Output`: a table or queue that `write_stream` writes."""
+"""`Output`: a table or queue that `write_stream` writes; and the rows of a batch for all outputs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import chain
 from typing import TYPE_CHECKING
 
 from headrace.batches.sinks.targets import QueueTarget, TableTarget, Target
 from headrace.errors import OptionError
 from headrace.model.tables.changes import RowChange
+from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -85,3 +88,41 @@ def _names(columns: str | Sequence[str] | None) -> tuple[str, ...]:
     if isinstance(columns, str):
         return (columns,)
     return tuple(columns) if isinstance(columns, Sequence) else (columns,)
+
+
+@dataclass(frozen=True)
+class OutputRows(BatchContent):
+    """The rows of a batch for each output.
+
+    Attributes:
+        outputs: the outputs.
+        complete, columns: see `Output.target`.
+    """
+
+    rereads_published = True
+
+    outputs: tuple[Output, ...]
+    complete: bool
+    columns: pa.Schema | None
+
+    @property
+    def targets(self) -> tuple[Target, ...]:
+        return tuple(output.target(complete=self.complete, columns=self.columns) for output in self.outputs)
+
+    def run(self, batch: DataFrame, tasks: BatchTasks) -> Receipts:
+        with _computed_once(batch, len(self.outputs)) as rows:
+            jobs = [tasks.stage_all(output.rows(rows), index) for index, output in enumerate(self.outputs)]
+        return [list(chain.from_iterable(receipts)) for receipts in zip(*jobs, strict=True)]
+
+
+@contextmanager
+def _computed_once(batch: DataFrame, uses: int) -> Iterator[DataFrame]:
+    """Persist the rows of a batch while several outputs use them."""
+    if uses == 1:
+        yield batch
+        return
+    batch.persist()
+    try:
+        yield batch
+    finally:
+        batch.unpersist()

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Any, Self
 
 from headrace.ports import Store
 from headrace.spark.batch_errors import with_short_errors
-from headrace.spark.batch_tasks import LocatedSink
+from headrace.spark.batch_tasks import LocatedSink, StreamBatches
 from headrace.spark.checkpoint import clear_unfinished_start, is_connect
 from headrace.spark.checkpoint_location import checkpoint_errors, sink_checkpoint
 from headrace.spark.default_checkpoint import default_checkpoint, record_stream
@@ -18,9 +18,6 @@ from headrace.spark.stream_arguments import SinkArguments, checked_trigger, trig
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.streaming.query import StreamingQuery
-
-BatchFunction: TypeAlias = "Callable[[DataFrame, int], None]"
-"""The function of ``foreachBatch``: the rows of a batch, and its id."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,18 +58,15 @@ class BatchedStream:
         location = sink_checkpoint(checkpoint, address, df.sparkSession)
         return LocatedSink(address, location, self.arguments.rows_per_write)
 
-    def _start(self, df: DataFrame, mode: str, location: str, write: BatchFunction) -> StreamingQuery:
+    def _start(self, df: DataFrame, mode: str, batches: StreamBatches) -> StreamingQuery:
         """Start the query.
-
-        Args:
-            location: the checkpoint location as Spark has it.
-            write: writes each batch. Spark Connect pickles it.
 
         Raises:
             OptionError: Spark cannot write the checkpoint, or does not accept the trigger.
         """
+        location = batches.sink.checkpoint
         clear_unfinished_start(location)
-        write = with_short_errors(write)
+        write = with_short_errors(batches)
         stream = df.writeStream.outputMode(mode).option("checkpointLocation", location)
         if self.arguments.name:
             stream = stream.queryName(self.arguments.name)

@@ -7,8 +7,7 @@ their rows and the driver publishes them, see `headrace.batches.sinks.batch_writ
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -19,8 +18,8 @@ from headrace.formats.source import Source
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Queue
 from headrace.spark.analysed_plans import refuse_table_rows
-from headrace.spark.batch_tasks import BatchTasks, Receipts, joined, publishing
-from headrace.spark.outputs import Output
+from headrace.spark.batch_tasks import PublishedBatches
+from headrace.spark.outputs import Output, OutputRows
 from headrace.spark.own_source import check_no_feedback
 from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import SinkArguments, output_mode, sink_of
@@ -56,41 +55,16 @@ class StreamWriter(BatchedStream):
             OptionError: the stream puts rows into the table that it reads; a mirror or a followed query fills a table;
                 Spark cannot write the checkpoint, or does not accept the trigger.
         """
-        complete = self.mode == "complete"
-        targets = [output.target(complete=complete, columns=self.columns) for output in self.outputs]
+        rows = OutputRows(self.outputs, self.mode == "complete", self.columns)
         with self.arguments.store.open() as store:
-            for output, target in zip(self.outputs, targets, strict=True):
+            for output, target in zip(self.outputs, rows.targets, strict=True):
                 target.check(store, _columns(self.df, output))
                 if isinstance(target, TableTarget):
                     TargetJobs(store).check_other(target.name, "this stream")
                 if isinstance(target, TableTarget) and target.change in (RowChange.PUT, RowChange.REPLACE_ALL):
                     check_no_feedback(self.df.schema, store, target.name, "this stream")
-            sink = self._located(self.df, store, [target.name for target in targets])
-        publish = publishing(sink, targets, _staging(self.outputs), stateful=True)
-        return self._start(self.df, self.mode, sink.checkpoint, publish)
-
-
-def _staging(outputs: Sequence[Output]) -> Callable[[DataFrame, BatchTasks], Receipts]:
-    """Return a function that stages the rows of a batch for all outputs. Spark Connect pickles it."""
-
-    def stage(batch: DataFrame, tasks: BatchTasks) -> Receipts:
-        with _computed_once(batch, len(outputs)) as rows:
-            return joined(tasks.stage(output.rows(rows), index) for index, output in enumerate(outputs))
-
-    return stage
-
-
-@contextmanager
-def _computed_once(batch: DataFrame, uses: int) -> Iterator[DataFrame]:
-    """Persist the rows of a batch while several outputs use them."""
-    if uses == 1:
-        yield batch
-        return
-    batch.persist()
-    try:
-        yield batch
-    finally:
-        batch.unpersist()
+            sink = self._located(self.df, store, [target.name for target in rows.targets])
+        return self._start(self.df, self.mode, PublishedBatches(sink, rows))
 
 
 def _columns(df: DataFrame, output: Output) -> pa.Schema:

@@ -66,11 +66,11 @@ class BatchWriter:
             return []
         filled = (part for part in rows if part.num_rows)
         if rows_per_write is None:
-            return target.stage(self._store, self._publisher, batch, filled)
+            return target.stage_rows(self._store, self._publisher, batch, filled)
         staged: list[Staged] = []
         try:
             for one_write in _split(filled, rows_per_write):
-                staged += target.stage(self._store, self._publisher, batch, one_write)
+                staged += target.stage_rows(self._store, self._publisher, batch, one_write)
         except BaseException:
             self.discard(batch, staged)
             raise

@@ -29,16 +29,24 @@ _FILLED_BY_STORE = (ROW_INDEX, SEQUENCE_NUMBER, TIMESTAMP, CUMULATIVE_DATA_WEIGH
 
 
 class Target(ABC):
-    """A table or queue of a store, and how rows are written into it. Small and picklable."""
+    """A table or queue of a store, and how rows are written into it. Small and picklable.
+
+    Attributes:
+        name: the name of the table or queue.
+        is_state: it is headrace's own table with state of the query, whose rows do not count as rows out.
+    """
 
     name: str
+    is_state: bool = False
 
     @abstractmethod
     def check(self, store: Store, columns: pa.Schema) -> None:
         """Raise `SchemaError` unless rows with these columns can be written."""
 
     @abstractmethod
-    def stage(self, store: Store, publisher: Publisher, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
+    def stage_rows(
+        self, store: Store, publisher: Publisher, batch: int, rows: Iterable[pa.RecordBatch]
+    ) -> list[Staged]:
         """Convert rows into the target's types and stage them; raise `SchemaError` if a value does not fit."""
 
     @abstractmethod
@@ -59,6 +67,7 @@ class TableTarget(Target):
     name: str
     change: RowChange = RowChange.PUT
     columns: pa.Schema | None = None
+    is_state: bool = False
 
     def check(self, store: Store, columns: pa.Schema) -> None:
         schema = store.table(self.name, self.columns).schema
@@ -76,7 +85,9 @@ class TableTarget(Target):
         if self.change in (RowChange.PUT, RowChange.REPLACE_ALL):
             check_complete(columns, schema, f"table {self.name!r}")
 
-    def stage(self, store: Store, publisher: Publisher, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
+    def stage_rows(
+        self, store: Store, publisher: Publisher, batch: int, rows: Iterable[pa.RecordBatch]
+    ) -> list[Staged]:
         columns: Literal["all", "given", "keys"] = "all"
         if self.change is RowChange.UPDATE:
             columns = "given"
@@ -129,7 +140,9 @@ class QueueTarget(Target):
         check_columns(columns, schema.written, f"queue {self.name!r}")
         check_complete(columns, schema.written, f"queue {self.name!r}")
 
-    def stage(self, store: Store, publisher: Publisher, batch: int, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
+    def stage_rows(
+        self, store: Store, publisher: Publisher, batch: int, rows: Iterable[pa.RecordBatch]
+    ) -> list[Staged]:
         schema = store.queue(self.name).schema
         converted = (part for each in rows for part in _to_queue_rows(each, schema))
         return publisher.stage_append(batch, self.name, converted, key=self.key or None)

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -20,15 +20,14 @@ from headrace.derived.follow.scans import FollowedScan, batch_of_each
 from headrace.derived.follow.split import with_views
 from headrace.derived.follow.static_tables import StaticTable, is_loss, read_again
 from headrace.derived.last_rows import DELETES, PUTS, last_rows, null_key
-from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
+from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, PREFIX, SIGN, STATE
 from headrace.derived.state.group_states import GroupStates
 from headrace.derived.state.state_tables import StateRows, StateTable, create_tables, open_tables
 from headrace.errors import ExpressionError, own_message
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Staged
-from headrace.spark.batch_tasks import BatchTasks, LocatedSink, Receipts, publish_batch
-from headrace.spark.checkpoint import query_id
-from headrace.spark.executors import sent, task_store
+from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts, StreamBatches, publish_batch
+from headrace.spark.executors import sent
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -40,7 +39,7 @@ if TYPE_CHECKING:
 
 STATE_DDL = "array<struct<target:bigint,id:bigint,rows:bigint>>"
 """The type of column `STATE`: the receipts of a task's state rows."""
-_VIEW = "__headrace_batch"
+_VIEW = f"{PREFIX}batch"
 # Classes of SQLSTATE: errors in data, of functions of users, and by raise_error.
 _ERRORS_OF_EXPRESSIONS = ("22", "38", "39", "P0")
 # Spark joins smaller partitions of a shuffle into one task. By default it does so below 1 MB, which is 100,000 groups.
@@ -49,8 +48,8 @@ _TASK_BYTES = ("spark.sql.adaptive.coalescePartitions.minPartitionSize", "64k")
 _NO_LIMIT = 1 << 62
 # The number of further attempts at a batch after losses of executors. Spark allows each task as many.
 _LOSSES = 3
-# Of each table of state, the targets of a batch have one for each of these changes.
-_CHANGES_OF_STATE = (RowChange.PUT, RowChange.DELETE)
+# The role of the target, beside those of the tables of state.
+_TARGET = "target"
 _log = logging.getLogger("headrace")
 
 
@@ -108,69 +107,48 @@ class BatchQuery:
 
 
 @dataclass
-class FollowedBatches:
-    """The function of ``foreachBatch`` of a followed query. Spark Connect pickles it.
+class FollowedBatches(StreamBatches):
+    """The function of ``foreachBatch`` of a followed query.
 
     Attributes:
         query: what the batches compute.
-        sink: the store and the checkpoint.
         target: the target.
         job: the job without its tables; its ``job`` is empty if it has no checkpoint yet.
     """
 
     query: BatchQuery
-    sink: LocatedSink
     target: TableTarget
     job: TargetJob
-    _id: str = field(default="", init=False)
 
-    def __call__(self, batch_df: DataFrame, batch: int) -> None:
+    def publish(self, store: Store, job: str, batch: DataFrame, number: int) -> None:
         """Compute and publish a batch.
 
         Raises:
             OptionError: the job cannot have the target, see `TargetJobs.begin`; or another job has taken it during
                 the batch, which is not published.
         """
-        with task_store(self.sink.store) as store:
-            self._id = self._id or query_id(batch_df.sparkSession, self.sink.checkpoint, store)
-            tables = self._state_tables(store)
-            jobs = TargetJobs(store)
-            names = tuple(table.name for table in tables.values())
-            job, claim = jobs.begin(replace(self.job, job=self._id, state_tables=names), batch)
-            try:
-                opened = create_tables(store, tables) if batch == 0 else open_tables(store, tables)
-                if self.query.groups is not None:
-                    self.query.groups.states.sweep(opened, batch)
-                replaces = batch == 0 and job.overwrite
-                followed = FollowedBatch(self.query, self.target, tables, replaces)
-                # Spark keeps no state, so a published batch that is repeated need not run.
-                publish_batch(
-                    store,
-                    self.sink.tasks(self._id, batch, followed.targets),
-                    self.sink.checkpoint,
-                    batch_df,
-                    followed.stage,
-                    stateful=False,
-                    check=True,
-                    claim=claim,
-                    named_targets=2,
-                )
-            except Exception as error:
-                # Besides a lost claim: the other job drops the state of this one, which this batch may be reading.
-                if not jobs.is_lost(claim):
-                    raise
-                jobs.abandon(job)
-                raise target_taken(job.target, job.job, batch) from error
-            jobs.drop_obsolete(job)
-
-    def _state_tables(self, store: Store) -> dict[str, StateTable]:
-        if self.query.groups is None:
-            return {}
-        return self.query.groups.states.tables(state_name(store, self.target.name, self._id) + "_")
+        jobs, groups = TargetJobs(store), self.query.groups
+        state = {} if groups is None else groups.states.tables(f"{state_name(store, self.target.name, job)}_")
+        names = tuple(table.name for table in state.values())
+        begun, claim = jobs.begin(replace(self.job, job=job, state_tables=names), number)
+        try:
+            tables = open_tables(store, state) if number else create_tables(store, state)
+            if groups is not None:
+                groups.states.sweep(tables, number)
+            content = FollowedBatch(self.query, self.target, state, number == 0 and begun.overwrite)
+            tasks = BatchTasks(self.sink, job, number, content.targets)
+            publish_batch(store, tasks, batch, content, check=True, claim=claim)
+        except Exception as error:
+            # Besides a lost claim: the other job drops the state of this one, which this batch may be reading.
+            if not jobs.is_lost(claim):
+                raise
+            jobs.abandon(begun)
+            raise target_taken(begun.target, begun.job, number) from error
+        jobs.drop_obsolete(begun)
 
 
 @dataclass(frozen=True)
-class FollowedBatch:
+class FollowedBatch(BatchContent):
     """One batch of a followed query, with its methods in the order in which they run. Tasks get a copy.
 
     Attributes:
@@ -180,25 +158,32 @@ class FollowedBatch:
         replaces: the batch replaces the rows of the target.
     """
 
+    # Spark keeps no state of a followed query.
+    rereads_published = False
+
     query: BatchQuery
     target: TableTarget
     state: Mapping[str, StateTable]
     replaces: bool
 
     @property
-    def targets(self) -> list[TableTarget]:
-        """The rows to put and the keys to delete, of the target and then of each table of state."""
-        put = RowChange.REPLACE_ALL if self.replaces else RowChange.PUT
-        name, columns = self.target.name, self.target.columns
-        targets = [TableTarget(name, put, columns), TableTarget(name, RowChange.DELETE, columns)]
-        return targets + [
-            TableTarget(table.name, change, table.columns)
-            for table in self.state.values()
-            for change in _CHANGES_OF_STATE
-        ]
+    def writes(self) -> list[tuple[str, RowChange]]:
+        """The table, by its role, and the change of each target, in order; `PUTS` and `DELETES` are the first two."""
+        return [(role, change) for role in (_TARGET, *self.state) for change in (RowChange.PUT, RowChange.DELETE)]
 
-    def stage(self, changes: DataFrame, tasks: BatchTasks) -> Receipts:
-        """Stage the batch; and again from its net changes if the query fails for some row.
+    @property
+    def targets(self) -> tuple[TableTarget, ...]:
+        return tuple(self._table(role, change) for role, change in self.writes)
+
+    def _table(self, role: str, change: RowChange) -> TableTarget:
+        if role != _TARGET:
+            return TableTarget(self.state[role].name, change, self.state[role].columns, is_state=True)
+        if change is RowChange.PUT and self.replaces:
+            change = RowChange.REPLACE_ALL
+        return replace(self.target, change=change)
+
+    def run(self, batch: DataFrame, tasks: BatchTasks) -> Receipts:
+        """Compute the batch; and again from its net changes if the query fails for some row.
 
         The row can be one that the batch adds and removes again: a query over the table never sees it. Net changes give
         the same result as all changes, but cost a pass through Python, so they are not the first choice.
@@ -206,33 +191,32 @@ class FollowedBatch:
         from pyspark.errors import PySparkException
 
         try:
-            return self._stage_with_static_tables(changes, tasks, net=False)
+            return self._compute(batch, tasks, net=False)
         except PySparkException as error:
             if not _is_of_expression(error):
                 raise
             _log.info("batch %d failed, and is computed again from its net changes", tasks.batch, exc_info=True)
-        _discard(tasks)
+        tasks.discard()
         try:
-            return self._stage_with_static_tables(changes, tasks, net=True)
+            return self._compute(batch, tasks, net=True)
         except PySparkException as error:
             if not _is_of_expression(error) or own_message(str(error)) is not None:
                 raise
             raise _failed_expression(error, self.target.name, tasks.batch) from error
 
-    def _stage_with_static_tables(self, changes: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
-        """Stage the batch; and again when executors were lost with the rows of static tables."""
+    def _compute(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
+        """Compute the batch; and again when executors were lost with the rows of static tables."""
         losses = 0
         while True:
             try:
                 if losses:
-                    _discard(tasks)
-                    read_again(changes.sparkSession, self.query.static)
-                with batch_of_each(changes, self.query.scans, net=net) as scans:
+                    tasks.discard()
+                    read_again(batch.sparkSession, self.query.static)
+                with batch_of_each(batch, self.query.scans, net=net) as scans:
                     signed = self.query.signed_rows(scans)
-                    groups = self.query.groups
-                    if groups is None:
-                        return self._stage_rows(signed, tasks)
-                    return self._stage_groups(groups, signed, tasks)
+                    if self.query.groups is None:
+                        return self._change_rows(signed, tasks)
+                    return self._change_groups(self.query.groups, signed, tasks)
             except Exception as error:
                 if not self.query.static or losses == _LOSSES or not is_loss(error):
                     raise
@@ -241,7 +225,7 @@ class FollowedBatch:
 
     # -- without aggregates: the last row of each key ---------------------------------------------------------
 
-    def _stage_rows(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
+    def _change_rows(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
         rows = signed.toDF(*self.query.names, *signed.columns[-2:])
         if self.query.gathers:
             rows = rows.repartition(*_columns(self.query.key)).sortWithinPartitions(ORDER)
@@ -253,7 +237,7 @@ class FollowedBatch:
 
     # -- with aggregates: signed rows merged with the state of their groups -----------------------------------
 
-    def _stage_groups(self, query: GroupQuery, signed: DataFrame, tasks: BatchTasks) -> Receipts:
+    def _change_groups(self, query: GroupQuery, signed: DataFrame, tasks: BatchTasks) -> Receipts:
         rows = signed.drop(ORDER)
         groups = [name for name in query.merged.names if name in rows.columns]
         if not groups and tasks.batch == 0:
@@ -275,9 +259,9 @@ class FollowedBatch:
         self, query: GroupQuery, store: Store, batch: int, parts: Iterator[pa.RecordBatch]
     ) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, StateRows]]]]:
         """Yield results of groups, and the state rows of these groups with the indexes of their targets."""
-        written = [(role, change) for role in self.state for change in _CHANGES_OF_STATE]
-        for groups, writes in query.states.merge(open_tables(store, self.state), batch, parts):
-            yield groups, [(2 + written.index((each.table, each.change)), each) for each in writes]
+        targets = self.writes
+        for groups, states in query.states.merge(open_tables(store, self.state), batch, parts):
+            yield groups, [(targets.index((each.table, each.change)), each) for each in states]
 
     def _merge_and_route(
         self, query: GroupQuery, batch: int, store: Store, parts: Iterator[pa.RecordBatch]
@@ -285,10 +269,10 @@ class FollowedBatch:
         """Merge the rows of a task where the result SQL only copies columns."""
         import pyarrow as pa
 
-        for groups, writes in self._merge(query, store, batch, parts):
+        for groups, states in self._merge(query, store, batch, parts):
             columns = [groups.column(name) for name in (*(query.copied or ()), ALIVE)]
             yield from self._routed(pa.RecordBatch.from_arrays(columns, [*self.query.names, KEEP]))
-            for target, state in writes:
+            for target, state in states:
                 yield from ((target, rows) for rows in state.rows.to_batches())
 
     def _merge_and_stage(
@@ -303,13 +287,11 @@ class FollowedBatch:
         receipt = pa.struct([pa.field(name, pa.int64()) for name in ("target", "id", "rows")])
         with tasks.open_store() as store:
             writer = tasks.writer(store)
-            for groups, writes in self._merge(query, store, tasks.batch, parts):
+            for groups, states in self._merge(query, store, tasks.batch, parts):
                 receipts = [
                     {"target": target, "id": staged.id, "rows": staged.rows}
-                    for target, state in writes
-                    for staged in writer.stage(
-                        tasks.batch, tasks.targets[target], state.rows.to_batches(), tasks.rows_per_write
-                    )
+                    for target, state in states
+                    for staged in tasks.stage_in_task(writer, target, state.rows.to_batches())
                 ]
                 column = pa.array([receipts, *[None] * (groups.num_rows - 1)], pa.list_(receipt))
                 yield groups.append_column(STATE, column)
@@ -334,12 +316,6 @@ class FollowedBatch:
         shown = rows.drop_columns([KEEP])
         yield PUTS, shown.filter(kept)
         yield DELETES, shown.select(list(self.query.key)).filter(pc.invert(kept))
-
-
-def _discard(tasks: BatchTasks) -> None:
-    """Delete what a failed attempt at a batch has staged."""
-    with tasks.open_store() as store:
-        tasks.writer(store).discard(tasks.batch)
 
 
 def _is_of_expression(error: PySparkException) -> bool:

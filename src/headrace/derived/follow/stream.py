@@ -85,7 +85,7 @@ class FollowedStream(BatchedStream):
                 settings=settings,
             )
             TargetJobs(store).check(job)
-            return self._start(df, "append", sink.checkpoint, FollowedBatches(query, sink, self.target, job))
+            return self._start(df, "append", FollowedBatches(sink, query, self.target, job))
 
     def check(self, store: Store) -> tuple[str, ...]:
         """Check the columns and the key of the target; return its key columns.

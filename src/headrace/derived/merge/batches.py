@@ -15,7 +15,7 @@ from headrace.model.tables.change_columns import CHANGE_TYPE
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import Store
-from headrace.spark.batch_tasks import BatchTasks, Receipts
+from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts
 from headrace.spark.executors import sent
 
 if TYPE_CHECKING:
@@ -28,8 +28,8 @@ _ROWS = "__headrace_merge_rows"
 
 
 @dataclass(frozen=True)
-class MergeBatches:
-    """Stages the rows that the batches of a MERGE put and delete. Spark Connect pickles it.
+class MergeRows(BatchContent):
+    """The rows that a batch of a MERGE puts and deletes.
 
     Attributes:
         queries: the queries of a batch.
@@ -38,6 +38,8 @@ class MergeBatches:
         declared: its columns as the user declared them, for stores that do not keep a table's schema.
     """
 
+    rereads_published = True
+
     queries: MergeQueries
     table: str
     schema: TableSchema
@@ -45,14 +47,14 @@ class MergeBatches:
 
     @property
     def targets(self) -> tuple[TableTarget, TableTarget]:
-        """The targets of `BatchTasks`: rows that are put, and keys that are deleted."""
+        """The rows that are put, and the keys that are deleted."""
         return (
             TableTarget(self.table, RowChange.PUT, self.declared),
             TableTarget(self.table, RowChange.DELETE, self.declared),
         )
 
-    def stage(self, batch: DataFrame, tasks: BatchTasks) -> Receipts:
-        """Stage the rows of a batch.
+    def run(self, batch: DataFrame, tasks: BatchTasks) -> Receipts:
+        """Run the Spark jobs of a batch.
 
         Raises:
             SchemaError: the target has other columns than at the start of the stream.

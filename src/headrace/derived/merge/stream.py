@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.batches.sinks.jobs import TargetJobs
 from headrace.batches.sinks.targets import check_columns
-from headrace.derived.merge.batches import MergeBatches, sql_over, sql_over_named
+from headrace.derived.merge.batches import MergeRows, sql_over, sql_over_named
 from headrace.derived.merge.plan import plan_merge
 from headrace.derived.merge.queries import MergeQueries
 from headrace.derived.merge.statement import Merge, MergeAction, merge_body
@@ -23,7 +23,7 @@ from headrace.model.tables.change_columns import ROW_KEY
 from headrace.model.tables.changes import RowChange
 from headrace.model.types import can_hold, type_name
 from headrace.ports import Queue
-from headrace.spark.batch_tasks import publishing
+from headrace.spark.batch_tasks import PublishedBatches
 from headrace.spark.own_source import check_no_feedback
 from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import SinkArguments, sink_of
@@ -40,7 +40,7 @@ class MergeStream(BatchedStream):
     """A MERGE that `start` starts. `merge` creates it."""
 
     df: DataFrame
-    batches: MergeBatches
+    rows: MergeRows
 
     def start(self) -> StreamingQuery:
         """Start the query.
@@ -48,11 +48,9 @@ class MergeStream(BatchedStream):
         Raises:
             OptionError: Spark cannot write the checkpoint, or does not accept the trigger.
         """
-        targets = self.batches.targets
         with self.arguments.store.open() as store:
-            sink = self._located(self.df, store, [target.name for target in targets])
-        publish = publishing(sink, targets, self.batches.stage, stateful=True)
-        return self._start(self.df, "update", sink.checkpoint, publish)
+            sink = self._located(self.df, store, [target.name for target in self.rows.targets])
+        return self._start(self.df, "update", PublishedBatches(sink, self.rows))
 
 
 def merge(
@@ -175,9 +173,9 @@ def checked_merge(
         tuple(column.name for column in schema.attributes),
         repeatable=not capabilities.transactions,
     )
-    batches = MergeBatches(queries, table.name, schema, location.columns)
-    _check_types(spark, batches, frame)
-    return MergeStream(arguments=arguments, definition=fingerprint(body.text), df=frame, batches=batches)
+    rows = MergeRows(queries, table.name, schema, location.columns)
+    _check_types(spark, rows, frame)
+    return MergeStream(arguments=arguments, definition=fingerprint(body.text), df=frame, rows=rows)
 
 
 def _different(columns: list[str]) -> list[str]:
@@ -190,15 +188,15 @@ def _different(columns: list[str]) -> list[str]:
     return columns
 
 
-def _check_types(spark: SparkSession, batches: MergeBatches, frame: DataFrame) -> None:
+def _check_types(spark: SparkSession, merged: MergeRows, frame: DataFrame) -> None:
     """Let Spark analyse all expressions, and compare their types with the target's."""
-    queries, schema = batches.queries, batches.schema
-    where = f"table {batches.table!r}"
+    queries, schema = merged.queries, merged.schema
+    where = f"table {merged.table!r}"
     rows = spark.createDataFrame([], frame.schema)
     given = _arrow(sql_over(spark, queries.keys, rows).select([quote_name(name) for name in queries.key_columns]))
     named = [field.with_name(name) for field, name in zip(given, queries.key_names, strict=True)]
     check_columns(pa.schema(named), schema, where)
-    looked_up = batches.empty_rows(spark, sql_over(spark, queries.keyed, rows).schema)
+    looked_up = merged.empty_rows(spark, sql_over(spark, queries.keyed, rows).schema)
     types: dict[str, set[pa.DataType]] = {}
     for clause in (*queries.plan.matched, *queries.plan.not_matched):
         kept = queries.written if clause.action is MergeAction.UPDATE else ()

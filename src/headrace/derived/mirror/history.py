@@ -105,8 +105,8 @@ class RowVersions(MirrorForm):
         return (
             TableTarget(versions.name, RowChange.PUT, versions.schema.arrow),
             TableTarget(versions.name, RowChange.UPDATE, versions.schema.arrow),
-            TableTarget(current.name, RowChange.PUT, current.schema.arrow),
-            TableTarget(current.name, RowChange.DELETE, current.schema.arrow),
+            TableTarget(current.name, RowChange.PUT, current.schema.arrow, is_state=True),
+            TableTarget(current.name, RowChange.DELETE, current.schema.arrow, is_state=True),
         )
 
     def route(self, store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:

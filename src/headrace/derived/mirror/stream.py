@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.batches.sinks.jobs import TargetJobs, target_taken
+from headrace.batches.sinks.jobs import TargetJobs
+from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.mirror.forms import LatestRows, MirrorForm
 from headrace.derived.mirror.history import RowVersions, time_type_of
 from headrace.derived.mirror.setup import MirrorSetup, check_source
-from headrace.errors import ClaimLostError, OptionError
+from headrace.errors import OptionError
 from headrace.formats.location import Location
 from headrace.formats.registry import DEFAULT_FORMAT, source_of
 from headrace.formats.source import Source
@@ -19,9 +20,9 @@ from headrace.model.tables.change_columns import ChangeShape
 from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.values import Start, StartKind
 from headrace.options.option import SOURCE
-from headrace.ports import Claim, Store
-from headrace.spark.batch_tasks import BatchTasks, Receipts, publishing
-from headrace.spark.query_start import BatchedStream, BatchFunction
+from headrace.ports import Store
+from headrace.spark.batch_tasks import BatchContent, BatchTasks, PublishedBatches, Receipts
+from headrace.spark.query_start import BatchedStream
 from headrace.spark.stream_arguments import SinkArguments, given_options, sink_of
 
 if TYPE_CHECKING:
@@ -81,9 +82,7 @@ class Mirror(BatchedStream):
             defined = replace(self, definition=f"the {kept} of {self.source.table} in {source.id}")
             changes = self._changes(form, tunnel)
             sink = defined._located(changes, target, [self.target_table])
-        staging = _staging(form, self.source)
-        publish = publishing(sink, form.targets, staging, stateful=False, claim=claim, named_targets=2)
-        return self._start(changes, "append", sink.checkpoint, _of_mirror(publish, claim))
+        return self._start(changes, "append", PublishedBatches(sink, MirrorRows(form, self.source), claim))
 
     def _form(self, schema: TableSchema, target: Store) -> MirrorForm:
         if self.history:
@@ -106,30 +105,31 @@ class Mirror(BatchedStream):
         return reader.schema(from_arrow_schema(columns)).load()
 
 
-def _of_mirror(publish: BatchFunction, claim: Claim) -> BatchFunction:
-    """Return the function of a mirror's batches: when another job has taken the target, its error says so."""
+@dataclass(frozen=True)
+class MirrorRows(BatchContent):
+    """The changes of a batch as rows of the mirror's tables.
 
-    def publish_batch(batch_df: DataFrame, batch: int) -> None:
-        try:
-            publish(batch_df, batch)
-        except ClaimLostError as error:
-            raise target_taken(claim.after["target"], claim.after["job"], batch) from error
+    Attributes:
+        form: what the mirror keeps.
+        source: the location of the source table.
+    """
 
-    return publish_batch
+    rereads_published = False
 
+    form: MirrorForm
+    source: Location
 
-def _staging(form: MirrorForm, source: Location) -> Callable[[DataFrame, BatchTasks], Receipts]:
-    """Return a function that stages the rows of a batch. Spark Connect pickles it."""
+    @property
+    def targets(self) -> tuple[TableTarget, ...]:
+        return self.form.targets
 
-    def stage(batch: DataFrame, tasks: BatchTasks) -> Receipts:
+    def run(self, batch: DataFrame, tasks: BatchTasks) -> Receipts:
         with tasks.open_store() as target:
-            TargetJobs(target).check_whole(form.target)
-        receipts = tasks.stage_routed(batch, form.route)
-        with source.open_store() as store:
-            form.check_unchanged(source.open_table(store).schema)
+            TargetJobs(target).check_whole(self.form.target)
+        receipts = tasks.stage_routed(batch, self.form.route)
+        with self.source.open_store() as store:
+            self.form.check_unchanged(self.source.open_table(store).schema)
         return receipts
-
-    return stage
 
 
 def mirror(

@@ -37,7 +37,7 @@ class MergeStreams(StreamKind):
 
     def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:
         ready, _ = self._checked(stream)
-        plan, queries = ready.batches.queries.plan, ready.batches.queries
+        plan, queries = ready.rows.queries.plan, ready.rows.queries
         keys = ", ".join(f"{name} = {key}" for name, key in zip(queries.key_names, plan.keys, strict=True))
         rows = [("key", keys)]
         rows += [("clause", _clause_text(clause.text, clause.values)) for clause in (*plan.matched, *plan.not_matched)]
