@@ -233,22 +233,22 @@ def value_of(call: AggregateCall, counts: Counter[tuple[Any, ...]], names: Seque
 
 def followed(spark: SparkSession, query: FollowedPlan, signed: dict[str, str]) -> list[tuple[Any, ...]]:
     """Return the result of a query from its parts."""
-    parts = query.query
-    rows = spark.sql(with_views(parts.rows_sql, signed)).collect()
-    if parts.result_sql is None or query.groups is None:
+    parts = query.query.groups
+    rows = spark.sql(with_views(query.query.rows_sql, signed)).collect()
+    if parts is None or query.group_types is None:
         left: Counter[str] = Counter()
         values = {}
         for *value, sign, _ in rows:
             left[repr(value)] += sign
             values[repr(value)] = tuple(value)
         return [values[each] for each in left.elements()]
-    size = len(parts.group_names)
+    size = len(parts.names)
     groups: dict[str, tuple[tuple[Any, ...], Counter[tuple[Any, ...]]]] = {} if size else {"()": ((), Counter())}
     for *value, sign, _ in rows:
         group = tuple(value[:size])
         _, counts = groups.setdefault(repr(group), (group, Counter()))
         counts[tuple(value)] += sign
-    types = [field.dataType.simpleString() for field in query.groups]
+    types = [field.dataType.simpleString() for field in query.group_types]
     table = [
         (
             *group,
@@ -258,7 +258,7 @@ def followed(spark: SparkSession, query: FollowedPlan, signed: dict[str, str]) -
         )
         for group, counts in groups.values()
     ]
-    schema = StructType([*query.groups.fields]).add(ALIVE, BooleanType()).add(STATE, BinaryType())
+    schema = StructType([*query.group_types.fields]).add(ALIVE, BooleanType()).add(STATE, BinaryType())
     local(spark, table, schema).createOrReplaceTempView("groups_of_test")
     result = spark.sql(with_views(parts.result_sql, {GROUPS_VIEW: "groups_of_test"})).collect()
     return [tuple(row[:-2]) for row in result if row[KEEP]]

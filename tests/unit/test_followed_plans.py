@@ -9,7 +9,7 @@ from headrace.derived.follow.plan import FollowedPlan
 
 
 def fingerprint(*names: str) -> str:
-    query: Any = SimpleNamespace(rows_sql="SELECT id, 1 FROM o", result_sql=None, aggregates=())
+    query: Any = SimpleNamespace(rows_sql="SELECT id, 1 FROM o", groups=None)
     schema: Any = None
     return FollowedPlan((), names, query, schema, schema, None, (), "UTC").fingerprint
 

@@ -50,20 +50,18 @@ def test_an_aggregate_query_is_split_into_parts() -> None:
     )
     assert query.scans == ("orders_now",)
     assert query.rows_sql == own("SELECT user AS g0, price AS a0, sign, order FROM orders_now o WHERE status <> 'void'")
-    assert query.group_names == (own("g0"),)
-    assert [(call.kind, call.arguments, call.text) for call in query.aggregates] == [
+    groups = query.groups
+    assert groups is not None
+    assert groups.names == (own("g0"),)
+    assert [(call.kind, call.arguments, call.text) for call in groups.aggregates] == [
         ("sum", (own("a0"),), "sum(price)"),
         ("count_rows", (), "count(*)"),
     ]
-    assert query.result_sql == own(
+    assert groups.result_sql == own(
         "SELECT g0 AS o0, CASE WHEN keep THEN (s0 / s1) END AS o1, CASE WHEN keep THEN (s0) END AS o2, "
         "keep, state FROM (SELECT *, coalesce(CASE WHEN alive THEN (s1 > 1) END, false) AS keep FROM groups)"
     )
-    assert [(item.name, item.group, item.groups_only) for item in query.items] == [
-        ("u", own("g0"), True),
-        ("mean", None, False),
-        (None, None, False),
-    ]
+    assert [(item.name, item.group) for item in groups.items] == [("u", own("g0")), ("mean", None), (None, None)]
 
 
 @pytest.mark.parametrize(
@@ -109,10 +107,10 @@ def test_rows_carry_the_sign_and_the_order(text: str, rows_sql: str) -> None:
     ],
 )  # fmt: skip
 def test_group_expressions_are_replaced_where_they_are_whole(text: str, items: str) -> None:
-    query = split(f"SELECT {text}")
-    assert query.result_sql is not None
+    groups = split(f"SELECT {text}").groups
+    assert groups is not None
     for item in items.split(";"):
-        assert own(f"({item})") in query.result_sql or own(f" {item} AS ") in query.result_sql, query.result_sql
+        assert own(f"({item})") in groups.result_sql or own(f" {item} AS ") in groups.result_sql, groups.result_sql
 
 
 @pytest.mark.parametrize(
@@ -125,11 +123,12 @@ def test_group_expressions_are_replaced_where_they_are_whole(text: str, items: s
         ("SELECT user, 'all', count(*) FROM orders_now GROUP BY user", None),
         ("SELECT user, count(*) FROM orders_now GROUP BY user HAVING count(*) > 1", None),
         ("SELECT window.start, count(*) FROM orders_now GROUP BY window(at, '1 day')", None),
-        ("SELECT user, price FROM orders_now", None),
     ],
 )
 def test_results_that_only_copy_columns_are_recognised(text: str, copied: tuple[str, ...] | None) -> None:
-    assert split(text).copied == (None if copied is None else tuple(map(own, copied)))
+    groups = split(text).groups
+    assert groups is not None
+    assert groups.copied == (None if copied is None else tuple(map(own, copied)))
 
 
 def test_the_relations_and_the_branches_of_a_query_are_known() -> None:
@@ -265,7 +264,7 @@ def test_a_construct_is_refused_by_name(text: str, name: str) -> None:
     ],
 )
 def test_words_in_other_places_are_not_refused(text: str) -> None:
-    assert split(text).result_sql is None
+    assert split(text).groups is None
 
 
 @given(s.lists(s.sampled_from([*(" ".join(text for text, _ in REFUSALS)).split(" "), "(", ")", ",", "orders_now"])))
@@ -362,18 +361,19 @@ def duck() -> duckdb.DuckDBPyConnection:
 @given(text=queries())
 def test_generated_queries_give_what_duckdb_gives(duck: duckdb.DuckDBPyConnection, text: str) -> None:
     query = split_query(text, ["t"], lambda with_, source: TextNames("k", "v", "u", "id"))
-    assert query.result_sql is not None
+    parts = query.groups
+    assert parts is not None
     expected = duck.execute(with_views(text, {"t": "t_now"}).replace("`", '"')).fetchall()
 
     def run(sql: str) -> str:
         return sql.replace("`", '"').replace(" EXCEPT (", " EXCLUDE (")
 
     rows = run(with_views(query.rows_sql, {"t": "t_signed"}))
-    columns = [*query.group_names, *sorted({each for call in query.aggregates for each in call.arguments})]
+    columns = [*parts.names, *sorted({each for call in parts.aggregates for each in call.arguments})]
     listed = "".join(f"{column}, " for column in columns)
     by = f" GROUP BY {', '.join(columns)}" if columns else ""
-    calls = "".join(f", {call.sql} AS {value_column(number)}" for number, call in enumerate(query.aggregates))
-    groups = ", ".join(query.group_names)
+    calls = "".join(f", {call.sql} AS {value_column(number)}" for number, call in enumerate(parts.aggregates))
+    groups = ", ".join(parts.names)
     duck.execute(f"CREATE OR REPLACE TEMP TABLE happened AS {rows}")
     duck.execute(
         "CREATE OR REPLACE TEMP TABLE remaining AS SELECT * EXCLUDE (net) FROM "
@@ -381,13 +381,13 @@ def test_generated_queries_give_what_duckdb_gives(duck: duckdb.DuckDBPyConnectio
     )
     grouped = f"SELECT {groups + ', ' if groups else ''}true AS {ALIVE}{calls} FROM remaining"
     if groups:
-        same = " AND ".join(f"h.{name} IS NOT DISTINCT FROM r.{name}" for name in query.group_names)
-        results = "".join(f", r.{value_column(number)}" for number in range(len(query.aggregates)))
+        same = " AND ".join(f"h.{name} IS NOT DISTINCT FROM r.{name}" for name in parts.names)
+        results = "".join(f", r.{value_column(number)}" for number in range(len(parts.aggregates)))
         grouped = (
             f"SELECT h.*, coalesce(r.{ALIVE}, false) AS {ALIVE}{results} "
             f"FROM (SELECT DISTINCT {groups} FROM happened) h LEFT JOIN ({grouped} GROUP BY {groups}) r ON {same}"
         )
     duck.execute(f"CREATE OR REPLACE TEMP TABLE groups AS SELECT *, NULL AS {STATE} FROM ({grouped})")
-    found = duck.execute(run(with_views(query.result_sql, {GROUPS_VIEW: "groups"}))).fetchall()
+    found = duck.execute(run(with_views(parts.result_sql, {GROUPS_VIEW: "groups"}))).fetchall()
     kept = [row[:-2] for row in found if row[-2]]
     assert sorted(map(repr, kept)) == sorted(map(repr, expected))

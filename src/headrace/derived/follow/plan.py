@@ -20,7 +20,7 @@ from headrace.derived.follow.determinism import check_deterministic
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.settings import check_text_settings
 from headrace.derived.follow.sources import Select
-from headrace.derived.follow.split import FollowedQuery, split_query, with_views
+from headrace.derived.follow.split import FollowedQuery, Grouping, split_query, with_views
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, PREFIX, SIGN, STATE, is_own, value_column
 from headrace.derived.state.aggregates import Aggregate
 from headrace.derived.state.group_states import GroupStates
@@ -56,7 +56,7 @@ class FollowedPlan:
         query: the query, split.
         schema: the output columns.
         rows: the columns of the rows SQL.
-        groups: the columns of the view that the result SQL reads; None for a query without aggregates.
+        group_types: the columns of the view that the result SQL reads; None for a query without aggregates.
         origins: for each branch of a query without aggregates the scan and column of which each output column is a
             copy, or None.
         time_zone: the session's time zone, on which the values of expressions can depend.
@@ -67,7 +67,7 @@ class FollowedPlan:
     query: FollowedQuery
     schema: StructType
     rows: StructType
-    groups: StructType | None
+    group_types: StructType | None
     origins: tuple[tuple[Origin | None, ...], ...]
     time_zone: str
 
@@ -113,12 +113,12 @@ class FollowedPlan:
     @property
     def fingerprint(self) -> str:
         """A hash of the meaning of the query: texts with other spaces or comments have the same."""
-        query, groups = self.query, self.groups
+        query, groups = self.query, self.query.groups
         names = (quote_name(name) if _NOT_A_TOKEN.search(name) else name for name in self.names)
-        texts = [query.rows_sql, query.result_sql or "", ", ".join(names)]
+        texts = [query.rows_sql, "" if groups is None else groups.result_sql, ", ".join(names)]
         words = [" ".join(token.text for token in tokenize(text).tokens) for text in texts]
-        types = "" if groups is None else groups.simpleString()
-        kept = [f"{each.kind} {each.arguments}" for each in query.aggregates]
+        types = "" if self.group_types is None else self.group_types.simpleString()
+        kept = [] if groups is None else [f"{each.kind} {each.arguments}" for each in groups.aggregates]
         return hashlib.sha256("\n".join((*words, types, *kept)).encode()).hexdigest()
 
     def states(self, *, keeps_previous: bool) -> GroupStates | None:
@@ -130,22 +130,22 @@ class FollowedPlan:
         import pyarrow as pa
         from pyspark.sql.pandas.types import to_arrow_schema
 
-        query = self.query
-        if self.groups is None:
+        groups = self.query.groups
+        if groups is None or self.group_types is None:
             return None
-        groups = to_arrow_schema(self.groups, timezone="UTC")
+        types = to_arrow_schema(self.group_types, timezone="UTC")
         rows = to_arrow_schema(self.rows, timezone="UTC")
         aggregates = [
             Aggregate(
                 each.kind,
                 each.arguments,
                 tuple(rows.field(name).type for name in each.arguments),
-                groups.field(value_column(number)).type,
+                types.field(value_column(number)).type,
                 each.text,
             )
-            for number, each in enumerate(query.aggregates)
+            for number, each in enumerate(groups.aggregates)
         ]
-        keys = pa.schema([groups.field(name) for name in query.group_names])
+        keys = pa.schema([types.field(name) for name in groups.names])
         return GroupStates(keys, aggregates, keeps_previous=keeps_previous)
 
     def check_key(self, table: str, primary_key: Sequence[str]) -> None:
@@ -154,29 +154,34 @@ class FollowedPlan:
         Raises:
             SchemaError: the primary key has a column that can change, or lacks one.
         """
-        if self.query.is_aggregate:
-            self._check_groups(table, primary_key)
-        else:
+        if self.query.groups is None:
             self._check_scan_keys(table, primary_key)
+        else:
+            self._check_groups(self.query.groups, table, primary_key)
 
-    def _check_groups(self, table: str, primary_key: Sequence[str]) -> None:
-        query = self.query
-        items = dict(zip(self.names, query.items, strict=True))
+    def _check_groups(self, groups: Grouping, table: str, primary_key: Sequence[str]) -> None:
+        items = dict(zip(self.names, groups.items, strict=True))
+        # The output columns that copy a group expression.
+        copies = {item.group: name for name, item in reversed(items.items()) if item.group is not None}
         covered = set()
         for name in primary_key:
             item = items[name]
             if not item.always:
                 raise SchemaError(
                     f"key column {name!r} of table {table!r} is not a column of GROUP BY as it is",
-                    valid=self._copies() or "a constant, such as 'all' AS key",
+                    valid=[name for name, item in items.items() if item.group is not None]
+                    or "a constant, such as 'all' AS key",
                     remedy="put the whole expression into GROUP BY, or use a target with another primary key",
                 )
             if item.as_text:
                 self._check_text(name, str(item.group))
             covered.add(item.group)
-        missing = [name for name in query.group_names if name not in covered]
-        if missing:
-            shown = [self._name_of(group) for group in missing]
+        shown = [
+            copies.get(group, f"expression {place} of GROUP BY, which the select list lacks")
+            for place, group in enumerate(groups.names, 1)
+            if group not in covered
+        ]
+        if shown:
             raise SchemaError(
                 f"the primary key of table {table!r} does not contain each group expression, so groups would overwrite "
                 "each other",
@@ -189,9 +194,9 @@ class FollowedPlan:
         """Raise `SchemaError` if two values of a group expression can have the same text."""
         from pyspark.sql import types
 
-        assert self.groups is not None
+        assert self.group_types is not None
         exact = (types.StringType, types.IntegralType, types.DecimalType, types.BooleanType, types.DateType)
-        kind = self.groups[group].dataType
+        kind = self.group_types[group].dataType
         if isinstance(kind, types.StructType):
             # The group is a window. The item is its start or its end.
             kind = kind.fields[0].dataType
@@ -205,18 +210,6 @@ class FollowedPlan:
             valid="texts of strings, integers, decimals, booleans and dates; of timestamps in time zone UTC",
             remedy="put the whole CAST into GROUP BY, or set spark.sql.session.timeZone to UTC",
         )
-
-    def _copies(self) -> list[str]:
-        items = zip(self.names, self.query.items, strict=True)
-        return [name for name, item in items if item.group is not None]
-
-    def _name_of(self, group: str) -> str:
-        """Return the output column that copies a group expression, or its place in GROUP BY."""
-        for name, item in zip(self.names, self.query.items, strict=True):
-            if item.group == group:
-                return name
-        place = self.query.group_names.index(group)
-        return f"expression {place + 1} of GROUP BY, which the select list lacks"
 
     def _check_scan_keys(self, table: str, primary_key: Sequence[str]) -> None:
         query = self.query
@@ -253,7 +246,7 @@ def _check(
     static = _static_columns(spark, query)
     plain = with_views(text, views.plain)
     schema = spark.sql(plain).schema
-    plan = _check_operators(spark, plain, aggregates=1 if query.is_aggregate else 0)
+    plan = _check_operators(spark, plain, aggregates=0 if query.groups is None else 1)
     _check_names(schema)
     read, names = tuple(scans[name] for name in query.scans), tuple(schema.names)
     # Without a semicolon or a comment at its end.
@@ -262,24 +255,24 @@ def _check(
     rows_sql = with_views(query.rows_sql, views.signed)
     rows = _analysed(spark, rows_sql)
     _check_operators(spark, rows_sql, aggregates=0)
-    if query.result_sql is None or query.types_sql is None:
+    if query.groups is None:
         _check_same(schema, rows, [*rows.names[:-2], SIGN, ORDER])
         found = Origins(spark, query, {name: scan.schema for name, scan in scans.items()}, views)
         origins = tuple(found.of(select, schema) for select in query.selects)
         return FollowedPlan(read, names, query, schema, rows, None, origins, time_zone)
-    groups = _analysed(spark, with_views(query.types_sql, views.signed))
+    types = _analysed(spark, with_views(query.groups.types_sql, views.signed))
     _refuse_collations(rows)
     own = [StructField(ALIVE, BooleanType(), nullable=False), StructField(STATE, BinaryType())]
-    result_sql = with_views(query.result_sql, {GROUPS_VIEW: views.view(StructType([*groups.fields, *own]))})
+    result_sql = with_views(query.groups.result_sql, {GROUPS_VIEW: views.view(StructType([*types.fields, *own]))})
     result = _analysed(spark, result_sql)
     _check_operators(spark, result_sql, aggregates=0)
     _check_same(schema, result, [*result.names[:-2], KEEP, STATE])
-    for item, column in zip(query.items, schema.names, strict=True):
+    for item, column in zip(query.groups.items, schema.names, strict=True):
         if item.name is not None and item.name.lower() != column.lower():
             raise SqlError(
                 "Spark gives this column another name than its text", received=column, remedy="name it with AS"
             )
-    return FollowedPlan(read, names, query, schema, rows, groups, (), time_zone)
+    return FollowedPlan(read, names, query, schema, rows, types, (), time_zone)
 
 
 def _analysed(spark: SparkSession, sql: str) -> StructType:

@@ -20,7 +20,7 @@ part of one, or the alias of another item; what is none of these stays in the re
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from headrace.derived.follow.items import AggregateCall, Items, Names, is_aggregate_call
 from headrace.derived.follow.refusals import refuse_names
@@ -51,16 +51,38 @@ class ResultItem:
     Attributes:
         name: its name; None if Spark generates one.
         group: the group expression of which it is a plain copy, or, for a window, its start or end.
-        groups_only: whether it is computed of the groups only.
         as_text: whether it is that copy as text, ``CAST(… AS STRING)``.
         always: whether groups without a row in the result have its value too: for copies of groups, and literals.
     """
 
     name: str | None
     group: str | None
-    groups_only: bool
     always: bool
     as_text: bool = False
+
+
+@dataclass(frozen=True)
+class Grouping:
+    """The part of a query for groups.
+
+    Attributes:
+        names: the columns of the group expressions; empty for one group of all rows.
+        aggregates: the aggregates, in the order of their value columns.
+        items: the output columns.
+        result_sql: a query over the view `GROUPS_VIEW`, whose columns are the output columns by position, `KEEP`:
+            whether the group has a row in the result, and `STATE` as it is. The output columns of groups that have no
+            row are null, except copies of groups and constants.
+        copied: the column of the view that each output column is, if the result SQL only copies columns and leaves no
+            group out; else None.
+        types_sql: a query whose columns have the types of the groups and values of the view.
+    """
+
+    names: tuple[str, ...]
+    aggregates: tuple[AggregateCall, ...]
+    items: tuple[ResultItem, ...]
+    result_sql: str
+    copied: tuple[str, ...] | None
+    types_sql: str
 
 
 @dataclass(frozen=True)
@@ -68,44 +90,28 @@ class FollowedQuery:
     """A query over followed scans.
 
     Attributes:
-        scans: the followed scans that it names.
-        others: the other relations that it names, as written but without quotes.
         tokens: its text.
         with_: the tokens of its WITH clause.
+        selects: the branches of its UNION ALL.
+        scans: the followed scans that it names.
+        others: the other relations that it names, as written but without quotes.
+        has_join: whether a scan is joined, so that one row of it can give several rows, in any order.
         rows_sql: the query for signed rows. It reads views with the names in the text; the views of the scans have the
             columns `SIGN` and `ORDER` after those of the table, and no columns of changes.
-        group_names: the columns of the group expressions; empty without aggregates and for aggregates of all rows.
-        aggregates: the aggregates, in the order of their value columns.
-        result_sql: None without groups and aggregates. Else a query over the view `GROUPS_VIEW`, whose columns are the
-            output columns by position, `KEEP`: whether the group has a row in the result, and `STATE` as it is. The
-            output columns of groups that have no row are null, except copies of groups and constants.
-        items: the output columns of a query with aggregates; empty without.
-        copied: the column of the view `GROUPS_VIEW` that each output column is, if the result SQL only copies columns
-            and leaves no group out; else None.
-        types_sql: a query whose columns have the types of the groups and values of the view `GROUPS_VIEW`; else None.
         branch_column: the position of the output column with another literal in each branch of UNION ALL; None
             without UNION ALL at the top level. Rows of different branches differ in it only.
-        has_join: whether a scan is joined, so that one row of it can give several rows, in any order.
+        groups: the part for groups; None for a query without aggregates.
     """
 
-    scans: tuple[str, ...]
-    others: tuple[str, ...]
     tokens: QueryText
     with_: tuple[int, int]
-    rows_sql: str
-    group_names: tuple[str, ...]
-    aggregates: tuple[AggregateCall, ...]
-    result_sql: str | None
-    items: tuple[ResultItem, ...]
-    copied: tuple[str, ...] | None
-    types_sql: str | None
-    branch_column: int | None
-    has_join: bool
     selects: tuple[Select, ...]
-
-    @property
-    def is_aggregate(self) -> bool:
-        return self.result_sql is not None
+    scans: tuple[str, ...]
+    others: tuple[str, ...]
+    has_join: bool
+    rows_sql: str
+    branch_column: int | None = None
+    groups: Grouping | None = None
 
 
 def split_query(text: str, scans: Collection[str], names_of: NamesOf) -> FollowedQuery:
@@ -127,32 +133,22 @@ def split_query(text: str, scans: Collection[str], names_of: NamesOf) -> Followe
         select.block.group is not None or select.block.having is not None or _has_aggregate(tokens, select)
     )
     _refuse_misplaced_aggregates(tokens, select if aggregated else None)
-    whole = FollowedQuery(
-        scans=tuple(sources.scans),
-        others=tuple(sources.others),
-        tokens=tokens,
-        with_=with_range,
-        rows_sql=tokens.render(0, len(tokens.tokens)),
-        group_names=(),
-        aggregates=(),
-        result_sql=None,
-        items=(),
-        copied=None,
-        types_sql=None,
-        branch_column=None,
-        has_join=sources.has_join,
-        selects=tuple(branches),
-    )
-    if not aggregated:
-        _refuse_several_rows_of_one(tokens, branches)
-        return whole if len(branches) == 1 else replace(whole, branch_column=_branch_column(tokens, branches))
-    names = names_of(tokens.render(*with_range, []), f"FROM {tokens.render(*select.block.source, [])}")
-    return _with_aggregates(tokens, Items(tokens, select, names), select, whole)
+    found = (tuple(branches), tuple(sources.scans), tuple(sources.others), sources.has_join)
+    if aggregated:
+        from_ = f"FROM {tokens.render(*select.block.source, [])}"
+        items = Items(tokens, select, names_of(tokens.render(*with_range, []), from_))
+        rows_sql, groups = _with_aggregates(tokens, with_range, select, items)
+        return FollowedQuery(tokens, with_range, *found, rows_sql, groups=groups)
+    _refuse_several_rows_of_one(tokens, branches)
+    branch_column = None if len(branches) == 1 else _branch_column(tokens, branches)
+    return FollowedQuery(tokens, with_range, *found, tokens.render(0, len(tokens.tokens)), branch_column)
 
 
-def _with_aggregates(tokens: QueryText, items: Items, select: Select, whole: FollowedQuery) -> FollowedQuery:
-    """Return the query with its rows SQL and its result SQL."""
-    with_, source = tokens.render(*whole.with_), f"FROM {tokens.render(*select.block.source)}"
+def _with_aggregates(
+    tokens: QueryText, with_range: tuple[int, int], select: Select, items: Items
+) -> tuple[str, Grouping]:
+    """Return the rows SQL of a query with aggregates, and its part for groups."""
+    with_, source = tokens.render(*with_range), f"FROM {tokens.render(*select.block.source)}"
     shown: list[str] = []
     columns: list[str | None] = []
     outputs: list[ResultItem] = []
@@ -168,9 +164,8 @@ def _with_aggregates(tokens: QueryText, items: Items, select: Select, whole: Fol
         copy = items.copied(converted)
         always = copy is not None or item.kind == "literal"
         shown.append(converted if always else f"CASE WHEN {KEEP} THEN ({converted}) END")
-        groups_only = not items.uses_aggregates(item.start, item.end, number)
         group, as_text = (None, False) if copy is None else (group_column(copy[0]), copy[1])
-        outputs.append(ResultItem(item.name, group, groups_only, always, as_text))
+        outputs.append(ResultItem(item.name, group, always, as_text))
     having = "true"
     if select.block.having is not None:
         having = items.converted(*select.block.having, len(select.items))
@@ -185,13 +180,11 @@ def _with_aggregates(tokens: QueryText, items: Items, select: Select, whole: Fol
     group_names = tuple(map(group_column, range(len(groups))))
     calls = [f"{call.sql} AS {value_column(number)}" for number, call in enumerate(items.aggregates)]
     types = f"SELECT {', '.join((*group_names, *calls))} FROM ({rows_sql})"
-    return replace(
-        whole,
-        rows_sql=rows_sql,
-        group_names=group_names,
+    return rows_sql, Grouping(
+        names=group_names,
         aggregates=tuple(items.aggregates),
-        result_sql=f"SELECT {listed}, {KEEP}, {STATE} FROM (SELECT *, {kept} AS {KEEP} FROM {GROUPS_VIEW})",
         items=tuple(outputs),
+        result_sql=f"SELECT {listed}, {KEEP}, {STATE} FROM (SELECT *, {kept} AS {KEEP} FROM {GROUPS_VIEW})",
         copied=None if select.block.having is not None or None in columns else tuple(map(str, columns)),
         types_sql=types + (f" GROUP BY {', '.join(group_names)}" if group_names else ""),
     )

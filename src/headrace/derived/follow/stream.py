@@ -62,7 +62,7 @@ class FollowedStream(BatchedStream):
             OptionError: the target has rows that this query did not write; the query, a static table or a setting has
                 changed since the checkpoint; Spark cannot write the checkpoint, or does not accept the trigger.
         """
-        text = self.plan.query
+        text, groups = self.plan.query, self.plan.query.groups
         with (
             self.arguments.store.open() as store,
             read_static_tables(self.spark, text.others) as static,
@@ -73,7 +73,7 @@ class FollowedStream(BatchedStream):
             check_unchanged(self.settings, self.spark)
             definition = {QUERY_PART: self.plan.fingerprint}
             definition |= {f"static table {table.name}": table.fingerprint for table in static}
-            called = called_functions(self.spark, f"{text.rows_sql} {text.result_sql or ''}")
+            called = called_functions(self.spark, f"{text.rows_sql} {'' if groups is None else groups.result_sql}")
             definition |= {f"function {function.name}": function.fingerprint for function in called}
             settings = {**self.settings, **self.variables}
             settings |= {name: value for function in called for name, value in function.settings.items()}
@@ -124,13 +124,12 @@ class FollowedStream(BatchedStream):
     def _groups(self, store: Store) -> GroupQuery | None:
         from pyspark.sql.types import BooleanType, DataType, StructField, StructType
 
-        plan = self.plan
-        states = plan.states(keeps_previous=keeps_previous(store))
-        if states is None or plan.groups is None or plan.query.result_sql is None:
+        groups, types = self.plan.query.groups, self.plan.group_types
+        states = self.plan.states(keeps_previous=keeps_previous(store))
+        if groups is None or types is None or states is None:
             return None
         own = [StructField(ALIVE, BooleanType()), StructField(STATE, DataType.fromDDL(STATE_DDL))]
-        merged = StructType([*plan.groups.fields, *own])
-        return GroupQuery(states, merged, plan.query.result_sql, plan.query.copied)
+        return GroupQuery(states, StructType([*types.fields, *own]), groups.result_sql, groups.copied)
 
 
 def keeps_previous(store: Store) -> bool:

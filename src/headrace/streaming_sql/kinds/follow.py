@@ -122,12 +122,12 @@ def _properties(stream: FollowedStream, store: Store) -> Iterator[tuple[str, str
         yield "static table", f"{name}: read when the stream starts; its content must not change"
     key = ", ".join(stream.check(store))
     states = stream.plan.states(keeps_previous=keeps_previous(store))
-    if states is None:
+    if states is None or query.groups is None:
         yield "rows", f"the last row of a batch for each key ({key}) is put, or the key is deleted"
         yield "state tables", "none"
         return
     yield "groups", f"a row for each group in {target}, with the key ({key}); deleted with the last row of the group"
-    for call in query.aggregates:
+    for call in query.groups.aggregates:
         yield "aggregate", f"{call.text}: {_KEPT[call.kind]}"
     name = state_name(store, target, "")
     tables = states.tables(f"{name}_")
