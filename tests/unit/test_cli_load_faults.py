@@ -82,7 +82,7 @@ def test_rows_that_replace_rows_of_the_same_load_are_counted(
     assert "2 of them replaced rows of the same load, with the same a." in capsys.readouterr().out
     # The rows that the table had before are not counted.
     assert run("load", rows, "-t", "t")["replaced"] == 2
-    monkeypatch.setattr("headrace.cli.repeated_keys._MOST_KEYS", 1)
+    monkeypatch.setattr("headrace.cli.loading._MOST_KEYS", 1)
     again = tmp_path / "again.csv"
     again.write_text(ROWS)
     assert main(["load", rows, str(again), "-t", "t", "-s", store]) == 0

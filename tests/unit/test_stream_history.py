@@ -16,8 +16,7 @@ from headrace.batches.sinks import published_rows
 from headrace.errors import OptionError, StoreDamagedError, remedy_in
 from headrace.model.tunnels.lag import Lag
 from headrace.streaming_sql import running_streams, stream_history
-from headrace.streaming_sql.batch_progress import batch_record, has_batch
-from headrace.streaming_sql.running_streams import RunningStreams
+from headrace.streaming_sql.running_streams import RunningStreams, batch_record, has_batch
 from headrace.streaming_sql.stream_history import BatchRecord, StreamHistory
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
+import threading
 import time
+from collections import defaultdict
 from collections.abc import Callable
 
 from headrace.checkpoint_server import protocol
 from headrace.checkpoint_server.protocol import Request, Response
-from headrace.checkpoint_server.replacements import Replacements, is_state_file
 from headrace.checkpoint_server.served_directories import ServedDirectories, ServedPath
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, OptionError, UnsupportedError
 from headrace.ports import FileStatus
@@ -18,6 +19,11 @@ from headrace.ports.files import parent_path
 # not start a stateful query without a batch if its offsets have one.
 _TEMPORARY = re.compile(r"\..*\.tmp")
 ABANDONED_SECONDS = 86400.0
+# In a query's checkpoint, at any depth: state/<operator>/<partition>/…, except metadata (`_…`). A checkpoint can itself
+# be at such a path. Its logs are no state: a rename never replaces one of their files.
+_STATE_FILE = re.compile(r"(?:/[^/]+)*/state/\d+/\d+/(?:(?!_|(?:offsets|commits|sources)/)[^/]+/)*(?!_|metadata$)[^/]+")
+# The rename that follows a deletion comes within milliseconds, or not at all.
+_NOTED_SECONDS = 60.0
 
 
 class NotServedError(HeadraceError):
@@ -93,7 +99,7 @@ class Operations:
 
     def _delete(self, request: Request) -> Response:
         deleted = self.find(request.path)
-        if not request.flag("recursive") and is_state_file(deleted):
+        if not request.flag("recursive") and _is_state_file(deleted):
             status = deleted.files.status(deleted.path)
             if status is not None and not status.directory:
                 self._replacements.note(deleted)
@@ -106,7 +112,7 @@ class Operations:
         if source.files is not target.files:
             raise OptionError("a file cannot be moved to another store", received=f"{request.path} to {destination}")
         options = request.parameters.get("renameoptions")
-        replaced = is_state_file(target) and (options is None or self._replacements.take(target))
+        replaced = _is_state_file(target) and (options is None or self._replacements.take(target))
         if options is not None:
             overwrite = replaced or "OVERWRITE" in options.upper()
             source.files.move(source.path, target.path, overwrite=overwrite)
@@ -129,3 +135,43 @@ class Operations:
 
 def _is_temporary(status: FileStatus) -> bool:
     return not status.directory and _TEMPORARY.fullmatch(status.name) is not None
+
+
+def _is_state_file(path: ServedPath) -> bool:
+    """Return whether a path in a checkpoint is a file of a state store."""
+    return _STATE_FILE.fullmatch(path.inside) is not None
+
+
+class Replacements:
+    """The files of a query's state that the next rename replaces. Thread-safe.
+
+    To overwrite such a file, which a repeated batch writes again, Hadoop's client sends two requests: a deletion of the
+    old file (not recursive; Spark itself never deletes so), and a rename of the new file, which fails if the name
+    exists. A crash between the two would lose a file of the previous batch. So the server only notes such a deletion,
+    and the following rename replaces the file.
+
+    Spark's other manager of checkpoint files sends only the rename. HDFS refuses it if the name exists. Spark would
+    take that for success and keep the file of a failed attempt. So the server replaces the file.
+    """
+
+    def __init__(self) -> None:
+        self._noted: dict[ServedPath, list[float]] = defaultdict(list)
+        self._lock = threading.Lock()
+
+    def note(self, path: ServedPath) -> None:
+        """Note that the next rename to this path replaces the file."""
+        with self._lock:
+            old = time.monotonic() - _NOTED_SECONDS
+            for known in [known for known, times in self._noted.items() if times[-1] < old]:
+                del self._noted[known]
+            self._noted[path].append(time.monotonic())
+
+    def take(self, path: ServedPath) -> bool:
+        """Remove a note for a file. Return whether there was one."""
+        with self._lock:
+            times = self._noted.pop(path, [])
+            if not times or times[-1] < time.monotonic() - _NOTED_SECONDS:
+                return False
+            if times[1:]:
+                self._noted[path] = times[1:]
+            return True

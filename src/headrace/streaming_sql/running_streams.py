@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import contextlib
+import datetime
 import json
 import logging
 import math
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+from headrace.batches.sinks.published_rows import rows_of
 from headrace.errors import HeadraceError, own_message, remedy_in
+from headrace.model.tunnels.lag import Lag
 from headrace.options.secrets import hide
-from headrace.streaming_sql.batch_progress import batch_record, has_batch, total_lag
+from headrace.spark.listener import lag_of
 from headrace.streaming_sql.stream_history import BatchRecord
 from headrace.streaming_sql.stream_registry import StreamRegistry
 
@@ -244,7 +247,7 @@ class RunningStreams:
             job.name,
             progress.batchId,
             rate if math.isfinite(rate) else None,
-            total_lag(report),
+            _total_lag(report),
             completed,
         )
         job.reported = now
@@ -322,3 +325,40 @@ def _remedy(error: BaseException, secrets: frozenset[str]) -> str | None:
     message = own_message(hide(str(error), secrets))
     found = None if message is None else remedy_in(message)
     return None if found is None else found[:1000]
+
+
+# -- Spark's reports of progress -----------------------------------------------------------------------------
+
+
+def has_batch(report: Mapping[str, Any]) -> bool:
+    """Return whether a batch has run. Without new rows, Spark reports the number of the next batch at times."""
+    return "addBatch" in report.get("durationMs", {})
+
+
+def _total_lag(report: Mapping[str, Any]) -> Lag | None:
+    """Return the lag of all sources of a report; None if no source reports its lag."""
+    lags = [source.lag for source in lag_of(dict(report)) if source is not None]
+    return Lag.total(lags) if lags else None
+
+
+def batch_record(report: Mapping[str, Any]) -> BatchRecord:
+    """Return the record of the batch of a report."""
+    state = report.get("stateOperators") or []
+    written = int((report.get("sink") or {}).get("numOutputRows", -1))
+    return BatchRecord(
+        time=_seconds(report["timestamp"]),
+        batch=int(report["batchId"]),
+        rows_in=sum(int(source["numInputRows"]) for source in report["sources"]),
+        # Spark reports -1 for a sink that does not count.
+        rows_out=rows_of(report["id"], int(report["batchId"])) if written < 0 else written,
+        durations={phase: millis / 1000 for phase, millis in report.get("durationMs", {}).items()},
+        lag=_total_lag(report),
+        # Before the first row with a time, the watermark is the year 1970.
+        watermark=_seconds((report.get("eventTime") or {}).get("watermark", "")) or None,
+        state_rows=sum(int(operator["numRowsTotal"]) for operator in state) if state else None,
+        state_bytes=sum(int(operator["memoryUsedBytes"]) for operator in state) if state else None,
+    )
+
+
+def _seconds(text: str) -> float:
+    return datetime.datetime.fromisoformat(text).timestamp() if text else 0.0

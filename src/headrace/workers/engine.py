@@ -14,7 +14,7 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Collection
+from collections.abc import Collection, Iterator
 from typing import NamedTuple
 
 from headrace.errors import (
@@ -30,7 +30,6 @@ from headrace.model.tunnels.losses import read_on
 from headrace.model.tunnels.values import FINISHED, ChannelState, Page, Position
 from headrace.workers.interfaces import ConsumedTunnel, WorkerClient
 from headrace.workers.leased_channel import FIRST_PAUSE, LONGEST_PAUSE, LeasedChannel
-from headrace.workers.pages import cut
 
 _READERS = 4
 # A page with this number of rows counts as full, even if more were requested, because services limit their pages.
@@ -244,7 +243,7 @@ class Engine:
                 start = leased.read
                 try:
                     begin, page = self._read_page(leased.id, start)
-                    pages = list(cut(self._tunnel, leased.id, begin, page, self._batch_rows))
+                    pages = list(_cut(self._tunnel, leased.id, begin, page, self._batch_rows))
                 except DataLossError as error:
                     self._take_error(leased, error.with_option("fail_on_data_loss=False"))
                 except HeadraceError as error:
@@ -441,3 +440,23 @@ class Engine:
             self._failure = self._failure or error
             self._leaving = True
             self._changed.notify_all()
+
+
+def _cut(tunnel: ConsumedTunnel, channel: str, start: Position, page: Page, most: int) -> Iterator[Page]:
+    """Yield a page in pieces of at most ``most`` rows. A page without rows yields nothing.
+
+    A pre-image stays with the change that follows it, so a piece can have one row more.
+
+    Args:
+        start: the position at which the page was read.
+    """
+    changes = page.changes
+    while changes.num_rows > most:
+        rows = changes.whole_pairs(most)
+        if rows == changes.num_rows:
+            break
+        start = tunnel.advance(channel, start, rows)
+        yield Page(changes.slice(0, rows), start)
+        changes = changes.slice(rows)
+    if changes.num_rows:
+        yield Page(changes, page.next)

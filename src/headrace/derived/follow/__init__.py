@@ -15,7 +15,7 @@ From CREATE STREAM over a scan with readAs = 'table' to a published aggregate, i
 6. `batches`: before each batch, `FollowedBatches` asks `batches/sinks/jobs` whether the target has this job and no
    other. A job begins in batch 0, with an empty target or one that it replaces. Mirrors are in the same registry, and
    `MERGE` reads it.
-7. `FollowedBatch.stage`: each change gets a sign, 1 for an insert and a post-image, -1 for a pre-image and a delete.
+7. `FollowedBatch.run`: each change gets a sign, 1 for an insert and a post-image, -1 for a pre-image and a delete.
    Spark runs the rows SQL over them.
 8. Without aggregates, `derived/last_rows` puts the last row of each key of the target, or deletes the key. A key's rows
    are in one task in their order, because a channel is a task; after a join they are gathered and sorted.
@@ -28,6 +28,6 @@ From CREATE STREAM over a scan with readAs = 'table' to a published aggregate, i
     row also has what it was before the last batch.
 
 A join of two followed scans does not exist yet. `sources` refuses it in one place. Its rows would be
-``d_left JOIN right_before`` and ``left_after JOIN d_right``, with the product of the two signs; `FollowedBatch.stage`,
+``d_left JOIN right_before`` and ``left_after JOIN d_right``, with the product of the two signs; `FollowedBatch.run`,
 which has the signed rows of all scans, would supply the four sides as views.
 """
