@@ -61,20 +61,22 @@ class Part:
         executor: on the cores of Spark's executors.
         server: on the cores of the store's server; nothing for an embedded store, whose work is the executors'.
         serial: in the part of the time that one process or connection takes, whatever the number of cores.
-        one_task: one task reads everything.
+        one_task: one task reads everything, from a replication slot.
+        connects: with connections to PostgreSQL.
     """
 
     executor: Cost = Cost()
     server: Cost = Cost()
     serial: Cost = Cost()
     one_task: bool = False
+    connects: bool = False
 
 
 READS: Mapping[str, Part] = {
     "embedded-queue": Part(executor=Cost(0.45, 1.9)),
     "embedded-tunnel": Part(executor=Cost(0.6, 1.6)),
     # The task decodes while the server does.
-    "postgres-tunnel": Part(server=Cost(0.77, 1.6), serial=Cost(1.34, 1.6), one_task=True),
+    "postgres-tunnel": Part(server=Cost(0.77, 1.6), serial=Cost(1.34, 1.6), one_task=True, connects=True),
     "tablestore-tunnel": Part(executor=Cost(1.98, 1.6), server=Cost(2.36, 1.6)),
     "yt-queue": Part(executor=Cost(0.85, 1.9), server=Cost(0.85, 1.9)),
 }
@@ -84,7 +86,7 @@ WRITES: Mapping[str, Part] = {
     "embedded-queue": Part(executor=Cost(0.4, 0.6), serial=Cost(0.35, 5.8)),
     "embedded-table": Part(executor=Cost(1.3, 2.0), serial=Cost(3.1, 21.2)),
     # The serial part is the one statement that publishes a batch; its time on the server is also in `server`.
-    "postgres-table": Part(executor=Cost(2.5, 2.0), server=Cost(4.3, 21.2), serial=Cost(2.5, 21.2)),
+    "postgres-table": Part(executor=Cost(2.5, 2.0), server=Cost(4.3, 21.2), serial=Cost(2.5, 21.2), connects=True),
     "tablestore-table": Part(executor=Cost(5.0, 2.0), server=Cost(14.5, 21.2)),
     # Between a batch in one transaction and a large one in parts. How both sides share the time was not measured.
     "yt-queue": Part(executor=Cost(3.3, 0.6), server=Cost(3.3, 5.8)),
@@ -162,7 +164,7 @@ class Stream:
         Args:
             cores: the cores of the executors; each runs one task.
         """
-        reads, writes = self.read.startswith("postgres"), self.write.startswith("postgres")
+        reads, writes = READS[self.read].connects, WRITES[self.write].connects
         if not (reads or writes):
             return 0
         return (
@@ -232,7 +234,7 @@ def need(stream: Stream, rate: float, *, executor_cores: int = EXECUTOR_CORES) -
     # Near the limit the formula asks for any number of cores.
     if limit is not None and rate > 0.9 * limit:
         raise OptionError(
-            f"one {'slot' if stream.read.startswith('postgres') else 'writer'} cannot keep up with this rate",
+            f"one {'slot' if READS[stream.read].one_task else 'writer'} cannot keep up with this rate",
             received=f"{rate:,.0f} rows a second",
             valid=f"up to {0.9 * limit:,.0f} rows a second of {stream.row_bytes} bytes",
             remedy="divide the rows among several stores or databases, or use a store with many writers (YTsaurus, "
