@@ -15,7 +15,7 @@ from psycopg.rows import dict_row
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.batches.sinks.jobs import is_internal
+from headrace.model.own_names import is_internal
 from headrace.ports import Store
 from headrace.testing.effort import thorough
 from tests.conformance import serving

@@ -11,8 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as s
 
 from headrace.derived.follow.split import FollowedQuery, split_query, with_views
-from headrace.derived.own_names import ALIVE, GROUPS_VIEW, PREFIX, SIGN, STATE, value_column
+from headrace.derived.own_names import ALIVE, GROUPS_VIEW, SIGN, STATE, value_column
 from headrace.errors import HeadraceError, SqlError
+from headrace.model.own_names import PREFIX
 
 SCANS = ("orders_now", "others_now")
 

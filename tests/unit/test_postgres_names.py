@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.batches.sinks.jobs import is_internal, state_name
+from headrace.batches.sinks.jobs import state_name
+from headrace.model.own_names import is_internal
 from headrace.stores.postgres.connection import Address
 from headrace.stores.postgres.names import MAX_NAME_BYTES, TableName
 from headrace.stores.postgres.store import PostgresStore

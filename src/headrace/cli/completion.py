@@ -82,7 +82,7 @@ def _names(ctx: click.Context, kind: str) -> list[str]:
 
 
 def _visible(names: Iterable[str]) -> list[str]:
-    from headrace.batches.sinks.jobs import is_internal
+    from headrace.model.own_names import is_internal
 
     return [name for name in names if not is_internal(name)]
 

@@ -59,7 +59,7 @@ def list_tables(app: App, internal: bool) -> None:
 
     Example: headrace table list -s shop
     """
-    from headrace.batches.sinks.jobs import is_internal
+    from headrace.model.own_names import is_internal
 
     with app.store() as store:
         names = [name for name in store.tables() if internal or not is_internal(name)]

@@ -1,14 +1,13 @@
 """The names of headrace's own columns and views in followed queries and mirrors.
 
-No column of a user may begin with `PREFIX`.
-
 The rows SQL, the aggregates and the result SQL of a query have own columns beside those of the user. One prefix keeps
 the two apart, also where Spark ignores case.
 """
 
 from __future__ import annotations
 
-PREFIX = "__headrace_"
+from headrace.model.own_names import PREFIX
+
 SIGN = f"{PREFIX}sign"
 """The column of signed rows with 1 for a row that is now in the table, and -1 for one that no longer is."""
 ORDER = f"{PREFIX}order"
@@ -41,8 +40,3 @@ def value_column(number: int) -> str:
 def output_column(number: int) -> str:
     """Return the column of results with an output column."""
     return f"{PREFIX}o{number}"
-
-
-def is_own(name: str) -> bool:
-    """Return whether a name is reserved for headrace."""
-    return name.lower().startswith(PREFIX)

@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
 from headrace.errors import OptionError
+from headrace.model.own_names import PREFIX
 from headrace.model.tables.change_columns import CHANGE_TYPE
 
 if TYPE_CHECKING:
@@ -44,7 +45,7 @@ def analysed_plan(spark: SparkSession, sql: str) -> str:
 
 def plan_of(df: DataFrame) -> str:
     """Return the text of the analysed plan of a DataFrame below a view of it."""
-    name = f"__headrace_{uuid.uuid4().hex}"
+    name = f"{PREFIX}{uuid.uuid4().hex}"
     df.createOrReplaceTempView(name)
     try:
         return analysed_plan(df.sparkSession, f"SELECT * FROM {name}")

@@ -11,6 +11,7 @@ from typing import Generic, TypeVar
 
 from headrace.errors import NotFoundError
 from headrace.inspect.querying.process import QueryProcesses
+from headrace.model.own_names import PREFIX, is_internal
 from headrace.ports import Store
 from headrace.streaming_sql.catalog import Catalog
 from headrace.streaming_sql.stream_history import StreamHistory
@@ -18,8 +19,6 @@ from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
 from headrace.ui.requests import Request, whole_number
 
-INTERNAL_TABLES = "__headrace_"
-"""The begin of the names of tables of state, and of records of streams."""
 LIST_LENGTH = 50
 """The number of entries of a list on one page."""
 # A part of it may be an escaped or an empty password.
@@ -60,9 +59,7 @@ class Site:
     def tables(self, search: str = "") -> list[str]:
         """Return the tables of the users; with a search for them, also those that headrace keeps for itself."""
         names = self.store.tables()
-        if INTERNAL_TABLES in search:
-            return names
-        return [name for name in names if not name.rpartition(".")[2].strip('"').startswith(INTERNAL_TABLES)]
+        return names if PREFIX in search else [name for name in names if not is_internal(name)]
 
     @property
     def store_name(self) -> str:

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,11 +27,11 @@ from headrace.errors import (
     OptionError,
     StoreDamagedError,
 )
+from headrace.model.own_names import PREFIX
 from headrace.ports import Claim, Store
 
-_JOBS = "__headrace_followed__"
-_STATE = "__headrace_state_"
-_INTERNAL = "__headrace_"
+_JOBS = f"{PREFIX}followed__"
+_STATE = f"{PREFIX}state_"
 _COLUMNS = {"target": "string", "job": "string", "content": "string"}
 _HASH_LENGTH = 12
 # PostgreSQL's limit for names is 63 bytes; a name can have a suffix of 8.
@@ -42,12 +41,6 @@ QUERY, MIRROR = "followed query", "mirror"
 QUERY_PART = "query"
 TIME_ZONE, _OLDER_TIME_ZONE = "spark.sql.session.timeZone", "session time zone"
 _ANEW = "use a new checkpoint location and a new tunnel, and set overwrite to true"
-
-
-def is_internal(table: str) -> bool:
-    """Return whether headrace keeps a table for itself. `headrace table list` does not show it by default."""
-    # Before the last part is a directory, or a schema of PostgreSQL.
-    return re.split("[/.]", table)[-1].startswith(_INTERNAL)
 
 
 def state_name(store: Store, target: str, job: str) -> str:

@@ -8,7 +8,6 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from headrace.batches.sinks.jobs import is_internal
 from headrace.cli.consumer import consumer_details, partition_offsets, registered
 from headrace.cli.doctor import store_findings
 from headrace.cli.environment_checks import environment_checks
@@ -19,6 +18,7 @@ from headrace.cli.stream_progress import progress_facts, status_facts
 from headrace.cli.table import table_details, table_summary
 from headrace.cli.tunnel import tunnel_details, tunnel_summary
 from headrace.inspect.querying import engine
+from headrace.model.own_names import is_internal
 from headrace.rows.shown_values import shown_rows
 from headrace.streaming_sql.results import instant
 from headrace.ui.query_page import MAX_RESULT_BYTES, MAX_SECONDS, type_name_or_text

@@ -20,10 +20,11 @@ from headrace.derived.follow.scans import FollowedScan, batch_of_each
 from headrace.derived.follow.split import with_views
 from headrace.derived.follow.static_tables import StaticTable, is_loss, read_again
 from headrace.derived.last_rows import DELETES, PUTS, last_rows, null_key
-from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, PREFIX, SIGN, STATE
+from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
 from headrace.derived.state.group_states import GroupStates
 from headrace.derived.state.state_tables import StateRows, StateTable, create_tables, open_tables
 from headrace.errors import ExpressionError, own_message
+from headrace.model.own_names import PREFIX
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Staged
 from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts, StreamBatches, publish_batch

@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
 from headrace.derived.follow.refusals import is_special_time, refuse_names
-from headrace.derived.own_names import PREFIX
 from headrace.errors import SqlError
+from headrace.model.own_names import PREFIX
 from headrace.spark.checkpoint import is_connect
 from headrace.sql_text.lexer import TokenKind, quote_name, string_value, tokenize
 from headrace.sql_text.token_text import TokenText

@@ -21,10 +21,11 @@ from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.settings import check_text_settings
 from headrace.derived.follow.sources import Select
 from headrace.derived.follow.split import FollowedQuery, Grouping, split_query, with_views
-from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, PREFIX, SIGN, STATE, is_own, value_column
+from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE, value_column
 from headrace.derived.state.aggregates import Aggregate
 from headrace.derived.state.group_states import GroupStates
 from headrace.errors import SchemaError, SqlError
+from headrace.model.own_names import PREFIX, is_own
 from headrace.spark.analysed_plans import analysed_plan, operators
 from headrace.sql_text.lexer import quote_name, tokenize
 

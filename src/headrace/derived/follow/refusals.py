@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import re
 
-from headrace.derived.own_names import PREFIX, is_own
 from headrace.errors import SqlError
+from headrace.model.own_names import PREFIX, is_own
 from headrace.sql_text.expressions import ends_operand
 from headrace.sql_text.lexer import Token, TokenKind, string_value
 from headrace.sql_text.token_text import TokenText

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError, SqlError
 from headrace.formats.registry import FORMATS, format_named
+from headrace.model.own_names import PREFIX
 from headrace.spark.checkpoint import is_connect
 from headrace.spark.masters import is_this_machine
 from headrace.sql_text.lexer import quote_name
@@ -60,7 +61,7 @@ def read_static_tables(spark: SparkSession, names: Sequence[str]) -> Iterator[tu
     tables: list[StaticTable] = []
     try:
         for name in names:
-            view = f"__headrace_static_{uuid.uuid4().hex}"
+            view = f"{PREFIX}static_{uuid.uuid4().hex}"
             rows = _kept(_table(spark, name))
             rows.createOrReplaceTempView(view)
             tables.append(StaticTable(name, view, _fingerprint(rows)))

@@ -11,6 +11,7 @@ from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.last_rows import DELETES, PUTS
 from headrace.derived.merge.queries import CONFLICT, DELETE, NOTHING, PUT, MergeQueries
 from headrace.errors import SchemaError
+from headrace.model.own_names import PREFIX
 from headrace.model.tables.change_columns import CHANGE_TYPE
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
@@ -24,7 +25,7 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _SHOWN_KEYS = 3
-_ROWS = "__headrace_merge_rows"
+_ROWS = f"{PREFIX}merge_rows"
 
 
 @dataclass(frozen=True)

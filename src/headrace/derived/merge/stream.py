@@ -19,6 +19,7 @@ from headrace.derived.merge.queries import MergeQueries
 from headrace.derived.merge.statement import Merge, MergeAction, merge_body
 from headrace.errors import OptionError, SchemaError, SqlError, UnsupportedError, shown
 from headrace.formats.source import Source
+from headrace.model.own_names import PREFIX
 from headrace.model.tables.change_columns import ROW_KEY
 from headrace.model.tables.changes import RowChange
 from headrace.model.types import can_hold, type_name
@@ -116,7 +117,7 @@ def merge(
 
 def _source(spark: SparkSession, body: Merge, scans: Mapping[str, DataFrame]) -> DataFrame:
     # A common table expression, so that views of the session keep their names.
-    frames = {f"__headrace_merge_scan{index}_": frame for index, frame in enumerate(scans.values())}
+    frames = {f"{PREFIX}merge_scan{index}_": frame for index, frame in enumerate(scans.values())}
     named = [f"{quote_name(scan)} AS (SELECT * FROM {frame})" for scan, frame in zip(scans, frames, strict=True)]
     definitions = f"WITH {', '.join(named)} " if named else ""
     return sql_over_named(spark, f"{definitions}SELECT * FROM {source_relation(body.source.text, body)}", frames)

@@ -23,12 +23,13 @@ from headrace.errors import (
     SchemaError,
     UnsupportedError,
 )
+from headrace.model.own_names import PREFIX
 from headrace.model.tables.schema import Column, TableSchema
 from headrace.model.tunnels.values import ChannelKind, TunnelKind
 from headrace.model.types import can_hold, type_name
 from headrace.ports import Claim, Store, Table, Tunnel
 
-RECORDS = "__headrace_mirrors__"
+RECORDS = f"{PREFIX}mirrors__"
 _SOURCE_COLUMNS = "columns of the source"
 _WITH_NEW_CHECKPOINT = "and start the mirror with a new checkpoint location"
 _COLUMNS = TableSchema.of(
