@@ -20,183 +20,109 @@ command ``headrace demo`` shows it.
 from __future__ import annotations
 
 from importlib import import_module
+from importlib.util import find_spec
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from headrace.derived.follow.stream import follow
-    from headrace.derived.merge.stream import merge
-    from headrace.derived.mirror.stream import mirror
-    from headrace.errors import (
-        AlreadyExistsError,
-        BatchFailedError,
-        ClaimLostError,
-        ClientGoneError,
-        DataLossError,
-        ExpressionError,
-        HeadraceError,
-        InUseError,
-        LostRaceError,
-        MissingDependencyError,
-        NotFoundError,
-        NumericOverflowError,
-        OffsetConflictError,
-        OptionError,
-        PublicationError,
-        QueryLimitError,
-        RowsNotWrittenError,
-        SchemaError,
-        SequenceNumberError,
-        SessionEpochError,
-        SqlError,
-        StateMismatchError,
-        StoreBusyError,
-        StoreDamagedError,
-        StoreError,
-        TunnelTakenError,
-        UnsupportedError,
-    )
-    from headrace.inspect.comparing.results import TableChecksum, TableDiff
-    from headrace.inspect.comparing.tables import checksum_table, diff_tables
-    from headrace.ports import Consumer, Producer, Queue, Store, Table, Tunnel
-    from headrace.spark.checkpoint_location import checkpoint
-    from headrace.spark.listener import LagListener, lag_of
-    from headrace.spark.outputs import Output
-    from headrace.spark.session import session
-    from headrace.spark.write_stream import write_stream
-    from headrace.stores.registry import open, restore
-    from headrace.streaming_sql.session import StreamingSql, sql
-    from headrace.workers import ChangeBatch, TunnelWorker
-    from pyspark_headrace import DefaultSource as HeadraceDataSource
-    from pyspark_tablestore import DefaultSource as TablestoreDataSource
-    from pyspark_yt import DefaultSource as YtDataSource
+    from headrace.derived.follow.stream import follow as follow
+    from headrace.derived.merge.stream import merge as merge
+    from headrace.derived.mirror.stream import mirror as mirror
+    from headrace.errors import AlreadyExistsError as AlreadyExistsError
+    from headrace.errors import BatchFailedError as BatchFailedError
+    from headrace.errors import ClaimLostError as ClaimLostError
+    from headrace.errors import ClientGoneError as ClientGoneError
+    from headrace.errors import DataLossError as DataLossError
+    from headrace.errors import ExpressionError as ExpressionError
+    from headrace.errors import HeadraceError as HeadraceError
+    from headrace.errors import InUseError as InUseError
+    from headrace.errors import LostRaceError as LostRaceError
+    from headrace.errors import MissingDependencyError as MissingDependencyError
+    from headrace.errors import NotFoundError as NotFoundError
+    from headrace.errors import NumericOverflowError as NumericOverflowError
+    from headrace.errors import OffsetConflictError as OffsetConflictError
+    from headrace.errors import OptionError as OptionError
+    from headrace.errors import PublicationError as PublicationError
+    from headrace.errors import QueryLimitError as QueryLimitError
+    from headrace.errors import RowsNotWrittenError as RowsNotWrittenError
+    from headrace.errors import SchemaError as SchemaError
+    from headrace.errors import SequenceNumberError as SequenceNumberError
+    from headrace.errors import SessionEpochError as SessionEpochError
+    from headrace.errors import SqlError as SqlError
+    from headrace.errors import StateMismatchError as StateMismatchError
+    from headrace.errors import StoreBusyError as StoreBusyError
+    from headrace.errors import StoreDamagedError as StoreDamagedError
+    from headrace.errors import StoreError as StoreError
+    from headrace.errors import TunnelTakenError as TunnelTakenError
+    from headrace.errors import UnsupportedError as UnsupportedError
+    from headrace.inspect.comparing.results import TableChecksum as TableChecksum
+    from headrace.inspect.comparing.results import TableDiff as TableDiff
+    from headrace.inspect.comparing.tables import checksum_table as checksum_table
+    from headrace.inspect.comparing.tables import diff_tables as diff_tables
+    from headrace.ports import Consumer as Consumer
+    from headrace.ports import Producer as Producer
+    from headrace.ports import Queue as Queue
+    from headrace.ports import Store as Store
+    from headrace.ports import Table as Table
+    from headrace.ports import Tunnel as Tunnel
+    from headrace.spark.checkpoint_location import checkpoint as checkpoint
+    from headrace.spark.data_sources import FormatDataSource
+    from headrace.spark.listener import LagListener as LagListener
+    from headrace.spark.listener import lag_of as lag_of
+    from headrace.spark.outputs import Output as Output
+    from headrace.spark.session import session as session
+    from headrace.spark.write_stream import write_stream as write_stream
+    from headrace.stores.registry import open as open
+    from headrace.stores.registry import restore as restore
+    from headrace.streaming_sql.session import StreamingSql as StreamingSql
+    from headrace.streaming_sql.session import sql as sql
+    from headrace.workers import ChangeBatch as ChangeBatch
+    from headrace.workers import TunnelWorker as TunnelWorker
+
+    HeadraceDataSource: type[FormatDataSource]
 
 __version__ = "0.1.0"
 
 # Spark imports this package in every worker, so a name imports its module when it is first used.
-# The module of each name, and its name there if that is another.
-_HOMES = {
-    "AlreadyExistsError": "headrace.errors",
-    "BatchFailedError": "headrace.errors",
-    "ChangeBatch": "headrace.workers",
-    "ClaimLostError": "headrace.errors",
-    "ClientGoneError": "headrace.errors",
-    "Consumer": "headrace.ports",
-    "DataLossError": "headrace.errors",
-    "ExpressionError": "headrace.errors",
-    "HeadraceDataSource": "pyspark_headrace:DefaultSource",
-    "HeadraceError": "headrace.errors",
-    "InUseError": "headrace.errors",
-    "LagListener": "headrace.spark.listener",
-    "LostRaceError": "headrace.errors",
-    "MissingDependencyError": "headrace.errors",
-    "NotFoundError": "headrace.errors",
-    "NumericOverflowError": "headrace.errors",
-    "OffsetConflictError": "headrace.errors",
-    "OptionError": "headrace.errors",
-    "Output": "headrace.spark.outputs",
-    "Producer": "headrace.ports",
-    "PublicationError": "headrace.errors",
-    "QueryLimitError": "headrace.errors",
-    "Queue": "headrace.ports",
-    "RowsNotWrittenError": "headrace.errors",
-    "SchemaError": "headrace.errors",
-    "SequenceNumberError": "headrace.errors",
-    "SessionEpochError": "headrace.errors",
-    "SqlError": "headrace.errors",
-    "StateMismatchError": "headrace.errors",
-    "Store": "headrace.ports",
-    "StoreBusyError": "headrace.errors",
-    "StoreDamagedError": "headrace.errors",
-    "StoreError": "headrace.errors",
-    "StreamingSql": "headrace.streaming_sql.session",
-    "Table": "headrace.ports",
-    "TableChecksum": "headrace.inspect.comparing.results",
-    "TableDiff": "headrace.inspect.comparing.results",
-    "TablestoreDataSource": "pyspark_tablestore:DefaultSource",
-    "Tunnel": "headrace.ports",
-    "TunnelTakenError": "headrace.errors",
-    "TunnelWorker": "headrace.workers",
-    "UnsupportedError": "headrace.errors",
-    "YtDataSource": "pyspark_yt:DefaultSource",
-    "checkpoint": "headrace.spark.checkpoint_location",
-    "checksum_table": "headrace.inspect.comparing.tables",
-    "diff_tables": "headrace.inspect.comparing.tables",
-    "follow": "headrace.derived.follow.stream",
-    "lag_of": "headrace.spark.listener",
-    "merge": "headrace.derived.merge.stream",
-    "mirror": "headrace.derived.mirror.stream",
-    "open": "headrace.stores.registry",
-    "restore": "headrace.stores.registry",
-    "session": "headrace.spark.session",
-    "sql": "headrace.streaming_sql.session",
-    "write_stream": "headrace.spark.write_stream",
+_NAMES = {
+    "headrace.derived.follow.stream": "follow",
+    "headrace.derived.merge.stream": "merge",
+    "headrace.derived.mirror.stream": "mirror",
+    "headrace.errors": """
+        AlreadyExistsError BatchFailedError ClaimLostError ClientGoneError DataLossError ExpressionError
+        HeadraceError InUseError LostRaceError MissingDependencyError NotFoundError NumericOverflowError
+        OffsetConflictError OptionError PublicationError QueryLimitError RowsNotWrittenError SchemaError
+        SequenceNumberError SessionEpochError SqlError StateMismatchError StoreBusyError StoreDamagedError
+        StoreError TunnelTakenError UnsupportedError
+    """,
+    "headrace.inspect.comparing.results": "TableChecksum TableDiff",
+    "headrace.inspect.comparing.tables": "checksum_table diff_tables",
+    "headrace.ports": "Consumer Producer Queue Store Table Tunnel",
+    "headrace.spark.checkpoint_location": "checkpoint",
+    "headrace.spark.listener": "LagListener lag_of",
+    "headrace.spark.outputs": "Output",
+    "headrace.spark.session": "session",
+    "headrace.spark.write_stream": "write_stream",
+    "headrace.stores.registry": "open restore",
+    "headrace.streaming_sql.session": "StreamingSql sql",
+    "headrace.workers": "ChangeBatch TunnelWorker",
 }
-
-__all__ = [
-    "AlreadyExistsError",
-    "BatchFailedError",
-    "ChangeBatch",
-    "ClaimLostError",
-    "ClientGoneError",
-    "Consumer",
-    "DataLossError",
-    "ExpressionError",
-    "HeadraceDataSource",
-    "HeadraceError",
-    "InUseError",
-    "LagListener",
-    "LostRaceError",
-    "MissingDependencyError",
-    "NotFoundError",
-    "NumericOverflowError",
-    "OffsetConflictError",
-    "OptionError",
-    "Output",
-    "Producer",
-    "PublicationError",
-    "QueryLimitError",
-    "Queue",
-    "RowsNotWrittenError",
-    "SchemaError",
-    "SequenceNumberError",
-    "SessionEpochError",
-    "SqlError",
-    "StateMismatchError",
-    "Store",
-    "StoreBusyError",
-    "StoreDamagedError",
-    "StoreError",
-    "StreamingSql",
-    "Table",
-    "TableChecksum",
-    "TableDiff",
-    "TablestoreDataSource",
-    "Tunnel",
-    "TunnelTakenError",
-    "TunnelWorker",
-    "UnsupportedError",
-    "YtDataSource",
-    "checkpoint",
-    "checksum_table",
-    "diff_tables",
-    "follow",
-    "lag_of",
-    "merge",
-    "mirror",
-    "open",
-    "restore",
-    "session",
-    "sql",
-    "write_stream",
-]
+_HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
+_DATA_SOURCE = "DataSource"
 
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
-        module, _, attribute = _HOMES[name].partition(":")
-        return getattr(import_module(module), attribute or name)
+        return getattr(import_module(_HOMES[name]), name)
+    if name.endswith(_DATA_SOURCE) and find_spec(module := f"pyspark_{name.removesuffix(_DATA_SOURCE).lower()}"):
+        return import_module(module).DefaultSource
+    if name == "__all__":
+        return __dir__()
     raise AttributeError(f"module 'headrace' has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:
-    return __all__
+    """Return the public names: those of this package, and the data source of each format that is installed."""
+    from headrace.support.entry_points import FORMATS, entries
+
+    formats = [name for name in entries(FORMATS) if find_spec(f"pyspark_{name}")]
+    return sorted([*_HOMES, *(f"{name.capitalize()}{_DATA_SOURCE}" for name in formats)])
