@@ -31,8 +31,8 @@ from pyspark.sql.types import (
 from headrace.derived.follow.items import AggregateCall
 from headrace.derived.follow.plan import FollowedPlan
 from headrace.derived.follow.scans import FollowedScan
-from headrace.derived.follow.split import with_views
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
+from headrace.sql_text.query_text import with_views
 
 SCHEMA = (
     StructType()

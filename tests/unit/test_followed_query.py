@@ -10,10 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as s
 
-from headrace.derived.follow.split import FollowedQuery, split_query, with_views
+from headrace.derived.follow.split import FollowedQuery, split_query
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, SIGN, STATE, value_column
 from headrace.errors import HeadraceError, SqlError
 from headrace.model.own_names import PREFIX
+from headrace.sql_text.query_text import with_views
 
 SCANS = ("orders_now", "others_now")
 

@@ -6,13 +6,13 @@ ignores everything else. Spark's parser reports syntax errors. Ranges are pairs 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeAlias
 
 from headrace.sql_text.expressions import ends_operand, split_alias
-from headrace.sql_text.lexer import Token, TokenKind
+from headrace.sql_text.lexer import Token, TokenKind, quote_name, tokenize
 from headrace.sql_text.script import ScriptPart
 from headrace.sql_text.token_text import TokenText
 
@@ -352,3 +352,19 @@ class QueryText(TokenText):
             if before.is_word(*_BEFORE_A_NAME) and token.is_name:
                 found.add(token.name.lower())
         return found
+
+
+def with_views(sql: str, views: Mapping[str, str]) -> str:
+    """Return a query that reads views under other names.
+
+    Args:
+        views: for each name in the query the name of the view to read.
+    """
+    lexed = tokenize(sql)
+    sql, first = lexed.text, lexed.tokens[0]
+    definitions = ", ".join(f"{quote_name(name)} AS (SELECT * FROM {quote_name(view)})" for name, view in views.items())
+    if not definitions:
+        return sql
+    if first.is_word("WITH"):
+        return f"{sql[: first.end]} {definitions},{sql[first.end :]}"
+    return f"WITH {definitions} {sql}"

@@ -10,22 +10,25 @@ From CREATE STREAM over a scan with readAs = 'table' to a published aggregate, i
 4. `split` makes of the text the rows SQL, the aggregates and the result SQL. `sources` carries the sign and the order
    from the scans up to the result; `items` replaces aggregates and groups by columns. Both read `sql_text/query_text`.
 5. `stream`: `followed_stream` notes the variables and settings on which the answer depends (`settings`), and makes the
-   `FollowedStream`. Its `start` reads static tables (`static_tables`), checks the target, and notes the functions. The
-   query has one DataFrame: the scan, or the tagged union of several.
+   `FollowedStream`. Its `start` reads static tables (`static_tables`), checks the target, and notes the functions that
+   the query calls (`determinism`). The query has one DataFrame: the scan, or the tagged union of several.
 6. `batches`: before each batch, `FollowedBatches` asks `batches/sinks/jobs` whether the target has this job and no
    other. A job begins in batch 0, with an empty target or one that it replaces. Mirrors are in the same registry, and
    `MERGE` reads it.
 7. `FollowedBatch.run`: each change gets a sign, 1 for an insert and a post-image, -1 for a pre-image and a delete.
    Spark runs the rows SQL over them.
-8. Without aggregates, `derived/last_rows` puts the last row of each key of the target, or deletes the key. A key's rows
+8. Without aggregates (`FollowedRows`), `derived/last_rows` puts the last row of each key of the target, or deletes the key. A key's rows
    are in one task in their order, because a channel is a task; after a join they are gathered and sorted.
-9. With aggregates, Spark partitions the rows by group. `derived/state/group_states` merges them with the state of
+9. With aggregates (`FollowedGroups`), Spark partitions the rows by group. `derived/state/group_states` merges them with the state of
    their groups (`state_tables`), and yields results and new state. Spark runs the result SQL over the results, unless
    it only copies columns.
 10. `spark/batch_tasks` and `batches/sinks/batch_writer`: tasks stage the puts and deletes of the target and of the
     state, and the driver publishes all with the marker in one transaction. So the state is always that of the published
     batches, and a repeated batch reads the state that it read before. In a store without such a transaction, each state
     row also has what it was before the last batch.
+
+The query is five values on this way: `FollowedQuery` is its text in parts, `FollowedPlan` has what Spark says about
+it, `FollowedStream` its target, and `BatchQuery` with `GroupQuery` what a batch runs, which is all that tasks get.
 
 A join of two followed scans does not exist yet. `sources` refuses it in one place. Its rows would be
 ``d_left JOIN right_before`` and ``left_after JOIN d_right``, with the product of the two signs; `FollowedBatch.run`,

@@ -15,12 +15,12 @@ from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
 from headrace.derived.follow.sources import Select, Source
-from headrace.derived.follow.split import FollowedQuery, with_views
+from headrace.derived.follow.split import FollowedQuery
 from headrace.derived.follow.static_tables import StaticTable, reading
 from headrace.derived.own_names import ORDER, SIGN
 from headrace.model.own_names import PREFIX
 from headrace.sql_text.lexer import quote_name
-from headrace.sql_text.query_text import Item
+from headrace.sql_text.query_text import Item, with_views
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

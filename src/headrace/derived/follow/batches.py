@@ -9,7 +9,8 @@ published batches.
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable, Iterator, Mapping
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -17,7 +18,6 @@ from typing import TYPE_CHECKING, Any
 from headrace.batches.sinks.jobs import TargetJob, TargetJobs, state_name, target_taken
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.follow.scans import FollowedScan, batch_of_each
-from headrace.derived.follow.split import with_views
 from headrace.derived.follow.static_tables import StaticTable, is_loss, read_again
 from headrace.derived.last_rows import DELETES, PUTS, last_rows, null_key
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
@@ -29,6 +29,7 @@ from headrace.model.tables.changes import RowChange
 from headrace.ports import Staged
 from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts, StreamBatches, publish_batch
 from headrace.spark.executors import sent
+from headrace.sql_text.query_text import with_views
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -49,9 +50,41 @@ _TASK_BYTES = ("spark.sql.adaptive.coalescePartitions.minPartitionSize", "64k")
 _NO_LIMIT = 1 << 62
 # The number of further attempts at a batch after losses of executors. Spark allows each task as many.
 _LOSSES = 3
-# The role of the target, beside those of the tables of state.
-_TARGET = "target"
 _log = logging.getLogger("headrace")
+
+
+@dataclass(frozen=True)
+class BatchQuery:
+    """What the batches of a followed query compute. Picklable.
+
+    Attributes:
+        scans: the followed scans.
+        rows_sql: the query for signed rows, over views with the names of the scans.
+        names: the output columns.
+        key: the key columns of the target.
+        gathers: the rows of a key can come from several tasks, in any order.
+        static: the static tables whose rows `rows_sql` reads.
+    """
+
+    scans: tuple[FollowedScan, ...]
+    rows_sql: str
+    names: tuple[str, ...]
+    key: tuple[str, ...]
+    gathers: bool
+    static: tuple[StaticTable, ...] = ()
+
+    def signed_rows(self, changes: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the signed rows of a batch.
+
+        Args:
+            changes: the signed rows of the scans, in the session of the batch.
+        """
+        views = {}
+        for number, (name, rows) in enumerate(changes.items()):
+            views[name] = f"{_VIEW}_{number}"
+            rows.createOrReplaceTempView(views[name])
+        session = next(iter(changes.values())).sparkSession
+        return session.sql(with_views(self.rows_sql, views))
 
 
 @dataclass(frozen=True)
@@ -71,53 +104,19 @@ class GroupQuery:
     copied: tuple[str, ...] | None
 
 
-@dataclass(frozen=True)
-class BatchQuery:
-    """What the batches of a followed query compute. Picklable.
-
-    Attributes:
-        scans: the followed scans.
-        rows_sql: the query for signed rows, over views with the names of the scans.
-        names: the output columns.
-        key: the key columns of the target.
-        gathers: the rows of a key can come from several tasks, in any order.
-        static: the static tables whose rows `rows_sql` reads.
-        groups: the aggregates of the query; None without.
-    """
-
-    scans: tuple[FollowedScan, ...]
-    rows_sql: str
-    names: tuple[str, ...]
-    key: tuple[str, ...]
-    gathers: bool
-    static: tuple[StaticTable, ...] = ()
-    groups: GroupQuery | None = None
-
-    def signed_rows(self, changes: Mapping[str, DataFrame]) -> DataFrame:
-        """Return the signed rows of a batch.
-
-        Args:
-            changes: the signed rows of the scans, in the session of the batch.
-        """
-        views = {}
-        for number, (name, rows) in enumerate(changes.items()):
-            views[name] = f"{_VIEW}_{number}"
-            rows.createOrReplaceTempView(views[name])
-        session = next(iter(changes.values())).sparkSession
-        return session.sql(with_views(self.rows_sql, views))
-
-
 @dataclass
 class FollowedBatches(StreamBatches):
     """The function of ``foreachBatch`` of a followed query.
 
     Attributes:
-        query: what the batches compute.
+        query: the signed rows of a batch.
+        groups: the aggregates of the query; None without.
         target: the target.
         job: the job without its tables; its ``job`` is empty if it has no checkpoint yet.
     """
 
     query: BatchQuery
+    groups: GroupQuery | None
     target: TableTarget
     job: TargetJob
 
@@ -128,15 +127,19 @@ class FollowedBatches(StreamBatches):
             OptionError: the job cannot have the target, see `TargetJobs.begin`; or another job has taken it during
                 the batch, which is not published.
         """
-        jobs, groups = TargetJobs(store), self.query.groups
+        jobs, groups = TargetJobs(store), self.groups
         state = {} if groups is None else groups.states.tables(f"{state_name(store, self.target.name, job)}_")
         names = tuple(table.name for table in state.values())
         begun, claim = jobs.begin(replace(self.job, job=job, state_tables=names), number)
+        replaces = number == 0 and begun.overwrite
         try:
             tables = open_tables(store, state) if number else create_tables(store, state)
-            if groups is not None:
+            content: FollowedBatch
+            if groups is None:
+                content = FollowedRows(self.query, self.target, replaces)
+            else:
                 groups.states.sweep(tables, number)
-            content = FollowedBatch(self.query, self.target, state, number == 0 and begun.overwrite)
+                content = FollowedGroups(self.query, self.target, replaces, groups, state)
             tasks = BatchTasks(self.sink, job, number, content.targets)
             publish_batch(store, tasks, batch, content, check=True, claim=claim)
         except Exception as error:
@@ -150,12 +153,11 @@ class FollowedBatches(StreamBatches):
 
 @dataclass(frozen=True)
 class FollowedBatch(BatchContent):
-    """One batch of a followed query, with its methods in the order in which they run. Tasks get a copy.
+    """One batch of a followed query, from its changes to changes of the target. Tasks get a copy.
 
     Attributes:
-        query: what the batch computes.
+        query: the signed rows of the batch.
         target: the table that the query writes.
-        state: the tables with the state of groups, by role; empty for a query without aggregates.
         replaces: the batch replaces the rows of the target.
     """
 
@@ -164,24 +166,13 @@ class FollowedBatch(BatchContent):
 
     query: BatchQuery
     target: TableTarget
-    state: Mapping[str, StateTable]
     replaces: bool
 
     @property
-    def writes(self) -> list[tuple[str, RowChange]]:
-        """The table, by its role, and the change of each target, in order; `PUTS` and `DELETES` are the first two."""
-        return [(role, change) for role in (_TARGET, *self.state) for change in (RowChange.PUT, RowChange.DELETE)]
-
-    @property
     def targets(self) -> tuple[TableTarget, ...]:
-        return tuple(self._table(role, change) for role, change in self.writes)
-
-    def _table(self, role: str, change: RowChange) -> TableTarget:
-        if role != _TARGET:
-            return TableTarget(self.state[role].name, change, self.state[role].columns, is_state=True)
-        if change is RowChange.PUT and self.replaces:
-            change = RowChange.REPLACE_ALL
-        return replace(self.target, change=change)
+        """The rows to put, and the keys to delete."""
+        put = RowChange.REPLACE_ALL if self.replaces else RowChange.PUT
+        return replace(self.target, change=put), replace(self.target, change=RowChange.DELETE)
 
     def run(self, batch: DataFrame, tasks: BatchTasks) -> Receipts:
         """Compute the batch; and again from its net changes if the query fails for some row.
@@ -214,19 +205,22 @@ class FollowedBatch(BatchContent):
                     tasks.discard()
                     read_again(batch.sparkSession, self.query.static)
                 with batch_of_each(batch, self.query.scans, net=net) as scans:
-                    signed = self.query.signed_rows(scans)
-                    if self.query.groups is None:
-                        return self._change_rows(signed, tasks)
-                    return self._change_groups(self.query.groups, signed, tasks)
+                    return self._stage_changes(self.query.signed_rows(scans), tasks)
             except Exception as error:
                 if not self.query.static or losses == _LOSSES or not is_loss(error):
                     raise
                 losses += 1
                 _log.warning("batch %d lost rows of static tables with an executor, and reads them again", tasks.batch)
 
-    # -- without aggregates: the last row of each key ---------------------------------------------------------
+    @abstractmethod
+    def _stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
+        """Stage the changes of the targets that signed rows give."""
 
-    def _change_rows(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
+
+class FollowedRows(FollowedBatch):
+    """A batch without aggregates: the last row of each key of the target decides."""
+
+    def _stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
         rows = signed.toDF(*self.query.names, *signed.columns[-2:])
         if self.query.gathers:
             rows = rows.repartition(*_columns(self.query.key)).sortWithinPartitions(ORDER)
@@ -236,49 +230,69 @@ class FollowedBatch(BatchContent):
         key = self.query.key
         return last_rows(parts, key, waiting_bytes=_NO_LIMIT) if self.replaces else last_rows(parts, key)
 
-    # -- with aggregates: signed rows merged with the state of their groups -----------------------------------
 
-    def _change_groups(self, query: GroupQuery, signed: DataFrame, tasks: BatchTasks) -> Receipts:
-        rows = signed.drop(ORDER)
-        groups = [name for name in query.merged.names if name in rows.columns]
-        if not groups and tasks.batch == 0:
+@dataclass(frozen=True)
+class FollowedGroups(FollowedBatch):
+    """A batch with aggregates: signed rows are merged with the state of their groups.
+
+    Attributes:
+        groups: the aggregates.
+        state: the tables of state, by role.
+    """
+
+    groups: GroupQuery
+    state: Mapping[str, StateTable]
+
+    @property
+    def state_writes(self) -> list[tuple[str, RowChange]]:
+        """The role of the table and the change of each target after the two of the target itself."""
+        return [(role, change) for role in self.state for change in (RowChange.PUT, RowChange.DELETE)]
+
+    @property
+    def targets(self) -> tuple[TableTarget, ...]:
+        tables = [(self.state[role], change) for role, change in self.state_writes]
+        state = (TableTarget(table.name, change, table.columns, is_state=True) for table, change in tables)
+        return (*super().targets, *state)
+
+    def _stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
+        groups, rows = self.groups, signed.drop(ORDER)
+        names = [name for name in groups.merged.names if name in rows.columns]
+        if not names and tasks.batch == 0:
             # The one group exists without rows, too.
             rows = rows.union(_no_change(rows))
         # The session is that of the query alone.
         session = rows.sparkSession
         session.conf.set(*_TASK_BYTES)
-        rows = rows.repartition(*groups) if groups else rows.repartition(1)
-        if query.copied is not None:
+        rows = rows.repartition(*names) if names else rows.repartition(1)
+        if groups.copied is not None:
             # One step of Python instead of two, and no rows of Spark between them.
-            return tasks.stage_routed(rows, partial(self._merge_and_route, query, tasks.batch))
+            return tasks.stage_routed(rows, partial(self._merge_and_route, tasks.batch, groups.copied))
         view = f"{_VIEW}_groups"
-        rows.mapInArrow(sent(partial(self._merge_and_stage, query, tasks)), query.merged).createOrReplaceTempView(view)
-        results = session.sql(with_views(query.result_sql, {GROUPS_VIEW: view}))
+        rows.mapInArrow(sent(partial(self._merge_and_stage, tasks)), groups.merged).createOrReplaceTempView(view)
+        results = session.sql(with_views(groups.result_sql, {GROUPS_VIEW: view}))
         return tasks.stage_routed(results.toDF(*self.query.names, KEEP, STATE), self._route_results)
 
     def _merge(
-        self, query: GroupQuery, store: Store, batch: int, parts: Iterator[pa.RecordBatch]
+        self, store: Store, batch: int, parts: Iterator[pa.RecordBatch]
     ) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, StateRows]]]]:
         """Yield results of groups, and the state rows of these groups with the indexes of their targets."""
-        targets = self.writes
-        for groups, states in query.states.merge(open_tables(store, self.state), batch, parts):
-            yield groups, [(targets.index((each.table, each.change)), each) for each in states]
+        places = {write: place for place, write in enumerate(self.state_writes, len(super().targets))}
+        for groups, states in self.groups.states.merge(open_tables(store, self.state), batch, parts):
+            yield groups, [(places[each.table, each.change], each) for each in states]
 
     def _merge_and_route(
-        self, query: GroupQuery, batch: int, store: Store, parts: Iterator[pa.RecordBatch]
+        self, batch: int, copied: Sequence[str], store: Store, parts: Iterator[pa.RecordBatch]
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Merge the rows of a task where the result SQL only copies columns."""
         import pyarrow as pa
 
-        for groups, states in self._merge(query, store, batch, parts):
-            columns = [groups.column(name) for name in (*(query.copied or ()), ALIVE)]
+        for groups, states in self._merge(store, batch, parts):
+            columns = [groups.column(name) for name in (*copied, ALIVE)]
             yield from self._routed(pa.RecordBatch.from_arrays(columns, [*self.query.names, KEEP]))
             for target, state in states:
                 yield from ((target, rows) for rows in state.rows.to_batches())
 
-    def _merge_and_stage(
-        self, query: GroupQuery, tasks: BatchTasks, parts: Iterator[pa.RecordBatch]
-    ) -> Iterator[pa.RecordBatch]:
+    def _merge_and_stage(self, tasks: BatchTasks, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Merge the rows of a task, stage the state, and yield the groups with the receipts of their state.
 
         The state itself does not travel through the result SQL: Spark converts large binaries slowly.
@@ -288,7 +302,7 @@ class FollowedBatch(BatchContent):
         receipt = pa.struct([pa.field(name, pa.int64()) for name in ("target", "id", "rows")])
         with tasks.open_store() as store:
             writer = tasks.writer(store)
-            for groups, states in self._merge(query, store, tasks.batch, parts):
+            for groups, states in self._merge(store, tasks.batch, parts):
                 receipts = [
                     {"target": target, "id": staged.id, "rows": staged.rows}
                     for target, state in states

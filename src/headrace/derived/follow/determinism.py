@@ -7,11 +7,15 @@ session for deterministic, and replaces them, like ``CAST('now' AS TIMESTAMP)``,
 
 from __future__ import annotations
 
+import hashlib
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from headrace.derived.follow.refusals import is_special_time, refuse_names
+from headrace.derived.follow.settings import changes_answers
 from headrace.errors import SqlError
 from headrace.model.own_names import PREFIX
 from headrace.spark.checkpoint import is_connect
@@ -37,6 +41,7 @@ _NO_TEXT = re.compile(
     r"|(array|map|struct|named_struct|Some)\(|[+-]?\d"
 )
 _NOT_IN_TEXTS = re.compile(r"[#(),]")
+_PROPERTY = re.compile(r"([A-Z][A-Za-z ]*):(.*)")
 
 
 def check_deterministic(spark: SparkSession, sql: str, plan: str) -> None:
@@ -82,10 +87,60 @@ def _refuse_session_values(plan: str) -> None:
 # -- functions of users -----------------------------------------------------------------------------------------------
 
 
+@dataclass(frozen=True)
+class CalledFunction:
+    """A function of the users that a query calls.
+
+    Attributes:
+        fingerprint: a hash of what ``DESCRIBE FUNCTION`` shows: for a function in SQL its parameters and its body, for
+            one in Python only its class. Functions that a function calls are not followed.
+        settings: the settings at its creation that can change its result, which Spark keeps with it.
+    """
+
+    name: str
+    fingerprint: str
+    settings: Mapping[str, str]
+
+
+def called_functions(spark: SparkSession, sql: str) -> list[CalledFunction]:
+    """Return the users' functions that a query calls."""
+    pairs = pairwise(tokenize(sql).tokens)
+    called = {token.name.lower() for token, following in pairs if token.is_name and following.is_symbol("(")}
+    return [
+        _function(parts[-1].lower(), _described(spark, parts))
+        for parts in _users_functions(spark)
+        if parts[-1].lower() in called
+    ]
+
+
+def _users_functions(spark: SparkSession) -> list[tuple[str, ...]]:
+    return [tuple(str(name).split(".")) for (name,) in spark.sql("SHOW USER FUNCTIONS").collect()]
+
+
+def _described(spark: SparkSession, name: Iterable[str]) -> list[str]:
+    """Return what Spark shows of a function, in lines."""
+    described = spark.sql(f"DESCRIBE FUNCTION EXTENDED {'.'.join(map(quote_name, name))}")
+    return [str(row[0]) for row in described.collect()]
+
+
+def _function(name: str, lines: Iterable[str]) -> CalledFunction:
+    meaning, settings = [], {}
+    shown = ""
+    for line in lines:
+        match = _PROPERTY.match(line)
+        shown = match[1] if match else shown
+        if shown == "Configs":
+            setting, _, value = (match[2] if match else line).strip().partition("=")
+            if changes_answers(setting):
+                settings[f"function {name}: {setting}"] = value
+        elif shown not in ("Create Time", "Owner"):
+            meaning.append(line)
+    return CalledFunction(name, hashlib.sha256("\n".join(meaning).encode()).hexdigest(), settings)
+
+
 def _bodies(spark: SparkSession, sql: str) -> Iterator[tuple[str, str]]:
     """Yield the users' functions in SQL that a query calls, also through other functions, with their bodies."""
-    shown = [tuple(str(name).split(".")) for (name,) in spark.sql("SHOW USER FUNCTIONS").collect()]
-    users = {parts[-1].lower(): parts for parts in shown}
+    users = {parts[-1].lower(): parts for parts in _users_functions(spark)}
     seen: set[tuple[str, ...]] = set()
     waiting = [sql]
     while waiting:
@@ -116,10 +171,10 @@ def _body(spark: SparkSession, name: tuple[str, ...]) -> str | None:
     from pyspark.errors import AnalysisException
 
     try:
-        rows = spark.sql(f"DESCRIBE FUNCTION EXTENDED {'.'.join(map(quote_name, name))}").collect()
+        lines = _described(spark, name)
     except AnalysisException:
         return None
-    _, found, body = "\n".join(str(row[0]) for row in rows).partition("\nBody:")
+    _, found, body = "\n".join(lines).partition("\nBody:")
     return body.strip() if found else None
 
 

@@ -20,7 +20,7 @@ from headrace.derived.follow.determinism import check_deterministic
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.settings import check_text_settings
 from headrace.derived.follow.sources import Select
-from headrace.derived.follow.split import FollowedQuery, Grouping, split_query, with_views
+from headrace.derived.follow.split import FollowedQuery, Grouping, split_query
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE, value_column
 from headrace.derived.state.aggregates import Aggregate
 from headrace.derived.state.group_states import GroupStates
@@ -28,6 +28,7 @@ from headrace.errors import SchemaError, SqlError
 from headrace.model.own_names import PREFIX, is_own
 from headrace.spark.analysed_plans import analysed_plan, operators
 from headrace.sql_text.lexer import quote_name, tokenize
+from headrace.sql_text.query_text import with_views
 
 if TYPE_CHECKING:
     import pyarrow as pa

@@ -1,4 +1,4 @@
-"""The settings, variables and functions of a session on which a followed query depends.
+"""The settings and variables of a session on which a followed query depends.
 
 Its answer: the state of a query has rows of all its runs, so each run needs the settings of the first one. Spark keeps
 the settings of a view for the same reason. As there, all settings of SQL count, except settings that only tune it.
@@ -17,15 +17,12 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
-from itertools import pairwise
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from headrace.batches.sinks.jobs import TIME_ZONE
 from headrace.errors import OptionError, SqlError
 from headrace.spark.redaction import SECRET_NAMES
-from headrace.sql_text.lexer import quote_name, tokenize
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -114,53 +111,6 @@ def with_variables(spark: SparkSession, sql: str) -> tuple[str, dict[str, str]]:
 
 def _shown(name: str, value: str) -> str:
     return hashlib.sha256(value.encode()).hexdigest() if _SECRET_NAME.search(name) else value
-
-
-_PROPERTY = re.compile(r"([A-Z][A-Za-z ]*):(.*)")
-
-
-@dataclass(frozen=True)
-class CalledFunction:
-    """A function of the users that a query calls.
-
-    Attributes:
-        fingerprint: a hash of what ``DESCRIBE FUNCTION`` shows: for a function in SQL its parameters and its body, for
-            one in Python only its class. Functions that a function calls are not followed.
-        settings: the settings at its creation that can change its result, which Spark keeps with it.
-    """
-
-    name: str
-    fingerprint: str
-    settings: Mapping[str, str]
-
-
-def called_functions(spark: SparkSession, sql: str) -> list[CalledFunction]:
-    """Return the users' functions that a query calls."""
-    tokens = tokenize(sql).tokens
-    called = {token.name.lower() for token, following in pairwise(tokens) if token.is_name and following.is_symbol("(")}
-    found = []
-    for (name,) in spark.sql("SHOW USER FUNCTIONS").collect():
-        parts = str(name).split(".")
-        if parts[-1].lower() in called:
-            quoted = ".".join(map(quote_name, parts))
-            lines = [str(row[0]) for row in spark.sql(f"DESCRIBE FUNCTION EXTENDED {quoted}").collect()]
-            found.append(_function(parts[-1].lower(), lines))
-    return found
-
-
-def _function(name: str, lines: Iterable[str]) -> CalledFunction:
-    meaning, settings = [], {}
-    shown = ""
-    for line in lines:
-        match = _PROPERTY.match(line)
-        shown = match[1] if match else shown
-        if shown == "Configs":
-            setting, _, value = (match[2] if match else line).strip().partition("=")
-            if changes_answers(setting):
-                settings[f"function {name}: {setting}"] = value
-        elif shown not in ("Create Time", "Owner"):
-            meaning.append(line)
-    return CalledFunction(name, hashlib.sha256("\n".join(meaning).encode()).hexdigest(), settings)
 
 
 _ASSUMED = {

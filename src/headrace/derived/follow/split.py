@@ -19,7 +19,7 @@ part of one, or the alias of another item; what is none of these stays in the re
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 from headrace.derived.follow.items import AggregateCall, Items, Names, is_aggregate_call
@@ -37,7 +37,7 @@ from headrace.derived.own_names import (
     output_column,
     value_column,
 )
-from headrace.sql_text.lexer import TokenKind, quote_name, string_value, tokenize
+from headrace.sql_text.lexer import TokenKind, string_value
 from headrace.sql_text.query_text import QueryText
 
 NamesOf = Callable[[str, str], Names]
@@ -188,22 +188,6 @@ def _with_aggregates(
         copied=None if select.block.having is not None or None in columns else tuple(map(str, columns)),
         types_sql=types + (f" GROUP BY {', '.join(group_names)}" if group_names else ""),
     )
-
-
-def with_views(sql: str, views: Mapping[str, str]) -> str:
-    """Return a query that reads views under other names.
-
-    Args:
-        views: for each name in the query the name of the view to read.
-    """
-    lexed = tokenize(sql)
-    sql, first = lexed.text, lexed.tokens[0]
-    definitions = ", ".join(f"{quote_name(name)} AS (SELECT * FROM {quote_name(view)})" for name, view in views.items())
-    if not definitions:
-        return sql
-    if first.is_word("WITH"):
-        return f"{sql[: first.end]} {definitions},{sql[first.end :]}"
-    return f"WITH {definitions} {sql}"
 
 
 def _has_aggregate(tokens: QueryText, select: Select) -> bool:

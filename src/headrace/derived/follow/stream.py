@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any
 from headrace.batches.sinks.jobs import QUERY_PART, TargetJob, TargetJobs
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.follow.batches import STATE_DDL, BatchQuery, FollowedBatches, GroupQuery
+from headrace.derived.follow.determinism import called_functions
 from headrace.derived.follow.plan import FollowedPlan
 from headrace.derived.follow.scans import FollowedScan, one_stream
-from headrace.derived.follow.settings import answer_settings, called_functions, check_unchanged, with_variables
-from headrace.derived.follow.static_tables import StaticTable, read_static_tables, reading, refuse_target
+from headrace.derived.follow.settings import answer_settings, check_unchanged, with_variables
+from headrace.derived.follow.static_tables import read_static_tables, reading, refuse_target
 from headrace.derived.own_names import ALIVE, STATE
 from headrace.errors import OptionError, shown
 from headrace.formats.source import Source
@@ -67,7 +68,14 @@ class FollowedStream(BatchedStream):
             self.arguments.store.open() as store,
             read_static_tables(self.spark, text.others) as static,
         ):
-            query = self._query(store, static)
+            query = BatchQuery(
+                self.plan.scans,
+                reading(text.rows_sql, static),
+                self.plan.names,
+                self.check(store),
+                gathers=text.has_join,
+                static=static,
+            )
             df = one_stream(self.frames)
             sink = self._located(df, store, [self.target.name])
             check_unchanged(self.settings, self.spark)
@@ -85,7 +93,7 @@ class FollowedStream(BatchedStream):
                 settings=settings,
             )
             TargetJobs(store).check(job)
-            return self._start(df, "append", FollowedBatches(sink, query, self.target, job))
+            return self._start(df, "append", FollowedBatches(sink, query, self._groups(store), self.target, job))
 
     def check(self, store: Store) -> tuple[str, ...]:
         """Check the columns and the key of the target; return its key columns.
@@ -108,18 +116,6 @@ class FollowedStream(BatchedStream):
         primary_key = table.schema.primary_key
         self.plan.check_key(self.target.name, primary_key)
         return primary_key
-
-    def _query(self, store: Store, static: tuple[StaticTable, ...]) -> BatchQuery:
-        query = self.plan.query
-        return BatchQuery(
-            self.plan.scans,
-            reading(query.rows_sql, static),
-            self.plan.names,
-            self.check(store),
-            gathers=query.has_join,
-            static=static,
-            groups=self._groups(store),
-        )
 
     def _groups(self, store: Store) -> GroupQuery | None:
         from pyspark.sql.types import BooleanType, DataType, StructField, StructType
