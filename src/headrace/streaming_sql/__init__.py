@@ -8,7 +8,7 @@ From CREATE STREAM to a running query:
    An INSERT gets its DataFrame from `tables.Tables.query`, which creates a temporary view for each table and scan in
    the query, and translates the time functions (`language.rewriting`).
 3. It records the stream in the workspace (`stream_registry.StreamRegistry.record_start`).
-4. `running_streams.RunningStreams.start` starts what the kind has prepared (`stream_sinks.start_query` for an INSERT),
+4. `running_streams.RunningStreams.start` starts what the kind has prepared (`kinds/insert` for an INSERT),
    and a thread watches the query.
 
 `kinds` has the streams of each statement. `workspace` is the database of a workspace directory, `catalog` has the

@@ -6,9 +6,11 @@ from collections.abc import Collection, Mapping
 
 from headrace.formats.option_checks import check_options, options_for
 from headrace.formats.registry import format_named
-from headrace.options.option import Option
+from headrace.options.option import SINK, Option
 from headrace.options.secrets import names_environment
+from headrace.streaming_sql.catalog import TableDefinition
 from headrace.streaming_sql.providers import is_headrace
+from headrace.streaming_sql.stream_options import KNOWN, StreamOptions
 
 
 def options_of(provider: str) -> tuple[Option, ...]:
@@ -50,3 +52,24 @@ def check_given(
 def options_for_use(provider: str, options: Mapping[str, str], use: str) -> dict[str, str]:
     """Return the options that apply to one use. A table's definition can have options for several uses."""
     return options_for(format_named(provider), options, use) if is_headrace(provider) else dict(options)
+
+
+def check_sink_options(
+    name: str, target: TableDefinition | None, given: Mapping[str, str], options: StreamOptions
+) -> None:
+    """Raise `OptionError` for options that neither the stream nor its sink knows. Spark's sinks check their own.
+
+    Args:
+        given: the options of the statement, before environment variables are replaced.
+    """
+    if target is not None and is_headrace(target.provider):
+        own = {option: value for option, value in given.items() if option in options.sink}
+        place = f"stream {name} into format {target.provider}"
+        check_given(target.provider, own, use=SINK, more=KNOWN, place=place)
+
+
+def sink_options(target: TableDefinition | None, options: StreamOptions) -> dict[str, str]:
+    """Return the options of the sink: those of the target table, overridden by those of the stream."""
+    if target is None:
+        return {}
+    return options_for_use(target.provider, target.resolved_options(options.sink), SINK)

@@ -18,14 +18,13 @@ from headrace.sql_text.lexer import fingerprint, hide_secrets
 from headrace.sql_text.script import Statement
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, check_same
 from headrace.streaming_sql.definition_checks import check_near_miss
-from headrace.streaming_sql.format_options import check_definition
+from headrace.streaming_sql.format_options import check_definition, check_sink_options
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.new_tables import split_options
 from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.scripts import stream_text
 from headrace.streaming_sql.stream_options import no_checkpoint, no_target, read_stream_options
 from headrace.streaming_sql.stream_registry import StreamRegistry
-from headrace.streaming_sql.stream_sinks import check_sink_options
 from headrace.streaming_sql.tables import check_scan_options
 
 

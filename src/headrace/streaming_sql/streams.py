@@ -15,7 +15,8 @@ from headrace.sql_text.lexer import fingerprint
 from headrace.sql_text.script import Name, StreamBody
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition
 from headrace.streaming_sql.kinds.follow import FollowedInserts
-from headrace.streaming_sql.kinds.kind import DefinedStream, InsertStreams, StreamKind
+from headrace.streaming_sql.kinds.insert import InsertStreams
+from headrace.streaming_sql.kinds.kind import DefinedStream, StreamKind
 from headrace.streaming_sql.kinds.merge import MergeStreams
 from headrace.streaming_sql.kinds.mirror import MirrorStreams
 from headrace.streaming_sql.language import statements as st
@@ -52,7 +53,7 @@ class Streams:
         self._kinds: dict[type[StreamBody], StreamKind] = {
             st.Insert: InsertStreams(spark, catalog, tables),
             Merge: MergeStreams(spark, catalog, tables),
-            Mirror: MirrorStreams(spark, catalog),
+            Mirror: MirrorStreams(spark, catalog, tables),
         }
         self._followed = FollowedInserts(spark, catalog, tables)
         # The statements of this session, with the secrets that the workspace does not store.

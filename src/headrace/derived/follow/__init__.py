@@ -17,11 +17,12 @@ From CREATE STREAM over a scan with readAs = 'table' to a published aggregate, i
    `MERGE` reads it.
 7. `FollowedBatch.run`: each change gets a sign, 1 for an insert and a post-image, -1 for a pre-image and a delete.
    Spark runs the rows SQL over them.
-8. Without aggregates (`FollowedRows`), `derived/last_rows` puts the last row of each key of the target, or deletes the key. A key's rows
-   are in one task in their order, because a channel is a task; after a join they are gathered and sorted.
-9. With aggregates (`FollowedGroups`), Spark partitions the rows by group. `derived/state/group_states` merges them with the state of
-   their groups (`state_tables`), and yields results and new state. Spark runs the result SQL over the results, unless
-   it only copies columns.
+8. `FollowedRows`, without aggregates: `derived/last_rows` puts the last row of each key of the target, or deletes the
+   key. A key's rows are in one task in their order, because a channel is a task; after a join they are gathered and
+   sorted.
+9. `FollowedGroups`, with aggregates: Spark partitions the rows by group. `derived/state/group_states` merges them with
+   the state of their groups (`state_tables`), and yields results and new state. Spark runs the result SQL over the
+   results, unless it only copies columns.
 10. `spark/batch_tasks` and `batches/sinks/batch_writer`: tasks stage the puts and deletes of the target and of the
     state, and the driver publishes all with the marker in one transaction. So the state is always that of the published
     batches, and a repeated batch reads the state that it read before. In a store without such a transaction, each state
@@ -31,6 +32,6 @@ The query is five values on this way: `FollowedQuery` is its text in parts, `Fol
 it, `FollowedStream` its target, and `BatchQuery` with `GroupQuery` what a batch runs, which is all that tasks get.
 
 A join of two followed scans does not exist yet. `sources` refuses it in one place. Its rows would be
-``d_left JOIN right_before`` and ``left_after JOIN d_right``, with the product of the two signs; `FollowedBatch.run`,
-which has the signed rows of all scans, would supply the four sides as views.
+``d_left JOIN right_before`` and ``left_after JOIN d_right``, with the product of the two signs;
+`BatchQuery.signed_rows`, which gets the signed rows of all scans, would supply the four sides as views.
 """

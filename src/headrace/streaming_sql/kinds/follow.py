@@ -3,26 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING
 
 from headrace.batches.sinks.jobs import state_name
 from headrace.derived.follow.stream import FollowedStream, followed_stream, keeps_previous
 from headrace.errors import OptionError, SqlError
 from headrace.formats.registry import format_named, source_of
-from headrace.options.secrets import secret_values
 from headrace.ports import Store
-from headrace.spark.stream_arguments import SinkArguments
 from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.script import StreamBody
-from headrace.streaming_sql.catalog import Catalog, ScanDefinition
+from headrace.streaming_sql.catalog import ScanDefinition
 from headrace.streaming_sql.kinds.kind import DefinedStream, ReadyStream, StreamKind, analyzed_plan
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.providers import is_headrace
-from headrace.streaming_sql.stream_sinks import check_sink_options, sink_options
-from headrace.streaming_sql.tables import Tables
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 _KEPT = {
     "count_rows": "a count in the row of the group",
@@ -38,11 +30,6 @@ _KEPT = {
 class FollowedInserts(StreamKind):
     """``INSERT INTO`` with a query over followed scans: the target holds its result over the current rows."""
 
-    def __init__(self, spark: SparkSession, catalog: Catalog, tables: Tables) -> None:
-        self._spark = spark
-        self._catalog = catalog
-        self._tables = tables
-
     def reads(self, body: StreamBody) -> bool:
         """Return whether a statement is of this kind."""
         return isinstance(body, st.Insert) and bool(self._scans(body))
@@ -51,7 +38,7 @@ class FollowedInserts(StreamKind):
         followed = self._stream(stream)
         with followed.arguments.store.open() as store:
             followed.check(store)
-        return ReadyStream(followed.start, frozenset(secret_values(stream.statement.options)))
+        return stream.ready(followed.start)
 
     def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:
         followed = self._stream(stream)
@@ -62,7 +49,7 @@ class FollowedInserts(StreamKind):
         return analyzed_plan(self._spark, self._tables.rewritten(stream.statement.body.reads))
 
     def _stream(self, stream: DefinedStream) -> FollowedStream:
-        insert, options, target = stream.statement.body, stream.options, stream.target
+        insert, target = stream.statement.body, stream.target
         assert isinstance(insert, st.Insert)
         if target is None or not is_headrace(target.provider):
             raise SqlError(
@@ -70,16 +57,19 @@ class FollowedInserts(StreamKind):
                 received=f"{insert.target}, {'a table of Spark' if target is None else f'format {target.provider}'}",
                 remedy="INSERT INTO a table of a store: CREATE TABLE … USING headrace OPTIONS (store = …, table = …)",
             )
-        check_sink_options(stream.name, target, stream.statement.options, options)
+        sink_options = stream.sink_options()
         _check_mode(stream.name, stream.statement.options)
         text = self._tables.rewritten(insert.query)
         frames = {scan.name: self._spark.table(quote_name(scan.name)) for scan in self._scans(insert)}
-        sink = source_of(target.provider, sink_options(target, options))
-        arguments = SinkArguments.of(
-            sink, self._spark, checkpoint=options.checkpoint, name=stream.name, trigger=options.trigger
-        )
+        sink = source_of(target.provider, sink_options)
         return followed_stream(
-            self._spark, text, frames, sink, arguments, columns=insert.columns, overwrite=options.overwrite
+            self._spark,
+            text,
+            frames,
+            sink,
+            stream.arguments(self._spark, sink),
+            columns=insert.columns,
+            overwrite=stream.options.overwrite,
         )
 
     def _scans(self, insert: st.Insert) -> list[ScanDefinition]:

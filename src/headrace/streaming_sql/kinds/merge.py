@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from headrace.derived.merge.plan import PREIMAGE, MergePlan
 from headrace.derived.merge.queries import MergeQueries
@@ -11,29 +10,16 @@ from headrace.derived.merge.statement import Merge
 from headrace.derived.merge.stream import MergeStream, checked_merge, source_relation
 from headrace.errors import OptionError, SqlError
 from headrace.formats.registry import source_of
-from headrace.options.secrets import secret_values
-from headrace.spark.stream_arguments import SinkArguments
-from headrace.streaming_sql.catalog import Catalog
 from headrace.streaming_sql.kinds.kind import DefinedStream, ReadyStream, StreamKind, analyzed_plan
 from headrace.streaming_sql.providers import is_headrace
-from headrace.streaming_sql.stream_sinks import check_sink_options, sink_options
-from headrace.streaming_sql.tables import Tables
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class MergeStreams(StreamKind):
     """``MERGE INTO``: rows of the target are put and deleted by key."""
 
-    def __init__(self, spark: SparkSession, catalog: Catalog, tables: Tables) -> None:
-        self._spark = spark
-        self._catalog = catalog
-        self._tables = tables
-
     def prepare(self, stream: DefinedStream) -> ReadyStream:
-        ready, secrets = self._checked(stream)
-        return ReadyStream(ready.start, secrets)
+        ready, options = self._checked(stream)
+        return stream.ready(ready.start, options)
 
     def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:
         ready, _ = self._checked(stream)
@@ -53,7 +39,8 @@ class MergeStreams(StreamKind):
         body = _merge(stream)
         return source_relation(self._tables.rewritten(body.source), body)
 
-    def _checked(self, stream: DefinedStream) -> tuple[MergeStream, frozenset[str]]:
+    def _checked(self, stream: DefinedStream) -> tuple[MergeStream, Mapping[str, str]]:
+        """Return the stream, and the options of its sink."""
         body, target, options = _merge(stream), stream.target, stream.options
         if target is None or not is_headrace(target.provider):
             raise SqlError(
@@ -69,17 +56,11 @@ class MergeStreams(StreamKind):
             )
         if options.overwrite:
             raise OptionError("option overwrite has no effect: a MERGE follows changes", remedy="leave it out")
-        given = stream.statement.options
-        check_sink_options(stream.name, target, given, options)
+        target_options = stream.sink_options()
         self._tables.create_views_for(body.using)
         frame = self._spark.sql(f"SELECT * FROM {self._relation(stream)}")
-        target_options = sink_options(target, options)
         sink = source_of(target.provider, target_options)
-        arguments = SinkArguments.of(
-            sink, self._spark, checkpoint=options.checkpoint, name=stream.name, trigger=options.trigger
-        )
-        ready = checked_merge(self._spark, body, frame, sink, arguments)
-        return ready, frozenset(secret_values(given) | secret_values(target_options))
+        return checked_merge(self._spark, body, frame, sink, stream.arguments(self._spark, sink)), target_options
 
 
 def _merge(stream: DefinedStream) -> Merge:

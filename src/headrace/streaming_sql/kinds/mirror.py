@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from headrace.derived.mirror.history import HISTORY_COLUMNS
 from headrace.derived.mirror.statement import Mirror
 from headrace.derived.mirror.stream import Mirror as MirrorQuery
@@ -11,15 +9,10 @@ from headrace.derived.mirror.stream import mirror
 from headrace.errors import NotFoundError, OptionError, SqlError, UnsupportedError
 from headrace.formats.registry import DEFAULT_FORMAT, format_named
 from headrace.options.option import SOURCE
-from headrace.options.secrets import secret_values
-from headrace.streaming_sql.catalog import Catalog, TableDefinition
+from headrace.streaming_sql.catalog import TableDefinition
 from headrace.streaming_sql.format_options import options_for_use
 from headrace.streaming_sql.kinds.kind import DefinedStream, ReadyStream, StreamKind
 from headrace.streaming_sql.providers import is_headrace
-from headrace.streaming_sql.stream_sinks import check_sink_options, sink_options
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 
 class MirrorStreams(StreamKind):
@@ -27,14 +20,9 @@ class MirrorStreams(StreamKind):
 
     table_read = "rows and changes"
 
-    def __init__(self, spark: SparkSession, catalog: Catalog) -> None:
-        self._spark = spark
-        self._catalog = catalog
-
     def prepare(self, stream: DefinedStream) -> ReadyStream:
         query = self._query(stream)
-        secrets = secret_values(stream.statement.options) | secret_values(sink_options(stream.target, stream.options))
-        return ReadyStream(query.start, frozenset(secrets | secret_values(query.source_options)))
+        return stream.ready(query.start, stream.sink_options(), query.source_options)
 
     def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:
         query = self._query(stream)
@@ -55,7 +43,7 @@ class MirrorStreams(StreamKind):
                 received=str(body.target),
                 remedy="define it: CREATE TABLE … USING headrace OPTIONS (store = '…', table = '…')",
             )
-        check_sink_options(stream.name, stream.target, stream.statement.options, options)
+        sink_options = stream.sink_options()
         if options.output_mode == "complete":
             raise OptionError("a mirror has no output mode", received=options.output_mode, remedy="leave it out")
         return mirror(
@@ -66,7 +54,7 @@ class MirrorStreams(StreamKind):
             trigger=options.trigger,
             options=self._source_options(str(body.source)),
             to_format=stream.target.provider.lower(),
-            to_options=sink_options(stream.target, options),
+            to_options=sink_options,
         )
 
     def _source_options(self, name: str) -> dict[str, str]:

@@ -1,0 +1,81 @@
+"""``INSERT INTO`` over streams: into a store, into another format, or into one of Spark's own tables."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from headrace.errors import OptionError, SqlError
+from headrace.spark.analysed_plans import refuse_table_rows
+from headrace.spark.checkpoint import clear_unfinished_start
+from headrace.spark.checkpoint_location import checkpoint, checkpoint_errors
+from headrace.spark.sql_errors import order_errors
+from headrace.sql_text.lexer import fingerprint
+from headrace.streaming_sql.kinds.kind import DefinedStream, ReadyStream, StreamKind, analyzed_plan
+from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.providers import is_headrace
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.streaming.query import StreamingQuery
+
+
+class InsertStreams(StreamKind):
+    """``INSERT INTO``: Spark's streaming query writes its result."""
+
+    def prepare(self, stream: DefinedStream) -> ReadyStream:
+        insert = stream.statement.body
+        assert isinstance(insert, st.Insert)
+        target_options = stream.sink_options()
+        frame = self._tables.query(insert)
+        if not frame.isStreaming:
+            raise SqlError(
+                f"stream {stream.name} reads no stream",
+                remedy="select from a scan: CREATE SCAN … ON … USING STREAM",
+            )
+        refuse_table_rows(frame, f"stream {stream.name}")
+        if stream.options.overwrite:
+            raise OptionError(
+                f"option overwrite of stream {stream.name} has no effect: it follows no table",
+                remedy="leave it out; with outputMode 'complete' each batch replaces the rows of the target",
+            )
+
+        def start() -> StreamingQuery:
+            with order_errors(str(insert.target)):
+                return _start(stream, frame, target_options)
+
+        return stream.ready(start, target_options)
+
+    def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:
+        stream.sink_options()
+        return [("output mode", stream.options.output_mode)]
+
+    def plan(self, stream: DefinedStream) -> str:
+        return analyzed_plan(self._spark, self._tables.rewritten(stream.statement.body.reads))
+
+
+def _start(stream: DefinedStream, frame: DataFrame, target_options: Mapping[str, str]) -> StreamingQuery:
+    options, target, body = stream.options, stream.target, stream.statement.body
+    if target is not None and is_headrace(target.provider):
+        from headrace.spark.write_stream import write_stream
+
+        into_store = write_stream(
+            frame,
+            checkpoint=options.checkpoint,
+            mode=options.output_mode,
+            name=stream.name,
+            trigger=options.trigger,
+            format=target.provider.lower(),
+            options=target_options,
+        )
+        return replace(into_store, definition=fingerprint(body.text)).start()
+    # Such a stream cannot leave it out, see `Streams`.
+    assert options.checkpoint is not None
+    location = checkpoint(options.checkpoint, spark=frame.sparkSession)
+    writer = frame.writeStream if target is None else frame.writeStream.format(target.provider)
+    writer = writer.options(**(options.sink if target is None else target_options)).outputMode(options.output_mode)
+    with checkpoint_errors(location):
+        clear_unfinished_start(location)
+        writer = writer.queryName(stream.name).option("checkpointLocation", location).trigger(**options.trigger)
+        return writer.start() if target is not None else writer.toTable(str(body.target))
