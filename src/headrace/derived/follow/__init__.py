@@ -7,7 +7,7 @@ From CREATE STREAM over a scan with readAs = 'table' to a published aggregate, i
 2. `scans`: `FollowedScan.of` checks that a DataFrame is a reader of one table, and notes its key.
 3. `plan`: `FollowedPlan.read` splits the query, lets Spark analyse the parts over empty views (`analysis`), and refuses
    what is not deterministic (`determinism`). It also has the rules for the key of the target.
-4. `split` makes of the text the rows SQL, the aggregates and the result SQL. `sources` carries the sign and the order
+4. `split` makes of the text the rows SQL, the aggregates and the result SQL. `relations` carries the sign and the order
    from the scans up to the result; `items` replaces aggregates and groups by columns. Both read `sql_text/query_text`.
 5. `stream`: `followed_stream` notes the variables and settings on which the answer depends (`settings`), and makes the
    `FollowedStream`. Its `start` reads static tables (`static_tables`), checks the target, and notes the functions that
@@ -31,7 +31,7 @@ From CREATE STREAM over a scan with readAs = 'table' to a published aggregate, i
 The query is five values on this way: `FollowedQuery` is its text in parts, `FollowedPlan` has what Spark says about
 it, `FollowedStream` its target, and `BatchQuery` with `GroupQuery` what a batch runs, which is all that tasks get.
 
-A join of two followed scans does not exist yet. `sources` refuses it in one place. Its rows would be
+A join of two followed scans does not exist yet. `relations` refuses it in one place. Its rows would be
 ``d_left JOIN right_before`` and ``left_after JOIN d_right``, with the product of the two signs;
 `BatchQuery.signed_rows`, which gets the signed rows of all scans, would supply the four sides as views.
 """

@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import TYPE_CHECKING, TypeAlias
 
-from headrace.derived.follow.sources import Select, Source
+from headrace.derived.follow.relations import RelationRows, Select
 from headrace.derived.follow.split import FollowedQuery
 from headrace.derived.follow.static_tables import StaticTable, reading
 from headrace.derived.own_names import ORDER, SIGN
@@ -81,14 +81,14 @@ class SparkNames:
     Args:
         views: the views of the followed scans, by the names of the scans.
         with_: the WITH clause of the query; can be empty.
-        source: the FROM clause.
+        from_: the FROM clause.
     """
 
-    def __init__(self, spark: SparkSession, views: Mapping[str, str], with_: str, source: str) -> None:
+    def __init__(self, spark: SparkSession, views: Mapping[str, str], with_: str, from_: str) -> None:
         self._spark = spark
         self._views = views
         self._with = with_
-        self._source = source
+        self._from = from_
         self.is_column = cache(self._is_column)
         self.is_same = cache(self._is_same)
 
@@ -119,7 +119,7 @@ class SparkNames:
         return True
 
     def _analyse(self, name: str, clause: str = "") -> None:
-        query = f"{self._with} SELECT {name} AS {PREFIX}name {self._source}{clause}".lstrip()
+        query = f"{self._with} SELECT {name} AS {PREFIX}name {self._from}{clause}".lstrip()
         _ = self._spark.sql(with_views(query, self._views)).schema
 
 
@@ -164,10 +164,10 @@ class Origins:
         return self._spark.sql(with_views(sql.lstrip(), self._views.plain)).schema
 
     def _origins(self, select: Select) -> list[Origin | None]:
-        source = select.followed
-        assert source is not None, "each SELECT of a followed query reads a scan"
-        names, types, inner = self._columns(source)
-        tokens, relation = self._tokens, source.relation
+        rows = select.followed
+        assert rows is not None, "each SELECT of a followed query reads a scan"
+        names, types, inner = self._columns(rows)
+        tokens, relation = self._tokens, rows.relation
         view = quote_name(self._views.view(_tagged(names, types)))
         if relation.implied_alias is not None:
             view = f"{view} AS {quote_name(relation.implied_alias)}"
@@ -181,15 +181,15 @@ class Origins:
         text = self._tokens.render(item.start, item.end, []) if item.kind in ("star", "column") else "NULL"
         return text if item.alias is None else f"{text} AS {quote_name(item.alias)}"
 
-    def _columns(self, source: Source) -> tuple[list[str], list[DataType], list[Origin | None]]:
+    def _columns(self, rows: RelationRows) -> tuple[list[str], list[DataType], list[Origin | None]]:
         """Return the names, types and origins of the columns of a relation."""
-        if source.scan is not None:
-            schema = self._scans[source.scan]
-            inner: list[Origin | None] = [(source.scan, name) for name in schema.names]
+        if rows.scan is not None:
+            schema = self._scans[rows.scan]
+            inner: list[Origin | None] = [(rows.scan, name) for name in schema.names]
         else:
-            schema = self._schema(source.query[0])
-            inner = self._origins(source.query[0])
-        return list(source.renamed or schema.names), [field.dataType for field in schema], inner
+            schema = self._schema(rows.query[0])
+            inner = self._origins(rows.query[0])
+        return list(rows.renamed or schema.names), [field.dataType for field in schema], inner
 
 
 def _tagged(names: list[str], types: list[DataType]) -> StructType:

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
-from headrace.derived.follow.sources import Select
+from headrace.derived.follow.relations import Select
 from headrace.derived.own_names import argument_column, group_column, value_column
 from headrace.sql_text.expressions import (
     Atom,
@@ -358,7 +358,7 @@ class Items:
         if not names:
             return
         used = {part for group in self.groups for atom in group.atoms if atom.kind == "name" for part in atom.parts}
-        relations = [source.relation for source in self._select.sources]
+        relations = [each.relation for each in self._select.relations]
         used |= {name.lower() for each in relations for name in ((each.alias,) if each.alias else each.name)}
         used |= {item.alias.lower() for item in self._select.items if item.alias is not None}
         used |= {"window"} if self._windows else set()

@@ -19,7 +19,6 @@ from headrace.derived.follow.analysis import EmptyViews, Origin, Origins, SparkN
 from headrace.derived.follow.determinism import check_deterministic
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.settings import check_text_settings
-from headrace.derived.follow.sources import Select
 from headrace.derived.follow.split import FollowedQuery, Grouping, split_query
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE, value_column
 from headrace.derived.state.aggregates import Aggregate
@@ -93,7 +92,7 @@ class FollowedPlan:
         for name, schema in schemas.items():
             _refuse_own_names(f"scan {name}", schema)
         with EmptyViews(spark, schemas) as views:
-            query = split_query(text, known, lambda with_, source: SparkNames(spark, views.plain, with_, source))
+            query = split_query(text, known, lambda with_, from_: SparkNames(spark, views.plain, with_, from_))
             checked = _check(spark, text, query, known, views)
         if columns is not None and len(columns) != len(checked.names):
             raise SqlError(
@@ -223,7 +222,7 @@ class FollowedPlan:
                 valid=f"also {branch}",
             )
         for select, origins in zip(query.selects, self.origins, strict=True):
-            scan = next(scan for scan in self.scans if scan.name == _scan_of(select))
+            scan = next(scan for scan in self.scans if scan.name == select.scan)
             copied = {origin for name, origin in zip(self.names, origins, strict=True) if name in primary_key}
             missing = [column for column in scan.key if (scan.name, column) not in copied]
             if missing:
@@ -369,11 +368,3 @@ def _check_same(schema: StructType, found: StructType, names: Sequence[str]) -> 
             "the query's parts do not have the types of the query", received=f"{others}", valid=f"{types}",
             remedy="simplify the query: headrace cannot follow it exactly",
         )  # fmt: skip
-
-
-def _scan_of(select: Select) -> str:
-    source = select.followed
-    while source is not None and source.scan is None:
-        source = source.query[0].followed
-    assert source is not None, "each SELECT of a followed query reads a scan"
-    return str(source.scan)

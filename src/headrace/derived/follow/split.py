@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from headrace.derived.follow.items import AggregateCall, Items, Names, is_aggregate_call
 from headrace.derived.follow.refusals import refuse_names
-from headrace.derived.follow.sources import Select, Sources
+from headrace.derived.follow.relations import QueryRelations, Select
 from headrace.derived.own_names import (
     ALIVE,
     GROUPS_VIEW,
@@ -126,14 +126,14 @@ def split_query(text: str, scans: Collection[str], names_of: NamesOf) -> Followe
     """
     tokens = QueryText(text, strict=True)
     refuse_names(tokens)
-    sources = Sources(tokens, scans)
-    with_range, branches = sources.query()
+    relations = QueryRelations(tokens, scans)
+    with_range, branches = relations.query()
     select = branches[0]
     aggregated = len(branches) == 1 and (
         select.block.group is not None or select.block.having is not None or _has_aggregate(tokens, select)
     )
     _refuse_misplaced_aggregates(tokens, select if aggregated else None)
-    found = (tuple(branches), tuple(sources.scans), tuple(sources.others), sources.has_join)
+    found = (tuple(branches), tuple(relations.scans), tuple(relations.others), relations.has_join)
     if aggregated:
         from_ = f"FROM {tokens.render(*select.block.source, [])}"
         items = Items(tokens, select, names_of(tokens.render(*with_range, []), from_))
@@ -148,7 +148,7 @@ def _with_aggregates(
     tokens: QueryText, with_range: tuple[int, int], select: Select, items: Items
 ) -> tuple[str, Grouping]:
     """Return the rows SQL of a query with aggregates, and its part for groups."""
-    with_, source = tokens.render(*with_range), f"FROM {tokens.render(*select.block.source)}"
+    with_, from_ = tokens.render(*with_range), f"FROM {tokens.render(*select.block.source)}"
     shown: list[str] = []
     columns: list[str | None] = []
     outputs: list[ResultItem] = []
@@ -176,7 +176,7 @@ def _with_aggregates(
     listed = ", ".join(f"{text} AS {output_column(number)}" for number, text in enumerate(shown))
     groups = [f"{text} AS {group_column(number)}" for number, text in enumerate(items.group_items)]
     arguments = [f"{text} AS {argument_column(number)}" for number, text in enumerate(items.argument_items)]
-    rows_sql = f"{with_} SELECT {', '.join((*groups, *arguments, SIGN, ORDER))} {source}".lstrip()
+    rows_sql = f"{with_} SELECT {', '.join((*groups, *arguments, SIGN, ORDER))} {from_}".lstrip()
     group_names = tuple(map(group_column, range(len(groups))))
     calls = [f"{call.sql} AS {value_column(number)}" for number, call in enumerate(items.aggregates)]
     types = f"SELECT {', '.join((*group_names, *calls))} FROM ({rows_sql})"
@@ -218,16 +218,16 @@ def _refuse_several_rows_of_one(tokens: QueryText, branches: Sequence[Select]) -
                 index,
                 remedy="GROUP BY the window, or write date_trunc(…) for the time of the row",
             )
-    waiting = [source for branch in branches for source in branch.sources]
+    waiting = [relation for branch in branches for relation in branch.relations]
     while waiting:
-        source = waiting.pop()
-        if len(source.query) > 1:
+        relation = waiting.pop()
+        if len(relation.query) > 1:
             raise tokens.error(
                 "a followed query without aggregates cannot have UNION ALL inside of FROM",
-                source.query[1].start,
+                relation.query[1].start,
                 remedy="write UNION ALL at the top level, with another literal in each branch, as a part of the key",
             )
-        waiting += [inner for select in source.query for inner in select.sources]
+        waiting += [inner for select in relation.query for inner in select.relations]
 
 
 def _branch_column(tokens: QueryText, branches: Sequence[Select]) -> int:

@@ -35,7 +35,7 @@ _ROW_LIMITS = {name.lower() for name in (DEFAULT_FORMAT.batch_limit_option, *DEF
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mirror(BatchedStream):
+class MirrorStream(BatchedStream):
     """A mirror that `start` starts. `mirror` creates it.
 
     Attributes:
@@ -147,7 +147,7 @@ def mirror(
     options: Mapping[str, Any] | None = None,
     to_format: str = "headrace",
     to_options: Mapping[str, Any] | None = None,
-) -> Mirror:
+) -> MirrorStream:
     """Keep a copy of a table in another store: its rows, then each change, exactly once where the store permits it.
 
     The mirror creates its tunnel and the target table, with the columns and the key of the source, if they do not
@@ -169,7 +169,7 @@ def mirror(
         to_options: further options of that format for writing streams.
 
     Returns:
-        A `Mirror`; its ``start()`` returns Spark's ``StreamingQuery``.
+        A `MirrorStream`; its ``start()`` returns Spark's ``StreamingQuery``.
 
     Raises:
         OptionError: an option is missing, invalid or unknown, or the target is a queue.
@@ -186,7 +186,7 @@ def mirror(
     _check_complete(reading_source)
     tunnel_option = DEFAULT_FORMAT.tunnel_option
     assert tunnel_option is not None
-    return Mirror(
+    return MirrorStream(
         arguments=arguments,
         spark=spark,
         source=reading_source.location,

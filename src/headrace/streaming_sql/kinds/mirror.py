@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from headrace.derived.mirror.history import HISTORY_COLUMNS
 from headrace.derived.mirror.statement import Mirror
-from headrace.derived.mirror.stream import Mirror as MirrorQuery
-from headrace.derived.mirror.stream import mirror
+from headrace.derived.mirror.stream import MirrorStream, mirror
 from headrace.errors import NotFoundError, OptionError, SqlError, UnsupportedError
 from headrace.formats.registry import DEFAULT_FORMAT, format_named
 from headrace.options.option import SOURCE
@@ -34,7 +33,7 @@ class MirrorStreams(StreamKind):
         each = "every change is a version" if query.history else "the last change of each key is a put or a delete"
         return f"table {query.source.table} -> tunnel {query.tunnel_name} -> {each} -> table {query.target_table}"
 
-    def _query(self, stream: DefinedStream) -> MirrorQuery:
+    def _query(self, stream: DefinedStream) -> MirrorStream:
         body, options = stream.statement.body, stream.options
         assert isinstance(body, Mirror)
         if stream.target is None or not is_headrace(stream.target.provider):

@@ -29,7 +29,7 @@ _BOTH = f", {SIGN}, {ORDER}"
 
 
 @dataclass(frozen=True)
-class Source:
+class RelationRows:
     """A relation of a followed query, and the rows that it has.
 
     Attributes:
@@ -54,18 +54,25 @@ class Select:
 
     block: Block
     items: tuple[Item, ...]
-    sources: tuple[Source, ...]
+    relations: tuple[RelationRows, ...]
 
     @property
     def start(self) -> int:
         return self.block.start
 
     @property
-    def followed(self) -> Source | None:
-        return next((source for source in self.sources if source.followed), None)
+    def followed(self) -> RelationRows | None:
+        return next((each for each in self.relations if each.followed), None)
+
+    @property
+    def scan(self) -> str:
+        """The followed scan that it reads, perhaps through subqueries."""
+        rows = self.followed
+        assert rows is not None, "each SELECT of a followed query reads a scan"
+        return rows.scan if rows.scan is not None else rows.query[0].scan
 
 
-class Sources:
+class QueryRelations:
     """Finds the scans of a query's text, and adds the edits that carry the sign and the order."""
 
     def __init__(self, text: QueryText, scans: Collection[str]) -> None:
@@ -209,9 +216,9 @@ class Sources:
         if text.is_call(first) and text.is_word(first, "TRANSFORM") and text.is_word(text.after(first + 1), "USING"):
             raise text.error("a followed query cannot have TRANSFORM … USING", first, remedy=IN_A_BATCH)
         block = text.block(start, end)
-        sources = tuple(self._from_clause(*block.from_))
+        relations = tuple(self._from_clause(*block.from_))
         items = tuple(self._item(*each) for each in text.split(*block.select))
-        select = Select(block, items, sources)
+        select = Select(block, items, relations)
         if not top and (block.group or block.having) is not None:
             raise text.error(
                 "a followed query cannot have GROUP BY or HAVING inside a subquery or a branch of UNION ALL",
@@ -233,7 +240,7 @@ class Sources:
     def _carry(self, select: Select) -> None:
         """Add the sign and the order to the select list, and take them out of its stars."""
         text = self._text
-        followed = [source.relation for source in select.sources if source.followed]
+        followed = [each.relation for each in select.relations if each.followed]
         for index in range(*select.block.select):
             if not text.is_star(index) or self._in_count(index):
                 continue
@@ -259,24 +266,24 @@ class Sources:
 
     # -- FROM -----------------------------------------------------------------------------------------
 
-    def _from_clause(self, start: int, end: int) -> list[Source]:
+    def _from_clause(self, start: int, end: int) -> list[RelationRows]:
         text = self._text
         for index in text.top(start, end):
             word = text.tokens[index].text.upper() if text.tokens[index].kind is TokenKind.WORD else ""
             if word in _NOT_IN_FROM and not text.is_symbol(index - 1, "."):
                 raise text.error(f"a followed query cannot have {word}", index, remedy=_NOT_IN_FROM[word])
-        sources: list[Source] = []
+        relations: list[RelationRows] = []
         for relation in text.relations(start, end):
-            found = self._sources(relation)
-            if sources:
-                self._check_join(relation, found, sources)
-            sources += found
-        return sources
+            found = self._with_rows(relation)
+            if relations:
+                self._check_join(relation, found, relations)
+            relations += found
+        return relations
 
-    def _check_join(self, relation: Relation, right: Iterable[Source], left: Iterable[Source]) -> None:
+    def _check_join(self, relation: Relation, right: Iterable[RelationRows], left: Iterable[RelationRows]) -> None:
         text, words, at = self._text, relation.join, relation.join_at
-        follows_left = any(source.followed for source in left)
-        follows_right = any(source.followed for source in right)
+        follows_left = any(each.followed for each in left)
+        follows_right = any(each.followed for each in right)
         if not (follows_left or follows_right):
             return
         self.has_join = True
@@ -298,7 +305,7 @@ class Sources:
                 f"the followed scan must be on the left of a {' '.join(words)}", at, remedy="exchange the two sides"
             )
 
-    def _sources(self, relation: Relation) -> list[Source]:
+    def _with_rows(self, relation: Relation) -> list[RelationRows]:
         """Return a relation with its rows; of joined relations in brackets each one."""
         text, start = self._text, relation.start
         if relation.stream:
@@ -336,10 +343,10 @@ class Sources:
             raise text.error(
                 "options after a relation", after, remedy="write them in CREATE SCAN, or make a view of the relation"
             )
-        source = Source(relation, scan, query, renamed)
-        if source.followed and relation.columns is not None:
+        rows = RelationRows(relation, scan, query, renamed)
+        if rows.followed and relation.columns is not None:
             text.insert(text.closing[relation.columns], _BOTH)
-        return [source]
+        return [rows]
 
     def _scan(self, table: str, relation: Relation) -> str | None:
         """Return the scan of a name, and note it; None for a static table, which is noted too."""
