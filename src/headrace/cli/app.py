@@ -87,6 +87,14 @@ class CommandGroup(click.Group):
         with formatter.section("Commands"):
             formatter.write_dl([(name, command.get_short_help_str(_NO_LIMIT)) for name, command in commands])
 
+    def store_command(self, name: str, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
+        """Return a decorator for a command of the group that opens a store."""
+
+        def decorate(function: Callable[..., None]) -> click.Command:
+            return self.command(name, **settings)(store_option(common_options(pass_app(function))))
+
+        return decorate
+
 
 pass_app = click.make_pass_decorator(App, ensure=True)
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.app import App, CommandGroup, common_options, pass_app, store_option
+from headrace.cli.app import App, CommandGroup
 from headrace.cli.arguments import row_numbers
 from headrace.cli.drop import force_option
 from headrace.cli.watching import watch_lag
@@ -37,14 +37,7 @@ def consumer() -> None:
     """
 
 
-def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    def decorate(function: Callable[..., None]) -> click.Command:
-        return consumer.command(name)(store_option(common_options(pass_app(function))))
-
-    return decorate
-
-
-@_command("list")
+@consumer.store_command("list")
 @click.option("-q", "--queue", metavar="NAME", help="Only the consumers of this queue.")
 def list_consumers(app: App, queue: str | None) -> None:
     """List the consumers of the store, with the queues that they are registered for.
@@ -60,7 +53,7 @@ def list_consumers(app: App, queue: str | None) -> None:
     )
 
 
-@_command("create")
+@consumer.store_command("create")
 @click.argument("name")
 @click.option("--if-not-exists", is_flag=True, help="Keep an existing consumer as it is.")
 def create_consumer(app: App, name: str, if_not_exists: bool) -> None:
@@ -73,7 +66,7 @@ def create_consumer(app: App, name: str, if_not_exists: bool) -> None:
     app.output.done(f"Created consumer {name}.", consumer=name)
 
 
-@_command("register")
+@consumer.store_command("register")
 @click.argument("name")
 @click.argument("queue")
 @click.option("--vital", is_flag=True, help="Automatic trimming keeps rows that this consumer has not read.")
@@ -88,7 +81,7 @@ def register(app: App, name: str, queue: str, vital: bool) -> None:
     app.output.done(f"Registered consumer {name} {how}for queue {queue}.", consumer=name, queue=queue, vital=vital)
 
 
-@_command("unregister")
+@consumer.store_command("unregister")
 @click.argument("name")
 @click.argument("queue")
 def unregister(app: App, name: str, queue: str) -> None:
@@ -105,7 +98,7 @@ def unregister(app: App, name: str, queue: str) -> None:
     )
 
 
-@_command("describe")
+@consumer.store_command("describe")
 @click.argument("name")
 @click.option("-q", "--queue", metavar="NAME", help="Only this queue; by default all queues that it is registered for.")
 @click.option("--watch", is_flag=True, help="Refresh until interrupted.")
@@ -140,7 +133,7 @@ _status_command.hidden = True
 consumer.add_command(_status_command, "status")
 
 
-@_command("advance")
+@consumer.store_command("advance")
 @click.argument("name")
 @click.argument("queue")
 @click.argument("offsets", nargs=-1, required=True, metavar="PARTITION=ROW…")
@@ -160,7 +153,7 @@ def advance(app: App, name: str, queue: str, offsets: tuple[str, ...], expect: t
     app.output.done(f"Offsets of consumer {name} in queue {queue}: {rows}.", consumer=name, queue=queue, offsets=rows)
 
 
-@_command("drop")
+@consumer.store_command("drop")
 @click.argument("name")
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such consumer.")
 @force_option

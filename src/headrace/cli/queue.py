@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.app import App, CommandGroup, common_options, pass_app, store_option
+from headrace.cli.app import App, CommandGroup
 from headrace.cli.arguments import (
     TYPES_HELP,
     column_types,
@@ -43,14 +43,7 @@ def queue() -> None:
     """
 
 
-def _command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
-    def decorate(function: Callable[..., None]) -> click.Command:
-        return queue.command(name, **settings)(store_option(common_options(pass_app(function))))
-
-    return decorate
-
-
-@_command("list")
+@queue.store_command("list")
 def list_queues(app: App) -> None:
     """List the queues of the store.
 
@@ -65,7 +58,7 @@ def list_queues(app: App) -> None:
     )
 
 
-@_command("create", epilog=TYPES_HELP)
+@queue.store_command("create", epilog=TYPES_HELP)
 @click.argument("name")
 @click.option("-c", "--column", "columns", multiple=True, required=True, metavar="NAME=TYPE", help="A column.")
 @click.option(
@@ -92,7 +85,7 @@ def create_queue(
     app.output.done(f"Created queue {name}.", queue=name)
 
 
-@_command("describe")
+@queue.store_command("describe")
 @click.argument("name")
 def describe_queue(app: App, name: str) -> None:
     """Show the columns, options, partitions and consumers of a queue.
@@ -102,7 +95,7 @@ def describe_queue(app: App, name: str) -> None:
     _describe(app, name)
 
 
-@_command("show", hidden=True)
+@queue.store_command("show", hidden=True)
 @click.argument("name")
 def show_queue(app: App, name: str) -> None:
     """Show a queue. Deprecated: use `headrace queue describe`."""
@@ -110,7 +103,7 @@ def show_queue(app: App, name: str) -> None:
     _describe(app, name)
 
 
-@_command("append")
+@queue.store_command("append")
 @click.argument("name")
 @click.argument("file", default="-")
 @format_option
@@ -150,7 +143,7 @@ def append(
     app.output.done(f"Appended {rows} rows to {name}.", queue=name, rows=rows, ends=ends)
 
 
-@_command("read")
+@queue.store_command("read")
 @click.argument("name")
 @click.option("-p", "--partition", type=click.IntRange(min=0), help="Only this partition.")
 @click.option("--from", "first_row", type=click.IntRange(min=0), metavar="ROW", help="Begin with this row index.")
@@ -215,7 +208,7 @@ def _rows(waiting: Store | None, source: Queue, begin: Mapping[int, int], page_r
             waiting.wait_for_change(_WAIT_SECONDS)
 
 
-@_command("trim")
+@queue.store_command("trim")
 @click.argument("name")
 @click.option("--before", multiple=True, metavar="PARTITION=ROW", help="Remove the rows below this row index.")
 def trim(app: App, name: str, before: tuple[str, ...]) -> None:
@@ -233,7 +226,7 @@ def trim(app: App, name: str, before: tuple[str, ...]) -> None:
     app.output.done(f"Removed {rows} rows from {name}.", queue=name, rows=rows)
 
 
-@_command("add-partitions")
+@queue.store_command("add-partitions")
 @click.argument("name")
 @click.argument("count", type=click.IntRange(min=1))
 def add_partitions(app: App, name: str, count: int) -> None:
@@ -246,7 +239,7 @@ def add_partitions(app: App, name: str, count: int) -> None:
     app.output.done(f"Queue {name} now has {partitions} partitions.", queue=name, partitions=partitions)
 
 
-@_command("drop")
+@queue.store_command("drop")
 @click.argument("name")
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such queue.")
 @drop_options

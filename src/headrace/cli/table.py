@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.app import App, CommandGroup, common_options, parse_pairs, pass_app, store_option
+from headrace.cli.app import App, CommandGroup, parse_pairs
 from headrace.cli.arguments import (
     TYPES_HELP,
     column_types,
@@ -43,16 +42,7 @@ table.add_command(diff)
 table.add_command(checksum)
 
 
-def _command(name: str, **settings: Any) -> Callable[[Callable[..., None]], click.Command]:
-    """Return a decorator for a command of this group, with the options of all its commands."""
-
-    def decorate(function: Callable[..., None]) -> click.Command:
-        return table.command(name, **settings)(store_option(common_options(pass_app(function))))
-
-    return decorate
-
-
-@_command("list")
+@table.store_command("list")
 @click.option("--all", "internal", is_flag=True, help="Also the tables with the state of queries that follow tables.")
 def list_tables(app: App, internal: bool) -> None:
     """List the tables of the store.
@@ -69,7 +59,7 @@ def list_tables(app: App, internal: bool) -> None:
     )
 
 
-@_command("create", epilog=TYPES_HELP)
+@table.store_command("create", epilog=TYPES_HELP)
 @click.argument("name")
 @click.option("-c", "--column", "columns", multiple=True, required=True, metavar="NAME=TYPE", help="A column.")
 @names_option("-k", "--key", "keys", required=True, help="The columns of the primary key, in key order.")
@@ -91,7 +81,7 @@ def create_table(
     app.output.done(f"Created table {name}.", table=name)
 
 
-@_command("describe")
+@table.store_command("describe")
 @click.argument("name")
 def describe_table(app: App, name: str) -> None:
     """Show the columns, options and partitions of a table.
@@ -103,7 +93,7 @@ def describe_table(app: App, name: str) -> None:
     app.output.record(table_details(description), title=name if not app.json else None)
 
 
-@_command("head")
+@table.store_command("head")
 @click.argument("name")
 @click.option("-n", "--limit", type=click.IntRange(min=1), default=10, show_default=True, help="The number of rows.")
 def head(app: App, name: str, limit: int) -> None:
@@ -114,7 +104,7 @@ def head(app: App, name: str, limit: int) -> None:
     _show_rows(app, name, (), (), limit)
 
 
-@_command("scan")
+@table.store_command("scan")
 @click.argument("name")
 @click.option(
     "-w",
@@ -134,7 +124,7 @@ def scan(app: App, name: str, conditions: tuple[str, ...], columns: tuple[str, .
     _show_rows(app, name, conditions, columns, limit)
 
 
-@_command("put")
+@table.store_command("put")
 @click.argument("name")
 @click.argument("file", default="-")
 @format_option
@@ -156,7 +146,7 @@ def put(app: App, name: str, file: str, file_format: str | None, nulls: tuple[st
     app.output.done(text, table=name, rows=rows, replaced=loading.keys.repeated)
 
 
-@_command("update")
+@table.store_command("update")
 @click.argument("name")
 @click.argument("file", required=False)
 @format_option
@@ -213,7 +203,7 @@ def update(
     app.output.done(f"Updated {rows} rows of {name}.", table=name, rows=rows)
 
 
-@_command("delete")
+@table.store_command("delete")
 @click.argument("name")
 @click.argument("file", required=False)
 @format_option
@@ -251,7 +241,7 @@ def _exists(table: Table, key: dict[str, Any]) -> bool:
     return len(key) < len(table.schema.primary_key) or table.get(key) is not None
 
 
-@_command("split")
+@table.store_command("split")
 @click.argument("name")
 @click.option("-p", "--partition", type=int, help="The partition; by default the largest one.")
 @click.option("-k", "--at", "keys", multiple=True, metavar="NAME=VALUE", help="A key; by default the middle.")
@@ -269,7 +259,7 @@ def split(app: App, name: str, partition: int | None, keys: tuple[str, ...]) -> 
     app.output.done(f"Split a partition of {name} into {left} and {right}.", table=name, partitions=[left, right])
 
 
-@_command("merge")
+@table.store_command("merge")
 @click.argument("name")
 @click.argument("left", type=int)
 @click.argument("right", type=int)
@@ -283,7 +273,7 @@ def merge(app: App, name: str, left: int, right: int) -> None:
     app.output.done(f"Merged partitions {left} and {right} of {name} into {merged}.", table=name, partition=merged)
 
 
-@_command("add-column")
+@table.store_command("add-column")
 @click.argument("name")
 @click.argument("columns", nargs=-1, required=True, metavar="NAME=TYPE…")
 def add_column(app: App, name: str, columns: tuple[str, ...]) -> None:
@@ -297,7 +287,7 @@ def add_column(app: App, name: str, columns: tuple[str, ...]) -> None:
     app.output.done(f"Added {', '.join(types)} to {name}.", table=name, columns=types)
 
 
-@_command("set")
+@table.store_command("set")
 @click.argument("name")
 @click.argument("options", nargs=-1, required=True, metavar="OPTION=VALUE…")
 def set_options(app: App, name: str, options: tuple[str, ...]) -> None:
@@ -314,7 +304,7 @@ def set_options(app: App, name: str, options: tuple[str, ...]) -> None:
     app.output.record({"table": name, **vars(changed)})
 
 
-@_command("trim")
+@table.store_command("trim")
 @click.argument("name")
 @click.option(
     "--before", multiple=True, metavar="PARTITION=ROW", help="Remove changes below this row index of the log."
@@ -331,7 +321,7 @@ def trim(app: App, name: str, before: tuple[str, ...], cut_tunnels: bool) -> Non
     app.output.done(_trim_text(name, report), table=name, **vars(report))
 
 
-@_command("drop")
+@table.store_command("drop")
 @click.argument("name")
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such table.")
 @drop_options

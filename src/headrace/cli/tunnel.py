@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.app import App, CommandGroup, common_options, pass_app, store_option
+from headrace.cli.app import App, CommandGroup
 from headrace.cli.drop import drop_options, streams_of_tunnel
 from headrace.cli.watching import watch_lag
 from headrace.errors import DataLossError, NotFoundError
@@ -39,17 +39,10 @@ def tunnel() -> None:
     """
 
 
-def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
-    def decorate(function: Callable[..., None]) -> click.Command:
-        return tunnel.command(name)(store_option(common_options(pass_app(function))))
-
-    return decorate
-
-
 _of_table = click.option("-t", "--table", metavar="NAME", help="The table, if several tables have such a tunnel.")
 
 
-@_command("list")
+@tunnel.store_command("list")
 @click.option("-t", "--table", metavar="NAME", help="Only the tunnels of this table.")
 def list_tunnels(app: App, table: str | None) -> None:
     """List the tunnels of the store.
@@ -65,7 +58,7 @@ def list_tunnels(app: App, table: str | None) -> None:
     )
 
 
-@_command("create")
+@tunnel.store_command("create")
 @click.argument("names", nargs=-1, required=True, metavar="[TABLE] NAME")
 @click.option(
     "--tables",
@@ -116,7 +109,7 @@ def create_tunnel(
     app.output.done(f"Created tunnel {name} of {table}: {created.id}", tunnel=name, table=table, id=created.id)
 
 
-@_command("describe")
+@tunnel.store_command("describe")
 @click.argument("id_or_name")
 @_of_table
 @click.option("--watch", is_flag=True, help="Show only the lag, and refresh it until interrupted.")
@@ -144,7 +137,7 @@ def describe_tunnel(app: App, id_or_name: str, table: str | None, watch: bool) -
     app.output.record(details)
 
 
-@_command("drop")
+@tunnel.store_command("drop")
 @click.argument("id_or_name")
 @_of_table
 @click.option("--if-exists", is_flag=True, help="Do nothing if there is no such tunnel.")
@@ -177,7 +170,7 @@ def _borrowed(store: Store, id_or_name: str, table: str | None) -> list[str]:
         return []
 
 
-@_command("tail")
+@tunnel.store_command("tail")
 @click.argument("id_or_name")
 @_of_table
 @click.option("--start", default="committed", show_default=True, help="committed, earliest, latest or a timestamp.")
