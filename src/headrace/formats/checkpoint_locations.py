@@ -31,10 +31,9 @@ _NO_FILE_SYSTEM = {"sqlite": "a checkpoint in the store that the query writes is
 for _scheme in CHECKPOINT_SCHEMES.values():
     _NO_FILE_SYSTEM |= _scheme.mistaken_schemes
 _NO_FILE_SYSTEM |= {
-    f"{name}{transport}": f"a store of format {name} has no files: use a directory, or another store's headrace:///path"
+    scheme: f"a store of format {name} has no files: use a directory, or another store's headrace:///path"
     for name, each in FORMATS.items()
-    if each.checkpoint_scheme is None
-    for transport in ("", "+http", "+https")
+    for scheme in each.schemes_without_files
 }
 
 

@@ -75,6 +75,7 @@ class Format:
         rows_per_write: the limit of rows in one write; None for no limit.
         follows_tables: returns whether a stream with these options, as the user wrote them, reads a table as a table.
         checkpoint_scheme: the scheme of checkpoints in the format's stores; None if there is none.
+        schemes_without_files: the schemes that users write for the format's stores, if these have no files.
     """
 
     name: str
@@ -94,6 +95,7 @@ class Format:
     rows_per_write: RowsPerWrite | None = None
     follows_tables: Callable[[Mapping[str, str]], bool] = lambda _: False
     checkpoint_scheme: CheckpointScheme | None = None
+    schemes_without_files: tuple[str, ...] = ()
 
     @property
     def has_queues(self) -> bool:

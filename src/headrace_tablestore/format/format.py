@@ -17,4 +17,5 @@ TABLESTORE = Format(
     batch_limit_option="maxoffsetspertrigger",
     tunnel_option="tunnel.id",
     missing_columns_are_null=True,
+    schemes_without_files=("tablestore", "tablestore+http", "tablestore+https"),
 )
