@@ -224,8 +224,3 @@ def _inferred(found: pa.DataType) -> pa.DataType:
     if types.is_float16(found):
         return pa.float32()
     return found
-
-
-def columns_text(columns: RowSchema) -> str:
-    """Return columns as a text for messages."""
-    return ", ".join(f"{column.name} {type_name(column.type)}" for column in columns.columns)

@@ -130,7 +130,7 @@ class TargetJobs:
         known = None if row is None else _job_of(row)
         if known is not None and known.job == wanted.job:
             tables = self._check_same(known, wanted)
-            self.drop_obsolete(known)
+            self.drop(known.obsolete)
             # The record of an earlier release, or one that was restored with its tables, becomes complete.
             now = replace(known, obsolete=(), settings=wanted.settings, tables=tables, older=False)
             return known, self._claim(row, now)
@@ -167,8 +167,7 @@ class TargetJobs:
         claim = self._claim(row, wanted)
         if claim.before != claim.after:
             self._take(claim)
-            for name in () if row is None else _job_of(row).state_tables:
-                self._store.drop_table(name, missing_ok=True)
+            self.drop(() if row is None else _job_of(row).state_tables)
         return self._claim(claim.after)
 
     def replaced(self, job: TargetJob) -> list[str]:
@@ -208,14 +207,9 @@ class TargetJobs:
         """Return whether another job has taken the target since a job received its claim."""
         return self._row(claim.after["target"]) not in (claim.before, claim.after)
 
-    def drop_obsolete(self, job: TargetJob) -> None:
-        """Drop the state of the earlier jobs of a target."""
-        for name in job.obsolete:
-            self._store.drop_table(name, missing_ok=True)
-
-    def abandon(self, job: TargetJob) -> None:
-        """Drop the state of a job whose target another job has taken."""
-        for name in job.state_tables:
+    def drop(self, tables: Iterable[str]) -> None:
+        """Drop tables of state: the obsolete ones of a job, or those of a job whose target another job has taken."""
+        for name in tables:
             self._store.drop_table(name, missing_ok=True)
 
     def _under_other_name(self, target: str) -> TargetJob | None:

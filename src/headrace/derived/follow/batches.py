@@ -146,9 +146,9 @@ class FollowedBatches(StreamBatches):
             # Besides a lost claim: the other job drops the state of this one, which this batch may be reading.
             if not jobs.is_lost(claim):
                 raise
-            jobs.abandon(begun)
+            jobs.drop(begun.state_tables)
             raise target_taken(begun.target, begun.job, number) from error
-        jobs.drop_obsolete(begun)
+        jobs.drop(begun.obsolete)
 
 
 @dataclass(frozen=True)

@@ -69,10 +69,6 @@ class MergePlan:
     reads_target: tuple[str, ...]
     disagreement: str | None
 
-    @property
-    def has_deletes(self) -> bool:
-        return any(clause.action is MergeAction.DELETE for clause in self.matched)
-
     def replay_obstacle(self) -> str | None:
         """Return why a repeated batch could give another result, in a store without transactions; None if it cannot.
 

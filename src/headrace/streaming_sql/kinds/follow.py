@@ -12,7 +12,7 @@ from headrace.ports import Store
 from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.script import StreamBody
 from headrace.streaming_sql.catalog import ScanDefinition
-from headrace.streaming_sql.kinds.kind import DefinedStream, ReadyStream, StreamKind, analyzed_plan
+from headrace.streaming_sql.kinds.kind import DefinedStream, ReadyStream, StreamKind
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.providers import is_headrace
 
@@ -44,9 +44,6 @@ class FollowedInserts(StreamKind):
         followed = self._stream(stream)
         with followed.arguments.store.open() as store:
             return [("output mode", "update"), *_properties(followed, store)]
-
-    def plan(self, stream: DefinedStream) -> str:
-        return analyzed_plan(self._spark, self._tables.rewritten(stream.statement.body.reads))
 
     def _stream(self, stream: DefinedStream) -> FollowedStream:
         insert, target = stream.statement.body, stream.target

@@ -12,7 +12,7 @@ from headrace.spark.checkpoint import clear_unfinished_start
 from headrace.spark.checkpoint_location import checkpoint, checkpoint_errors
 from headrace.spark.sql_errors import order_errors
 from headrace.sql_text.lexer import fingerprint
-from headrace.streaming_sql.kinds.kind import DefinedStream, ReadyStream, StreamKind, analyzed_plan
+from headrace.streaming_sql.kinds.kind import DefinedStream, ReadyStream, StreamKind
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.providers import is_headrace
 
@@ -50,9 +50,6 @@ class InsertStreams(StreamKind):
     def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:
         stream.sink_options()
         return [("output mode", stream.options.output_mode)]
-
-    def plan(self, stream: DefinedStream) -> str:
-        return analyzed_plan(self._spark, self._tables.rewritten(stream.statement.body.reads))
 
 
 def _start(stream: DefinedStream, frame: DataFrame, target_options: Mapping[str, str]) -> StreamingQuery:

@@ -93,15 +93,14 @@ class StreamKind(ABC):
     def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:
         """Return the properties in ``EXPLAIN STREAM`` that only this kind has, after checking the stream."""
 
-    @abstractmethod
     def plan(self, stream: DefinedStream) -> str:
-        """Return Spark's plan of the stream's query."""
+        """Return the plan of the stream's query: Spark's, unless the kind has another one."""
+        return self._analyzed_plan(self._tables.rewritten(stream.statement.body.reads))
 
-
-def analyzed_plan(spark: SparkSession, query: str) -> str:
-    """Return Spark's analyzed plan of a query in Spark SQL."""
-    text = spark.sql(f"EXPLAIN EXTENDED {query}").collect()[0][0]
-    # Spark optimizes a streaming plan again for each batch, so only the analyzed plan is meaningful.
-    _, _, plan = str(text).partition("== Analyzed Logical Plan ==\n")
-    plan, _, _ = plan.partition("== Optimized Logical Plan ==")
-    return plan.strip()
+    def _analyzed_plan(self, query: str) -> str:
+        """Return Spark's analyzed plan of a query in Spark SQL."""
+        text = self._spark.sql(f"EXPLAIN EXTENDED {query}").collect()[0][0]
+        # Spark optimizes a streaming plan again for each batch, so only the analyzed plan is meaningful.
+        _, _, plan = str(text).partition("== Analyzed Logical Plan ==\n")
+        plan, _, _ = plan.partition("== Optimized Logical Plan ==")
+        return plan.strip()

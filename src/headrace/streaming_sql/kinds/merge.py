@@ -10,7 +10,7 @@ from headrace.derived.merge.statement import Merge
 from headrace.derived.merge.stream import MergeStream, checked_merge, source_relation
 from headrace.errors import OptionError, SqlError
 from headrace.formats.registry import source_of
-from headrace.streaming_sql.kinds.kind import DefinedStream, ReadyStream, StreamKind, analyzed_plan
+from headrace.streaming_sql.kinds.kind import DefinedStream, ReadyStream, StreamKind
 from headrace.streaming_sql.providers import is_headrace
 
 
@@ -33,7 +33,7 @@ class MergeStreams(StreamKind):
         return rows
 
     def plan(self, stream: DefinedStream) -> str:
-        return analyzed_plan(self._spark, f"SELECT * FROM {self._relation(stream)}")
+        return self._analyzed_plan(f"SELECT * FROM {self._relation(stream)}")
 
     def _relation(self, stream: DefinedStream) -> str:
         body = _merge(stream)
