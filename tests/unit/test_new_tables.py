@@ -11,7 +11,7 @@ from headrace.errors import AlreadyExistsError, HeadraceError, OptionError, Sche
 from headrace.streaming_sql.catalog import TableDefinition
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
-from headrace.streaming_sql.new_tables import create_in_store, split_options
+from headrace.streaming_sql.new_tables import create_in_store, options_of_table
 
 
 def parsed(text: str) -> st.CreateTable:
@@ -21,7 +21,7 @@ def parsed(text: str) -> st.CreateTable:
 
 
 def create(text: str) -> bool:
-    statement, settings = split_options(parsed(text))
+    statement, settings = options_of_table(parsed(text))
     definition = TableDefinition(str(statement.name), statement.provider, dict(statement.options))
     return create_in_store(statement, definition, settings, may_exist=statement.if_not_exists)
 
@@ -33,8 +33,8 @@ def test_a_table_is_created_with_its_store(tmp_path: Path) -> None:
     with headrace.open(tmp_path / "shop") as store:
         table = store.table("orders")
         assert (table.schema.names, table.schema.primary_key) == (("id", "n", "tags"), ("n", "id"))
-        options_of_table = table.describe().options
-        assert (options_of_table.pre_images, options_of_table.retention_seconds) == (True, 3600.0)
+        found = table.describe().options
+        assert (found.pre_images, found.retention_seconds) == (True, 3600.0)
 
 
 def test_an_existing_table_is_kept_if_the_statement_says_so(tmp_path: Path) -> None:

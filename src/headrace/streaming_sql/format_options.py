@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
+from typing import Any, TypeAlias
 
+from headrace.errors import OptionError
 from headrace.formats.option_checks import check_options, options_for
 from headrace.formats.registry import format_named
+from headrace.options.names import check_names
 from headrace.options.option import SINK, Option
-from headrace.options.secrets import names_environment
+from headrace.options.secrets import names_environment, resolved
 from headrace.streaming_sql.catalog import TableDefinition
 from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.stream_options import KNOWN, StreamOptions
+
+OwnOption: TypeAlias = tuple[str, Callable[[str], object]]
+"""The Python name of an option of a new table or queue, and the function that reads its text."""
 
 
 def options_of(provider: str) -> tuple[Option, ...]:
@@ -47,6 +53,31 @@ def check_given(
     for name, value in options.items():
         if name.lower() in own and not names_environment(value):
             settings.get(name)
+
+
+def split_options(
+    where: str, provider: str, options: Mapping[str, str], own: Mapping[str, OwnOption]
+) -> tuple[dict[str, str], dict[str, Any]]:
+    """Return the options of a format, and the values of those of a new table or queue by their Python names.
+
+    Args:
+        where: the table or queue, for messages.
+        own: the options of a new table or queue, by their names in SQL.
+
+    Raises:
+        OptionError: an option is unknown, or has an invalid value.
+    """
+    known = [option.name for option in options_of(provider)]
+    names = check_names(where, options, [*own, *known], any_case=True)
+    of_new = {name: value for name, value in options.items() if names[name] in own}
+    settings: dict[str, Any] = {}
+    for name, text in resolved(of_new, where).items():
+        field, read = own[names[name]]
+        try:
+            settings[field] = read(text)
+        except ValueError as error:
+            raise OptionError(f"invalid value of option {name}", received=repr(text)[:200], valid=str(error)) from None
+    return {name: value for name, value in options.items() if name not in of_new}, settings
 
 
 def options_for_use(provider: str, options: Mapping[str, str], use: str) -> dict[str, str]:

@@ -2,38 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError
+from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError
 from headrace.model.tables.schema import TableSchema
 from headrace.model.types import type_name
 from headrace.options.kinds import boolean, duration, natural
-from headrace.options.names import check_names
-from headrace.options.secrets import resolved
 from headrace.streaming_sql.catalog import TableDefinition
-from headrace.streaming_sql.format_options import options_of
+from headrace.streaming_sql.format_options import OwnOption, options_of, split_options
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.locations import location_of
 
 # The fields of `headrace.model.tables.options.TableOptions`, by the names of options.
-_FIELDS = {
-    "preimages": ("pre_images", boolean),
-    "retentionseconds": ("retention_seconds", duration),
-    "retentionbytes": ("retention_bytes", natural),
-    "retentionignorestunnels": ("retention_ignores_tunnels", boolean),
-    "changelog": ("change_log", boolean),
+_FIELDS: Mapping[str, OwnOption] = {
+    "preImages": ("pre_images", boolean),
+    "retentionSeconds": ("retention_seconds", duration),
+    "retentionBytes": ("retention_bytes", natural),
+    "retentionIgnoresTunnels": ("retention_ignores_tunnels", boolean),
+    "changeLog": ("change_log", boolean),
 }
-_SHOWN = ("preImages", "retentionSeconds", "retentionBytes", "retentionIgnoresTunnels", "changeLog")
 _NAMES = ("table", "queue")
 
 
 def option_names() -> dict[str, str]:
     """Return the names of options by the fields of `TableOptions`."""
-    return {_FIELDS[name.lower()][0]: name for name in _SHOWN}
+    return {field: name for name, (field, _) in _FIELDS.items()}
 
 
-def split_options(statement: st.CreateTable) -> tuple[st.CreateTable, dict[str, Any]]:
+def options_of_table(statement: st.CreateTable) -> tuple[st.CreateTable, dict[str, Any]]:
     """Return the statement with the options of its format, and the options of the new table.
 
     Without option ``table``, the table has the name of the statement.
@@ -41,20 +39,11 @@ def split_options(statement: st.CreateTable) -> tuple[st.CreateTable, dict[str, 
     Raises:
         OptionError: an option is unknown, or has an invalid value.
     """
-    where = f"table {statement.name}"
-    known = [option.name for option in options_of(statement.provider)]
-    check_names(where, statement.options, [*_SHOWN, *known], any_case=True)
-    of_table = {name: value for name, value in statement.options.items() if name.lower() in _FIELDS}
-    of_format = {name: value for name, value in statement.options.items() if name not in of_table}
-    if "table" in known and not any(name.lower() in _NAMES for name in of_format):
+    provider = statement.provider
+    of_format, settings = split_options(f"table {statement.name}", provider, statement.options, _FIELDS)
+    names_table = any(option.name == "table" for option in options_of(provider))
+    if names_table and not any(name.lower() in _NAMES for name in of_format):
         of_format["table"] = str(statement.name)
-    settings: dict[str, Any] = {}
-    for name, text in resolved(of_table, where).items():
-        field, read = _FIELDS[name.lower()]
-        try:
-            settings[field] = read(text)
-        except ValueError as error:
-            raise OptionError(f"invalid value of option {name}", received=repr(text)[:200], valid=str(error)) from None
     return replace(statement, options=of_format), settings
 
 

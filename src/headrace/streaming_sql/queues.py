@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
-from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
+from headrace.errors import AlreadyExistsError, NotFoundError, SqlError
 from headrace.formats.location import find_queue
 from headrace.formats.registry import format_named
 from headrace.inspect.uses import check_unused, uses_of_queue
-from headrace.options.names import check_names
-from headrace.options.secrets import resolved
+from headrace.options.kinds import boolean, duration, natural
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
-from headrace.streaming_sql.format_options import check_definition, options_of
+from headrace.streaming_sql.format_options import OwnOption, check_definition, split_options
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.locations import QueueLookup, location_of
 from headrace.streaming_sql.providers import QUEUE_PROVIDERS
 from headrace.streaming_sql.results import Result, instant
 from headrace.streaming_sql.tables import Tables
 
-_QUEUE_OPTIONS = {"autotrim": "auto_trim", "retainedrows": "retained_rows", "retainedseconds": "retained_seconds"}
-_SHOWN_OPTIONS = ("autoTrim", "retainedRows", "retainedSeconds")
+# The arguments of `Store.create_queue`, by the names of options.
+_OPTIONS: Mapping[str, OwnOption] = {
+    "autoTrim": ("auto_trim", boolean),
+    "retainedRows": ("retained_rows", natural),
+    "retainedSeconds": ("retained_seconds", duration),
+}
 
 
 class Queues:
@@ -135,30 +138,9 @@ class Queues:
 
 
 def _split_options(statement: st.CreateQueue) -> tuple[dict[str, str], dict[str, Any]]:
-    """Return the options of the format, including the queue's name, and the arguments of `Store.create_queue`.
-
-    Raises:
-        OptionError: an option is unknown, or has an invalid value.
-    """
-    provider = statement.provider.lower()
-    known = [option.name for option in options_of(provider)]
-    check_names(f"queue {statement.name}", statement.options, [*_SHOWN_OPTIONS, *known], any_case=True)
-    of_queue = {name: value for name, value in statement.options.items() if name.lower() in _QUEUE_OPTIONS}
-    of_format = {name: value for name, value in statement.options.items() if name not in of_queue}
-    name_option = format_named(provider).queue_option
+    """Return the options of the format, including the queue's name, and the arguments of `Store.create_queue`."""
+    of_format, settings = split_options(f"queue {statement.name}", statement.provider, statement.options, _OPTIONS)
+    name_option = format_named(statement.provider).queue_option
     if name_option is not None and name_option not in (name.lower() for name in of_format):
         of_format[name_option] = str(statement.name)
-    where = f"queue {statement.name}"
-    return of_format, {
-        _QUEUE_OPTIONS[name.lower()]: _value(name, value) for name, value in resolved(of_queue, where).items()
-    }
-
-
-def _value(name: str, text: str) -> Any:
-    from headrace.options.kinds import boolean, duration, natural
-
-    read = {"autotrim": boolean, "retainedrows": natural, "retainedseconds": duration}[name.lower()]
-    try:
-        return read(text)
-    except ValueError as error:
-        raise OptionError(f"invalid value of option {name}", received=repr(text)[:200], valid=str(error)) from None
+    return of_format, settings

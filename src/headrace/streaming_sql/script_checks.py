@@ -20,7 +20,7 @@ from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinit
 from headrace.streaming_sql.definition_checks import check_near_miss
 from headrace.streaming_sql.format_options import check_definition, check_sink_options
 from headrace.streaming_sql.language import statements as st
-from headrace.streaming_sql.new_tables import split_options
+from headrace.streaming_sql.new_tables import options_of_table
 from headrace.streaming_sql.providers import is_headrace
 from headrace.streaming_sql.scripts import stream_text
 from headrace.streaming_sql.stream_options import no_checkpoint, no_target, read_stream_options
@@ -93,7 +93,7 @@ class _Script:
             check_near_miss(name, statement.provider)
         elif statement.primary_key:
             assert statement.new_columns is not None
-            statement, _ = split_options(statement)
+            statement, _ = options_of_table(statement)
             TableSchema.of(statement.new_columns, statement.primary_key)
         definition = TableDefinition(name, statement.provider, dict(statement.options), statement.columns)
         if is_headrace(statement.provider):

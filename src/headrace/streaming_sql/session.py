@@ -20,7 +20,7 @@ from headrace.streaming_sql.definition_checks import check_provider, missing_not
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
 from headrace.streaming_sql.names import Names
-from headrace.streaming_sql.new_tables import create_in_store, drop_if_unused, split_options
+from headrace.streaming_sql.new_tables import create_in_store, drop_if_unused, options_of_table
 from headrace.streaming_sql.queues import Queues
 from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.script_checks import check_script, placed
@@ -227,7 +227,7 @@ class StreamingSql:
             return self._spark_statement(statement)
         settings: dict[str, Any] = {}
         if statement.primary_key:
-            statement, settings = split_options(statement)
+            statement, settings = options_of_table(statement)
         definition, is_new = self._tables.define(statement)
         try:
             # A script that runs again has the same definitions.
