@@ -8,9 +8,10 @@ such as `formats/headrace/source` → `feeds/feed` → `feeds/tunnel_feed` (`mod
 `spark/stream_reader` → `formats/source` → `feeds/channel_reading` → `STORE/tunnels/tunnel` →
 `model/tables/change_columns`.
 
-To a sink: `spark/write_stream` (`spark/outputs`, `spark/query_start`) → `spark/batch_tasks`, or `spark/native_sinks` →
-`sinks/batch_writer` → `sinks/targets` → `rows/from_user` → `STORE/publication/publisher`, `STORE/publication/staging`.
-`spark/checkpoint` reads the job, the consumers' progress and the batch's content from Spark's checkpoint.
+To a sink: `spark/write_stream` (`spark/outputs`, `spark/batched_stream`) → `spark/batch_tasks`, or
+`spark/native_sinks` → `sinks/batch_writer` → `sinks/targets` → `rows/from_user` → `STORE/publication/publisher`,
+`STORE/publication/staging`. `spark/checkpoint` reads the job, the consumers' progress and the batch's content from
+Spark's checkpoint.
 
 1. A writer's transaction changes rows of a table and appends the changes to the log of their partition, with one
    commit version and timestamp.

@@ -19,10 +19,9 @@ from headrace.model.tables.changes import RowChange
 from headrace.ports import Queue
 from headrace.spark.analysed_plans import refuse_table_rows
 from headrace.spark.batch_tasks import PublishedBatches
+from headrace.spark.batched_stream import BatchedStream, SinkArguments, output_mode, sink_of
 from headrace.spark.outputs import Output, OutputRows
 from headrace.spark.own_source import check_no_feedback
-from headrace.spark.query_start import BatchedStream
-from headrace.spark.stream_arguments import SinkArguments, output_mode, sink_of
 from headrace.support import notebooks
 
 if TYPE_CHECKING:

@@ -22,10 +22,9 @@ from headrace.model.tables.change_columns import source_mark
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store
 from headrace.ports.arguments import flag
+from headrace.spark.batched_stream import BatchedStream, SinkArguments, sink_of
 from headrace.spark.checkpoint import stored_query_id
-from headrace.spark.query_start import BatchedStream
 from headrace.spark.sql_errors import errors_in_a_sentence
-from headrace.spark.stream_arguments import SinkArguments, sink_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

@@ -25,9 +25,8 @@ from headrace.model.tables.changes import RowChange
 from headrace.model.types import can_hold, type_name
 from headrace.ports import Queue
 from headrace.spark.batch_tasks import PublishedBatches
+from headrace.spark.batched_stream import BatchedStream, SinkArguments, sink_of
 from headrace.spark.own_source import check_no_feedback
-from headrace.spark.query_start import BatchedStream
-from headrace.spark.stream_arguments import SinkArguments, sink_of
 from headrace.sql_text.cursor import Cursor
 from headrace.sql_text.lexer import fingerprint, quote_name, tokenize
 

@@ -22,8 +22,7 @@ from headrace.model.tunnels.values import Start, StartKind
 from headrace.options.option import SOURCE
 from headrace.ports import Store
 from headrace.spark.batch_tasks import BatchContent, BatchTasks, PublishedBatches, Receipts
-from headrace.spark.query_start import BatchedStream
-from headrace.spark.stream_arguments import SinkArguments, given_options, sink_of
+from headrace.spark.batched_stream import BatchedStream, SinkArguments, given_options, sink_of
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

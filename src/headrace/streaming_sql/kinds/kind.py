@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from headrace.formats.source import Source
 from headrace.options.secrets import secret_values
-from headrace.spark.stream_arguments import SinkArguments
+from headrace.spark.batched_stream import SinkArguments
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.format_options import check_sink_options, sink_options
 from headrace.streaming_sql.language import statements as st

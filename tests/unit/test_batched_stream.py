@@ -15,7 +15,7 @@ from headrace.formats.location import Location
 from headrace.formats.option_checks import SPARKS_OWN, check_options, checked_by_spark, option_texts, options_for
 from headrace.formats.registry import FORMATS
 from headrace.options.option import BATCH_READ, SINK, SOURCE
-from headrace.spark.stream_arguments import checked_trigger
+from headrace.spark.batched_stream import checked_trigger
 from headrace.stores.registry import StoreAddress
 
 
