@@ -28,9 +28,8 @@ from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.session import CATALOG_PATH
 from headrace.stores.postgres.tables.attempts import Care, attempts
 from headrace.stores.postgres.tables.refused_values import refusal
-from headrace.stores.postgres.tables.replacing import replace_all
 from headrace.stores.postgres.tables.table import PostgresTable
-from headrace.stores.postgres.tables.writing import apply, check_values, delete, set_path
+from headrace.stores.postgres.tables.writing import apply, check_values, delete, replace_all, set_path
 from headrace.support import failpoints
 
 # Rows are applied in pieces of this size. An Arrow column of text has at most 2 GiB.

@@ -13,18 +13,31 @@ from psycopg import sql
 from headrace.errors import NotFoundError, UnsupportedError
 from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import Column, TableSchema
+from headrace.model.types import type_name
 from headrace.options.names import check_names
 from headrace.stores.postgres.connection import Connection
 from headrace.stores.postgres.names import TableName, check_name
 from headrace.stores.postgres.own_tables import create_byte_domain
-from headrace.stores.postgres.schemas import RELATIONS, TableLayout, column_of
-from headrace.stores.postgres.tables.new_types import sql_type
+from headrace.stores.postgres.schemas import BYTE_DOMAIN, RELATIONS, TableLayout, column_of
 from headrace.stores.postgres.unrepresentable import NO_CHOICES, Choices
 
 FIXED_OPTIONS = TableOptions(retention_seconds=None)
 """The options of all tables that the write-ahead log has, except for the images of rows before a change."""
 # An ALTER or DROP waits for readers, and everything else then waits for it.
 LOCK_SECONDS = 10
+_TYPES_OF_COLUMNS: dict[pa.DataType, str] = {
+    pa.bool_(): "boolean",
+    pa.int16(): "smallint",
+    pa.int32(): "integer",
+    pa.int64(): "bigint",
+    pa.float32(): "real",
+    pa.float64(): "double precision",
+    pa.string(): "text",
+    pa.binary(): "bytea",
+    pa.date32(): "date",
+    pa.timestamp("us", tz="UTC"): "timestamp with time zone",
+    pa.timestamp("us"): "timestamp without time zone",
+}
 
 _TABLES = """
 SELECT n.nspname, c.relname
@@ -244,7 +257,7 @@ def check_changes(changes: Mapping[str, Any]) -> bool | None:
 
 def _definition(column: Column, own: str) -> sql.Composable:
     check_name("column", column.name)
-    kind = sql_type(column, own)
+    kind = _sql_type(column, own)
     return sql.SQL("{} {}{}").format(sql.Identifier(column.name), kind, sql.SQL("" if column.nullable else " NOT NULL"))
 
 
@@ -272,3 +285,35 @@ def _check_options(options: Mapping[str, Any]) -> None:
                 received=repr(value),
                 valid=repr(getattr(FIXED_OPTIONS, name)),
             )
+
+
+def _sql_type(column: Column, schema: str) -> sql.Composable:
+    """Return the type of PostgreSQL for a new column.
+
+    Args:
+        schema: the schema of headrace's own objects, which has the domain of bytes.
+
+    Raises:
+        UnsupportedError: PostgreSQL has no type for the values.
+    """
+    if pa.types.is_list(column.type) and not pa.types.is_nested(column.type.value_type):
+        if not column.type.value_field.nullable:
+            raise _no_type(column, "elements of arrays may be null in PostgreSQL: leave out NOT NULL")
+        return sql.SQL("{}[]").format(_simple_sql_type(Column(column.name, column.type.value_type), schema))
+    return _simple_sql_type(column, schema)
+
+
+def _simple_sql_type(column: Column, schema: str) -> sql.Composable:
+    if pa.types.is_decimal(column.type):
+        return sql.SQL(f"numeric({column.type.precision},{column.type.scale})")
+    if column.type == pa.int8():
+        return sql.Identifier(schema, BYTE_DOMAIN)
+    if column.type not in _TYPES_OF_COLUMNS:
+        raise _no_type(column, "use a string, for example with JSON")
+    return sql.SQL(_TYPES_OF_COLUMNS[column.type])
+
+
+def _no_type(column: Column, remedy: str) -> UnsupportedError:
+    return UnsupportedError(
+        f"PostgreSQL has no type for column {column.name!r}", received=type_name(column.type), remedy=remedy
+    )

@@ -29,6 +29,7 @@ from headrace.stores.postgres.tables.statements import (
     deletion,
     removal,
     replacement,
+    same_key,
     writes,
 )
 from headrace.stores.postgres.tables.taken import check_taken, is_staged, undeleted, unwritten
@@ -104,7 +105,7 @@ def apply(
     """Apply rows to a table in the transaction of a connection, whose search path is then that of the user.
 
     Args:
-        path: the search path of the table's triggers, see `write`.
+        path: the search path of the table's triggers, see `_write`.
         change: PUT, UPDATE or DELETE.
         rows: the key columns and the columns to set, in the types of the table. Of several rows with one key, the
             last counts; without ``keep_nulls``, the last value of each cell.
@@ -118,11 +119,11 @@ def apply(
     if change is RowChange.DELETE:
         stage(bulk, rows)
         checks = [undeleted(table, is_staged(columns))]
-        write(bulk, table, [deletion(table, columns)], checks, path, rows=rows.num_rows, deferred=deferred)
+        _write(bulk, table, [deletion(table, columns)], checks, path, rows=rows.num_rows, deferred=deferred)
         return
     whole = set(rows.column_names).issuperset(table.written.names)
     replaces = care is Care.REPLACED and (change is RowChange.UPDATE or whole) and replaceable(bulk, table)
-    given, key = grouped(bulk, table, rows)
+    given, key = _grouped(bulk, table, rows)
     for number, part in enumerate(_rounds(given, key, merge=change is RowChange.UPDATE and not keep_nulls)):
         if number:
             set_path(bulk, CATALOG_PATH)
@@ -141,12 +142,12 @@ def apply(
         else:
             statements = writes(table, change, columns, removed, keep_nulls=keep_nulls)
         if not replaces:
-            check_fixed(bulk, table, columns)
+            _check_fixed(bulk, table, columns)
         checks = [unwritten(table, columns, columns_to_set(columns, change), keep_nulls=keep_nulls)]
         if removed is not None:
             checks.append(undeleted(table, _is_gone(table, columns)))
         count = part.num_rows if removed is None else None
-        write(bulk, table, statements, checks, path, names, rows=count, deferred=deferred)
+        _write(bulk, table, statements, checks, path, names, rows=count, deferred=deferred)
 
 
 def delete(bulk: Bulk, table: TableLayout, gone: pa.Table, kept: pa.Table, path: str, care: Care) -> None:
@@ -155,7 +156,7 @@ def delete(bulk: Bulk, table: TableLayout, gone: pa.Table, kept: pa.Table, path:
     stage(bulk, gone.select(table.primary_key), GONE)
     spared = not (are_exact(kept, table) and are_exact(gone, table))
     columns = [table.column(name) for name in table.primary_key]
-    write(
+    _write(
         bulk,
         table,
         [removal(table, columns, spared=spared)],
@@ -166,13 +167,43 @@ def delete(bulk: Bulk, table: TableLayout, gone: pa.Table, kept: pa.Table, path:
     )
 
 
+def replace_all(bulk: Bulk, table: TableLayout, rows: pa.Table, path: str, care: Care) -> None:
+    """Delete all rows with other keys, insert new rows and update rows that differ, in the caller's transaction.
+
+    Rows that do not differ are not written, so no log contains them.
+
+    Args:
+        rows: all columns that can be written, in the types of the table. Of several rows with one key, the last counts.
+        path: the search path of the table's triggers, see `_write`.
+    """
+    names = rows.column_names
+    columns = [table.column(name) for name in names]
+    rows, key = _grouped(bulk, table, rows)
+    stage(bulk, rows.take(pa.array(last_rows(rows, key))).select(names))
+    others = sql.SQL("DELETE FROM {} t WHERE NOT EXISTS (SELECT FROM pg_temp.{} s WHERE {})").format(
+        table.name.sql, sql.Identifier(STAGE), same_key(columns)
+    )
+    whole = set(names).issuperset(table.written.names)
+    if care is Care.REPLACED and whole and replaceable(bulk, table):
+        every = sql.SQL("DELETE FROM {} t").format(table.name.sql)
+        statements = writes(table, RowChange.PUT, columns, every)
+    else:
+        statements = writes(table, RowChange.PUT, columns, others, only_differing=True)
+        _check_fixed(bulk, table, columns)
+    checks = [
+        unwritten(table, columns, columns_to_set(columns, RowChange.PUT), keep_nulls=True),
+        undeleted(table, sql.SQL("NOT {}").format(is_staged(columns))),
+    ]
+    _write(bulk, table, statements, checks, path, deferred=care is not Care.ROW_BY_ROW)
+
+
 def _is_gone(table: TableLayout, columns: Sequence[PgColumn]) -> sql.Composable:
     """Return the condition that row ``t`` has a key of `GONE`, and not that of a staged row of some columns."""
     keys = [table.column(name) for name in table.primary_key]
     return sql.SQL("{} AND NOT {}").format(is_staged(keys, "g"), is_staged(columns))
 
 
-def write(
+def _write(
     bulk: Bulk,
     table: TableLayout,
     statements: Sequence[sql.Composable],
@@ -213,7 +244,7 @@ def write(
             cursor.execute(f'DROP TABLE pg_temp."{name}"')
 
 
-def check_fixed(bulk: Bulk, table: TableLayout, columns: Sequence[PgColumn]) -> None:
+def _check_fixed(bulk: Bulk, table: TableLayout, columns: Sequence[PgColumn]) -> None:
     """Raise `ViolationError` if staged rows would change the value of an identity that the server generates."""
     statement = changed_identities(table, columns)
     if statement is not None:
@@ -244,7 +275,7 @@ def committed_version(bulk: Bulk) -> int:
     return version
 
 
-def grouped(bulk: Bulk, table: TableLayout, rows: pa.Table) -> tuple[pa.Table, Sequence[str]]:
+def _grouped(bulk: Bulk, table: TableLayout, rows: pa.Table) -> tuple[pa.Table, Sequence[str]]:
     """Return rows, and the names of the columns that are equal in rows with equal keys.
 
     The server compares keys whose texts can differ although they are equal, such as 1.0 and 1.00.
