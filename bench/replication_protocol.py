@@ -11,7 +11,7 @@ import pyarrow as pa
 from psycopg import pq
 
 from headrace.model.tables.schema import TableSchema
-from headrace.stores.postgres.tunnels.changes import TableColumns, changes
+from headrace.stores.postgres.tunnels.table_images import TableColumns, TableImages, changes
 from headrace.wire.pgoutput.messages import Decoder
 
 _BATCH = 65_536
@@ -35,13 +35,14 @@ def stream_inserts(url: str, slot: str, table: TableSchema, count: int) -> Strea
         slot: the name of the slot and of its publication.
     """
     columns = TableColumns("streamed", table, {})
+    places = {name: place for place, name in enumerate(table.names)}
     decoder, rows = Decoder(), 0
     with psycopg.connect(url, replication="database", autocommit=True) as connection:
         server = psutil.Process(connection.info.backend_pid)
         begin = sum(server.cpu_times()[:2])
         for messages in _messages(connection.pgconn, slot, count):
             images = decoder.decode(pa.array(messages, pa.binary())).images
-            rows += changes(images, columns).num_rows
+            rows += changes([TableImages(each, columns, places) for each in images], table).num_rows
         cpu = sum(server.cpu_times()[:2]) - begin
         connection.pgconn.finish()
     return Streamed(rows, cpu)

@@ -10,7 +10,7 @@ import pytest
 
 import headrace
 from headrace.ports import Store, Tunnel
-from headrace.stores.postgres.tunnels import log, reads
+from headrace.stores.postgres.tunnels import log, slot_reads
 from headrace.testing.reading import only_channel, read_from, unpack
 from tests.conformance import serving
 
@@ -34,7 +34,7 @@ def server(url: str) -> Iterator[psycopg.Connection[Any]]:
 def store(url: str, server: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setattr(log, "WINDOW_BYTES", WINDOW)
     # Results in files, too.
-    monkeypatch.setattr(reads, "MEMORY_BYTES", 2 * WINDOW)
+    monkeypatch.setattr(slot_reads, "MEMORY_BYTES", 2 * WINDOW)
     server.execute("CREATE TABLE orders (id bigint PRIMARY KEY, note text)")
     with headrace.open(url) as opened:
         yield opened
@@ -109,7 +109,7 @@ def test_a_batch_with_a_limit_has_the_same_rows_wherever_it_begins(
     store: Store, server: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch, message_bytes: int
 ) -> None:
     # How many messages the slot has before a position is an estimate.
-    monkeypatch.setattr(reads, "_MESSAGE_BYTES", message_bytes)
+    monkeypatch.setattr(slot_reads, "_MESSAGE_BYTES", message_bytes)
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     channel, start = only_channel(tunnel), tunnel.channels()[0].committed
     # Transactions of one row, of which a first read has less than half, and a larger one.
@@ -136,7 +136,7 @@ def test_a_connection_that_breaks_while_messages_arrive_is_replaced(
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     channel, start = only_channel(tunnel), tunnel.channels()[0].committed
     rows = fill(server, tunnel)
-    received, calls = reads.spooled, list[int]()
+    received, calls = slot_reads.spooled, list[int]()
 
     def broken(reader: Any) -> Any:
         calls.append(1)
@@ -149,7 +149,7 @@ def test_a_connection_that_breaks_while_messages_arrive_is_replaced(
             )
         return received(reader)
 
-    monkeypatch.setattr(reads, "spooled", broken)
+    monkeypatch.setattr(slot_reads, "spooled", broken)
     changes, _ = read_from(tunnel, channel, start)
     assert [change.key for change in changes] == [(number,) for number in range(rows)]
     assert len(calls) > 2
@@ -161,13 +161,13 @@ def test_log_without_changes_is_one_window(
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     channel, start = only_channel(tunnel), tunnel.channels()[0].committed
     server.execute("CREATE TABLE busy AS SELECT repeat('x', 1000) FROM generate_series(1, 10000)")
-    peek, ends = reads.peek, list[int]()
+    peek, ends = slot_reads.peek, list[int]()
 
     def counted(database: Any, slot: str, publication: str, end: int, **options: Any) -> Any:
         ends.append(end)
         return peek(database, slot, publication, end, **options)
 
-    monkeypatch.setattr(reads, "peek", counted)
+    monkeypatch.setattr(slot_reads, "peek", counted)
     page = tunnel.read(channel, start, 10)
     assert (page.changes.num_rows, page.next) == (0, start)
     assert len(ends) <= 8

@@ -9,7 +9,9 @@ from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
+from headrace.stores.postgres.tunnels.table_images import TableColumns, TableImages
 from headrace.wire.pgoutput import types
+from headrace.wire.pgoutput.messages import Images
 
 EPOCH = datetime.datetime(2000, 1, 1, tzinfo=datetime.UTC)
 MICROSECOND = datetime.timedelta(microseconds=1)
@@ -21,6 +23,11 @@ class Unchanged:
 
 Cell = bytes | str | None | type[Unchanged]
 """A value in binary format (bytes), in text format (str), null, or an unchanged value."""
+
+
+def table_images(images: Images, table: TableColumns) -> TableImages:
+    """Return images whose columns have the names that they have in the table now."""
+    return TableImages(images, table, {column.name: place for place, column in enumerate(images.relation.columns)})
 
 
 def begin(lsn: int, time: int = 0, xid: int = 1) -> bytes:

@@ -93,12 +93,12 @@ def relation(names: str, *, identity: str = "d", keys: Sequence[str] = ("id", "n
     ],
 )
 def test_columns_are_found_by_their_numbers(versions: list[str], seen: str, places: dict[str, int] | None) -> None:
-    bound = History([named(each) for each in versions]).bound(relation(seen))
+    binding = History([named(each) for each in versions]).binding(relation(seen))
     if places is None:
-        assert bound.problem is not None
-        assert f"the columns were {', '.join(seen.split())}" in bound.problem
+        assert binding.problem is not None
+        assert f"the columns were {', '.join(seen.split())}" in binding.problem
     else:
-        assert (bound.problem, bound.places) == (None, places)
+        assert (binding.problem, binding.places) == (None, places)
 
 
 @pytest.mark.parametrize(
@@ -110,13 +110,13 @@ def test_changes_between_two_looks_at_one_version_have_its_columns(
 ) -> None:
     looks = {"id@1 a@2": (1, 10), "id@1 a@3!": (20, 31), "id@1 a@3! b@4!": (40, 40)}
     versions = [named(names)._replace(since=since, until=until) for names, (since, until) in looks.items()]
-    bound = History(versions).bound(relation("id a"), np.array(lsns))
+    binding = History(versions).binding(relation("id a"), np.array(lsns))
     if places is None:
         assert "dropped and added between two looks: it is not certain which columns had the names a" in str(
-            bound.problem
+            binding.problem
         )
     else:
-        assert (bound.problem, bound.places) == (None, places)
+        assert (binding.problem, binding.places) == (None, places)
 
 
 @given(st.data())
@@ -147,23 +147,25 @@ def test_a_column_is_never_taken_for_another(data: st.DataObject) -> None:
     place = data.draw(st.integers(0, steps - 1))
     at = every[place]
     names = [each.name for each in at.columns]
-    bound = History(versions).bound(relation(" ".join(names)), np.array([10 * place + 5]), np.array([10 * place + 5]))
-    if bound.problem is None:
+    binding = History(versions).binding(
+        relation(" ".join(names)), np.array([10 * place + 5]), np.array([10 * place + 5])
+    )
+    if binding.problem is None:
         places = {each.number: number for number, each in enumerate(at.columns)}
-        assert bound.places == {each.name: places[each.number] for each in every[-1].columns if each.number in places}
+        assert binding.places == {each.name: places[each.number] for each in every[-1].columns if each.number in places}
     else:
         assert at not in versions
 
 
 def test_rows_that_other_columns_identified_are_a_problem() -> None:
     history = History([version(column(1, "id"), column(2, "a"), key=[2])])
-    assert "identified by other columns than the primary key: id" in str(history.bound(relation("id a")).problem)
-    assert history.bound(relation("id a", keys=["a"])).problem is None
+    assert "identified by other columns than the primary key: id" in str(history.binding(relation("id a")).problem)
+    assert history.binding(relation("id a", keys=["a"])).problem is None
     # With old rows all columns do; without any, there are only inserts.
-    assert history.bound(relation("id a", identity="f", keys=["id", "a"])).problem is None
-    assert history.bound(relation("id a", keys=[])).problem is None
+    assert history.binding(relation("id a", identity="f", keys=["id", "a"])).problem is None
+    assert history.binding(relation("id a", keys=[])).problem is None
     history = History([named("id@1 a@2"), version(column(1, "id"), column(2, "a"), column(3, "b"), key=[3])])
-    assert "lack a column of the primary key" in str(history.bound(relation("id a", identity="f")).problem)
+    assert "lack a column of the primary key" in str(history.binding(relation("id a", identity="f")).problem)
 
 
 def numeric(precision: int, scale: int) -> int:
@@ -231,12 +233,12 @@ def test_values_of_a_new_column_are_known_from_its_first_version() -> None:
     filled = version(column(1, "id"), column(2, "c", missing="5"))
     rewritten = version(column(1, "id"), column(2, "d"), file=2)._replace(new_file=True)
     assert History([first, filled, rewritten]).missing == {"d": ("5", types.TEXT)}
-    bound = History([first, rewritten]).bound(relation("id"))
-    assert (bound.problem, "column 'd' is newer" in str(bound.newer)) == (None, True)
+    binding = History([first, rewritten]).binding(relation("id"))
+    assert (binding.problem, "column 'd' is newer" in str(binding.newer)) == (None, True)
     empty = version(column(1, "id"), column(2, "e"))
-    assert History([first, empty]).bound(relation("id")).newer is None
+    assert History([first, empty]).binding(relation("id")).newer is None
     mixed = version(column(1, "id"), column(2, "m", mixed=True))
-    assert "column 'm' is newer" in str(History([first, mixed]).bound(relation("id")).newer)
+    assert "column 'm' is newer" in str(History([first, mixed]).binding(relation("id")).newer)
 
 
 def lost(before: Definition, after: Definition, *, delivered: bool = True, rows: bool = True) -> list[str]:

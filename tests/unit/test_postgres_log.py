@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Sequence
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,13 +16,13 @@ from headrace.errors import DataLossError
 from headrace.model.tables.changes import Changes
 from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.values import Position, TunnelKind
-from headrace.stores.postgres.tunnels import log, reads
-from headrace.stores.postgres.tunnels.changes import TableColumns, changes
-from headrace.stores.postgres.tunnels.log import ChangeLog, Rows
+from headrace.stores.postgres.tunnels import log, slot_reads
+from headrace.stores.postgres.tunnels.log import ChangeLog, WindowRows
 from headrace.stores.postgres.tunnels.positions import lsn_of, lsn_position
 from headrace.stores.postgres.tunnels.publications import Publication
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel
+from headrace.stores.postgres.tunnels.table_images import TableColumns, TableImages, changes
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Images
 from tests.unit import pgoutput_samples as pg
@@ -50,7 +51,7 @@ class Server:
     def query(self, statement: str, parameters: object) -> list[tuple[Any, ...]]:
         return [(self.flushed, 0, 0, 0, 0, 0, "reserved", True, None)]
 
-    def read(self, work: Callable[[Any], Any]) -> Snapshots:
+    def ask(self, work: Callable[[Any], Any]) -> Snapshots:
         return Snapshots({})
 
     def peek(
@@ -79,24 +80,27 @@ class Table:
     def __init__(self, unreadable: Collection[int]) -> None:
         self.unreadable = unreadable
 
-    def pieces(self, images: Images) -> list[Images]:
-        return [images.filter(images.lsns == lsn) for lsn in np.unique(images.lsns).tolist()]
+    def pieces(self, images: Sequence[Images]) -> list[TableImages]:
+        pieces = [each.filter(each.lsns == lsn) for each in images for lsn in np.unique(each.lsns).tolist()]
+        return [replace(pg.table_images(each, TABLE), problem=self.problem(int(each.lsns[0]))) for each in pieces]
 
-    def problem(self, images: Images) -> str | None:
-        return "another type" if int(images.lsns[0]) in self.unreadable else None
+    def problem(self, lsn: int) -> str | None:
+        return "another type" if lsn in self.unreadable else None
 
     def name_of(self, relation: int) -> str:
         return "orders"
 
-    def changes(self, images: Sequence[Images], snapshots: Snapshots | None) -> Changes:
-        return changes(images, TABLE, snapshots)
+    def changes(self, pieces: Sequence[TableImages], snapshots: Snapshots | None) -> Changes:
+        return changes(pieces, TABLE.schema, snapshots)
 
 
 @pytest.fixture(autouse=True)
 def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log, "WINDOW_BYTES", 10)
     monkeypatch.setattr(Publication, "check", lambda *_: None)
-    monkeypatch.setattr(reads, "peek", lambda database, *rest, **options: database.peek(database, *rest, **options))
+    monkeypatch.setattr(
+        slot_reads, "peek", lambda database, *rest, **options: database.peek(database, *rest, **options)
+    )
 
 
 def log_of(server: Server, *unreadable: int) -> ChangeLog:
@@ -105,7 +109,7 @@ def log_of(server: Server, *unreadable: int) -> ChangeLog:
     return ChangeLog(database, TUNNEL, table)
 
 
-def keys(rows: Rows) -> list[str]:
+def keys(rows: WindowRows) -> list[str]:
     return list(rows.changes.rows.column(0).to_pylist())
 
 

@@ -15,9 +15,9 @@ from headrace.model.tables.changes import ChangeOp, Changes
 from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.values import FINISHED, Position
 from headrace.stores.postgres.tunnels import positions
-from headrace.stores.postgres.tunnels.changes import TableColumns, changes
-from headrace.stores.postgres.tunnels.log import Rows, Window
+from headrace.stores.postgres.tunnels.log import Window, WindowRows
 from headrace.stores.postgres.tunnels.snapshots import ChunkSnapshot, Snapshot, Snapshots, TableSnapshots
+from headrace.stores.postgres.tunnels.table_images import TableColumns, changes
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Decoder
 from tests.unit import pgoutput_samples as pg
@@ -30,7 +30,7 @@ RELATION = pg.relation(7, "orders", [("k", types.TEXT), ("note", types.TEXT)])
 
 def changes_of(*messages: bytes, snapshots: Snapshots | None = None) -> Changes:
     images = Decoder().decode(pa.array([RELATION, *messages], pa.binary())).images
-    return changes(images, TABLE, snapshots)
+    return changes([pg.table_images(each, TABLE) for each in images], SCHEMA, snapshots)
 
 
 def rows_of(found: Changes) -> list[tuple[ChangeOp, str, Any]]:
@@ -108,7 +108,7 @@ def test_a_position_inside_a_transaction_counts_its_rows() -> None:
 
 def test_a_page_does_not_separate_an_old_row_from_its_new_one() -> None:
     found = changes_of(pg.begin(5), *(pg.update(7, [b"a", b"2"], old=[b"a", b"1"]) for _ in range(3)), pg.commit(5))
-    rows = Rows(Window(0, 20, found), 2, 6, 20)
+    rows = WindowRows(Window(0, 20, found), 2, 6, 20)
     assert rows.count == rows.changes.num_rows == 4
     assert [rows.page(most).changes.num_rows for most in (0, 1, 2, 3, 4, 100)] == [2, 2, 2, 2, 4, 4]
     assert [rows.page(most).next for most in (1, 4)] == [Position("0/5", 4), Position("0/6", 0)]
@@ -117,7 +117,8 @@ def test_a_page_does_not_separate_an_old_row_from_its_new_one() -> None:
 def test_a_column_that_the_log_does_not_have_yet_is_null() -> None:
     old = pg.relation(7, "orders", [("k", types.TEXT)])
     images = Decoder().decode(pa.array([old, pg.begin(5), pg.insert(7, [b"a"]), pg.commit(5)], pa.binary())).images
-    assert rows_of(changes(images, TABLE)) == [(ChangeOp.INSERT, "a", None)]
+    pieces = [pg.table_images(each, TABLE) for each in images]
+    assert rows_of(changes(pieces, SCHEMA)) == [(ChangeOp.INSERT, "a", None)]
 
 
 @pytest.mark.parametrize(

@@ -21,7 +21,7 @@ from headrace.errors import DataLossError, NotFoundError, OptionError, StoreBusy
 from headrace.model.tunnels.leases import Lease
 from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.ports import Store, Table, Tunnel
-from headrace.stores.embedded.tunnels.records import Statements
+from headrace.stores.embedded.tunnels.records import SqliteStatements
 from headrace.stores.tunnel_records.clients import SharingClient
 from headrace.workers import ChangeBatch, TunnelWorker, engine
 
@@ -381,9 +381,9 @@ def test_a_worker_that_was_cut_off_delivers_nothing_of_channels_that_others_have
     tunnel: Tunnel, table: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     real, cut_off = SharingClient.heartbeat, threading.Event()
-    first: list[SharingClient[Statements]] = []
+    first: list[SharingClient[SqliteStatements]] = []
 
-    def heartbeat(client: SharingClient[Statements], leases: Sequence[Lease]) -> list[Lease]:
+    def heartbeat(client: SharingClient[SqliteStatements], leases: Sequence[Lease]) -> list[Lease]:
         first[:] = first or [client]
         if client is first[0] and cut_off.is_set():
             raise StoreBusyError("no connection")

@@ -17,7 +17,7 @@ from headrace.model.findings import Finding, Status
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tunnels import followable, publications, retention, slots
-from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
+from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 
 OLDEST, NEWEST = 14, 18
@@ -95,7 +95,7 @@ class _Rights(NamedTuple):
     published_by: list[str]
 
 
-def diagnose(database: Database, table: str | None) -> list[Finding]:
+def diagnose(database: TunnelDatabase, table: str | None) -> list[Finding]:
     """Return the findings about the server and the user's rights: for tunnels, and for writes by streams.
 
     Args:
@@ -115,7 +115,7 @@ def diagnose(database: Database, table: str | None) -> list[Finding]:
     return findings
 
 
-def _facts(statements: Statements, schema: str) -> _Facts:
+def _facts(statements: PostgresStatements, schema: str) -> _Facts:
     with statements.connection.cursor(row_factory=class_row(_Facts)) as cursor:
         found = cursor.execute(_FACTS, (schema,)).fetchone()
     assert found is not None
@@ -263,7 +263,7 @@ def _publications(facts: _Facts) -> Finding:
 # -- a table --------------------------------------------------------------------------------------------
 
 
-def _table(database: Database, facts: _Facts, table: str) -> Iterator[Finding]:
+def _table(database: TunnelDatabase, facts: _Facts, table: str) -> Iterator[Finding]:
     name = f"PostgreSQL: table {table}"
     try:
         layout = database.run(
@@ -277,7 +277,7 @@ def _table(database: Database, facts: _Facts, table: str) -> Iterator[Finding]:
         yield Finding(name, Status.FAIL, error.problem, error.remedy or str(error))
         return
 
-    def read(statements: Statements) -> _Rights:
+    def read(statements: PostgresStatements) -> _Rights:
         with statements.connection.cursor(row_factory=class_row(_Rights)) as cursor:
             found = cursor.execute(_RIGHTS, (layout.oid,)).fetchone()
         assert found is not None
@@ -303,7 +303,7 @@ def _table(database: Database, facts: _Facts, table: str) -> Iterator[Finding]:
     yield _publication(database, facts, rights, layout, generated)
 
 
-def _changes(database: Database, table: TableLayout) -> Iterator[Finding]:
+def _changes(database: TunnelDatabase, table: TableLayout) -> Iterator[Finding]:
     name = f"PostgreSQL: changes of {table.name.text}"
     refusals, warnings = database.run(lambda statements: followable.inspect(statements, [table.oid], as_columns=True))
     for refusal in refusals:
@@ -314,7 +314,9 @@ def _changes(database: Database, table: TableLayout) -> Iterator[Finding]:
         yield Finding(name, Status.OK, "the log has all of them, with the keys of the rows")
 
 
-def _publication(database: Database, facts: _Facts, rights: _Rights, table: TableLayout, generated: bool) -> Finding:
+def _publication(
+    database: TunnelDatabase, facts: _Facts, rights: _Rights, table: TableLayout, generated: bool
+) -> Finding:
     name = f"PostgreSQL: publication of {table.name.text}"
     if rights.owned and facts.can_create:
         return Finding(name, Status.OK, f"user {facts.role} may create it")
@@ -346,7 +348,7 @@ def _publication(database: Database, facts: _Facts, rights: _Rights, table: Tabl
     )
 
 
-def _tunnels(database: Database) -> Iterator[Finding]:
+def _tunnels(database: TunnelDatabase) -> Iterator[Finding]:
     """Yield a finding for each slot of a tunnel that keeps much log."""
     if not database.exist():
         return

@@ -31,7 +31,7 @@ from headrace.stores.postgres.tables.table import MAX_COLUMNS, MAX_KEY_COLUMNS, 
 from headrace.stores.postgres.tunnels import slot_options, stored_tunnels, table_patterns
 from headrace.stores.postgres.tunnels.followed import OneTable
 from headrace.stores.postgres.tunnels.followed_tables import ManyTables
-from headrace.stores.postgres.tunnels.meta_tables import Database
+from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.slot_options import SlotOptions
 from headrace.stores.postgres.tunnels.stored_tunnels import NewTable, StoredTunnel
 from headrace.stores.postgres.tunnels.tunnel import PostgresTunnel
@@ -77,7 +77,7 @@ class PostgresStore(Store):
         self.url = address.url
         self._connection = Connection(address)
         self._schema = schema
-        self._database = Database(self._connection, schema)
+        self._database = TunnelDatabase(self._connection, schema)
         self._seen: str | None = None
 
     def __repr__(self) -> str:

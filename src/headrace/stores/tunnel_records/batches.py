@@ -17,7 +17,7 @@ from headrace.model.tunnels.records import (
     reader_replaced,
 )
 from headrace.ports import BatchRecords
-from headrace.stores.tunnel_records.records import Records, S, Statements, lock_tunnel
+from headrace.stores.tunnel_records.records import Records, S, TunnelStatements, lock_tunnel
 
 _END = "SELECT position FROM headrace.batch_end WHERE tunnel = %s AND batch = %s AND channel = %s"
 
@@ -121,7 +121,7 @@ class TunnelBatches(BatchRecords, Generic[S]):
 
         self._records.run(delete)
 
-    def _place(self, statements: Statements, batch: str) -> BatchPlace | None:
+    def _place(self, statements: TunnelStatements, batch: str) -> BatchPlace | None:
         found = statements.execute(
             "SELECT root, depth FROM headrace.batch_plan WHERE tunnel = %s AND batch = %s", (self._tunnel, batch)
         ).fetchone()

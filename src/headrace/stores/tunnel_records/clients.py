@@ -20,7 +20,7 @@ from headrace.model.tunnels.assignment import Assignment, ClientLife
 from headrace.model.tunnels.leases import Lease, LeaseStatus, Saved
 from headrace.model.tunnels.values import Channel, Position
 from headrace.ports import Tunnel, TunnelClient
-from headrace.stores.tunnel_records.records import Records, S, Statements, lock_tunnel
+from headrace.stores.tunnel_records.records import Records, S, TunnelStatements, lock_tunnel
 
 # The value of column ``reader`` of a tunnel while clients read it. A query writes the id of its first batch.
 _CLIENTS = "clients"
@@ -65,7 +65,7 @@ class SharedTunnel(Tunnel, Generic[S]):
             client._check(statements, time.time())
             return client
 
-        return self.records.look(find)
+        return self.records.read(find)
 
     @abstractmethod
     def channels_in(self, statements: S) -> list[Channel]:
@@ -131,7 +131,7 @@ class SharingClient(TunnelClient, Generic[S]):
             self._check(statements, time.time())
             return self._saved(statements, channel)
 
-        return self._tunnel.records.look(read)
+        return self._tunnel.records.read(read)
 
     def save(self, channel: str, position: Position, sequence: int) -> None:
         def write(statements: S) -> None:
@@ -193,7 +193,7 @@ class SharingClient(TunnelClient, Generic[S]):
             )
 
 
-def holders(statements: Statements, tunnel_id: str) -> dict[str, Holder]:
+def holders(statements: TunnelStatements, tunnel_id: str) -> dict[str, Holder]:
     """Return the live clients that have channels of a tunnel, by channel."""
     found = statements.execute(
         "SELECT h.id, c.id, c.tag, h.lease FROM headrace.channel h JOIN headrace.tunnel_client c ON c.id = h.client"
@@ -203,7 +203,7 @@ def holders(statements: Statements, tunnel_id: str) -> dict[str, Holder]:
     return {channel: Holder(client, tag, LeaseStatus(status)) for channel, client, tag, status in found}
 
 
-def _lives(statements: Statements, tunnel_id: str) -> dict[str, ClientLife]:
+def _lives(statements: TunnelStatements, tunnel_id: str) -> dict[str, ClientLife]:
     """Return the clients that have sent a heartbeat; the others would not read the channels that they get."""
     found = statements.execute(
         "SELECT id, seen, timeout FROM headrace.tunnel_client WHERE tunnel = %s AND seen IS NOT NULL", (tunnel_id,)
@@ -211,7 +211,7 @@ def _lives(statements: Statements, tunnel_id: str) -> dict[str, ClientLife]:
     return {client: ClientLife(seen, timeout) for client, seen, timeout in found}
 
 
-def _assignments(statements: Statements, tunnel_id: str) -> dict[str, Assignment]:
+def _assignments(statements: TunnelStatements, tunnel_id: str) -> dict[str, Assignment]:
     found = statements.execute(
         "SELECT id, lease, version, client, since FROM headrace.channel WHERE tunnel = %s ORDER BY seq", (tunnel_id,)
     )
@@ -219,7 +219,7 @@ def _assignments(statements: Statements, tunnel_id: str) -> dict[str, Assignment
 
 
 def _store(
-    statements: Statements, tunnel_id: str, before: Mapping[str, Assignment], after: Mapping[str, Assignment]
+    statements: TunnelStatements, tunnel_id: str, before: Mapping[str, Assignment], after: Mapping[str, Assignment]
 ) -> None:
     for channel, held in after.items():
         if held != before[channel]:

@@ -13,7 +13,7 @@ from typing import Any, Generic, LiteralString, Protocol, TypeVar
 from headrace.errors import NotFoundError
 
 
-class Rows(Protocol):
+class Cursor(Protocol):
     """The rows that a statement returns."""
 
     def __iter__(self) -> Iterator[tuple[Any, ...]]: ...
@@ -23,13 +23,13 @@ class Rows(Protocol):
     def fetchall(self) -> list[tuple[Any, ...]]: ...
 
 
-class Statements(Protocol):
+class TunnelStatements(Protocol):
     """Statements in one transaction."""
 
-    def execute(self, statement: LiteralString, parameters: Sequence[object] = ()) -> Rows: ...
+    def execute(self, statement: LiteralString, parameters: Sequence[object] = ()) -> Cursor: ...
 
 
-S = TypeVar("S", bound=Statements)
+S = TypeVar("S", bound=TunnelStatements)
 Result = TypeVar("Result")
 
 
@@ -45,7 +45,7 @@ class Records(ABC, Generic[S]):
         """
 
     @abstractmethod
-    def look(self, work: Callable[[S], Result]) -> Result:
+    def read(self, work: Callable[[S], Result]) -> Result:
         """Run a function that changes nothing, all in one transaction. It may lock a tunnel."""
 
     @abstractmethod
@@ -53,7 +53,7 @@ class Records(ABC, Generic[S]):
         """Run one statement that only reads, and return its rows."""
 
 
-def lock_tunnel(statements: Statements, tunnel_id: str) -> str | None:
+def lock_tunnel(statements: TunnelStatements, tunnel_id: str) -> str | None:
     """Lock the row of a tunnel until the end of the transaction; return its reader.
 
     Raises:

@@ -14,7 +14,7 @@ from headrace.stores.tunnel_records.records import Records
 Result = TypeVar("Result")
 
 
-class Statements:
+class SqliteStatements:
     """Statements in one transaction of a connection."""
 
     def __init__(self, connection: apsw.Connection) -> None:
@@ -25,19 +25,19 @@ class Statements:
         return self.connection.execute(_in_sqlite(statement), parameters)
 
 
-class EmbeddedRecords(Records[Statements]):
+class EmbeddedRecords(Records[SqliteStatements]):
     """Transactions of the store's database. None is repeated."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
 
-    def run(self, work: Callable[[Statements], Result], *, repeatable: bool = True) -> Result:
+    def run(self, work: Callable[[SqliteStatements], Result], *, repeatable: bool = True) -> Result:
         with self._database.write() as connection:
-            return work(Statements(connection))
+            return work(SqliteStatements(connection))
 
-    def look(self, work: Callable[[Statements], Result]) -> Result:
+    def read(self, work: Callable[[SqliteStatements], Result]) -> Result:
         with self._database.read() as connection:
-            return work(Statements(connection))
+            return work(SqliteStatements(connection))
 
     def query(self, statement: str, parameters: Sequence[object] = ()) -> list[tuple[Any, ...]]:
         return self._database.query(_in_sqlite(statement), parameters)

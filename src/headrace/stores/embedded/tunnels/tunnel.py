@@ -47,7 +47,7 @@ from headrace.stores.embedded.tunnels.positions import (
     row_position,
     rows_after,
 )
-from headrace.stores.embedded.tunnels.records import EmbeddedRecords, Statements
+from headrace.stores.embedded.tunnels.records import EmbeddedRecords, SqliteStatements
 from headrace.stores.tunnel_records.batches import TunnelBatches
 from headrace.stores.tunnel_records.clients import Holder, SharedTunnel, holders
 
@@ -59,7 +59,7 @@ _FINISHED_KEPT = 64
 _FORGET_AT_ONCE = 64
 
 
-class EmbeddedTunnel(SharedTunnel[Statements]):
+class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
     """A tunnel of the embedded store, created by `headrace.stores.embedded.store.EmbeddedStore`."""
 
     def __init__(
@@ -90,7 +90,7 @@ class EmbeddedTunnel(SharedTunnel[Statements]):
         with self._database.read() as connection:
             rows, logs = self._rows(connection), logs_in(connection, self.id)
             channels = channels_of(rows)
-            statements = Statements(connection)
+            statements = SqliteStatements(connection)
             clients, suspended = holders(statements, self.id), self.suspended(statements)
             return TunnelDescription(
                 id=self.id,
@@ -348,17 +348,17 @@ class EmbeddedTunnel(SharedTunnel[Statements]):
 
     # -- clients that share the channels -------------------------------------------------------------
 
-    def channels_in(self, statements: Statements) -> list[Channel]:
+    def channels_in(self, statements: SqliteStatements) -> list[Channel]:
         return channels_of(self._rows(statements.connection))
 
-    def suspended(self, statements: Statements) -> frozenset[str]:
+    def suspended(self, statements: SqliteStatements) -> frozenset[str]:
         found = statements.connection.execute("SELECT id FROM channel WHERE tunnel = ? AND suspended", (self.id,))
         return frozenset(row[0] for row in found)
 
-    def committed(self, statements: Statements, channel: str) -> Position:
+    def committed(self, statements: SqliteStatements, channel: str) -> Position:
         return self._row(statements.connection, channel).committed
 
-    def save_position(self, statements: Statements, channel: str, position: Position) -> None:
+    def save_position(self, statements: SqliteStatements, channel: str, position: Position) -> None:
         self.save_positions(statements.connection, {channel: position})
         if position == FINISHED:
             self.forget_finished(statements, keep=_FINISHED_KEPT)
@@ -374,7 +374,7 @@ class EmbeddedTunnel(SharedTunnel[Statements]):
     def wait_for_change(self, timeout: float) -> bool:
         return self._database.wait_for_change(timeout, self._seen)
 
-    def forget_finished(self, statements: Statements, *, keep: int = 0) -> None:
+    def forget_finished(self, statements: SqliteStatements, *, keep: int = 0) -> None:
         """Delete old finished channels of closed partitions, inside the caller's write transaction.
 
         The ``keep`` newest are kept, and channels that another channel waits for or a batch names.

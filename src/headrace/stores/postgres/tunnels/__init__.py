@@ -1,27 +1,28 @@
 """Tunnels of a PostgreSQL database.
 
-From a change in the slot to Arrow, a `Read` becomes a `Window`, `Rows` of it, and a `Page`:
+From a change in the slot to Arrow, a `SlotRead` becomes a `Window`, `WindowRows` of it, and a `Page`:
 
 1. `tunnel`: `PostgresTunnel.read` reads base data from a spool (below), and asks the log for the rows at a position. A
-   position is an LSN and a number of rows to skip of the transactions that commit at or after it (`positions`).
+   position is an LSN and a number of rows to skip of the transactions that commit at or after it (`positions`). Each
+   call looks at the definitions of the tables first (`PostgresTunnel._now`).
 2. `log`: `ChangeLog.rows` looks at the slot, and searches the window at the position. A window has the transactions
    that commit between two LSNs, so a repeated batch reads the same changes. The last window is kept, and its read.
-3. `reads`: a `Read` has the messages of one call of the server, which serve several windows, because each call begins
-   at the slot's position. ADBC delivers them as arrays of binaries; those that do not fit into memory are in a file.
-   `publications` is checked between the look at the end of the log and the call.
+3. `slot_reads`: a `SlotRead` has the messages of one call of the server, which serve several windows, because each call
+   begins at the slot's position. ADBC delivers them as arrays of binaries; those that do not fit into memory are in a
+   file. `publications` is checked between the look at the end of the log and the call.
 4. `wire/pgoutput/messages`: `Decoder` walks the messages column by column, into `Images` of rows.
-5. `followed`: `OneTable` (or `ManyTables`) cuts images where the definition of the table may have changed.
-6. `histories` finds the columns of a piece by the definitions that were seen before and after it. If they are not
-   certain, the window stops before it with an error.
-7. `changes` finds the operation of each image, and leaves out the images that base data already contains.
-8. `snapshots` are those of base data: they see the transactions that base data contains.
-9. `wire/pgoutput/values` decodes columns of images to Arrow. `Rows.page` is the part that the reader wants.
+5. `followed`: `OneTable` (or `ManyTables`) makes `TableImages` of them: pieces whose columns are known. `histories`
+   cuts images where the definition of the table may have changed, and finds the columns of each piece by the
+   definitions that were seen before and after it. If they are not certain, the window stops before the piece.
+6. `table_images`: `changes` finds the operation of each image, leaves out those that base data already contains (by
+   `snapshots`, those of base data), and decodes the columns to Arrow by `wire/pgoutput/values`.
+7. `WindowRows.page` is the part that the reader wants.
 
 **Base data**: a chunk is read once, with `pg_current_snapshot()` in the same transaction, and spooled in a table
 (`base_data`). Rows and snapshot are saved in one transaction, so the snapshot is always that of the rows.
 
-**Definitions**: `catalog` reads them, `recorded` keeps those that were seen, `definitions` has the rules for those that
-change, and `followable` is the list of what is refused.
+**Definitions**: `catalog` reads them, `seen_definitions` records their versions, `definitions` has the rules for
+changes between two versions, and `followable` is the list of what is refused.
 
 **Release of the log**: after a commit, and while the table is idle, the slot advances (`retention.LogRelease`) to 1 MB
 before the position. What headrace has released itself is recorded before, so a slot that others moved is an error.

@@ -18,9 +18,9 @@ from headrace.errors import DataLossError
 from headrace.model.tables.changes import ChangeOp, Changes
 from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.values import FINISHED, Page, Position
-from headrace.stores.postgres.tunnels.changes import concatenated
-from headrace.stores.postgres.tunnels.meta_tables import Statements
+from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements
 from headrace.stores.postgres.tunnels.positions import lsn_text, row_of, row_position
+from headrace.stores.postgres.tunnels.table_images import concatenated
 
 _SPOOL_ROWS = 65_536
 _IPC = pa.ipc.IpcWriteOptions(compression="lz4")
@@ -43,7 +43,7 @@ class ChunkRows(NamedTuple):
     batches: Sequence[pa.RecordBatch]
 
 
-def find(statements: Statements, tunnel: str, channel: str) -> Chunk | None:
+def find(statements: PostgresStatements, tunnel: str, channel: str) -> Chunk | None:
     """Return a chunk that has been read, or None."""
     found = statements.execute(
         "SELECT snapshot, lsn - '0/0', time, rows FROM headrace.chunk WHERE tunnel = %s AND channel = %s",
@@ -52,12 +52,12 @@ def find(statements: Statements, tunnel: str, channel: str) -> Chunk | None:
     return None if found is None else Chunk(found[0], int(found[1]), found[2], found[3])
 
 
-def row_counts(statements: Statements, tunnel: str) -> dict[str, int]:
+def row_counts(statements: PostgresStatements, tunnel: str) -> dict[str, int]:
     """Return the numbers of rows of all chunks that have been read, by channel."""
     return dict(statements.execute("SELECT channel, rows FROM headrace.chunk WHERE tunnel = %s", (tunnel,)).fetchall())
 
 
-def spool(statements: Statements, tunnel: str, channel: str, chunk: ChunkRows) -> Chunk:
+def spool(statements: PostgresStatements, tunnel: str, channel: str, chunk: ChunkRows) -> Chunk:
     """Save the rows of a chunk, unless another reader has saved them; return the saved chunk.
 
     Runs in the caller's transaction. The end of the log is noted after the snapshot: the snapshot has seen no
@@ -90,7 +90,7 @@ def spool(statements: Statements, tunnel: str, channel: str, chunk: ChunkRows) -
 
 
 def read(
-    statements: Statements,
+    statements: PostgresStatements,
     tunnel: str,
     channel: str,
     chunk: Chunk,
@@ -126,7 +126,7 @@ def read(
     return Page(concatenated(parts, schema), FINISHED if last >= chunk.rows else row_position(max(first, last)))
 
 
-def release(statements: Statements, tunnel: str, channels: Sequence[str]) -> None:
+def release(statements: PostgresStatements, tunnel: str, channels: Sequence[str]) -> None:
     """Delete the spools of chunks whose ends are committed."""
     statements.execute("DELETE FROM headrace.spool WHERE tunnel = %s AND channel = ANY(%s)", (tunnel, list(channels)))
 

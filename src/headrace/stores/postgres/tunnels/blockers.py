@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from typing import Final, LiteralString
 
 from headrace.errors import HeadraceError, StoreBusyError
-from headrace.stores.postgres.tunnels.meta_tables import Database
+from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 
 _log = logging.getLogger("headrace")
 _SHOWN_SECONDS = 5.0
@@ -38,7 +38,7 @@ ORDER BY 2 NULLS LAST
 
 
 @contextmanager
-def named(database: Database, seconds: float) -> Iterator[None]:
+def named(database: TunnelDatabase, seconds: float) -> Iterator[None]:
     """Log which transactions the block waits for, if it takes longer than `_SHOWN_SECONDS`.
 
     Args:
@@ -67,7 +67,7 @@ def named(database: Database, seconds: float) -> Iterator[None]:
         watcher.join()
 
 
-def waited(database: Database, seconds: float) -> StoreBusyError:
+def waited(database: TunnelDatabase, seconds: float) -> StoreBusyError:
     """Return the error for transactions that were open for too long."""
     return StoreBusyError(
         f"a new tunnel has waited {seconds:.0f} s for open write transactions, and nothing of it is left",
@@ -77,7 +77,7 @@ def waited(database: Database, seconds: float) -> StoreBusyError:
     )
 
 
-def _found(database: Database) -> list[str]:
+def _found(database: TunnelDatabase) -> list[str]:
     """Return descriptions of open write transactions, the oldest first, without values of their statements."""
     rows = database.query(_OPEN)
     more = [f"and {len(rows) - _MOST} more"] if len(rows) > _MOST else []

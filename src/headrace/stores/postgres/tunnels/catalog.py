@@ -7,7 +7,7 @@ from typing import LiteralString, NamedTuple
 
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.tunnels.definitions import Column, Definition, Leaf
-from headrace.stores.postgres.tunnels.meta_tables import Statements
+from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements
 
 # The types of users that columns have, and those that these consist of: the base of a domain, the elements of an array,
 # the columns of a composite type, the bounds of a range.
@@ -159,13 +159,13 @@ class TableState(NamedTuple):
         return TableName(self.schema, self.table)
 
 
-def states(statements: Statements, relations: Sequence[int]) -> list[TableState]:
+def states(statements: PostgresStatements, relations: Sequence[int]) -> list[TableState]:
     """Return the tables that exist: a read of a few rows of the catalog for each."""
     return [TableState(*row) for row in statements.execute(_STATES, (list(relations),)).fetchall()]
 
 
 def definitions(
-    statements: Statements, relations: Sequence[int], base_types: Mapping[int, int]
+    statements: PostgresStatements, relations: Sequence[int], base_types: Mapping[int, int]
 ) -> dict[int, tuple[str, Definition]]:
     """Return the definitions of tables that exist, each with its state.
 
@@ -198,12 +198,12 @@ def definitions(
     return found
 
 
-def newer_than_slot(statements: Statements, relations: Sequence[int], slot: str) -> set[int]:
+def newer_than_slot(statements: PostgresStatements, relations: Sequence[int], slot: str) -> set[int]:
     """Return the tables whose definitions may be newer than the first changes of a slot."""
     return {relation for (relation,) in statements.execute(_NEWER, (slot, list(relations))).fetchall()}
 
 
-def attached_with_rows(statements: Statements, root: int, oid: str, leaf: Leaf) -> bool:
+def attached_with_rows(statements: PostgresStatements, root: int, oid: str, leaf: Leaf) -> bool:
     """Return whether a partition has rows from before it was attached; true if the user may not look."""
     found = statements.first(_ATTACHED, {"root": root, "leaf": oid})
     if found is None:
@@ -216,7 +216,7 @@ def attached_with_rows(statements: Statements, root: int, oid: str, leaf: Leaf) 
     )
 
 
-def may_be_truncated(statements: Statements, oid: str, leaf: Leaf, xid: int) -> bool:
+def may_be_truncated(statements: PostgresStatements, oid: str, leaf: Leaf, xid: int) -> bool:
     """Return whether a partition with a new file may be without rows that it had.
 
     VACUUM FULL and CLUSTER keep the transactions that have written rows, and TRUNCATE removes the rows.
@@ -231,7 +231,7 @@ def may_be_truncated(statements: Statements, oid: str, leaf: Leaf, xid: int) -> 
     return not readable or not _has_row(statements, leaf, f"age(t.xmin) > age('{xid % (1 << 32)}'::xid)")
 
 
-def _has_row(statements: Statements, leaf: Leaf, condition: str) -> bool:
+def _has_row(statements: PostgresStatements, leaf: Leaf, condition: str) -> bool:
     # `name` is quoted by the server.
     found = statements.connection.execute(f"SELECT EXISTS (SELECT FROM ONLY {leaf.name} t WHERE {condition})".encode())
     row = found.fetchone()

@@ -8,7 +8,7 @@ from typing import NamedTuple
 from headrace.model.tables.conditions import KeyRange
 from headrace.model.tunnels.channels import channel_states
 from headrace.model.tunnels.values import FINISHED, Channel, ChannelKind, Position
-from headrace.stores.postgres.tunnels.meta_tables import Statements
+from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements
 from headrace.stores.postgres.tunnels.snapshots import ChunkSnapshot, Snapshots, TableSnapshots
 from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel, dropped, key_from_json
 
@@ -29,7 +29,7 @@ class ChannelRow(NamedTuple):
         return self.committed == FINISHED
 
 
-def rows_in(statements: Statements, tunnel: StoredTunnel, channel: str | None = None) -> list[ChannelRow]:
+def rows_in(statements: PostgresStatements, tunnel: StoredTunnel, channel: str | None = None) -> list[ChannelRow]:
     """Return the channels of a tunnel in the order of their creation.
 
     Args:
@@ -65,7 +65,7 @@ def channels_of(rows: Sequence[ChannelRow]) -> list[Channel]:
     return [Channel(row.id, row.kind, states[row.id], row.committed, row.parents) for row in rows]
 
 
-def read_snapshots(statements: Statements, tunnel: str) -> Snapshots:
+def read_snapshots(statements: PostgresStatements, tunnel: str) -> Snapshots:
     """Return the snapshots in which the chunks of base data were read."""
     found = statements.execute(
         "SELECT c.relation::bigint, c.low, k.snapshot FROM headrace.channel c"

@@ -13,7 +13,7 @@ from psycopg import sql
 
 from headrace.errors import UnsupportedError
 from headrace.model.tables.change_columns import CHANGE_COLUMNS
-from headrace.stores.postgres.tunnels.meta_tables import Statements
+from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements
 
 _MEMBERS: LiteralString = """
 SELECT format('%%I.%%I', n.nspname, r.relname), format('%%I.%%I', o.nspname, m.relname), m.relkind, m.relpersistence,
@@ -96,7 +96,7 @@ class Inspected(NamedTuple):
     warnings: list[str]
 
 
-def inspect(statements: Statements, relations: Sequence[int], *, as_columns: bool) -> Inspected:
+def inspect(statements: PostgresStatements, relations: Sequence[int], *, as_columns: bool) -> Inspected:
     """Look at tables, by their oids, with all their partitions.
 
     Args:
@@ -115,7 +115,7 @@ def inspect(statements: Statements, relations: Sequence[int], *, as_columns: boo
     )
 
 
-def check(statements: Statements, relations: Sequence[int], *, as_columns: bool) -> None:
+def check(statements: PostgresStatements, relations: Sequence[int], *, as_columns: bool) -> None:
     """Raise `UnsupportedError` if tables cannot be followed; see `inspect`."""
     for found in inspect(statements, relations, as_columns=as_columns).refusals:
         raise found.error

@@ -27,14 +27,14 @@ from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tables.conditions import where
 from headrace.stores.postgres.tables.reading import fetch, key_order, selected
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
-from headrace.stores.postgres.tunnels.changes import OldValue, TableColumns, changes
 from headrace.stores.postgres.tunnels.definitions import Column
-from headrace.stores.postgres.tunnels.histories import Bound, History
-from headrace.stores.postgres.tunnels.meta_tables import Database
+from headrace.stores.postgres.tunnels.histories import History
+from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import parse_lsn
 from headrace.stores.postgres.tunnels.publications import PublishedTable
-from headrace.stores.postgres.tunnels.recorded import Definitions
+from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
+from headrace.stores.postgres.tunnels.table_images import OldValue, TableColumns, TableImages, changes
 from headrace.stores.postgres.unrepresentable import Choices
 from headrace.support.cached import cached_property
 from headrace.wire.pgoutput import types
@@ -86,11 +86,8 @@ class Followed(Protocol):
     def binary(self) -> bool:
         """Whether the decoder reads all columns in binary format."""
 
-    def pieces(self, images: Images) -> Sequence[Images]:
-        """Return images in pieces, between whose changes the tunnel has not looked at the definition of the table."""
-
-    def problem(self, images: Images) -> str | None:
-        """Return why images of one piece are no rows of their table now; None if they are."""
+    def pieces(self, images: Sequence[Images]) -> Sequence[TableImages]:
+        """Return images with their columns in the tables now, in smaller pieces where a definition has changed."""
 
     @property
     def published(self) -> Sequence[PublishedTable]:
@@ -119,8 +116,8 @@ class Followed(Protocol):
     def name_of(self, relation: int) -> str:
         """Return the name of a table, for errors."""
 
-    def changes(self, images: Sequence[Images], snapshots: Snapshots | None) -> Changes:
-        """Return the changes of images of these tables; see `headrace.stores.postgres.tunnels.changes.changes`."""
+    def changes(self, pieces: Sequence[TableImages], snapshots: Snapshots | None) -> Changes:
+        """Return the changes of images; see `headrace.stores.postgres.tunnels.table_images.changes`."""
 
     def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:
         """Return the rows of a key range of a table with their snapshot, from one short transaction."""
@@ -136,16 +133,16 @@ class BaseType(NamedTuple):
     in_key: bool
 
 
-def base_types(database: Database, relations: Sequence[int]) -> Mapping[int, BaseType]:
+def base_types(database: TunnelDatabase, relations: Sequence[int]) -> Mapping[int, BaseType]:
     """Return the declared types of the columns of tables → types with the same format.
 
     It is another type only for domains and enums.
     """
-    found = database.query(_TYPES, (list(relations), list(relations)))
-    return {int(declared): BaseType(int(base), in_key) for declared, in_key, base in found}
+    rows = database.query(_TYPES, (list(relations), list(relations)))
+    return {int(declared): BaseType(int(base), in_key) for declared, in_key, base in rows}
 
 
-def formats(database: Database, relations: Sequence[int]) -> Mapping[int, int]:
+def formats(database: TunnelDatabase, relations: Sequence[int]) -> Mapping[int, int]:
     """Return the declared types of the columns of tables → the oids of types with the same format in the log."""
     return {declared: base.oid for declared, base in base_types(database, relations).items()}
 
@@ -166,33 +163,33 @@ class FollowedTable:
     Args:
         layout: the table as the catalog has it.
         history: the versions of its definition that the tunnel has seen.
+        whole: whether rows of the tunnel have all columns of the table now, also newer ones.
     """
 
-    def __init__(self, database: Database, layout: TableLayout, history: History) -> None:
+    def __init__(self, database: TunnelDatabase, layout: TableLayout, history: History, *, whole: bool) -> None:
         self._database = database
         self._history = history
+        self._whole = whole
         self.layout = layout
 
     @cached_property
     def columns(self) -> TableColumns:
-        """The columns as images of the table are decoded."""
+        """The columns of the table, for its images."""
         history = self._history
         return TableColumns(
             self.layout.name.text,
             self.layout.schema,
             history.base_types,
             {each.name: each.shown_as_null for each in self.layout.columns if each.shown_as_null is not None},
-            lambda images: self.bound(images).places,
             {name: OldValue(*value) for name, value in history.missing.items()},
         )
 
-    def pieces(self, images: Images) -> Sequence[Images]:
-        """Return images in pieces, as `bound` needs them."""
-        return self._history.pieces(images)
-
-    def bound(self, images: Images) -> Bound:
-        """Return the columns of images as those of the table now."""
-        return self._history.bound(images.relation, images.lsns, images.xids)
+    def pieces(self, images: Images) -> list[TableImages]:
+        """Return images of the table in pieces; see `Followed.pieces`."""
+        return [
+            TableImages(piece, self.columns, places, problem or (newer if self._whole else None))
+            for piece, (places, problem, newer) in self._history.pieces(images)
+        ]
 
     def snapshot(self, keys: KeyRange) -> ChunkRows:
         """Return the rows of a key range in key order, with their snapshot, from one short transaction."""
@@ -216,30 +213,23 @@ class FollowedTable:
         schema = pa.schema([field.with_metadata({_COLUMN: json.dumps(now[field.name])}) for field in rows.schema])
         return ChunkRows(text, parse_lsn(lsn), [batch.cast(schema) for batch in rows.to_batches()])
 
-    def base_columns(self, rows: pa.RecordBatch, *, whole: bool) -> dict[str, tuple[str, pa.Array]]:
+    def base_columns(self, rows: pa.RecordBatch) -> dict[str, tuple[str, pa.Array]]:
         """Return columns of rows that `snapshot` has read: by their present names, with their former names.
-
-        Args:
-            whole: whether rows have all columns of the table now, also newer ones.
 
         Raises:
             DataLossError: the rows are no rows of the table now.
         """
-        known = {}
+        first = {column.name: column for column in self._history.first.columns}
+        read: dict[int, tuple[Column, pa.Array]] = {}
         for place, field in enumerate(rows.schema):
             # Without metadata, the rows are those of an earlier release.
             described = (field.metadata or {}).get(_COLUMN)
-            if described is not None:
-                column = Column(*json.loads(described))
-            else:
-                found = [each for each in self._history.first.columns if each.name == field.name]
-                if not found:
-                    continue
-                column = found[0]
-            known[column.number] = column, place
-        problem = self._history.changed({number: column for number, (column, _) in known.items()})
-        if whole and problem is None:
-            problem = self._history.newer(known)
+            column = first.get(field.name) if described is None else Column(*json.loads(described))
+            if column is not None:
+                read[column.number] = column, rows.column(place)
+        problem = self._history.changed({number: column for number, (column, _) in read.items()})
+        if self._whole and problem is None:
+            problem = self._history.newer(read)
         if problem is not None:
             raise DataLossError(
                 f"rows of base data cannot be read as rows of table {self.layout.name.text!r} any more",
@@ -249,9 +239,9 @@ class FollowedTable:
             )
         columns = {}
         for now in self._history.now.columns:
-            if now.number in known:
-                column, place = known[now.number]
-                values, data_type = rows.column(place), self.layout.schema.changes.field(now.name).type
+            if now.number in read:
+                column, values = read[now.number]
+                data_type = self.layout.schema.changes.field(now.name).type
                 if values.type != data_type and (column.type, column.modifier) == (now.type, now.modifier):
                     raise UnsupportedError(
                         f"base data of table {self.layout.name.text!r} was read with another type of column "
@@ -273,11 +263,11 @@ class OneTable:
         name: its name when the tunnel was created.
     """
 
-    def __init__(self, database: Database, tunnel: str, relation: int, name: str) -> None:
+    def __init__(self, database: TunnelDatabase, tunnel: str, relation: int, name: str) -> None:
         self._database = database
         self._relation = relation
         self._name = TableName.parse(name)
-        self._definitions = Definitions(database, tunnel, [relation], partial(formats, database), as_columns=True)
+        self._definitions = SeenDefinitions(database, tunnel, [relation], partial(formats, database), as_columns=True)
         self._opened: FollowedTable | None = None
         self._types: Mapping[int, BaseType] | None = None
         self.refresh()
@@ -298,17 +288,13 @@ class OneTable:
 
     @property
     def binary(self) -> bool:
-        found = self._types
-        if found is None:
-            found = self._types = base_types(self._database, [self._relation])
-        return in_binary(found, self._database.connection.address.unrepresentable)
+        declared = self._types
+        if declared is None:
+            declared = self._types = base_types(self._database, [self._relation])
+        return in_binary(declared, self._database.connection.address.unrepresentable)
 
-    def pieces(self, images: Images) -> Sequence[Images]:
-        return self._table.pieces(images)
-
-    def problem(self, images: Images) -> str | None:
-        bound = self._table.bound(images)
-        return bound.problem or bound.newer
+    def pieces(self, images: Sequence[Images]) -> Sequence[TableImages]:
+        return [piece for each in images for piece in self._table.pieces(each)]
 
     @property
     def published(self) -> Sequence[PublishedTable]:
@@ -349,17 +335,17 @@ class OneTable:
     def name_of(self, relation: int) -> str:
         return self._name.text
 
-    def changes(self, images: Sequence[Images], snapshots: Snapshots | None) -> Changes:
-        return changes(images, self._table.columns, snapshots)
+    def changes(self, pieces: Sequence[TableImages], snapshots: Snapshots | None) -> Changes:
+        return changes(pieces, self.schema, snapshots)
 
     def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:
         return self._table.snapshot(keys)
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         table = self._table
-        found = table.base_columns(rows, whole=True)
+        read = table.base_columns(rows)
         columns = [
-            found[name][1] if name in found else table.columns.older(name, rows.num_rows) for name in self.schema.names
+            read[name][1] if name in read else table.columns.older(name, rows.num_rows) for name in self.schema.names
         ]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema.changes)
 
@@ -378,7 +364,8 @@ class OneTable:
             )
             if layout.oid != self._relation:
                 raise self._replaced(None)
-            opened = self._opened = FollowedTable(self._database, layout, self._definitions.history(self._relation))
+            history = self._definitions.history(self._relation)
+            opened = self._opened = FollowedTable(self._database, layout, history, whole=True)
         return opened
 
     def _check_name(self) -> None:

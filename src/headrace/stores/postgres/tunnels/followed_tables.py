@@ -20,10 +20,11 @@ from headrace.stores.postgres.tunnels import json_rows, table_patterns
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
 from headrace.stores.postgres.tunnels.followed import FollowedTable, base_types, formats, in_binary
 from headrace.stores.postgres.tunnels.json_rows import JsonTable
-from headrace.stores.postgres.tunnels.meta_tables import Database
+from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.publications import PublishedTable
-from headrace.stores.postgres.tunnels.recorded import Definitions
+from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
+from headrace.stores.postgres.tunnels.table_images import TableImages
 from headrace.wire.pgoutput.messages import Images
 
 _log = logging.getLogger("headrace")
@@ -42,7 +43,7 @@ class ManyTables:
 
     schema: TableSchema = json_rows.SCHEMA
 
-    def __init__(self, database: Database, tunnel: str, patterns: str, form: JsonForm = PLAIN) -> None:
+    def __init__(self, database: TunnelDatabase, tunnel: str, patterns: str, form: JsonForm = PLAIN) -> None:
         self._database = database
         self._patterns = patterns
         self._form = form
@@ -54,7 +55,7 @@ class ManyTables:
             )
         )
         self._current: dict[int, TableName] = {}
-        self._definitions = Definitions(database, tunnel, list(self._names), partial(formats, database))
+        self._definitions = SeenDefinitions(database, tunnel, list(self._names), partial(formats, database))
         self._tables: dict[int, FollowedTable] = {}
         self._binary: bool | None = None
         self._choices = database.connection.address.unrepresentable
@@ -84,13 +85,12 @@ class ManyTables:
             self._binary = in_binary(base_types(self._database, list(self._current)), self._choices)
         return self._binary
 
-    def pieces(self, images: Images) -> Sequence[Images]:
-        table = self._table(images.relation.oid)
-        return [images] if table is None else table.pieces(images)
-
-    def problem(self, images: Images) -> str | None:
-        table = self._table(images.relation.oid)
-        return None if table is None else table.bound(images).problem
+    def pieces(self, images: Sequence[Images]) -> Sequence[TableImages]:
+        # All tables first: one that is opened for the first time can make all definitions newer.
+        for relation in {each.relation.oid for each in images}:
+            self._table(relation)
+        tables = [(each, self._table(each.relation.oid)) for each in images]
+        return [piece for each, table in tables if table is not None for piece in table.pieces(each)]
 
     @property
     def published(self) -> Sequence[PublishedTable]:
@@ -129,10 +129,10 @@ class ManyTables:
     def name_of(self, relation: int) -> str:
         return self._names.get(relation, str(relation))
 
-    def changes(self, images: Sequence[Images], snapshots: Snapshots | None) -> Changes:
-        tables = {relation: self._json_table(relation) for relation in {each.relation.oid for each in images}}
+    def changes(self, pieces: Sequence[TableImages], snapshots: Snapshots | None) -> Changes:
+        tables = {relation: self._json_table(relation) for relation in {each.images.relation.oid for each in pieces}}
         existing = {relation: table for relation, table in tables.items() if table is not None}
-        return json_rows.changes([each for each in images if each.relation.oid in existing], existing, snapshots)
+        return json_rows.changes([each for each in pieces if each.images.relation.oid in existing], existing, snapshots)
 
     def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:
         table = self._table(relation)
@@ -144,7 +144,7 @@ class ManyTables:
         table, as_json = self._table(relation), self._json_table(relation)
         if table is None or as_json is None:
             raise self._dropped(relation)
-        return json_rows.base_rows(table.base_columns(rows, whole=False), rows.num_rows, as_json)
+        return json_rows.base_rows(table.base_columns(rows), rows.num_rows, as_json)
 
     def _json_table(self, relation: int) -> JsonTable | None:
         table = self._table(relation)
@@ -156,20 +156,19 @@ class ManyTables:
             name: first.name_of(number, name)
             for name, number in zip(now.primary_key, self._definitions.history(relation).now.key, strict=True)
         }
-        return JsonTable(TableName.parse(self._names[relation]), now, table.columns, self._form, key)
+        return JsonTable(TableName.parse(self._names[relation]), now, self._form, key)
 
     def _table(self, relation: int) -> FollowedTable | None:
         """Return a table; None if it was dropped."""
         while True:
-            found = self._tables.get(relation)
-            if found is not None or relation not in self._current:
-                return found
+            table = self._tables.get(relation)
+            if table is not None or relation not in self._current:
+                return table
             layout = self._layout(self._current[relation])
             if layout is not None and layout.oid == relation:
-                self._tables[relation] = found = FollowedTable(
-                    self._database, layout, self._definitions.history(relation)
-                )
-                return found
+                history = self._definitions.history(relation)
+                self._tables[relation] = table = FollowedTable(self._database, layout, history, whole=False)
+                return table
             if not self.refresh():
                 return None
             # The table was renamed or dropped since the last `refresh`; the next one must say so, too.

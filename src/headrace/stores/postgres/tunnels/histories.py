@@ -27,7 +27,7 @@ _XIDS = 1 << 32
 _NONE = np.array([], np.int64)
 
 
-class Bound(NamedTuple):
+class Binding(NamedTuple):
     """The columns of a Relation message as those of the table now.
 
     Attributes:
@@ -47,7 +47,7 @@ class History:
     def __init__(self, versions: Sequence[Definition]) -> None:
         self._versions = versions
         self.first, self.now = versions[0], versions[-1]
-        self._bound: dict[tuple[Relation, int, int, Collection[int]], Bound] = {}
+        self._bindings: dict[tuple[Relation, int, int, Collection[int]], Binding] = {}
         self._looks = sorted({lsn for each in versions for lsn in (each.since, each.until) if lsn is not None})
         self._added = frozenset(
             int(column.row)
@@ -63,8 +63,11 @@ class History:
         """The declared types of all versions → types with the same format in the log."""
         return {column.type: column.base for version in self._versions for column in version.columns}
 
-    def pieces(self, images: Images) -> list[Images]:
-        """Return images in pieces: what `bound` can know of their changes is the same for all of a piece."""
+    def pieces(self, images: Images) -> list[tuple[Images, Binding]]:
+        """Return images in pieces, each with its columns: between the changes of a piece, no definition was seen."""
+        return [(piece, self.binding(piece.relation, piece.lsns, piece.xids)) for piece in self._pieces(images)]
+
+    def _pieces(self, images: Images) -> list[Images]:
         if len(self._versions) == 1 and not self.first.late:
             return [images]
         cuts = {0, *np.searchsorted(images.lsns, self._looks).tolist(), len(images)}
@@ -73,10 +76,9 @@ class History:
             older = np.flatnonzero(_is_older(images.xids, xid))
             cuts.add(int(older[-1]) + 1 if len(older) else 0)
         places = np.arange(len(images))
-        found = itertools.pairwise(sorted(cuts))
-        return [images.filter((places >= first) & (places < last)) for first, last in found]
+        return [images.filter((places >= first) & (places < last)) for first, last in itertools.pairwise(sorted(cuts))]
 
-    def bound(self, relation: Relation, lsns: Integers = _NONE, xids: Integers = _NONE) -> Bound:
+    def binding(self, relation: Relation, lsns: Integers = _NONE, xids: Integers = _NONE) -> Binding:
         """Return the columns of a relation as those of the table now.
 
         Args:
@@ -84,7 +86,7 @@ class History:
             xids: the ids of their transactions.
         """
         if self.first.late and not (len(lsns) and _is_at(self.first.since, lsns[0])):
-            return Bound(
+            return Binding(
                 {}, "the definition may have changed after the begin of the slot, and before the tunnel was created"
             )
         first, last = 0, len(self._versions) - 1
@@ -94,9 +96,9 @@ class History:
             last = min((n for n, each in enumerate(self._versions) if _is_at(lsns[-1] + 1, each.until)), default=last)
             added = frozenset(xid for xid in self._added if not _is_older(xids, xid).any())
         key = relation, first, max(first, last), added
-        if key not in self._bound:
-            self._bound[key] = self._bind(*key)
-        return self._bound[key]
+        if key not in self._bindings:
+            self._bindings[key] = self._bind(*key)
+        return self._bindings[key]
 
     def changed(self, known: Mapping[int, Column]) -> str | None:
         """Return why values of columns, by their numbers, are not certain in the table now; None if they are."""
@@ -120,13 +122,13 @@ class History:
                 return f"column {name!r} is newer, and rows before it have values that the log does not have"
         return None
 
-    def _bind(self, relation: Relation, first: int, last: int, added: Collection[int]) -> Bound:
+    def _bind(self, relation: Relation, first: int, last: int, added: Collection[int]) -> Binding:
         found = self._numbers(relation, first, last, added) or self._left_out(
             [column.name for column in relation.columns]
         )
         if len(found) != 1:
             names = ", ".join(column.name for column in relation.columns)
-            return Bound(
+            return Binding(
                 {},
                 f"the columns were {names}, "
                 + (f"and {self._unclear(relation, found)}" if found else "in a definition that was not seen in time"),
@@ -149,13 +151,13 @@ class History:
         places = {self._current[number].name: place for place, number in enumerate(numbers) if number in self._current}
         newer = self.newer(known)
         if not set(self.now.key) <= known.keys():
-            return Bound(places, "rows lack a column of the primary key", newer)
+            return Binding(places, "rows lack a column of the primary key", newer)
         flagged = {number for number, column in zip(numbers, relation.columns, strict=True) if column.key}
         # Without any, the server refuses updates and deletes.
         if relation.identity != "f" and flagged and flagged != set(self.now.key):
             names = ", ".join(column.name for column in relation.columns if column.key)
-            return Bound(places, f"rows were identified by other columns than the primary key: {names}", newer)
-        return Bound(places, self.changed(known), newer)
+            return Binding(places, f"rows were identified by other columns than the primary key: {names}", newer)
+        return Binding(places, self.changed(known), newer)
 
     def _numbers(self, relation: Relation, first: int, last: int, added: Collection[int]) -> Sequence[Sequence[int]]:
         """Return the numbers that the columns of a relation can have had, from one version to another one.

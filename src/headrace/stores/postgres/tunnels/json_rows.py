@@ -19,17 +19,8 @@ from headrace.model.tables.schema import TableSchema
 from headrace.rows.json_texts import json_texts, objects
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
-from headrace.stores.postgres.tunnels.changes import (
-    Ops,
-    TableColumns,
-    changed,
-    check_unchanged,
-    columns_of,
-    concatenated,
-    of_rows,
-)
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
-from headrace.wire.pgoutput.messages import Images
+from headrace.stores.postgres.tunnels.table_images import Ops, TableImages, concatenated
 
 SCHEMA: Final = TableSchema.of(
     {"schema": "string", "table": "string", "key": "string", "row": "string"}, ["schema", "table", "key"]
@@ -48,33 +39,32 @@ class JsonTable(NamedTuple):
     Attributes:
         name: its name when the tunnel was created.
         layout: its columns in the catalog.
-        columns: its columns in the log.
         form: the form of its rows.
         key: the columns of the primary key → the names in keys, which they had when the tunnel was created.
     """
 
     name: TableName
     layout: TableLayout
-    columns: TableColumns
     form: JsonForm
     key: Mapping[str, str]
 
 
-def changes(images: Sequence[Images], tables: Mapping[int, JsonTable], snapshots: Snapshots | None) -> Changes:
-    """Return the changes of all tables in the order of the log; see `headrace.stores.postgres.tunnels.changes.changes`.
+def changes(pieces: Sequence[TableImages], tables: Mapping[int, JsonTable], snapshots: Snapshots | None) -> Changes:
+    """Return the changes of all tables in the order of the log.
+
+    See `headrace.stores.postgres.tunnels.table_images.changes`.
 
     Args:
         tables: the tables of the images, by their oids.
     """
     parts, messages = [], []
-    for each in images:
-        table = tables[each.relation.oid]
-        part, ops = changed(each, table.columns, snapshots)
+    for piece in pieces:
+        part, ops = piece.with_operations(snapshots)
         if len(ops):
-            parts.append(_changes(part, ops, table))
-            messages.append(part.messages)
+            parts.append(_changes(part, ops, tables[piece.images.relation.oid]))
+            messages.append(part.images.messages)
     joined = concatenated(parts, SCHEMA)
-    if len({each.relation.oid for each in images}) > 1 and len(parts) > 1:
+    if len({each.images.relation.oid for each in pieces}) > 1 and len(parts) > 1:
         # An old row and the new one have the same message, and stay together.
         order = np.argsort(np.concatenate(messages), kind="stable")
         joined = joined.take(pa.array(order))
@@ -93,24 +83,24 @@ def base_rows(columns: Mapping[str, tuple[str, pa.Array]], count: int, table: Js
     return _rows(table.name, _keys(texts, count, table), rows)
 
 
-def _changes(images: Images, ops: Ops, table: JsonTable) -> Changes:
+def _changes(piece: TableImages, ops: Ops, table: JsonTable) -> Changes:
+    images, names = piece.images, list(piece.places)
     if not table.form.debezium:
-        check_unchanged(images, table.columns)
+        piece.check_unchanged()
     # The columns and names that the table had at that time, so that a repeated read has the same texts after a change
     # of the table.
-    places = table.columns.places(images)
-    names = list(places)
-    columns = _json_columns(dict(zip(names, columns_of(images, table.columns, names), strict=True)), table)
+    columns = _json_columns(dict(zip(names, piece.columns(names), strict=True)), table)
     keys = _keys(columns, len(images), table)
-    for name, place in places.items():
+    for name, place in piece.places.items():
         unchanged = images.unchanged(place)
         if unchanged is not None:
             columns[name] = pc.if_else(pa.array(unchanged), _UNAVAILABLE, columns[name])
-    rows = objects({images.relation.columns[places[name]].name: text for name, text in columns.items()}, len(images))
+    then = {images.relation.columns[piece.places[name]].name: text for name, text in columns.items()}
+    rows = objects(then, len(images))
     if not table.form.debezium and (ops == ChangeOp.DELETE).any():
         rows = pc.if_else(pa.array(ops == ChangeOp.DELETE), pa.scalar(None, pa.string()), rows)
     # The name that the table had at that time.
-    return of_rows(_rows(TableName(images.relation.schema, images.relation.name), keys, rows), images, ops)
+    return piece.with_rows(_rows(TableName(images.relation.schema, images.relation.name), keys, rows), ops)
 
 
 def _keys(columns: Mapping[str, pa.StringArray], count: int, table: JsonTable) -> pa.StringArray:

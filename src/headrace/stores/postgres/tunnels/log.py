@@ -1,7 +1,7 @@
 """The change log of a tunnel: the changes that its slot contains.
 
-A `Read` has the messages of one call of the server. A `Window` has the changes of a stretch of it, which are decoded at
-once. `Rows` are those of a window at a position, and a `Page` has as many of them as its reader wants.
+A `SlotRead` has the messages of one call of the server. A `Window` has the changes of a stretch of it, which are
+decoded at once. `WindowRows` are those at a position, and a `Page` has as many of them as its reader wants.
 
 The last window is kept, because several pages may lie in it, and the read that it is from, because the next windows are
 in it. A window begins behind the last change before it, so that a long stretch without changes is read once.
@@ -21,13 +21,13 @@ from headrace.errors import DataLossError, StoreBusyError
 from headrace.model.tables.changes import Changes
 from headrace.model.tunnels.values import Backlog, Page, Position
 from headrace.stores.postgres.failures import COPIES
-from headrace.stores.postgres.tunnels import reads
+from headrace.stores.postgres.tunnels import slot_reads
 from headrace.stores.postgres.tunnels.channel_rows import read_snapshots
 from headrace.stores.postgres.tunnels.followed import Followed
-from headrace.stores.postgres.tunnels.meta_tables import Database
+from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import lsn_of, lsn_position, lsn_text
 from headrace.stores.postgres.tunnels.publications import Publication
-from headrace.stores.postgres.tunnels.reads import Read
+from headrace.stores.postgres.tunnels.slot_reads import SlotRead
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel, dropped
 from headrace.wire.pgoutput.messages import Images, Truncation
@@ -118,7 +118,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Rows:
+class WindowRows:
     """Rows of a window at a position: the rows from ``first`` to before ``last``.
 
     Attributes:
@@ -153,7 +153,7 @@ class ChangeLog:
         followed: the tables.
     """
 
-    def __init__(self, database: Database, tunnel: StoredTunnel, followed: Followed) -> None:
+    def __init__(self, database: TunnelDatabase, tunnel: StoredTunnel, followed: Followed) -> None:
         assert tunnel.slot is not None
         assert tunnel.publication is not None
         self._database = database
@@ -165,13 +165,13 @@ class ChangeLog:
         # The last window, and the read that it is from. Threads need no lock: nothing changes a window, and a deque is
         # atomic, so a thread that finds no read there reads the slot itself.
         self._window: Window | None = None
-        self._read: deque[Read] = deque(maxlen=1)
+        self._read: deque[SlotRead] = deque(maxlen=1)
 
     def end(self) -> Position:
         """Return the position at the end of the log."""
         return lsn_position(self._state().flushed)
 
-    def rows(self, position: Position, until: Position | None = None, total: int | None = None) -> Rows:
+    def rows(self, position: Position, until: Position | None = None, total: int | None = None) -> WindowRows:
         """Return the first rows at a position and before a bound, and none only if there are none yet.
 
         Args:
@@ -196,7 +196,7 @@ class ChangeLog:
             if until is not None:
                 last = min(last, window.rows_before(lsn_of(until)) + until.skip)
             if first < last or window.end >= limit:
-                return Rows(window, min(first, last), last, limit)
+                return WindowRows(window, min(first, last), last, limit)
             skip = max(0, first - window.count)
             start = window.end
 
@@ -246,7 +246,7 @@ class ChangeLog:
         more |= rows.window.end < rows.end
         return Backlog(rows=None if more else count, bytes=size, seconds=seconds, at_least=count)
 
-    def _look(self, position: Position, until: Position | None, reach: int) -> tuple[Rows, bool]:
+    def _look(self, position: Position, until: Position | None, reach: int) -> tuple[WindowRows, bool]:
         """Return the first rows at a position, and whether the log goes on after the part that was looked at.
 
         Args:
@@ -286,7 +286,7 @@ class ChangeLog:
         """Return the snapshots of base data. The stream is read after all of them are there."""
         if self._snapshots is not None:
             return self._snapshots
-        snapshots = self._database.read(lambda statements: read_snapshots(statements, self._tunnel.id))
+        snapshots = self._database.ask(lambda statements: read_snapshots(statements, self._tunnel.id))
         # Each chunk that is read changes what the stream leaves out.
         self._window = None
         if (read := self._take_read()) is not None:
@@ -375,31 +375,30 @@ class ChangeLog:
         if end == read.end:
             read.close()
         self._read.append(read)
-        images = [piece for each in decoded.images for piece in self._followed.pieces(each)]
-        # After all pieces: a table that is opened for the first time can make all definitions newer.
+        pieces = self._followed.pieces(decoded.images)
         stops = [self._truncated(each) for each in decoded.truncations[:1]]
-        stops += [stop for each in images if (stop := self._unreadable(each)) is not None]
+        stops += [self._unreadable(each.images, each.problem) for each in pieces if each.problem is not None]
         stop = min(stops, key=lambda stop: stop.lsn, default=None)
         if stop is not None:
             # The changes before a stop can be read.
             end = stop.lsn
-            images = [each.filter(each.lsns < end) for each in images if each.lsns[0] < end]
-        changes = self._followed.changes(images, snapshots if start < state.base_end else None)
+            pieces = [each.filter(each.images.lsns < end) for each in pieces if each.images.lsns[0] < end]
+        changes = self._followed.changes(pieces, snapshots if start < state.base_end else None)
         return Window(start, end, changes, stop)
 
-    def _peek(self, start: int, limit: int, state: SlotState, total: int | None, last: Read | None) -> Read:
+    def _peek(self, start: int, limit: int, state: SlotState, total: int | None, last: SlotRead | None) -> SlotRead:
         """Read the slot from an LSN on; ``last`` is the read before."""
-        end = reads.reach(start, WINDOW_BYTES, state.restart, limit)
+        end = slot_reads.reach(start, WINDOW_BYTES, state.restart, limit)
         # After the end of the log was looked up: a later change of the publication has no effect before it.
         self._publication.check(self._followed.published, f"changes after {lsn_text(start)}")
         before = last if last is not None and last.end <= start else None
-        most = None if total is None else reads.messages_for(total, start - state.confirmed, before)
-        messages, end = reads.peek(
+        most = None if total is None else slot_reads.messages_for(total, start - state.confirmed, before)
+        messages, end = slot_reads.peek(
             self._database, self._slot, self._publication.name, end, binary=self._followed.binary, messages=most
         )
-        return Read(messages, self._followed.relations, start, end, total or 0)
+        return SlotRead(messages, self._followed.relations, start, end, total or 0)
 
-    def _take_read(self) -> Read | None:
+    def _take_read(self) -> SlotRead | None:
         with suppress(IndexError):
             return self._read.pop()
         return None
@@ -415,11 +414,8 @@ class ChangeLog:
         )
         return Stop(lsn, lsn + 1, error)
 
-    def _unreadable(self, images: Images) -> Stop | None:
-        """Return a stop before images that are no rows of their table now; None if they are."""
-        problem = self._followed.problem(images)
-        if problem is None:
-            return None
+    def _unreadable(self, images: Images, problem: str) -> Stop:
+        """Return a stop before images that are no rows of their table now."""
         first, last = int(images.lsns[0]), int(images.lsns[-1])
         error = DataLossError(
             f"changes of table {self._followed.name_of(images.relation.oid)!r} cannot be read by its definition of now",

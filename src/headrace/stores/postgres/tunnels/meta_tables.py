@@ -128,7 +128,7 @@ CREATE TABLE IF NOT EXISTS {schema}.batch_end (
 )
 
 
-class Statements:
+class PostgresStatements:
     """Statements in one transaction. They name headrace's schema ``headrace``, also if it has another name."""
 
     def __init__(self, connection: psycopg.Connection, schema: str) -> None:
@@ -150,7 +150,7 @@ class Statements:
         return self.execute(statement, parameters).fetchone()
 
 
-class Database(Records[Statements]):
+class TunnelDatabase(Records[PostgresStatements]):
     """Transactions over the tables of tunnels.
 
     Args:
@@ -163,26 +163,28 @@ class Database(Records[Statements]):
         self._tables = OwnTables(connection, schema, _TABLES)
         self._prefix = f"{self._tables.schema}."
 
-    def run(self, work: Callable[[Statements], Result], *, repeatable: bool = True) -> Result:
+    def run(self, work: Callable[[PostgresStatements], Result], *, repeatable: bool = True) -> Result:
         """Run a function in a transaction; repeat it after temporary errors, see `Connection.run`.
 
         Almost all records of tunnels are written so that a second time changes nothing.
         """
         self.exist()
-        return self.connection.run(lambda connection: work(Statements(connection, self._prefix)), repeatable=repeatable)
+        return self.connection.run(
+            lambda connection: work(PostgresStatements(connection, self._prefix)), repeatable=repeatable
+        )
 
-    def read(self, work: Callable[[Statements], Result]) -> Result:
+    def ask(self, work: Callable[[PostgresStatements], Result]) -> Result:
         """Run a function whose statements only read, each in a transaction of its own; see `Connection.ask`."""
         self.exist()
-        return self.connection.ask(lambda connection: work(Statements(connection, self._prefix)))
+        return self.connection.ask(lambda connection: work(PostgresStatements(connection, self._prefix)))
 
-    def look(self, work: Callable[[Statements], Result]) -> Result:
-        """Run a function that only reads in one transaction; it can lock rows."""
+    def read(self, work: Callable[[PostgresStatements], Result]) -> Result:
+        """Run a function that changes nothing, in one transaction; it can lock rows."""
         return self.run(work)
 
     def query(self, statement: LiteralString, parameters: Parameters = ()) -> list[tuple[Any, ...]]:
         """Run one statement in a transaction of its own, and return its rows."""
-        return self.read(lambda statements: statements.execute(statement, parameters).fetchall())
+        return self.ask(lambda statements: statements.execute(statement, parameters).fetchall())
 
     def create_tables(self) -> None:
         """Create the schema and the tables, as far as they do not exist."""

@@ -14,7 +14,7 @@ from typing import NamedTuple
 from headrace.errors import DataLossError, NotFoundError, UnsupportedError
 from headrace.stores.postgres.failures import COPIES
 from headrace.stores.postgres.schemas import TableLayout
-from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
+from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 
 _OPERATIONS = ("insert", "update", "delete", "truncate")
 # Each change of a publication is a new row of the catalog, with the identifier of its transaction.
@@ -72,7 +72,7 @@ State = Mapping[str, str]
 
 
 def inspect(
-    statements: Statements, name: str, tables: Sequence[PublishedTable], what: str = "the publication"
+    statements: PostgresStatements, name: str, tables: Sequence[PublishedTable], what: str = "the publication"
 ) -> tuple[State, Fault | None]:
     """Return the state of a publication, and its first fault.
 
@@ -126,7 +126,7 @@ def inspect(
     return states, None
 
 
-def usable(database: Database, name: str, tables: Sequence[PublishedTable]) -> State:
+def usable(database: TunnelDatabase, name: str, tables: Sequence[PublishedTable]) -> State:
     """Return the state of a publication for a new tunnel.
 
     Raises:
@@ -150,7 +150,7 @@ class Publication:
         title: its name, for messages.
     """
 
-    def __init__(self, database: Database, tunnel: str, title: str, name: str) -> None:
+    def __init__(self, database: TunnelDatabase, tunnel: str, title: str, name: str) -> None:
         self._database = database
         self._tunnel = tunnel
         self._title = title
@@ -165,14 +165,14 @@ class Publication:
         Raises:
             DataLossError: it does not exist, leaves out changes, or was changed.
         """
-        fault = self._database.read(lambda statements: self._fault(statements, tables))
+        fault = self._database.ask(lambda statements: self._fault(statements, tables))
         if fault is not None:
             raise DataLossError(fault.problem, received=f"publication {self.name}; {lost}", remedy=fault.remedy)
 
     def accept(self, tables: Sequence[PublishedTable]) -> bool:
         """Accept that the publication was changed, if it has all changes from now on; return whether it was changed."""
 
-        def save(statements: Statements) -> bool:
+        def save(statements: PostgresStatements) -> bool:
             state, fault = inspect(statements, self.name, tables)
             if fault is not None or not self._differs(statements, state):
                 return False
@@ -181,7 +181,7 @@ class Publication:
 
         return self._database.run(save)
 
-    def _fault(self, statements: Statements, tables: Sequence[PublishedTable]) -> Fault | None:
+    def _fault(self, statements: PostgresStatements, tables: Sequence[PublishedTable]) -> Fault | None:
         what = f"the publication of tunnel {self._title!r}"
         state, fault = inspect(statements, self.name, tables, what)
         if fault is None and self._differs(statements, state):
@@ -191,12 +191,12 @@ class Publication:
             )
         return fault
 
-    def _differs(self, statements: Statements, state: State) -> bool:
+    def _differs(self, statements: PostgresStatements, state: State) -> bool:
         found = statements.first("SELECT publication_state FROM headrace.tunnel WHERE id = %s", (self._tunnel,))
         before: State = {} if found is None else json.loads(found[0])
         return any(before.get(each) != text for each, text in state.items())
 
 
-def save_state(statements: Statements, tunnel: str, state: State) -> None:
+def save_state(statements: PostgresStatements, tunnel: str, state: State) -> None:
     """Record the state of a tunnel's publication."""
     statements.execute("UPDATE headrace.tunnel SET publication_state = %s WHERE id = %s", (json.dumps(state), tunnel))

@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from headrace.stores.postgres.tunnels import slots
-from headrace.stores.postgres.tunnels.meta_tables import Database
+from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import lsn_text
 
 KEPT_BYTES = 1 << 20
@@ -42,7 +42,7 @@ FROM pg_replication_slots s WHERE s.slot_name = %s
 class LogRelease:
     """Lets the server forget log that a tunnel no longer needs."""
 
-    def __init__(self, database: Database, tunnel: str, slot: str) -> None:
+    def __init__(self, database: TunnelDatabase, tunnel: str, slot: str) -> None:
         self._database = database
         self._tunnel = tunnel
         self._slot = slot
@@ -88,7 +88,7 @@ class LogRelease:
         return bool(found and found[0][0] is not None and found[0][0] > LAG_BYTES)
 
 
-def describe(database: Database, slot: str) -> tuple[Mapping[str, int | str | bool | None], list[str]]:
+def describe(database: TunnelDatabase, slot: str) -> tuple[Mapping[str, int | str | bool | None], list[str]]:
     """Return the state of a slot by the names of ``pg_replication_slots``, and warnings about it."""
 
     def read(statements: Any) -> dict[str, Any]:
@@ -99,7 +99,7 @@ def describe(database: Database, slot: str) -> tuple[Mapping[str, int | str | bo
             {} if row is None else {column.name: value for column, value in zip(cursor.description, row, strict=True)}
         )
 
-    state = database.read(read)
+    state = database.ask(read)
     if not state:
         return {"slot": slot}, []
     warnings = list(_warnings(state))

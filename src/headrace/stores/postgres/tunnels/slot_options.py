@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, StoreBusyError, UnsupportedError, shown
 from headrace.model.tunnels.values import TunnelKind
 from headrace.options.names import check_names
-from headrace.stores.postgres.tunnels.meta_tables import Database
+from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 
 OPTIONS = ("slot", "publication", "failover")
 _FAILOVER_VERSION = 170_000
@@ -60,7 +60,7 @@ def parse(options: Mapping[str, Any], kind: TunnelKind) -> SlotOptions:
     return found
 
 
-def check_failover(database: Database) -> None:
+def check_failover(database: TunnelDatabase) -> None:
     """Raise `UnsupportedError` if the server has no failover slots."""
     version = database.run(lambda statements: statements.connection.info.server_version)
     if version < _FAILOVER_VERSION:
@@ -72,7 +72,7 @@ def check_failover(database: Database) -> None:
         )
 
 
-def use_slot(database: Database, name: str, tunnel: str) -> int:
+def use_slot(database: TunnelDatabase, name: str, tunnel: str) -> int:
     """Return the LSN from which an existing slot has all changes, for a tunnel with an id.
 
     Raises:

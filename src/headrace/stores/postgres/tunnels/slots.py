@@ -12,7 +12,7 @@ from psycopg import sql
 from headrace.errors import StoreError, UnsupportedError
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tunnels import blockers
-from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
+from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import lsn_text
 
 # Creating a slot waits for all write transactions that are open.
@@ -22,7 +22,7 @@ _DROP_SLOT: LiteralString = "SELECT pg_drop_replication_slot(slot_name) FROM pg_
 _GENERATED_COLUMNS = 180_000
 
 
-def create_publication(database: Database, name: str, tables: Sequence[TableLayout]) -> None:
+def create_publication(database: TunnelDatabase, name: str, tables: Sequence[TableLayout]) -> None:
     """Create a publication of tables. Changes of partitions have the name of their table.
 
     Raises:
@@ -38,7 +38,7 @@ def create_publication(database: Database, name: str, tables: Sequence[TableLayo
         sql.SQL(", publish_generated_columns = stored" if any(needs) else ""),
     )
 
-    def create(statements: Statements) -> None:
+    def create(statements: PostgresStatements) -> None:
         # If the outcome of a commit is unknown, this runs again.
         statements.connection.execute(_drop_publication(name))
         statements.connection.execute(statement)
@@ -46,7 +46,7 @@ def create_publication(database: Database, name: str, tables: Sequence[TableLayo
     database.run(create)
 
 
-def has_generated(database: Database, table: TableLayout) -> bool:
+def has_generated(database: TunnelDatabase, table: TableLayout) -> bool:
     """Return whether a publication of a table has to include generated columns.
 
     Raises:
@@ -71,7 +71,7 @@ def has_generated(database: Database, table: TableLayout) -> bool:
     return bool(with_generated and stored)
 
 
-def create_slot(database: Database, name: str, *, failover: bool = False) -> int:
+def create_slot(database: TunnelDatabase, name: str, *, failover: bool = False) -> int:
     """Create a slot and return the LSN from which it has all changes. The server waits for open write transactions.
 
     Args:
@@ -82,7 +82,7 @@ def create_slot(database: Database, name: str, *, failover: bool = False) -> int
     """
     late = False
 
-    def create(statements: Statements) -> int:
+    def create(statements: PostgresStatements) -> int:
         statements.execute(f"SET LOCAL statement_timeout = '{_CREATE_SECONDS}s'")
         # If the connection is lost, this runs again. The name belongs to one tunnel.
         statements.execute(_DROP_SLOT, (name,))
@@ -109,7 +109,7 @@ def create_slot(database: Database, name: str, *, failover: bool = False) -> int
         raise blockers.waited(database, _CREATE_SECONDS) from None
 
 
-def visible_commits(database: Database) -> int:
+def visible_commits(database: TunnelDatabase) -> int:
     """Return an LSN whose earlier commits later snapshots see. Waits for open write transactions.
 
     A commit is in the log before snapshots see it: until the disk, and synchronous standbys, have it.
@@ -130,12 +130,12 @@ def visible_commits(database: Database) -> int:
     return int(lsn)
 
 
-def drop_slot(database: Database, name: str) -> None:
+def drop_slot(database: TunnelDatabase, name: str) -> None:
     """Drop a slot, if it exists."""
     database.query(_DROP_SLOT, (name,))
 
 
-def drop_publication(database: Database, name: str) -> None:
+def drop_publication(database: TunnelDatabase, name: str) -> None:
     """Drop a publication, if it exists."""
     database.run(lambda statements: statements.connection.execute(_drop_publication(name)))
 
@@ -144,7 +144,7 @@ def _drop_publication(name: str) -> sql.Composed:
     return sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name))
 
 
-def advance(database: Database, slot: str, lsn: int) -> None:
+def advance(database: TunnelDatabase, slot: str, lsn: int) -> None:
     """Advance a slot to an LSN. A slot that is there already, or that the server has invalidated, is left alone."""
     database.query(
         "SELECT pg_replication_slot_advance(slot_name, %(lsn)s::pg_lsn) FROM pg_replication_slots"

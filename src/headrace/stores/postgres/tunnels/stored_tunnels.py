@@ -26,10 +26,10 @@ from headrace.model.tunnels.values import ChannelKind, Start, StartKind, TunnelK
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tunnels import followable, publications, slot_options, slots
 from headrace.stores.postgres.tunnels.followed import formats
-from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
+from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import BASE_START, lsn_text
 from headrace.stores.postgres.tunnels.publications import PublishedTable
-from headrace.stores.postgres.tunnels.recorded import Definitions
+from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.slot_options import SlotOptions
 
 STREAM = "stream"
@@ -80,7 +80,7 @@ class _NewChannel(NamedTuple):
 
 
 def create(
-    database: Database,
+    database: TunnelDatabase,
     tables: Sequence[NewTable],
     patterns: str | None,
     name: str,
@@ -133,7 +133,7 @@ def create(
     database.run(lambda statements: _insert(statements, stored, [] if of_one else layouts))
     try:
         # Before the first read of the tables and their log.
-        Definitions(database, tunnel_id, relations, partial(formats, database)).record(options.slot)
+        SeenDefinitions(database, tunnel_id, relations, partial(formats, database)).record(options.slot)
         lsn = 0
         if slot is not None and publication is not None:
             lsn = _open_slot(database, stored, slot, publication, layouts, failover=options.failover)
@@ -158,7 +158,7 @@ def create(
     return stored, whole.rows <= SMALL_TABLE_ROWS and whole.bytes <= BYTES_PER_CHUNK
 
 
-def known(database: Database, table: str | None = None) -> list[StoredTunnel]:
+def known(database: TunnelDatabase, table: str | None = None) -> list[StoredTunnel]:
     """Return the tunnels of the database, or of one table, whose tables exist."""
     if not database.exist():
         return []
@@ -171,7 +171,7 @@ def known(database: Database, table: str | None = None) -> list[StoredTunnel]:
     return [StoredTunnel(*row)._replace(kind=TunnelKind(row[4])) for row in found]
 
 
-def drop(database: Database, tunnel: StoredTunnel) -> None:
+def drop(database: TunnelDatabase, tunnel: StoredTunnel) -> None:
     """Remove a tunnel with its channels, batches and clients, and with the slot and publication that it has created."""
     if tunnel.slot is not None and tunnel.own_slot:
         slots.drop_slot(database, tunnel.slot)
@@ -181,7 +181,7 @@ def drop(database: Database, tunnel: StoredTunnel) -> None:
 
 
 def _open_slot(
-    database: Database,
+    database: TunnelDatabase,
     tunnel: StoredTunnel,
     slot: str,
     publication: str,
@@ -233,8 +233,8 @@ class _Size(NamedTuple):
         return max(1, -(-self.rows // ROWS_PER_CHUNK), -(-self.bytes // BYTES_PER_CHUNK))
 
 
-def _size(database: Database, table: TableLayout) -> _Size:
-    def read(statements: Statements) -> _Size:
+def _size(database: TunnelDatabase, table: TableLayout) -> _Size:
+    def read(statements: PostgresStatements) -> _Size:
         query = sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) few").format(
             table.name.sql, SMALL_TABLE_ROWS + 1
         )
@@ -254,7 +254,7 @@ def _size(database: Database, table: TableLayout) -> _Size:
     return database.run(read)
 
 
-def _insert(statements: Statements, tunnel: StoredTunnel, tables: Sequence[TableLayout]) -> None:
+def _insert(statements: PostgresStatements, tunnel: StoredTunnel, tables: Sequence[TableLayout]) -> None:
     added = statements.execute(
         "INSERT INTO headrace.tunnel"
         " (id, relation, table_name, name, kind, created, slot, system, publication, own_slot, own_publication)"
@@ -273,7 +273,7 @@ def _insert(statements: Statements, tunnel: StoredTunnel, tables: Sequence[Table
 
 
 def _insert_channels(
-    statements: Statements, tunnel: StoredTunnel, ranges: Sequence[tuple[int, KeyRange]], lsn: int
+    statements: PostgresStatements, tunnel: StoredTunnel, ranges: Sequence[tuple[int, KeyRange]], lsn: int
 ) -> None:
     if tunnel.slot is not None:
         statements.execute(

@@ -25,7 +25,7 @@ from headrace.stores.postgres.tunnels import base_data, retention
 from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_of, rows_in
 from headrace.stores.postgres.tunnels.followed import Followed
 from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog
-from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
+from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import is_after, lsn_of, row_of, row_position
 from headrace.stores.postgres.tunnels.retention import LogRelease
 from headrace.stores.postgres.tunnels.stored_tunnels import (
@@ -37,12 +37,26 @@ from headrace.stores.postgres.tunnels.stored_tunnels import (
 from headrace.stores.tunnel_records.batches import TunnelBatches
 from headrace.stores.tunnel_records.clients import SharedTunnel, holders
 from headrace.stores.tunnel_records.records import lock_tunnel
+from headrace.support.cached import cached_property
 
 LOOK_BYTES = 8 << 20
 """The log in bytes that is decoded to plan a batch. The tasks of the batch decode it again."""
 
 
-class PostgresTunnel(SharedTunnel[Statements]):
+class _View:
+    """The tables with the columns that they had at the begin of a call, and the log in which they have changed."""
+
+    def __init__(self, database: TunnelDatabase, stored: StoredTunnel, tables: Followed) -> None:
+        self.tables = tables
+        self._database = database
+        self._stored = stored
+
+    @cached_property
+    def log(self) -> ChangeLog:
+        return ChangeLog(self._database, self._stored, self.tables)
+
+
+class PostgresTunnel(SharedTunnel[PostgresStatements]):
     """A tunnel of a database, created by `headrace.stores.postgres.store.PostgresStore`.
 
     Args:
@@ -52,7 +66,7 @@ class PostgresTunnel(SharedTunnel[Statements]):
 
     def __init__(
         self,
-        database: Database,
+        database: TunnelDatabase,
         table: Table,
         stored: StoredTunnel,
         follow: Callable[[JsonForm], Followed],
@@ -64,8 +78,7 @@ class PostgresTunnel(SharedTunnel[Statements]):
         self._form = form
         self.batches = TunnelBatches(database, stored.id)
         self._release = None if stored.slot is None else LogRelease(database, stored.id, stored.slot)
-        self._opened_tables: Followed | None = None
-        self._opened_log: ChangeLog | None = None
+        self._view: _View | None = None
         # The channels of base data that cannot be read as rows of the table now.
         self._unreadable: set[str] = set()
         self.table = table
@@ -89,19 +102,18 @@ class PostgresTunnel(SharedTunnel[Statements]):
         return PostgresTunnel(self._database, self.table, self._stored, self._follow, form)
 
     def describe(self) -> TunnelDescription:
-        self._notice_definitions()
-        rows = self._rows()
+        view, rows = self._now(), self._rows()
         channels = channels_of(rows)
-        clients = self._database.read(lambda statements: holders(statements, self.id))
+        clients = self._database.ask(lambda statements: holders(statements, self.id))
         described = []
         details, warnings = (
             ({}, []) if self._stored.slot is None else retention.describe(self._database, self._stored.slot)
         )
-        spooled = self._database.read(lambda statements: base_data.row_counts(statements, self.id))
-        warnings += self._tables.warnings()
+        spooled = self._database.ask(lambda statements: base_data.row_counts(statements, self.id))
+        warnings += view.tables.warnings()
         for row, channel in zip(rows, channels, strict=True):
             try:
-                backlog = self._backlog(row, channel.committed, None, WINDOW_BYTES, spooled.get(row.id))
+                backlog = self._backlog(view, row, channel.committed, None, WINDOW_BYTES, spooled.get(row.id))
             except (DataLossError, NotFoundError, SchemaError, UnsupportedError) as error:
                 backlog = Backlog(rows=None)
                 if error.problem not in warnings:
@@ -146,14 +158,14 @@ class PostgresTunnel(SharedTunnel[Statements]):
         if start.kind is StartKind.BEGINNING:
             self._check_unread(rows)
             return {row.id: row.start for row in rows}
-        positions = {}
+        positions, view = {}, self._now()
         for row in rows:
             if row.kind is ChannelKind.BASE_DATA or row.finished:
                 positions[row.id] = FINISHED
             elif start.timestamp is None:
-                positions[row.id] = self._log.end()
+                positions[row.id] = view.log.end()
             else:
-                positions[row.id] = self._log.at_time(row.committed, microseconds(start.timestamp))
+                positions[row.id] = view.log.at_time(row.committed, microseconds(start.timestamp))
         return positions
 
     def _check_unread(self, rows: list[ChannelRow]) -> None:
@@ -168,7 +180,7 @@ class PostgresTunnel(SharedTunnel[Statements]):
 
     def latest_positions(self) -> dict[str, Position]:
         rows = self._rows()
-        end = self._log.end() if self._stored.slot is not None else FINISHED
+        end = self._before().log.end() if self._stored.slot is not None else FINISHED
         return {row.id: FINISHED if row.kind is ChannelKind.BASE_DATA else end for row in rows}
 
     def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
@@ -177,17 +189,18 @@ class PostgresTunnel(SharedTunnel[Statements]):
     def backlogs(
         self, positions: Mapping[str, Position], until: Mapping[str, Position] | None = None
     ) -> dict[str, Backlog]:
-        self._notice_definitions()
-        rows = {row.id: row for row in self._rows()}
-        spooled = self._database.read(lambda statements: base_data.row_counts(statements, self.id))
+        view, rows = self._now(), {row.id: row for row in self._rows()}
+        spooled = self._database.ask(lambda statements: base_data.row_counts(statements, self.id))
         backlogs: dict[str, Backlog] = {}
         for channel, position in positions.items():
             if channel not in rows:
                 raise self._no_channel(channel, list(rows.values()))
             bound = None if until is None else until.get(channel)
             try:
-                self._tables.check()
-                backlogs[channel] = self._backlog(rows[channel], position, bound, LOOK_BYTES, spooled.get(channel))
+                view.tables.check()
+                backlogs[channel] = self._backlog(
+                    view, rows[channel], position, bound, LOOK_BYTES, spooled.get(channel)
+                )
             except DataLossError:
                 # The reader fails, or accepts the loss.
                 backlogs[channel] = Backlog(rows=None)
@@ -201,7 +214,7 @@ class PostgresTunnel(SharedTunnel[Statements]):
             self.release_log()
 
     def _backlog(
-        self, row: ChannelRow, position: Position, until: Position | None, reach: int, spooled: int | None
+        self, view: _View, row: ChannelRow, position: Position, until: Position | None, reach: int, spooled: int | None
     ) -> Backlog:
         """Return the backlog of a channel; of a stream, the rows in the first ``reach`` bytes of the log with rows.
 
@@ -214,7 +227,7 @@ class PostgresTunnel(SharedTunnel[Statements]):
                 return Backlog(rows=None, bytes=BYTES_PER_CHUNK, ends=True, copied=ROWS_PER_CHUNK)
             rows = max(0, spooled - row_of(position))
             return Backlog(rows=rows, bytes=rows * BYTES_PER_CHUNK // ROWS_PER_CHUNK, ends=True, copied=spooled)
-        return self._log.backlog(position, _bound(until), reach)
+        return view.log.backlog(position, _bound(until), reach)
 
     def read(
         self,
@@ -225,23 +238,23 @@ class PostgresTunnel(SharedTunnel[Statements]):
         *,
         total: int | None = None,
     ) -> Page:
-        self._notice_definitions()
-        row = self._row(channel)
-        tables = self._tables
+        view, row = self._now(), self._row(channel)
         if position == FINISHED:
-            return base_data.no_rows(tables.schema)
-        tables.check()
+            return base_data.no_rows(view.tables.schema)
+        view.tables.check()
         if row.kind is ChannelKind.BASE_DATA:
             return self._read_base_data(row, position, max_rows, until)
-        rows = self._log.rows(position, _bound(until), total)
+        rows = view.log.rows(position, _bound(until), total)
         if rows.count:
             return rows.page(max_rows)
         self._release_idle_log(row, position)
         # The end of the log is no part of the position: it grows without changes of the table.
-        return Page(rows.changes, self._log.canonical(position))
+        return Page(rows.changes, view.log.canonical(position))
 
     def _read_base_data(self, row: ChannelRow, position: Position, max_rows: int, until: Position | None) -> Page:
-        chunk, tables = self._chunk(row), self._tables
+        # After the chunk: the tables may have changed while it was read.
+        chunk = self._chunk(row)
+        tables = self._before().tables
 
         def rows_of(rows: pa.RecordBatch) -> pa.RecordBatch:
             try:
@@ -250,7 +263,7 @@ class PostgresTunnel(SharedTunnel[Statements]):
                 self._unreadable.add(row.id)
                 raise
 
-        return self._database.read(
+        return self._database.ask(
             lambda statements: base_data.read(
                 statements, self.id, row.id, chunk, tables.schema, rows_of, position, max_rows, until
             )
@@ -263,16 +276,16 @@ class PostgresTunnel(SharedTunnel[Statements]):
             return FINISHED, 0
         if row.kind is ChannelKind.BASE_DATA:
             return (FINISHED, None) if channel in self._unreadable else (FINISHED, 0) if row.finished else (position, 0)
-        return self._log.skip_lost(position)
+        return self._before().log.skip_lost(position)
 
     def accept_lost(self, channel: str, position: Position) -> bool:
-        if self._tables.accept():
+        view = self._before()
+        if view.tables.accept():
             return True
-        return self._row(channel).kind is ChannelKind.STREAM and self._log.accept_publication()
+        return self._row(channel).kind is ChannelKind.STREAM and view.log.accept_publication()
 
     def check_new_columns(self, names: Sequence[str]) -> None:
-        self._notice_definitions()
-        self._tables.check_new_columns(names)
+        self._now().tables.check_new_columns(names)
 
     def advance(self, channel: str, position: Position, rows: int) -> Position:
         row = self._row(channel)
@@ -294,7 +307,7 @@ class PostgresTunnel(SharedTunnel[Statements]):
         self._database.run(lambda statements: self.save_positions(statements, positions))
         self.release_log()
 
-    def save_positions(self, statements: Statements, positions: Mapping[str, Position]) -> None:
+    def save_positions(self, statements: PostgresStatements, positions: Mapping[str, Position]) -> None:
         """Save committed positions like `commit`, inside the caller's transaction."""
         lock_tunnel(statements, self.id)
         rows = {row.id: row for row in rows_in(statements, self._stored)}
@@ -325,7 +338,7 @@ class PostgresTunnel(SharedTunnel[Statements]):
             return FINISHED if spooled is not None and at >= spooled else row_position(at)
         if lsn_of(position) and (position.skip == 0 or position.token == row.committed.token):
             return position
-        return self._log.canonical(position)
+        return self._before().log.canonical(position)
 
     def release_log(self) -> None:
         """Advance the slot, if the server keeps much log that the tunnel no longer needs; see `LogRelease`."""
@@ -335,20 +348,20 @@ class PostgresTunnel(SharedTunnel[Statements]):
         if committed == FINISHED:
             return
         at = lsn_of(committed)
-        idle = self._log.idle_until(at) if committed.skip == 0 else at
+        idle = self._before().log.idle_until(at) if committed.skip == 0 else at
         self._release.release(at, idle)
 
     # -- clients that share the channels -------------------------------------------------------------
 
-    def channels_in(self, statements: Statements) -> list[Channel]:
+    def channels_in(self, statements: PostgresStatements) -> list[Channel]:
         return channels_of(rows_in(statements, self._stored))
 
-    def committed(self, statements: Statements, channel: str) -> Position:
+    def committed(self, statements: PostgresStatements, channel: str) -> Position:
         for row in rows_in(statements, self._stored, channel):
             return row.committed
         raise self._no_channel(channel, rows_in(statements, self._stored))
 
-    def save_position(self, statements: Statements, channel: str, position: Position) -> None:
+    def save_position(self, statements: PostgresStatements, channel: str, position: Position) -> None:
         self.save_positions(statements, {channel: position})
 
     def after_save(self) -> None:
@@ -366,40 +379,37 @@ class PostgresTunnel(SharedTunnel[Statements]):
         """Return a chunk; read and spool it, if this is its first read."""
         if row.finished:
             raise base_data.already_read(row.id)
-        found = self._database.read(lambda statements: base_data.find(statements, self.id, row.id))
+        found = self._database.ask(lambda statements: base_data.find(statements, self.id, row.id))
         if found is not None:
             return found
-        rows = self._tables.snapshot(row.relation, row.keys)
-        while self._tables.refresh():
+        view = self._before()
+        rows = view.tables.snapshot(row.relation, row.keys)
+        while (newer := self._now()) is not view:
             # A table has changed in the meantime: names may be those of other columns.
-            rows = self._tables.snapshot(row.relation, row.keys)
+            view = newer
+            rows = view.tables.snapshot(row.relation, row.keys)
         return self._database.run(lambda statements: base_data.spool(statements, self.id, row.id, rows))
 
-    def _notice_definitions(self) -> None:
-        """Read the log with the current definitions of the tables, which others can change while a tunnel is read."""
-        if self._opened_tables is not None and self._opened_tables.refresh():
-            self._opened_log = None
+    def _now(self) -> _View:
+        """Return the tables and their log with the present definitions: others can change them at any time."""
+        view = self._view
+        if view is None:
+            view = self._view = _View(self._database, self._stored, self._follow(self._form))
+        elif view.tables.refresh():
+            view = self._view = _View(self._database, self._stored, view.tables)
+        return view
 
-    @property
-    def _tables(self) -> Followed:
-        """The tables with the columns that they had at the beginning of the call; see `_notice_definitions`."""
-        if self._opened_tables is None:
-            self._opened_tables = self._follow(self._form)
-        return self._opened_tables
-
-    @property
-    def _log(self) -> ChangeLog:
-        if self._opened_log is None:
-            self._opened_log = ChangeLog(self._database, self._stored, self._tables)
-        return self._opened_log
+    def _before(self) -> _View:
+        """Return the view of the last `_now`, for a part of its call, or a call that decodes no row."""
+        return self._view or self._now()
 
     # -- rows of the database -------------------------------------------------------------------------
 
     def _rows(self) -> list[ChannelRow]:
-        return self._database.read(lambda statements: rows_in(statements, self._stored))
+        return self._database.ask(lambda statements: rows_in(statements, self._stored))
 
     def _row(self, channel: str) -> ChannelRow:
-        for row in self._database.read(lambda statements: rows_in(statements, self._stored, channel)):
+        for row in self._database.ask(lambda statements: rows_in(statements, self._stored, channel)):
             return row
         raise self._no_channel(channel, self._rows())
 

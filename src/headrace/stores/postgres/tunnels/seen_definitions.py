@@ -16,7 +16,7 @@ from headrace.stores.postgres.tunnels.catalog import TableState
 from headrace.stores.postgres.tunnels.definitions import Definition, Leaf
 from headrace.stores.postgres.tunnels.followable import Inspected
 from headrace.stores.postgres.tunnels.histories import History
-from headrace.stores.postgres.tunnels.meta_tables import Database, Statements
+from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 
 _DELIVERED = """
 SELECT EXISTS (SELECT FROM headrace.channel WHERE tunnel = %(tunnel)s AND committed <> start)
@@ -24,7 +24,7 @@ SELECT EXISTS (SELECT FROM headrace.channel WHERE tunnel = %(tunnel)s AND commit
 """
 
 
-class Definitions:
+class SeenDefinitions:
     """The versions of the definitions of a tunnel's tables.
 
     Args:
@@ -36,7 +36,7 @@ class Definitions:
 
     def __init__(
         self,
-        database: Database,
+        database: TunnelDatabase,
         tunnel: str,
         relations: Sequence[int],
         base_types: Callable[[Sequence[int]], Mapping[int, int]],
@@ -64,7 +64,7 @@ class Definitions:
 
     def read_states(self) -> list[TableState]:
         """Return the tables that exist now."""
-        return self._database.read(lambda statements: catalog.states(statements, self._relations))
+        return self._database.ask(lambda statements: catalog.states(statements, self._relations))
 
     def refresh(self) -> bool:
         """Read the states of the tables, and their definitions if they have changed; return whether they have."""
@@ -72,7 +72,7 @@ class Definitions:
         if found and found == self._states:
             return False
         # The states are older than the definitions: a change between the two is noticed at the next call.
-        self._load(self._database.read(self._rows), found)
+        self._load(self._database.ask(self._rows), found)
         self._states = found
         return True
 
@@ -92,11 +92,11 @@ class Definitions:
         self._inspect(list(states))
 
     def _inspect(self, relations: list[int]) -> None:
-        self._inspected = self._database.read(
+        self._inspected = self._database.ask(
             lambda statements: followable.inspect(statements, relations, as_columns=self._as_columns)
         )
 
-    def _rows(self, statements: Statements) -> list[tuple[int, str, str, str]]:
+    def _rows(self, statements: PostgresStatements) -> list[tuple[int, str, str, str]]:
         return statements.execute(
             "SELECT relation::bigint, state, content, lost FROM headrace.definition WHERE tunnel = %s ORDER BY seq",
             (self._tunnel,),
@@ -113,7 +113,7 @@ class Definitions:
 
     def _record(
         self,
-        statements: Statements,
+        statements: PostgresStatements,
         relations: Sequence[int],
         base_types: Mapping[int, int],
         existing_slot: str | None = None,
@@ -182,7 +182,7 @@ class Definitions:
             raise refusal.error
         if self._lost:
             # Another process may have accepted it.
-            self._lost = _lost(self._database.read(self._rows))
+            self._lost = _lost(self._database.ask(self._rows))
         if self._lost:
             raise DataLossError(
                 "rows of a followed table have changed, and the log does not contain it",
@@ -217,7 +217,7 @@ def _lost(rows: Sequence[tuple[int, str, str, str]]) -> list[str]:
 
 
 def _losses(
-    statements: Statements, relation: int, versions: Sequence[Definition], now: Definition, *, delivered: bool
+    statements: PostgresStatements, relation: int, versions: Sequence[Definition], now: Definition, *, delivered: bool
 ) -> list[str]:
     def attached(oid: str, leaf: Leaf) -> bool:
         return catalog.attached_with_rows(statements, relation, oid, leaf)

@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.stores.postgres.tunnels import reads
-from headrace.stores.postgres.tunnels.reads import Read, messages_for, reach, spooled
+from headrace.stores.postgres.tunnels import slot_reads
+from headrace.stores.postgres.tunnels.slot_reads import SlotRead, messages_for, reach, spooled
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Decoded
 from tests.unit import pgoutput_samples as pg
@@ -38,11 +38,11 @@ def transactions(lsns: Sequence[int], rows: int = 2) -> list[bytes]:
     return messages
 
 
-def read_of(messages: Sequence[pa.RecordBatch], start: int = 0, total: int = 0) -> Read:
-    return Read(messages, (WANTED,), start, END, total)
+def read_of(messages: Sequence[pa.RecordBatch], start: int = 0, total: int = 0) -> SlotRead:
+    return SlotRead(messages, (WANTED,), start, END, total)
 
 
-def cost(messages: int, total: int) -> Read:
+def cost(messages: int, total: int) -> SlotRead:
     """Return a read that has received some messages for a number of rows."""
     return read_of([pa.record_batch({"data": pa.nulls(messages, pa.binary())})], total=total)
 
@@ -138,7 +138,7 @@ def test_a_batch_with_a_limit_costs_the_server_at_most_twice_its_messages(per_ro
 def test_what_does_not_fit_into_memory_is_in_a_file_and_the_same(
     memory: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(reads, "MEMORY_BYTES", memory)
+    monkeypatch.setattr(slot_reads, "MEMORY_BYTES", memory)
     monkeypatch.setattr("tempfile.tempdir", str(tmp_path))
     found = [pa.record_batch({"data": pa.array([b"x" * size, b""], pa.binary())}) for size in (1, 1000, 0)]
     before = pa.total_allocated_bytes()

@@ -23,7 +23,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from headrace.stores.postgres.connection import Bulk
-from headrace.stores.postgres.tunnels.meta_tables import Database
+from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import lsn_text
 from headrace.wire.pgoutput.messages import Decoded, Decoder, Images, Truncation, commit_lsn
 
@@ -38,7 +38,7 @@ _MESSAGE_BYTES = 100
 _MOST_MESSAGES = 2**31 - 1
 
 
-class Read:
+class SlotRead:
     """The messages of all transactions that are committed from ``start`` to before ``end``, two LSNs.
 
     Only the messages of one part are decoded in memory, and those after them that are in the same Arrow batch.
@@ -129,7 +129,7 @@ def reach(start: int, window: int, restart: int, limit: int) -> int:
     return min(limit, max(start + _WINDOWS * window, start + (start - restart)))
 
 
-def messages_for(rows: int, log: int, last: Read | None) -> int:
+def messages_for(rows: int, log: int, last: SlotRead | None) -> int:
     """Return the number of messages that a read of the slot should have for some rows.
 
     Transactions have two more messages each, so a batch of small ones needs a second read, which the first one makes
@@ -151,7 +151,7 @@ def messages_for(rows: int, log: int, last: Read | None) -> int:
 
 
 def peek(
-    database: Database, slot: str, publication: str, end: int, *, binary: bool, messages: int | None = None
+    database: TunnelDatabase, slot: str, publication: str, end: int, *, binary: bool, messages: int | None = None
 ) -> tuple[Sequence[pa.RecordBatch], int]:
     """Return the messages of all transactions from the slot's position whose commit record begins before an LSN.
 

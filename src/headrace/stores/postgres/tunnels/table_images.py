@@ -7,7 +7,7 @@ PREIMAGE. A change of the key is the delete of one row and the insert of another
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import NamedTuple, TypeAlias
 
@@ -34,11 +34,6 @@ _OPS[ImageKind.OLD_KEY], _OPS[ImageKind.OLD_ROW] = ChangeOp.DELETE, ChangeOp.PRE
 _OPS[ImageKind.DELETED_KEY], _OPS[ImageKind.DELETED_ROW] = ChangeOp.DELETE, ChangeOp.DELETE_WITH_ROW
 
 
-def by_names(images: Images) -> Mapping[str, int]:
-    """Return the places of the columns of a relation by their names at that time."""
-    return {column.name: place for place, column in enumerate(images.relation.columns)}
-
-
 class OldValue(NamedTuple):
     """The text of a value of a type, for rows that are older than their column."""
 
@@ -48,14 +43,13 @@ class OldValue(NamedTuple):
 
 @dataclass(frozen=True)
 class TableColumns:
-    """The table of a tunnel, as its images are decoded.
+    """The columns of a table as it is now.
 
     Attributes:
         name: the name of the table.
         schema: its columns in headrace.
         base_types: the oids of types that are domains or enums → the oid of the type with the same format.
         shown_as_null: the columns whose unrepresentable values are null → what receives their number.
-        places: returns the places of a relation's columns by their names in ``schema``.
         missing: the values of columns in rows that are older than they; null if a column is not among them.
     """
 
@@ -63,7 +57,6 @@ class TableColumns:
     schema: TableSchema
     base_types: Mapping[int, int]
     shown_as_null: Mapping[str, ShownAsNull] = field(default_factory=dict)
-    places: Callable[[Images], Mapping[str, int]] = by_names
     missing: Mapping[str, OldValue] = field(default_factory=dict)
 
     def older(self, name: str, rows: int) -> pa.Array:
@@ -72,33 +65,106 @@ class TableColumns:
         if value is None:
             return pa.nulls(rows, data_type)
         texts = pa.array([value.text])
-        old = widened(lambda kind, oid: from_texts(texts, oid, kind, name), value.oid, data_type)
+        old = _widened(lambda kind, oid: from_texts(texts, oid, kind, name), value.oid, data_type)
         return pa.repeat(old[0], rows)
 
 
-def changes(images: Sequence[Images], table: TableColumns, snapshots: Snapshots | None = None) -> Changes:
+@dataclass(frozen=True)
+class TableImages:
+    """Images of a table, and where they have its columns.
+
+    Attributes:
+        places: the names of columns of the table now → their places in the images; a newer column has none.
+        problem: why the images are no rows of the table now; None if they are.
+    """
+
+    images: Images
+    table: TableColumns
+    places: Mapping[str, int]
+    problem: str | None = None
+
+    def filter(self, mask: Mask) -> TableImages:
+        """Return the images where the mask is true."""
+        return replace(self, images=self.images.filter(mask))
+
+    def columns(self, names: Sequence[str]) -> list[pa.Array]:
+        """Return columns of the images by their names in the table now."""
+        images, table = self.images, self.table
+        columns = []
+        for name in names:
+            if name in self.places:
+                place = self.places[name]
+                oid = images.relation.columns[place].type
+                base, data_type = table.base_types.get(oid, oid), table.schema.changes.field(name).type
+                decoded = partial(images.column, place, report=table.shown_as_null.get(name))
+                columns.append(_widened(decoded, base, data_type))
+            else:
+                columns.append(table.older(name, len(images)))
+        return columns
+
+    def check_unchanged(self) -> None:
+        """Check that updates contain all their values.
+
+        PostgreSQL does not log a value that it stores out of line (about 2 kB and more) if an update does not change
+        it.
+
+        Raises:
+            UnsupportedError: a value is missing.
+        """
+        images, table = self.images, self.table
+        for name, place in self.places.items():
+            unchanged = images.unchanged(place)
+            if unchanged is not None and name in table.schema:
+                first = int(np.flatnonzero(unchanged)[0])
+                raise UnsupportedError(
+                    f"an update of table {table.name!r} does not contain the unchanged large value of column {name!r}",
+                    received=f"{int(unchanged.sum())} such rows, the first in commit version {int(images.lsns[first])}",
+                    remedy=old_rows_remedy(table.name),
+                )
+
+    def with_operations(self, snapshots: Snapshots | None) -> tuple[TableImages, Ops]:
+        """Return the images that are changes, and the operation of each; see `changes`."""
+        images = self.images
+        if snapshots is None and not _is_old(images.kinds).any():
+            return self, _OPS[images.kinds]
+        # Base data can contain one of the two rows of a change of the key, so operations are found before it is left
+        # out.
+        keys = self.columns(self.table.schema.primary_key)
+        ops, keep = _ops(images, keys)
+        if snapshots is not None and len(images):
+            keep &= ~snapshots.see(images, keys)
+        return (self, ops) if keep.all() else (self.filter(keep), ops[keep])
+
+    def with_rows(self, rows: pa.RecordBatch, ops: Ops) -> Changes:
+        """Return the changes that have some rows."""
+        images = self.images
+        return Changes(
+            rows,
+            pa.array(ops),
+            pa.array(images.lsns),
+            pa.array(images.times).view(pa.timestamp("us", tz="UTC")),
+            transactions=pa.array(images.xids),
+        )
+
+
+def changes(pieces: Sequence[TableImages], schema: TableSchema, snapshots: Snapshots | None = None) -> Changes:
     """Return the changes of images of one table, in order.
 
     Args:
+        schema: the columns of the table.
         snapshots: those of base data, which already contains the changes that they see; None for none.
 
     Raises:
-        UnsupportedError: an update has no value for a cell, see `check_unchanged`.
+        UnsupportedError: an update has no value for a cell, see `TableImages.check_unchanged`.
     """
-    parts = [changed(each, table, snapshots) for each in images]
-    return concatenated([_changes(part, ops, table) for part, ops in parts if len(ops)], table.schema)
-
-
-def changed(images: Images, table: TableColumns, snapshots: Snapshots | None) -> tuple[Images, Ops]:
-    """Return the images that are changes, and the operation of each; see `changes`."""
-    if snapshots is None and not _is_old(images.kinds).any():
-        return images, _OPS[images.kinds]
-    # Base data can contain one of the two rows of a change of the key, so operations are found before it is left out.
-    keys = columns_of(images, table, table.schema.primary_key)
-    ops, keep = _ops(images, keys)
-    if snapshots is not None and len(images):
-        keep &= ~snapshots.see(images, keys)
-    return (images, ops) if keep.all() else (images.filter(keep), ops[keep])
+    parts = []
+    for piece in pieces:
+        part, ops = piece.with_operations(snapshots)
+        if len(ops):
+            part.check_unchanged()
+            rows = pa.RecordBatch.from_arrays(part.columns(schema.names), schema=schema.changes)
+            parts.append(part.with_rows(rows, ops))
+    return concatenated(parts, schema)
 
 
 def concatenated(parts: Sequence[Changes], schema: TableSchema) -> Changes:
@@ -122,23 +188,6 @@ def concatenated(parts: Sequence[Changes], schema: TableSchema) -> Changes:
 def _transactions(parts: Sequence[Changes]) -> pa.Int64Array | None:
     ids = [part.transactions for part in parts if part.transactions is not None]
     return pa.concat_arrays(ids) if len(ids) == len(parts) else None
-
-
-def _changes(images: Images, ops: Ops, table: TableColumns) -> Changes:
-    check_unchanged(images, table)
-    columns = columns_of(images, table, table.schema.names)
-    return of_rows(pa.RecordBatch.from_arrays(columns, schema=table.schema.changes), images, ops)
-
-
-def of_rows(rows: pa.RecordBatch, images: Images, ops: Ops) -> Changes:
-    """Return the changes that have the rows of some images."""
-    return Changes(
-        rows,
-        pa.array(ops),
-        pa.array(images.lsns),
-        pa.array(images.times).view(pa.timestamp("us", tz="UTC")),
-        transactions=pa.array(images.xids),
-    )
 
 
 def _is_old(kinds: npt.NDArray[np.uint8]) -> Mask:
@@ -165,42 +214,8 @@ def _ops(images: Images, keys: Sequence[pa.Array]) -> tuple[Ops, Mask]:
     return ops, keep
 
 
-def widened(decoded: Callable[[pa.DataType, int], pa.Array], oid: int, data_type: pa.DataType) -> pa.Array:
+def _widened(decoded: Callable[[pa.DataType, int], pa.Array], oid: int, data_type: pa.DataType) -> pa.Array:
     """Return values of a type of PostgreSQL as a type that can be wider: the text of a ``real`` is no ``double``."""
     if oid == types.FLOAT4 and data_type == pa.float64():
         return decoded(pa.float32(), oid).cast(data_type)
     return decoded(data_type, oid)
-
-
-def columns_of(images: Images, table: TableColumns, names: Sequence[str]) -> list[pa.Array]:
-    """Return columns of images by their names; the relation may not have had all of them yet."""
-    places = table.places(images)
-    columns = []
-    for name in names:
-        if name in places:
-            oid = images.relation.columns[places[name]].type
-            base, data_type = table.base_types.get(oid, oid), table.schema.changes.field(name).type
-            shown_as_null = table.shown_as_null.get(name)
-            columns.append(widened(partial(images.column, places[name], report=shown_as_null), base, data_type))
-        else:
-            columns.append(table.older(name, len(images)))
-    return columns
-
-
-def check_unchanged(images: Images, table: TableColumns) -> None:
-    """Check that updates contain all their values.
-
-    PostgreSQL does not log a value that it stores out of line (about 2 kB and more) if an update does not change it.
-
-    Raises:
-        UnsupportedError: a value is missing.
-    """
-    for name, place in table.places(images).items():
-        unchanged = images.unchanged(place)
-        if unchanged is not None and name in table.schema:
-            first = int(np.flatnonzero(unchanged)[0])
-            raise UnsupportedError(
-                f"an update of table {table.name!r} does not contain the unchanged large value of column {name!r}",
-                received=f"{int(unchanged.sum())} such rows, the first in commit version {int(images.lsns[first])}",
-                remedy=old_rows_remedy(table.name),
-            )
