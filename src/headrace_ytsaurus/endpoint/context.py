@@ -22,7 +22,7 @@ from headrace_ytsaurus.wire.types import YtColumn
 DataKind: TypeAlias = Literal["binary", "structured", "tabular"]
 
 
-class Cluster(Protocol):
+class ClusterParts(Protocol):
     """The parts of a cluster that commands use; see `headrace_ytsaurus.endpoint.cluster`."""
 
     name: str
@@ -50,7 +50,7 @@ class Context:
         undo: called if an atomic command fails, or its changes cannot be committed: for what it did outside the store.
     """
 
-    cluster: Cluster
+    cluster: ClusterParts
     user: str
     now: int
     input_format: Format

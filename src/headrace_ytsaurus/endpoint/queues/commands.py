@@ -16,7 +16,7 @@ from headrace_ytsaurus.endpoint.queues.consumer_rows import ConsumerRow
 from headrace_ytsaurus.endpoint.queues.pages import addressed, columns_of_queue, read_page
 from headrace_ytsaurus.endpoint.queues.registration_rows import RegistrationKey, RegistrationRow
 from headrace_ytsaurus.endpoint.queues.trimming import update_trimming
-from headrace_ytsaurus.endpoint.tables.row_changes import Change
+from headrace_ytsaurus.endpoint.tables.row_changes import ConsumerChange
 from headrace_ytsaurus.endpoint.tables.row_sources import reading
 from headrace_ytsaurus.endpoint.tables.state import Table, TableKind, find_table
 from headrace_ytsaurus.endpoint.values import with_attributes
@@ -227,7 +227,7 @@ def advance_queue_consumer(context: Context, parameters: Parameters, body: bytes
     if context.tablet_transactions.of(parameters) is not None:
         seen = {(cluster, name, index): current}
     row = ConsumerRow(cluster, name, index, new, meta)
-    context.tablet_transactions.write(parameters, [Change.of_consumer(consumer, [row], seen=seen)])
+    context.tablet_transactions.write(parameters, [ConsumerChange.of(consumer, [row], seen=seen)])
     return Answer.structured({})
 
 

@@ -22,7 +22,7 @@ from headrace_ytsaurus.endpoint.queues.producer_sessions import (
     meta_to_json,
     numbers_of,
 )
-from headrace_ytsaurus.endpoint.tables.row_changes import Change
+from headrace_ytsaurus.endpoint.tables.row_changes import Change, QueueChange, SessionChange
 from headrace_ytsaurus.endpoint.tables.row_commands import written_columns
 from headrace_ytsaurus.endpoint.tables.row_sources import reading
 from headrace_ytsaurus.endpoint.tables.state import Table, TableKind, find_table
@@ -57,7 +57,7 @@ def create_queue_producer_session(context: Context, parameters: Parameters, body
         row = known._replace(epoch=known.epoch + 1)
     if given is not None:
         row = row._replace(meta=meta_to_json(given))
-    context.tablet_transactions.write(parameters, [Change.of_session(producer, row)])
+    context.tablet_transactions.write(parameters, [SessionChange.of(producer, row)])
     return Answer.structured(
         {"epoch": row.epoch, "sequence_number": row.sequence, "user_meta": meta_from_json(row.meta)}
     )
@@ -67,7 +67,7 @@ def remove_queue_producer_session(context: Context, parameters: Parameters, body
     """Delete a session."""
     producer, queue = _producer(context, parameters), find_queue(context, parameters)
     row = SessionRow(queue.name, parameters.text("session_id"), BEFORE_THE_FIRST, 0)
-    context.tablet_transactions.write(parameters, [Change.of_session(producer, row, delete=True)])
+    context.tablet_transactions.write(parameters, [SessionChange.of(producer, row, delete=True)])
     return Answer.structured({})
 
 
@@ -94,10 +94,10 @@ def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -
     skipped = int(np.searchsorted(numbers, state.sequence, side="right"))
     last = max(state.sequence, int(numbers[-1])) if len(numbers) else state.sequence
     row = state._replace(sequence=last, meta=state.meta if given is None else meta_to_json(given))
-    changes = [Change.of_session(producer, row)]
+    changes: list[Change] = [SessionChange.of(producer, row)]
     new = rows.slice(skipped).drop_columns([SEQUENCE_NUMBER])
     if new.num_rows:
-        changes.insert(0, Change.of_queue(context.database, queue, new))
+        changes.insert(0, QueueChange.of(context.database, queue, new))
     else:
         queue.require_mounted()
     context.tablet_transactions.write(parameters, changes)
@@ -112,10 +112,10 @@ def _pending(context: Context, parameters: Parameters, producer: Table, queue: s
     with transaction.exclusive():
         for change in reversed(transaction.changes):
             if (
-                isinstance(change.rows, SessionRow)
+                isinstance(change, SessionChange)
                 and change.table.name == producer.name
                 and not change.delete
-                and (change.rows.queue, change.rows.session) == (queue, session)
+                and (change.row.queue, change.row.session) == (queue, session)
             ):
-                return change.rows
+                return change.row
     return None

@@ -1,11 +1,12 @@
 """Changes of rows: a command checks and converts its rows to a `Change`, which a commit applies.
 
-Commands make changes of tables and queues without the store's writer lock. A tablet transaction keeps them until it is
-committed.
+There is a class for each kind of table, and one for locks. Commands make changes of tables and queues without the
+store's writer lock. A tablet transaction keeps them until it is committed.
 """
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
@@ -72,30 +73,48 @@ class Commit:
 
 
 @dataclass(frozen=True)
-class Change:
-    """Checked and typed rows to write to one table. Create it with one of the class methods.
+class Change(ABC):
+    """Checked and typed rows to write to one table.
 
     Attributes:
-        rows: in the store's form: prepared rows of a sorted table or a queue, rows of a consumer, or the session of a
-            producer. None if rows are only locked.
         size: number of a tablet → number of rows to change in it.
         locked: rows that other transactions must not have changed; None for a queue, which has no locks.
-        aggregates: aggregating column → function that combines its values with existing ones.
-        delete: rows of a consumer, or the session, are deleted.
-        seen: partition → offset of a consumer at the time of the command. If an offset has changed since, another
-            process has advanced the consumer.
     """
 
     table: Table
-    rows: Prepared | stored_queues.Prepared | Sequence[ConsumerRow] | SessionRow | None
     size: Mapping[int, int]
-    locked: Locked | None = None
-    aggregates: Mapping[str, str] = field(default_factory=dict)
-    delete: bool = False
-    seen: Mapping[Partition, int | None] = field(default_factory=dict)
+    locked: Locked | None
+
+    def locks(self, commit: Commit) -> Locks:
+        """Return the rows that other transactions must not have changed.
+
+        Raises:
+            YtError: 1700, another process has advanced the consumer.
+        """
+        return {} if self.locked is None else {commit.object_id(self.table): self.locked}
+
+    @abstractmethod
+    def apply(self, commit: Commit) -> None:
+        """Write the rows to the store.
+
+        Raises:
+            YtError: 1702, a tablet is not mounted.
+        """
+
+
+@dataclass(frozen=True)
+class TableChange(Change):
+    """A change of a sorted table.
+
+    Attributes:
+        aggregates: aggregating column → function that combines its values with existing ones.
+    """
+
+    prepared: Prepared
+    aggregates: Mapping[str, str]
 
     @classmethod
-    def of_table(
+    def of(
         cls,
         database: Database,
         table: Table,
@@ -104,8 +123,8 @@ class Change:
         *,
         keep_nulls: bool = False,
         aggregate: bool = False,
-    ) -> Change:
-        """Return a change of a sorted table.
+    ) -> TableChange:
+        """Return a change.
 
         Args:
             rows: rows of the table's schema: all columns for PUT, the key and the columns to set for UPDATE, the key
@@ -115,59 +134,108 @@ class Change:
         stored = table.schema.layout.to_stored(rows)
         prepared = EmbeddedTable(database, table.name).prepare(kind, stored, keep_nulls=keep_nulls)
         locked = Locked(table.schema.layout.hashes(stored))
-        aggregates = functions_of(table.schema) if aggregate else {}
-        return cls(table, prepared, _size(table, rows), locked, aggregates)
+        return cls(table, _size(table, rows), locked, prepared, functions_of(table.schema) if aggregate else {})
+
+    def apply(self, commit: Commit) -> None:
+        commit.table(self.table.node).require_mounted()
+        handle = EmbeddedTable(commit.database, self.table.name)
+        for part in self._aggregated(commit, handle) if self.aggregates else [self.prepared]:
+            handle.apply(commit.connection, part.change, part, commit.version, commit.ts)
+
+    def _aggregated(self, commit: Commit, handle: EmbeddedTable) -> Iterator[Prepared]:
+        """Yield rows with aggregating columns combined with existing values, each time with different keys."""
+        prepared = self.prepared
+        for rows in with_unique_keys(prepared.rows, self.table.schema.layout):
+            _, old, exist = handle.fetch(commit.connection, rows)
+            new = combined(self.aggregates, old, exist, rows)
+            yield handle.prepare(prepared.change, new, keep_nulls=prepared.keep_nulls)
+
+
+class RowLock(Change):
+    """Locks on rows of a sorted table."""
 
     @classmethod
-    def of_locks(cls, table: Table, keys: pa.RecordBatch, *, exclusive: bool) -> Change:
-        """Return locks on rows of a sorted table.
+    def of(cls, table: Table, keys: pa.RecordBatch, *, exclusive: bool) -> RowLock:
+        """Return locks.
 
         Args:
             exclusive: lock the rows like a change. Otherwise other transactions can lock them too, but not change them.
         """
         hashes = table.schema.layout.hashes(table.schema.layout.to_stored(keys))
-        return cls(table, None, _size(table, keys), Locked(hashes) if exclusive else Locked(read=hashes))
+        return cls(table, _size(table, keys), Locked(hashes) if exclusive else Locked(read=hashes))
+
+    def apply(self, commit: Commit) -> None:
+        commit.table(self.table.node).require_mounted()
+
+
+@dataclass(frozen=True)
+class QueueChange(Change):
+    """Rows to append to a queue."""
+
+    prepared: stored_queues.Prepared
 
     @classmethod
-    def of_queue(cls, database: Database, table: Table, rows: pa.RecordBatch) -> Change:
-        """Return rows to append to a queue; an optional column `$tablet_index` selects the tablet."""
+    def of(cls, database: Database, table: Table, rows: pa.RecordBatch) -> QueueChange:
+        """Return rows to append; an optional column `$tablet_index` selects the tablet."""
         size = {_UNCHOSEN: rows.num_rows}
         if TABLET_INDEX in rows.schema.names:
-            given = rows.column(TABLET_INDEX).fill_null(_UNCHOSEN).to_numpy()
-            numbers, counts = np.unique(given, return_counts=True)
+            indexes = rows.column(TABLET_INDEX).fill_null(_UNCHOSEN).to_numpy()
+            numbers, counts = np.unique(indexes, return_counts=True)
             size = dict(zip(numbers.tolist(), counts.tolist(), strict=True))
             for number in size:
                 if number != _UNCHOSEN:
                     table.tablet(number)
             if set(size) <= {_UNCHOSEN}:
                 rows = rows.drop_columns([TABLET_INDEX])
-        return cls(table, EmbeddedQueue(database, table.name).prepare(rows), size)
+        return cls(table, size, None, EmbeddedQueue(database, table.name).prepare(rows))
+
+    def apply(self, commit: Commit) -> None:
+        """Append rows to the tablets that they name, other rows to one mounted tablet."""
+        table = commit.table(self.table.node)
+        chosen = [number for number in self.size if number != _UNCHOSEN]
+        for number in chosen:
+            table.tablet(number)
+            table.require_mounted(number)
+        rows: stored_queues.Prepared | pa.Table = self.prepared
+        partition = None
+        if _UNCHOSEN in self.size and table.state != MOUNTED:
+            mounted = [number for number, tablet in enumerate(table.tablets) if tablet.state == MOUNTED]
+            if chosen or not mounted:
+                # If some rows name a tablet, one tablet cannot be chosen for all rows together.
+                table.require_mounted()
+            upper = stored_queues.load(commit.connection, table.name).upper
+            partition = min(mounted, key=upper.__getitem__)
+            rows = self.prepared.rows.drop_columns([TABLET_INDEX])
+        stored_queues.append(commit.connection, table.name, rows, commit.version, commit.ts, partition=partition)
+
+
+@dataclass(frozen=True)
+class ConsumerChange(Change):
+    """Rows of a consumer to write or delete.
+
+    Attributes:
+        delete: the rows are deleted.
+        seen: partition → offset at the time of the command. If an offset has changed since, another process has
+            advanced the consumer.
+    """
+
+    rows: Sequence[ConsumerRow]
+    delete: bool
+    seen: Mapping[Partition, int | None]
 
     @classmethod
-    def of_consumer(
+    def of(
         cls,
         table: Table,
         rows: Sequence[ConsumerRow],
         *,
         delete: bool = False,
         seen: Mapping[Partition, int | None] | None = None,
-    ) -> Change:
-        """Return rows of a consumer to write or delete."""
-        return cls(table, rows, {0: len(rows)}, _locked(*(row[:3] for row in rows)), delete=delete, seen=seen or {})
-
-    @classmethod
-    def of_session(cls, table: Table, row: SessionRow, *, delete: bool = False) -> Change:
-        """Return a producer's session to write or delete."""
-        return cls(table, row, {0: 1}, _locked((row.queue, row.session)), delete=delete)
+    ) -> ConsumerChange:
+        """Return a change."""
+        return cls(table, {0: len(rows)}, _locked(*(row[:3] for row in rows)), rows, delete, seen or {})
 
     def locks(self, commit: Commit) -> Locks:
-        """Return the rows that other transactions must not have changed.
-
-        Raises:
-            YtError: 1700, another process has advanced the consumer.
-        """
-        if self.locked is None:
-            return {}
         object_id = commit.object_id(self.table)
         for partition, offset in self.seen.items():
             if consumer_rows.offset(commit.connection, object_id, *partition, commit.cluster) != offset:
@@ -177,31 +245,32 @@ class Change:
                     remedy="begin a new transaction and try again",
                     attributes={"path": self.table.name},
                 )
-        return {object_id: self.locked}
+        return super().locks(commit)
 
     def apply(self, commit: Commit) -> None:
-        """Write the rows to the store.
+        commit.table(self.table.node).require_mounted()
+        write = consumer_rows.delete if self.delete else consumer_rows.write
+        write(commit.connection, commit.object_id(self.table), self.rows, commit.cluster)
 
-        Raises:
-            YtError: 1702, a tablet is not mounted.
-        """
-        rows, connection, table = self.rows, commit.connection, commit.table(self.table.node)
-        if isinstance(rows, stored_queues.Prepared):
-            _append(commit, table, rows, self.size)
-            return
-        table.require_mounted()
-        if isinstance(rows, Prepared):
-            handle = EmbeddedTable(commit.database, self.table.name)
-            for part in _aggregated(commit, handle, self, rows) if self.aggregates else [rows]:
-                handle.apply(connection, part.change, part, commit.version, commit.ts)
-        elif isinstance(rows, SessionRow):
-            if self.delete:
-                producer_rows.delete(connection, commit.object_id(self.table), rows.queue, rows.session)
-            else:
-                producer_rows.write(connection, commit.object_id(self.table), rows)
-        elif rows is not None:
-            write = consumer_rows.delete if self.delete else consumer_rows.write
-            write(connection, commit.object_id(self.table), rows, commit.cluster)
+
+@dataclass(frozen=True)
+class SessionChange(Change):
+    """A producer's session to write or delete."""
+
+    row: SessionRow
+    delete: bool
+
+    @classmethod
+    def of(cls, table: Table, row: SessionRow, *, delete: bool = False) -> SessionChange:
+        """Return a change."""
+        return cls(table, {0: 1}, _locked((row.queue, row.session)), row, delete)
+
+    def apply(self, commit: Commit) -> None:
+        commit.table(self.table.node).require_mounted()
+        if self.delete:
+            producer_rows.delete(commit.connection, commit.object_id(self.table), self.row.queue, self.row.session)
+        else:
+            producer_rows.write(commit.connection, commit.object_id(self.table), self.row)
 
 
 def _size(table: Table, rows: pa.RecordBatch) -> Mapping[int, int]:
@@ -211,32 +280,3 @@ def _size(table: Table, rows: pa.RecordBatch) -> Mapping[int, int]:
 
 def _locked(*keys: tuple[str | int, ...]) -> Locked:
     return Locked(np.array([hash(key) % _HASHES for key in keys], dtype=np.int64))
-
-
-def _aggregated(commit: Commit, handle: EmbeddedTable, change: Change, prepared: Prepared) -> Iterator[Prepared]:
-    """Yield rows with aggregating columns combined with existing values, each time with different keys."""
-    for rows in with_unique_keys(prepared.rows, change.table.schema.layout):
-        _, old, exist = handle.fetch(commit.connection, rows)
-        new = combined(change.aggregates, old, exist, rows)
-        yield handle.prepare(prepared.change, new, keep_nulls=prepared.keep_nulls)
-
-
-def _append(commit: Commit, table: Table, prepared: stored_queues.Prepared, size: Mapping[int, int]) -> None:
-    """Append rows to the tablets that they name, other rows to one mounted tablet."""
-    chosen = [number for number in size if number != _UNCHOSEN]
-    for number in chosen:
-        table.tablet(number)
-        table.require_mounted(number)
-    rows: stored_queues.Prepared | pa.Table = prepared
-    partition = None
-    if _UNCHOSEN in size and table.state != MOUNTED:
-        mounted = [number for number, tablet in enumerate(table.tablets) if tablet.state == MOUNTED]
-        if not mounted:
-            table.require_mounted()
-        if chosen:
-            # If some rows name a tablet, one tablet cannot be chosen for all rows together.
-            table.require_mounted()
-        upper = stored_queues.load(commit.connection, table.name).upper
-        partition = min(mounted, key=upper.__getitem__)
-        rows = prepared.rows.drop_columns([TABLET_INDEX])
-    stored_queues.append(commit.connection, table.name, rows, commit.version, commit.ts, partition=partition)

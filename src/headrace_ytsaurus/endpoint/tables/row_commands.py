@@ -20,7 +20,14 @@ from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.queues.consumer_rows import ConsumerRow
 from headrace_ytsaurus.endpoint.queues.producer_sessions import session_rows
 from headrace_ytsaurus.endpoint.tables.layout import require_values
-from headrace_ytsaurus.endpoint.tables.row_changes import Change
+from headrace_ytsaurus.endpoint.tables.row_changes import (
+    Change,
+    ConsumerChange,
+    QueueChange,
+    RowLock,
+    SessionChange,
+    TableChange,
+)
 from headrace_ytsaurus.endpoint.tables.row_sources import check_timestamp, reading, small_table_rows
 from headrace_ytsaurus.endpoint.tables.state import Table, TableKind, find_table
 from headrace_ytsaurus.wire.errors import Code, YtError
@@ -58,15 +65,16 @@ def insert_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     table = table_to_change(context, parameters)
     decoded = read_rows(body, context.input_format, written_columns(table), table.name)
     database = context.database
+    changes: list[Change]
     if table.kind is TableKind.QUEUE:
-        changes = [Change.of_queue(database, table, decoded.rows)]
+        changes = [QueueChange.of(database, table, decoded.rows)]
     elif table.kind in (TableKind.CONSUMER, TableKind.PRODUCER):
         return _insert_offsets_or_sessions(context, parameters, table, decoded)
     elif parameters.flag("update"):
         changes = list(_updates(database, table, decoded, aggregate=parameters.flag("aggregate")))
     else:
         aggregate = parameters.flag("aggregate")
-        changes = [Change.of_table(database, table, RowChange.PUT, decoded.rows, aggregate=aggregate)]
+        changes = [TableChange.of(database, table, RowChange.PUT, decoded.rows, aggregate=aggregate)]
     if decoded.rows.num_rows:
         context.tablet_transactions.write(parameters, changes)
     else:
@@ -99,7 +107,7 @@ def _updates(database: Database, table: Table, decoded: Decoded, *, aggregate: b
             # A row with only a key exists after the update; a new row has nulls.
             rest = next(column for column in table.schema.columns if column.name not in keys)
             rows = rows.append_column(rest.name, pa.nulls(rows.num_rows, rest.type))
-        yield Change.of_table(database, table, RowChange.UPDATE, rows, keep_nulls=not only_keys, aggregate=aggregate)
+        yield TableChange.of(database, table, RowChange.UPDATE, rows, keep_nulls=not only_keys, aggregate=aggregate)
 
 
 def _insert_offsets_or_sessions(context: Context, parameters: Parameters, table: Table, decoded: Decoded) -> Answer:
@@ -130,8 +138,8 @@ def _offset_or_session_changes(
     require_values(table.schema.columns, rows)
     cluster = context.cluster.name
     if table.kind is TableKind.PRODUCER:
-        return [Change.of_session(table, row, delete=delete) for row in session_rows(rows, cluster)]
-    return [Change.of_consumer(table, _consumer_rows(rows), delete=delete)] if rows.num_rows else []
+        return [SessionChange.of(table, row, delete=delete) for row in session_rows(rows, cluster)]
+    return [ConsumerChange.of(table, _consumer_rows(rows), delete=delete)] if rows.num_rows else []
 
 
 def _consumer_rows(rows: pa.RecordBatch) -> list[ConsumerRow]:
@@ -156,8 +164,9 @@ def delete_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     table = table_to_change(context, parameters)
     _must_be_sorted(table)
     keys = read_rows(body, context.input_format, table.schema.keys, table.name).rows
+    changes: list[Change]
     if table.kind is TableKind.SORTED:
-        changes = [Change.of_table(context.database, table, RowChange.DELETE, keys)]
+        changes = [TableChange.of(context.database, table, RowChange.DELETE, keys)]
     else:
         changes = _offset_or_session_changes(context, table, keys, delete=True)
     if keys.num_rows:
@@ -180,7 +189,7 @@ def lock_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
         raise refused("Rows are locked in a tablet transaction only", remedy="start one")
     keys = read_rows(body, context.input_format, table.schema.keys, table.name).rows
     if kind != "none" and keys.num_rows:
-        context.tablet_transactions.write(parameters, [Change.of_locks(table, keys, exclusive=kind == "exclusive")])
+        context.tablet_transactions.write(parameters, [RowLock.of(table, keys, exclusive=kind == "exclusive")])
     return Answer.structured({})
 
 

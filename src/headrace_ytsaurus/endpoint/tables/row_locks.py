@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -27,6 +27,11 @@ class Locked(NamedTuple):
     def joined(self, other: Locked) -> Locked:
         """Return the union."""
         return Locked(np.concatenate([self.written, other.written]), np.concatenate([self.read, other.read]))
+
+    def conflicts(self, other: Locked) -> bool:
+        """Return whether one of the two has written rows that the other has written or read."""
+        pairs = ((self.written, other.written), (self.written, other.read), (self.read, other.written))
+        return any(len(mine) and len(theirs) and np.isin(mine, theirs).any() for mine, theirs in pairs)
 
 
 Locks: TypeAlias = Mapping[int, Locked]
@@ -81,7 +86,7 @@ class RowLocks:
             recent = [others for version, others in self._commits if version > since]
         for others in recent:
             for object_id, locked in locks.items():
-                if object_id in others and any(_meet(mine, his) for mine, his in _pairs(locked, others[object_id])):
+                if object_id in others and locked.conflicts(others[object_id]):
                     return object_id
         return None
 
@@ -90,13 +95,3 @@ class RowLocks:
         with self._guard:
             if self._open:
                 self._commits.append((version, locks))
-
-
-def _pairs(mine: Locked, his: Locked) -> Iterator[tuple[Hashes, Hashes]]:
-    yield mine.written, his.written
-    yield mine.written, his.read
-    yield mine.read, his.written
-
-
-def _meet(one: Hashes, other: Hashes) -> bool:
-    return bool(len(one) and len(other) and np.isin(one, other).any())
