@@ -10,7 +10,7 @@ import pytest
 
 import headrace
 from headrace.errors import OptionError
-from headrace.formats.headrace.format import HEADRACE
+from headrace.formats.headrace.source import HEADRACE
 from headrace.formats.location import Location
 from headrace.formats.option_checks import SPARKS_OWN, check_options, checked_by_spark, option_texts, options_for
 from headrace.formats.registry import FORMATS

@@ -15,7 +15,7 @@ from headrace.model.tunnels.values import Start, StartKind
 from headrace.options.kinds import OptionKind, boolean, duration, limit, name, names, natural, positive, size, tasks
 from headrace.options.option import Option
 from headrace.options.settings import Settings
-from headrace_ytsaurus.format.paths import ypath
+from headrace_ytsaurus.format.options import PATH
 
 ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs" / "options.md").read_text()
@@ -117,7 +117,7 @@ def test_internal_kinds_of_a_start_are_not_valid(given: Any) -> None:
         (size, "64M", 64 << 20),
         (name, " a ", " a "),
         (names, "a, b", ("a", "b")),
-        (ypath, " //tmp/q ", "//tmp/q"),
+        (PATH, " //tmp/q ", "//tmp/q"),
     ],
 )
 def test_valid_texts_are_converted(kind: OptionKind, text: str, value: Any) -> None:

@@ -10,7 +10,7 @@ import pytest
 from headrace.batches.feeds.limits import Limits
 from headrace.batches.feeds.queue_positions import RowStart, check_positions
 from headrace.errors import NotFoundError, OptionError
-from headrace.formats.headrace.format import HEADRACE
+from headrace.formats.headrace.source import HEADRACE
 from headrace.formats.location import Location
 from headrace.formats.option_checks import check_options
 from headrace.formats.registry import source_of
@@ -19,8 +19,8 @@ from headrace.options.kinds import names
 from headrace.options.settings import Settings
 from headrace.stores.registry import StoreAddress
 from headrace.stores.registry import open as open_store
-from headrace_tablestore.format.format import TABLESTORE
-from headrace_ytsaurus.format.format import YT
+from headrace_tablestore.format.source import TABLESTORE
+from headrace_ytsaurus.format.source import YT
 
 ORDERS = {"endpoint": "/data", "instance.name": "vehicle-test", "table.name": "OrderSource"}
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 from headrace.errors import OptionError
 from headrace.formats.format import Format
-from headrace.formats.headrace.format import HEADRACE
+from headrace.formats.headrace.source import HEADRACE
 from headrace.formats.source import Source
 from headrace.stores.opening import CheckpointScheme
 from headrace.stores.registry import openings

@@ -1,4 +1,4 @@
-"""Reads and writes of format ``tablestore``."""
+"""Format ``tablestore``: the option names and columns of Tablestore's connector (docs/tablestore.md)."""
 
 from __future__ import annotations
 
@@ -7,12 +7,28 @@ from collections.abc import Sequence
 import pyarrow as pa
 
 from headrace.errors import SchemaError, UnsupportedError
+from headrace.formats.format import Format
 from headrace.formats.source import Source, TableRead, TunnelRead, nullable, splits
 from headrace.model.tables.change_columns import Shape
 from headrace.model.tables.conditions import KeyRange
 from headrace.ports import Store, Table, Tunnel
 from headrace_tablestore.format.columns import TablestoreShape, checked_catalog, parse_catalog
-from headrace_tablestore.format.format import TABLESTORE
+from headrace_tablestore.format.location import add_environment, find
+from headrace_tablestore.format.options import OPTIONS
+
+TABLESTORE = Format(
+    name="tablestore",
+    options=OPTIONS,
+    add_environment=add_environment,
+    environment=("HEADRACE_",),
+    find=find,
+    row_change_option="writer.row.change.type",
+    channel_limit_options=("maxoffsetsperchannel",),
+    batch_limit_option="maxoffsetspertrigger",
+    tunnel_option="tunnel.id",
+    missing_columns_are_null=True,
+    schemes_without_files=("tablestore", "tablestore+http", "tablestore+https"),
+)
 
 
 class TablestoreTunnel(TunnelRead):

@@ -2,22 +2,44 @@
 
 from __future__ import annotations
 
-from headrace.formats.common_options import QUEUE_OPTIONS
-from headrace.options.kinds import boolean, limit, name, one_of, positive, secret, tasks
-from headrace.options.option import BATCH_READ, BATCH_WRITE, SINK, SOURCE, Option
-from headrace_ytsaurus.format.paths import ypath
+import re
 
+from headrace.errors import OptionError
+from headrace.formats.common_options import QUEUE_OPTIONS
+from headrace.options.kinds import OptionKind, boolean, limit, name, one_of, positive, secret, tasks
+from headrace.options.option import BATCH_READ, BATCH_WRITE, SINK, SOURCE, Option
+from headrace_ytsaurus.wire.paths import PARTS, WHOLE, has_suffix
+
+# In an attribute: the names that choose a part, but not texts of other attributes.
+_CHOICE = re.compile(rf"""[<;]\s*"?(?:{"|".join(sorted(PARTS))})"?\s*=""")
+_ATTRIBUTES = re.compile(r"""\s*<(?:"(?:[^"\\]|\\.)*"|[^">])*>""")
+
+
+def _path(text: str) -> str:
+    path = text
+    while match := _ATTRIBUTES.match(path):
+        if _CHOICE.search(match[0]):
+            raise OptionError("a path names a part of a table or queue", received=repr(text), valid=WHOLE)
+        path = path[match.end() :]
+    if not path.strip():
+        raise ValueError
+    if path.strip().startswith("//") and has_suffix(path):
+        raise OptionError("a path names a part of a table or queue", received=repr(text), valid=WHOLE)
+    return path.strip()
+
+
+PATH = OptionKind("a path such as //home/project/queue", _path, name="path")
 _LAYOUT = one_of("scan", "lookup")
 OPTIONS = (
     Option("path", "the queue or table; `load` and `save` set it. Attributes before the path (`<append=%true>//…`) are "
-           "ignored, and a selection of columns or rows is an error", ypath),
+           "ignored, and a selection of columns or rows is an error", PATH),
     Option("store", "the store: a directory or a URL"),
     Option("proxy", "the proxy of a cluster (a name, host:port or URL), or a value of `store`. If neither option is "
            "set: the environment's YT_PROXY, then HEADRACE_STORE as it was when `headrace.session` was called, then "
            "the proxy in the configuration of YTsaurus' client"),
     Option("token", "the token for the cluster; by default the environment's YT_TOKEN, then the token that YTsaurus' "
            "client finds (`~/.yt/token`)", secret),
-    Option("consumer_path", "the consumer, registered for the queue; a stream needs one", ypath, None,
+    Option("consumer_path", "the consumer, registered for the queue; a stream needs one", PATH, None,
            (SOURCE, BATCH_READ)),
     Option("max_rows_per_partition", "maximum number of rows of one partition of a queue in a batch; no limit by "
            "default", limit, None, (SOURCE,)),

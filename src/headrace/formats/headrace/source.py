@@ -1,4 +1,4 @@
-"""Reads and writes of format ``headrace``."""
+"""Format ``headrace``: tables, tunnels and queues of any store, with headrace's own option names (docs/options.md)."""
 
 from __future__ import annotations
 
@@ -6,13 +6,33 @@ from collections.abc import Sequence
 
 from headrace.batches.feeds.queue_columns import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns
 from headrace.errors import OptionError, UnsupportedError
+from headrace.formats.format import Format
 from headrace.formats.headrace import debezium, read_as
-from headrace.formats.headrace.format import HEADRACE
+from headrace.formats.headrace.location import STORE, add_environment, default_store, find
+from headrace.formats.headrace.options import OPTIONS
 from headrace.formats.source import QueueRead, Source, TunnelRead
 from headrace.model.tables.change_columns import COMMIT_VERSION, ChangeShape, Shape, SignedShape
 from headrace.model.tunnels.values import Start, StartKind
 from headrace.ports import Store, Tunnel
+from headrace.stores.opening import CheckpointScheme
+from headrace.stores.registry import openings
 
+HEADRACE = Format(
+    name="headrace",
+    options=OPTIONS,
+    add_environment=add_environment,
+    environment=("HEADRACE_", *(prefix for each in openings() for prefix in each.environment)),
+    find=find,
+    row_change_option="rowChange",
+    channel_limit_options=("maxRowsPerPartition", "maxRowsPerChannel"),
+    batch_limit_option="maxRowsPerTrigger",
+    tunnel_option="tunnel",
+    queue_option="queue",
+    consumer_option="consumer",
+    key_option="keyColumns",
+    follows_tables=read_as.asks_for_table,
+    checkpoint_scheme=CheckpointScheme("headrace", (STORE,), default_store),
+)
 TRANSACTIONS = "includeTransactionId"
 _ADDRESS = {"_queue": QUEUE_NAME, "_partition": PARTITION, "_row_index": ROW_INDEX}
 
