@@ -33,7 +33,7 @@ import os, sys
 from pathlib import Path
 from headrace_tablestore.endpoint.app import Bounds
 from headrace_tablestore.endpoint.configuration import Configuration
-from headrace_tablestore.endpoint.server import serve
+from headrace_tablestore.endpoint.declaration import serve
 from headrace.http.limits import Limits
 from headrace.http.logs import log_as_json
 log_as_json()

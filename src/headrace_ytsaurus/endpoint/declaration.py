@@ -2,9 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 from headrace.http.endpoint import Endpoint
+from headrace.http.listening import LOOPBACK
+from headrace.http.serving import run
+
+if TYPE_CHECKING:
+    from headrace_ytsaurus.endpoint.configuration import Configuration
 
 
 def _configure(*paths: Any, **settings: Any) -> Any:
@@ -13,10 +19,20 @@ def _configure(*paths: Any, **settings: Any) -> Any:
     return Configuration.load(*paths, **settings)
 
 
-def _serve(*arguments: Any, **names: Any) -> None:
-    from headrace_ytsaurus.endpoint.server import serve
+def serve(
+    configuration: Configuration, port: int, *, ready: Callable[[str, int], None], host: str = LOOPBACK, **limits: Any
+) -> None:
+    """Serve until the process receives SIGINT or SIGTERM; see `headrace.http.serving.run`.
 
-    serve(*arguments, **names)
+    Args:
+        limits: limits of the application and of the server other than the defaults.
+
+    Raises:
+        OptionError: another process serves the same directory.
+    """
+    from headrace_ytsaurus.endpoint.app import YtsaurusApp
+
+    run(lambda: YtsaurusApp(configuration, **limits), port, host=host, ready=ready)
 
 
 ENDPOINT = Endpoint(
@@ -25,7 +41,7 @@ ENDPOINT = Endpoint(
     root="For YTsaurus, the directory of the store.",
     clients="Clients of YTsaurus connect to the proxy http://HOST:PORT with a configured token.",
     configure=_configure,
-    serve=_serve,
+    serve=serve,
     settings={"cluster_name": ("primary", "The name of the cluster, for clients of YTsaurus.")},
     extra="headrace[serve]",
     packages=("yt.wrapper",),

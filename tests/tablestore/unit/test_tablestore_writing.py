@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from headrace.errors import NotFoundError, OptionError, RowsNotWrittenError, SchemaError, StoreError, UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import Column, TableSchema
-from headrace_tablestore.store.tables.differences import differences
+from headrace_tablestore.store.publication.publisher import differences
 from headrace_tablestore.store.tables.stored_tables import declared, stream_hours
 from headrace_tablestore.store.tables.table import TablestoreTable
 from headrace_tablestore.store.tables.write_options import WriteOptions

@@ -22,7 +22,7 @@ _IMPATIENT = """
 import os, sys
 from headrace_ytsaurus.endpoint.app import HEAD_BYTES, Bounds
 from headrace_ytsaurus.endpoint.configuration import Configuration
-from headrace_ytsaurus.endpoint.server import serve
+from headrace_ytsaurus.endpoint.declaration import serve
 from headrace.http.limits import Limits
 from headrace.http.logs import log_as_json
 log_as_json()

@@ -11,7 +11,7 @@ import pytest
 from yt import yson
 
 from headrace_ytsaurus.endpoint.cluster import Cluster
-from headrace_ytsaurus.endpoint.contents.row_weights import DEFAULT_ROW_BYTES, check_row_weights
+from headrace_ytsaurus.endpoint.contents.static_table_commands import DEFAULT_ROW_BYTES, check_row_weights
 from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.tables import past_states
 from headrace_ytsaurus.endpoint.tables.past_states import MAX_STATES

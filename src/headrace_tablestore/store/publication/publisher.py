@@ -16,7 +16,9 @@ import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Sequence
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.errors import PublicationError, UnsupportedError
 from headrace.model.tables.changes import RowChange
@@ -24,12 +26,12 @@ from headrace.model.tables.conditions import parse_where
 from headrace.model.tables.schema import Column, TableSchema
 from headrace.ports import Advance, Append, Claim, Publisher, Staged, Table, Write
 from headrace.rows import to_arrow
+from headrace.rows.by_position import compared, last_rows
 from headrace.rows.rebatching import rebatched
 from headrace.support import failpoints
 from headrace_tablestore.store.connection import Connection
 from headrace_tablestore.store.meta_table import MetaRow, MetaTable
 from headrace_tablestore.store.tables.conditions import filter_of
-from headrace_tablestore.store.tables.differences import differences
 from headrace_tablestore.store.tables.reading import Reader
 from headrace_tablestore.store.tables.stored_tables import declared
 from headrace_tablestore.store.tables.writing import ROWS_AT_ONCE, Writer
@@ -291,3 +293,38 @@ def _parts(rows: pa.Table, key: str) -> Iterator[tuple[str, dict[str, str | int]
     for number in range(count):
         part = base64.b64encode(data[number * PART_BYTES : (number + 1) * PART_BYTES]).decode()
         yield f"{key}{number:06}", {"rows": part, "parts": count, "created": int(time.time())}
+
+
+def differences(
+    stored: pa.Table, others: pa.ChunkedArray, rows: pa.Table, schema: TableSchema
+) -> tuple[pa.Table, pa.Table]:
+    """Return the rows to put, and the keys to delete, that replace the content of a table by other rows.
+
+    Args:
+        stored: the rows of the table.
+        others: for each of these rows, whether it has cells of other columns, which must be removed.
+        rows: the new rows of the table; of several rows with one key, the last one counts.
+        schema: the columns of both.
+    """
+    key = list(schema.primary_key)
+    stored, rows = stored.combine_chunks(), rows.combine_chunks()
+    rows = rows.take(pa.array(last_rows(rows, key)))
+    keys = compared(stored, rows, key)
+    old_rows, new_rows = stored.take(keys.left), rows.take(keys.right)
+    changed: np.ndarray = others.take(keys.left).to_numpy()
+    for column in schema.attributes:
+        changed = changed | ~_same(old_rows.column(column.name), new_rows.column(column.name))
+    put = pa.concat_tables([rows.take(keys.only_right), new_rows.filter(pa.array(changed))])
+    return put, stored.select(key).take(keys.only_left)
+
+
+def _same(left: pa.ChunkedArray, right: pa.ChunkedArray) -> np.ndarray:
+    """Return a mask of the rows in which two values are both null or have equal bits."""
+    first, second = left.combine_chunks(), right.combine_chunks()
+    if pa.types.is_floating(first.type):
+        bits = pa.int32() if first.type == pa.float32() else pa.int64()
+        first, second = first.view(bits), second.view(bits)
+    equal = pc.equal(first, second).fill_null(False).to_numpy(zero_copy_only=False)
+    neither = pc.and_(first.is_null(), second.is_null()).to_numpy(zero_copy_only=False)
+    result: np.ndarray = equal | neither
+    return result

@@ -13,7 +13,6 @@ import apsw
 
 from headrace_ytsaurus.endpoint.contents import sort_order
 from headrace_ytsaurus.endpoint.contents.key_ranges import KeyRanges
-from headrace_ytsaurus.endpoint.contents.row_weights import check_row_weights
 from headrace_ytsaurus.endpoint.contents.uploads import Upload, check_keys, upload_of
 from headrace_ytsaurus.endpoint.context import Answer, Context
 from headrace_ytsaurus.endpoint.cypress.node import Node
@@ -22,7 +21,7 @@ from headrace_ytsaurus.endpoint.cypress.operations import make_node
 from headrace_ytsaurus.endpoint.errors import refused
 from headrace_ytsaurus.endpoint.formats import YSON, Format, read_json_values, read_rows, write_items, write_rows
 from headrace_ytsaurus.endpoint.http.response_buffers import kept_on_disk
-from headrace_ytsaurus.endpoint.parameters import Parameters
+from headrace_ytsaurus.endpoint.parameters import Parameters, number_of
 from headrace_ytsaurus.endpoint.storage import static_rows as static_tables
 from headrace_ytsaurus.endpoint.storage.part_lists import ContentPart
 from headrace_ytsaurus.endpoint.tables import state as table_state
@@ -32,11 +31,16 @@ from headrace_ytsaurus.endpoint.tables.row_sources import source_of
 from headrace_ytsaurus.endpoint.tables.state import Schema, Table, TableKind, find_table
 from headrace_ytsaurus.endpoint.tables.tablets import plain_key
 from headrace_ytsaurus.endpoint.values import names_of
+from headrace_ytsaurus.wire.errors import Code, YtError
 from headrace_ytsaurus.wire.paths import YPath
 from headrace_ytsaurus.wire.yson import documents
 from headrace_ytsaurus.wire.yson.rows_decoding import decode_rows
 from headrace_ytsaurus.wire.yson.scalars import as_number
 
+DEFAULT_ROW_BYTES = 16 << 20
+"""The maximum weight of a row, unless the writer sets another."""
+MAX_ROW_BYTES = 128 << 20
+"""The maximum that a writer can set."""
 _NO_SCHEMA = Schema((), strict=False).of_bytes
 _PIECE_BYTES = 1 << 20
 _STEP_ROWS = 1000
@@ -70,6 +74,32 @@ def write_table(context: Context, parameters: Parameters, body: bytes) -> Answer
         context.cypress.locks.need(table.node.chain, table.node.id, table.node.path, upload.lock)
         _put(context, connection, table, upload, pieces)
     return Answer.structured({})
+
+
+def check_row_weights(parameters: Parameters, pieces: Sequence[tuple[int, bytes]]) -> None:
+    """Raise an error if a row of a request is too long (``max_row_weight`` of ``table_writer``).
+
+    Args:
+        pieces: for each, the number of its rows, and the rows in YSON.
+    """
+    weight = parameters.mapping("table_writer", {}).get("max_row_weight", DEFAULT_ROW_BYTES)
+    most = number_of(weight, "max_row_weight of /table_writer", least=1, most=MAX_ROW_BYTES)
+    for _, data in pieces:
+        if len(data) <= most:
+            continue
+        longest = max(sum(map(_weight, row.values())) for row in documents.load_fragment(data))
+        if longest > most:
+            raise YtError(
+                Code.ROW_WEIGHT_LIMIT_EXCEEDED,
+                "Row weight is too large",
+                received=f"{longest} bytes",
+                valid=f"at most {most}",
+                remedy=f"set max_row_weight of table_writer, at most {MAX_ROW_BYTES}",
+            )
+
+
+def _weight(value: object) -> int:
+    return len(value) if isinstance(value, bytes) else len(documents.dumps(value, text=False))
 
 
 def _found(context: Context, parameters: Parameters, path: YPath) -> Node | None:
