@@ -10,18 +10,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace.stores.postgres.tunnels.definitions import Column, Definition, Leaf, keeps_values, losses
+from headrace.stores.postgres.tunnels.definitions import CatalogColumn, Definition, Leaf, keeps_values, losses
 from headrace.stores.postgres.tunnels.histories import History
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.relations import Relation, RelationColumn
 
 
-def column(number: int, name: str, kind: int = types.TEXT, modifier: int = -1, **other: Any) -> Column:
-    found = Column(number, name, kind, modifier, "", kind, str(number), None, "", (), False)
+def column(number: int, name: str, kind: int = types.TEXT, modifier: int = -1, **other: Any) -> CatalogColumn:
+    found = CatalogColumn(number, name, kind, modifier, "", kind, str(number), None, "", (), False)
     return found._replace(**other)
 
 
-def version(*columns: Column, attributes: int = 0, file: int = 1, **other: Any) -> Definition:
+def version(*columns: CatalogColumn, attributes: int = 0, file: int = 1, **other: Any) -> Definition:
     key = other.pop("key", [columns[0].number])
     highest = attributes or max(each.number for each in columns)
     return Definition("public.t", file, 7, highest, key, list(columns), other.pop("leaves", {}))._replace(**other)

@@ -28,8 +28,7 @@ A file has the same name in every store that needs it:
 
 The PostgreSQL store also has `names` (names of tables), `diagnosis` (`headrace doctor`),
 `own_tables` (what headrace creates in its own schema, when it is first used), `session` (settings),
-`tables/statements` (the SQL of writes), `tables/attempts` (repetitions of writes that violate a constraint),
-`tables/replacing` (a new content of a table as differences), `tables/new_types` (types of new columns) and
+`tables/statements` (the SQL of writes), `tables/attempts` (repetitions of writes that violate a constraint) and
 `tunnels/blockers` (open transactions).
 
 `tunnel_records` has the clients and batches of embedded and PostgreSQL tunnels: the same statements for both. Another

@@ -92,7 +92,7 @@ class _UnansweredError(Exception):
         self.sent = sent
 
 
-class Connection:
+class TablestoreConnection:
     """Calls operations of one instance. Threads can share it; a forked process opens its own connections.
 
     It can be pickled, with the settings and the credentials.

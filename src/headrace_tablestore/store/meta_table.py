@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace.errors import AlreadyExistsError, NotFoundError
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
-from headrace_tablestore.store.connection import Connection
+from headrace_tablestore.store.connection import TablestoreConnection
 from headrace_tablestore.store.tables.write_options import WriteOptions
 from headrace_tablestore.store.tables.writing import Writer
 from headrace_tablestore.wire import table_pb2 as pb
@@ -40,7 +40,7 @@ class MetaTable:
         name: the table.
     """
 
-    def __init__(self, connection: Connection, name: str = DEFAULT_NAME) -> None:
+    def __init__(self, connection: TablestoreConnection, name: str = DEFAULT_NAME) -> None:
         self._connection = connection
         self._writer = Writer(connection, WriteOptions())
         self.name = name

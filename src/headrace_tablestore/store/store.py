@@ -16,7 +16,7 @@ from headrace.model.tables.schema import TableSchema, parse_columns
 from headrace.model.tunnels.values import Start, TunnelKind
 from headrace.options.names import check_names
 from headrace.ports import Capabilities, Publisher, Store, Table, Tunnel
-from headrace_tablestore.store.connection import Connection
+from headrace_tablestore.store.connection import TablestoreConnection
 from headrace_tablestore.store.meta_table import DEFAULT_NAME, MetaTable
 from headrace_tablestore.store.publication.publisher import TablestorePublisher
 from headrace_tablestore.store.tables import stored_tables
@@ -75,7 +75,7 @@ class TablestoreStore(Store):
         client: str = DEFAULT_CLIENT,
         write_options: WriteOptions | None = None,
     ) -> None:
-        self.connection = Connection(endpoint, instance, credentials, region=region)
+        self.connection = TablestoreConnection(endpoint, instance, credentials, region=region)
         self.writer = Writer(self.connection, write_options or WriteOptions())
         self.meta = MetaTable(self.connection, meta_table)
         self._client = client

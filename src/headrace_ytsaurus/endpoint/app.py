@@ -353,9 +353,9 @@ def _failure(error: BaseException, exchange: _Exchange) -> Response:
         return error_response(refused("the body of the request did not come in time"), 408)
     if isinstance(error, OverloadedError):
         return error_response(YtError(Code.REQUEST_QUEUE_FULL, str(error)))
-    known = yt_error(error)
-    if known is not None:
-        return error_response(known)
+    answer = yt_error(error)
+    if answer is not None:
+        return error_response(answer)
     _log.error("request failed", exc_info=error, extra={"facts": _facts(exchange)})
     # Not 500, for which clients would assume a broken proxy and retry for minutes.
     return error_response(YtError(Code.GENERIC, "Internal server error", remedy="see the log of the endpoint"))

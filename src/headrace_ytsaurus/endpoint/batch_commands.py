@@ -46,11 +46,11 @@ def execute_batch(context: Context, parameters: Parameters, body: bytes) -> Answ
 
 
 def _run(context: Context, request: Any, mutation_id: str | None) -> dict[str, Any]:
-    known, parameters = _read(context, request, mutation_id)
+    command, parameters = _read(context, request, mutation_id)
     inner = dataclasses.replace(context, input_format=YSON, output_format=YSON)
-    body = b"" if known.input is None else documents.dumps(request.get("input"), text=False)
-    answer = execute(inner, known, parameters, body)
-    return {} if known.output is None or answer.content is not None else {"output": answer.value}
+    body = b"" if command.input is None else documents.dumps(request.get("input"), text=False)
+    answer = execute(inner, command, parameters, body)
+    return {} if command.output is None or answer.content is not None else {"output": answer.value}
 
 
 def _read(context: Context, request: Any, mutation_id: str | None) -> tuple[Command, Parameters]:
@@ -59,11 +59,11 @@ def _read(context: Context, request: Any, mutation_id: str | None) -> tuple[Comm
             "a request of a batch must be a map of command, parameters and input", received=repr(request)[:200]
         )
     name = as_text(request.get("command")) or ""
-    known = context.cluster.commands.get(name)
-    if known is None or known.input not in (None, "structured") or known.output == "tabular" or name == BATCH:
+    command = context.cluster.commands.get(name)
+    if command is None or command.input not in (None, "structured") or command.output == "tabular" or name == BATCH:
         valid = "a command whose input and output are structured values"
         raise refused("this command cannot be part of a batch", received=repr(name)[:100], valid=valid)
     values = dict(request.get("parameters", {}))
     if mutation_id is not None:
         values.setdefault("mutation_id", mutation_id)
-    return known, Parameters(values, name)
+    return command, Parameters(values, name)

@@ -97,15 +97,15 @@ def _check_prerequisites(context: Context, parameters: Parameters) -> None:
         _check_revision(context, Parameters(each))
 
 
-def _check_revision(context: Context, given: Parameters) -> None:
-    path: Any = given.path()
-    chain = context.transactions.chain(given.text("transaction_id", None))
-    found = context.cypress.look(chain, path.node)
-    if found.rest:
+def _check_revision(context: Context, prerequisite: Parameters) -> None:
+    path: Any = prerequisite.path()
+    chain = context.transactions.chain(prerequisite.text("transaction_id", None))
+    resolved = context.cypress.look(chain, path.node)
+    if resolved.rest:
         raise _failed(f"{path.text} does not exist")
-    revision, wanted = context.cypress.changed(found.node), given.number("revision")
-    if revision != wanted:
-        raise _failed(f"{path.text} has revision {revision}, not {wanted}")
+    revision, expected = context.cypress.changed(resolved.node), prerequisite.number("revision")
+    if revision != expected:
+        raise _failed(f"{path.text} has revision {revision}, not {expected}")
 
 
 def _failed(reason: str, *inner: YtError) -> YtError:

@@ -84,8 +84,8 @@ def read_json_values(data: bytes, form: Format) -> Iterator[Any]:
     decoder, at = json.JSONDecoder(), 0
     try:
         text = data.decode()
-        while found := _NOT_WHITE.search(text, at):
-            value, at = decoder.raw_decode(text, found.start())
+        while start := _NOT_WHITE.search(text, at):
+            value, at = decoder.raw_decode(text, start.start())
             yield _restored(value, form)
     except (ValueError, RecursionError) as error:
         raise refused(f"Error parsing JSON: {error}") from None
@@ -95,8 +95,8 @@ def _restored(value: Any, form: Format) -> Any:
     """Return a value of JSON as `documents.loads` returns the same value of YSON."""
     try:
         documents.check_depth(value)
-        found = restored(value, form.style)
-        return documents.loads(documents.dumps(found, text=False))
+        yson_value = restored(value, form.style)
+        return documents.loads(documents.dumps(yson_value, text=False))
     except documents.YsonError as error:
         raise refused(f"Error parsing JSON: {error}") from None
 

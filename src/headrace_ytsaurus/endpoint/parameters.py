@@ -65,10 +65,10 @@ class Parameters(Mapping[str, Any]):
         value = self.value(name, default)
         if name not in self._values:
             return value
-        found = as_text(value)
-        if found is None or (valid is not None and found not in valid):
+        text = as_text(value)
+        if text is None or (valid is not None and text not in valid):
             raise self._wrong(name, value, "a text" if valid is None else ", ".join(sorted(valid)))
-        return found
+        return text
 
     def object_id(self, name: str, default: Any = REQUIRED) -> Any:
         """Return the id of an object; the null id counts as a missing parameter."""
@@ -141,10 +141,10 @@ def flag_of(value: Any, what: str) -> bool:
     Raises:
         YtError: the value is not a boolean.
     """
-    found = as_flag(value)
-    if found is None:
+    flag = as_flag(value)
+    if flag is None:
         raise _unreadable(value, what, "%true or %false")
-    return found
+    return flag
 
 
 def number_of(value: Any, what: str, *, least: int | None = None, most: int | None = None) -> int:

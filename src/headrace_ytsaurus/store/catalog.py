@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, UnsupportedError
-from headrace_ytsaurus.store.connection import Connection
+from headrace_ytsaurus.store.connection import YtConnection
 from headrace_ytsaurus.wire.paths import PARTS, WHOLE, PathError, escape, parse_path
 from headrace_ytsaurus.wire.types import YtColumn, columns_of
 
@@ -97,7 +97,7 @@ class Node:
         return int(self.attributes["tablet_count"])
 
 
-def find(connection: Connection, names: Names, name: str, kind: str) -> Node:
+def find(connection: YtConnection, names: Names, name: str, kind: str) -> Node:
     """Return the object of a kind.
 
     Raises:
@@ -115,7 +115,7 @@ def find(connection: Connection, names: Names, name: str, kind: str) -> Node:
     return Node(path, kind, found, connection.address.binary_strings)
 
 
-def find_other(connection: Connection, names: Names, name: str, kind: str) -> None:
+def find_other(connection: YtConnection, names: Names, name: str, kind: str) -> None:
     """Raise `AlreadyExistsError` if something of another kind has the name."""
     found = connection.attributes(names.path(name), ATTRIBUTES)
     there = None if found is None else kind_of(found)
@@ -137,7 +137,7 @@ def kind_of(attributes: Mapping[str, Any]) -> str:
     return TABLE if attributes.get("sorted") else QUEUE
 
 
-def of_kind(connection: Connection, names: Names, kind: str) -> list[str]:
+def of_kind(connection: YtConnection, names: Names, kind: str) -> list[str]:
     """Return the names of the objects of a kind in the store's directory, sorted."""
     children = connection.children(names.directory, _KIND_ATTRIBUTES)
     return sorted(name for name, attributes in children if kind_of(attributes) == kind)

@@ -81,14 +81,14 @@ class Address:
         return YtClient(proxy=proxy or self.proxy, token=self.token, config=config)
 
 
-class Connection:
+class YtConnection:
     """Requests to a cluster. Threads and processes can share it; each has its own clients."""
 
     def __init__(self, address: Address) -> None:
         self.address = address
 
     def __repr__(self) -> str:
-        return f"Connection({self.address.proxy!r})"
+        return f"YtConnection({self.address.proxy!r})"
 
     @property
     def client(self) -> YtClient:

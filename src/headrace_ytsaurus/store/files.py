@@ -16,7 +16,7 @@ from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, Stor
 from headrace.ports import Content, Files, FileStatus, Upload
 from headrace.ports.files import normal_path, parent_path, paths_to_move
 from headrace_ytsaurus.store.catalog import Names
-from headrace_ytsaurus.store.connection import Address, Connection
+from headrace_ytsaurus.store.connection import Address, YtConnection
 from headrace_ytsaurus.store.failures import YtExistsError, YtNotFoundError, translated
 from headrace_ytsaurus.wire.paths import escape
 
@@ -32,7 +32,7 @@ _made: set[tuple[Address, str]] = set()
 class YtFiles(Files):
     """The files of a cluster; ``root`` is the directory of Cypress that is ``/``."""
 
-    def __init__(self, connection: Connection, names: Names, root: str = "/") -> None:
+    def __init__(self, connection: YtConnection, names: Names, root: str = "/") -> None:
         self._connection = connection
         self._names = names
         self._root = root

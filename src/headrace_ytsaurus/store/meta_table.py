@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace_ytsaurus.store.connection import Connection
+from headrace_ytsaurus.store.connection import YtConnection
 from headrace_ytsaurus.store.failures import translated
 from headrace_ytsaurus.wire.types import YtColumn, schema_of
 
@@ -24,7 +24,7 @@ class StateTable:
         columns: all columns, key columns first.
     """
 
-    connection: Connection
+    connection: YtConnection
     path: str
     columns: tuple[YtColumn, ...]
 

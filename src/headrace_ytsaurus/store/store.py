@@ -20,7 +20,7 @@ from headrace.ports.files import normal_path
 from headrace.support.cached import cached_property
 from headrace_ytsaurus.store import catalog
 from headrace_ytsaurus.store.catalog import CONSUMER, PRODUCER, QUEUE, TABLE, TIMESTAMP_TYPE, Names
-from headrace_ytsaurus.store.connection import Address, Connection
+from headrace_ytsaurus.store.connection import Address, YtConnection
 from headrace_ytsaurus.store.failures import YtExistsError, YtNotFoundError, translated
 from headrace_ytsaurus.store.files import YtFiles
 from headrace_ytsaurus.store.publication.progress import keeper_of
@@ -74,7 +74,7 @@ class YtStore(Store):
 
     def __init__(self, address: Address, directory: str, url: str) -> None:
         self.url = url
-        self._connection = Connection(address)
+        self._connection = YtConnection(address)
         self._names = Names(directory)
 
     def __repr__(self) -> str:

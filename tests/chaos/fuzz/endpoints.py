@@ -14,7 +14,7 @@ from unittest import mock
 
 import headrace
 from headrace_tablestore.endpoint.app import TablestoreApp
-from headrace_tablestore.store.connection import Connection
+from headrace_tablestore.store.connection import TablestoreConnection
 from headrace_tablestore.wire.signatures import request_headers
 from headrace_ytsaurus.endpoint.app import YtsaurusApp
 from headrace_ytsaurus.endpoint.commands import COMMANDS
@@ -59,12 +59,12 @@ def _tablestore_requests() -> tuple[Request, ...]:
     with tempfile.TemporaryDirectory() as directory:
         client = Client(TablestoreApp(configuration(Path(directory))))
 
-        def exchange(self: Connection, path: str, headers: Mapping[str, str], body: bytes) -> Any:
+        def exchange(self: TablestoreConnection, path: str, headers: Mapping[str, str], body: bytes) -> Any:
             found.append(Request(path, body))
             raw = {name: value.encode("latin-1") for name, value in headers.items()}
             return client.send(found[-1], raw)
 
-        with mock.patch.object(Connection, "_exchange", exchange):
+        with mock.patch.object(TablestoreConnection, "_exchange", exchange):
             _use_tablestore()
         client.close()
     return tuple(found)

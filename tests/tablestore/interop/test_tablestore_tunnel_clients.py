@@ -18,7 +18,7 @@ from headrace.errors import ClientGoneError, DataLossError, SequenceNumberError
 from headrace.model.tunnels.leases import Lease, LeaseStatus
 from headrace.model.tunnels.values import TunnelKind
 from headrace.ports import Store, Table
-from headrace_tablestore.store.connection import Connection
+from headrace_tablestore.store.connection import TablestoreConnection
 from headrace_tablestore.store.tunnels.service import TunnelService
 from headrace_tablestore.wire import errors, signatures
 from headrace_tablestore.wire import tunnel_pb2 as pb
@@ -97,7 +97,7 @@ def _version(lease: Lease) -> int:
 
 @pytest.fixture
 def service(endpoint: Endpoint) -> Iterator[TunnelService]:
-    connection = Connection(endpoint.url, INSTANCE, CREDENTIALS)
+    connection = TablestoreConnection(endpoint.url, INSTANCE, CREDENTIALS)
     yield TunnelService(connection)
     connection.close()
 

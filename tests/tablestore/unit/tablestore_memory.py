@@ -8,7 +8,7 @@ from typing import Any
 from google.protobuf.message import Message
 
 from headrace.errors import DataLossError, NotFoundError
-from headrace_tablestore.store.connection import Connection
+from headrace_tablestore.store.connection import TablestoreConnection
 from headrace_tablestore.store.tunnels.service import TunnelService
 from headrace_tablestore.wire import table_pb2 as pb
 from headrace_tablestore.wire import tunnel_pb2
@@ -18,7 +18,7 @@ from headrace_tablestore.wire.plainbuffer.values import Cell, CellOp, Marker, Ro
 from headrace_tablestore.wire.tokens import FINISHED_TOKEN, BaseToken, StreamToken, decode_token, encode_token
 
 
-class MemoryTables(Connection):
+class MemoryTables(TablestoreConnection):
     """The operations that the meta table needs, over dictionaries. ``calls`` are the names of the called operations.
 
     Args:

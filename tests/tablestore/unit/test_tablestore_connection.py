@@ -32,7 +32,7 @@ from headrace.errors import (
     StoreBusyError,
     StoreError,
 )
-from headrace_tablestore.store.connection import Connection, Patience
+from headrace_tablestore.store.connection import Patience, TablestoreConnection
 from headrace_tablestore.wire import signatures, table_pb2, tunnel_pb2
 from headrace_tablestore.wire.errors import STATUS, ServiceError
 from headrace_tablestore.wire.signatures import Credentials
@@ -53,20 +53,20 @@ def double() -> Iterator[Double]:
         yield double
 
 
-def connect(double: Double, patience: Patience = QUICK, **settings: Any) -> Connection:
-    return Connection(double.endpoint, "shop", CREDENTIALS, patience=patience, **settings)
+def connect(double: Double, patience: Patience = QUICK, **settings: Any) -> TablestoreConnection:
+    return TablestoreConnection(double.endpoint, "shop", CREDENTIALS, patience=patience, **settings)
 
 
-def list_tables(connection: Connection) -> list[str]:
+def list_tables(connection: TablestoreConnection) -> list[str]:
     answer = connection.call("ListTable", table_pb2.ListTableRequest(), table_pb2.ListTableResponse)
     return list(answer.table_names)
 
 
-def create_table(connection: Connection, **options: Any) -> None:
+def create_table(connection: TablestoreConnection, **options: Any) -> None:
     connection.call("CreateTable", CREATE, table_pb2.CreateTableResponse, **options)
 
 
-def list_tunnels(connection: Connection) -> None:
+def list_tunnels(connection: TablestoreConnection) -> None:
     connection.call("/tunnel/list", tunnel_pb2.ListTunnelRequest(), tunnel_pb2.ListTunnelResponse)
 
 
@@ -201,7 +201,7 @@ def test_an_unreachable_address_is_named_in_the_error() -> None:
         patience = Patience(total=0.05, first_pause=0.001, longest_pause=0.01)
         with pytest.raises(StoreBusyError, match=f"no connection to {endpoint}"):
             # Nothing was sent, so a write is retried, too.
-            create_table(Connection(endpoint, "shop", CREDENTIALS, patience=patience))
+            create_table(TablestoreConnection(endpoint, "shop", CREDENTIALS, patience=patience))
 
 
 # -- responses of other servers -------------------------------------------------------------------------
@@ -294,7 +294,7 @@ def test_a_certificate_is_checked(tls_double: Double) -> None:
 
 
 def test_an_endpoint_without_tls_is_an_error_without_retries(double: Double) -> None:
-    plain = Connection(double.endpoint.replace("http://", "https://"), "shop", CREDENTIALS)
+    plain = TablestoreConnection(double.endpoint.replace("http://", "https://"), "shop", CREDENTIALS)
     with pytest.raises(StoreError, match=r"does not speak TLS.*tablestore\+http://"):
         list_tables(plain)
 
@@ -305,7 +305,9 @@ def test_requests_are_sent_over_tls(tls_double: Double, certificate: Path, monke
     connection = connect(tls_double)
     assert list_tables(connection) == list_tables(connection) == ["orders"]
     assert len({seen.client_port for seen in tls_double.seen}) == 1
-    elsewhere = Connection(tls_double.endpoint.replace("127.0.0.1", "localhost"), "shop", CREDENTIALS, patience=QUICK)
+    elsewhere = TablestoreConnection(
+        tls_double.endpoint.replace("127.0.0.1", "localhost"), "shop", CREDENTIALS, patience=QUICK
+    )
     with pytest.raises(StoreError, match="is not trusted"):
         list_tables(elsewhere)
 
@@ -360,7 +362,7 @@ def test_no_text_shows_a_secret(double: Double, caplog: pytest.LogCaptureFixture
     caplog.set_level(logging.DEBUG)
     credentials = Credentials("LTAItest", "hush", "whisper")
     double.script = [refuses("OTSServerBusy"), refuses("OTSAuthFailed", "Signature mismatch.")]
-    connection = Connection(double.endpoint, "shop", credentials, patience=QUICK)
+    connection = TablestoreConnection(double.endpoint, "shop", credentials, patience=QUICK)
     with pytest.raises(OptionError) as raised:
         list_tables(connection)
     assert double.seen[0].headers["x-ots-ststoken"] == "whisper"
@@ -388,13 +390,13 @@ def test_no_text_shows_a_secret(double: Double, caplog: pytest.LogCaptureFixture
 )
 def test_invalid_endpoints_are_refused(endpoint: str) -> None:
     with pytest.raises(OptionError, match="endpoint") as raised:
-        Connection(endpoint, "shop", CREDENTIALS)
+        TablestoreConnection(endpoint, "shop", CREDENTIALS)
     assert "hush" not in str(raised.value)
 
 
 @pytest.mark.parametrize("endpoint", ["https://shop.cn-hangzhou.ots.aliyuncs.com/", "http://[::1]:8080", "http://a_b"])
 def test_endpoints_have_the_forms_that_official_clients_accept(endpoint: str) -> None:
-    assert Connection(endpoint, "shop", CREDENTIALS).endpoint == endpoint.rstrip("/")
+    assert TablestoreConnection(endpoint, "shop", CREDENTIALS).endpoint == endpoint.rstrip("/")
 
 
 @pytest.mark.parametrize(
@@ -408,7 +410,7 @@ def test_endpoints_have_the_forms_that_official_clients_accept(endpoint: str) ->
 )
 def test_credentials_that_cannot_be_sent_are_refused(credentials: Credentials) -> None:
     with pytest.raises(OptionError) as raised:
-        Connection("http://host", "shop", credentials)
+        TablestoreConnection("http://host", "shop", credentials)
     assert "hush" not in str(raised.value)
     assert "whisper" not in str(raised.value)
 

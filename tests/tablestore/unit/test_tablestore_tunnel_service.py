@@ -11,7 +11,7 @@ from google.protobuf.message import Message
 from headrace.errors import SequenceNumberError
 from headrace.model.tunnels.leases import Lease, LeaseStatus
 from headrace.model.tunnels.values import TunnelKind
-from headrace_tablestore.store.connection import Connection, Patience
+from headrace_tablestore.store.connection import Patience, TablestoreConnection
 from headrace_tablestore.store.tunnels.service import TunnelService
 from headrace_tablestore.wire import tunnel_pb2 as pb
 from tests.tablestore.unit.tablestore_double import CREDENTIALS, Double, answers, hangs_up, refuses
@@ -26,7 +26,7 @@ def double() -> Iterator[Double]:
 @pytest.fixture
 def service(double: Double) -> TunnelService:
     patience = Patience(first_pause=0.001, first_busy_pause=0.001, total=20.0)
-    return TunnelService(Connection(double.endpoint, "shop", CREDENTIALS, patience=patience))
+    return TunnelService(TablestoreConnection(double.endpoint, "shop", CREDENTIALS, patience=patience))
 
 
 INFO = pb.TunnelInfo(

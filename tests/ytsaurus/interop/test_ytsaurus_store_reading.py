@@ -141,13 +141,13 @@ def test_the_first_row_of_a_time_is_found_with_few_reads(store: Store, monkeypat
     times = [row["$timestamp"].timestamp() for row in queue.read(0, 0, 80).rows.to_pylist()]
     monkeypatch.setattr("headrace_ytsaurus.store.queues.queue._ROWS_LOOKED_AT", 6)
     asked: list[str] = []
-    select = connection.Connection.select
+    select = connection.YtConnection.select
 
-    def selecting(self: connection.Connection, query: str, *arguments: Any, **options: Any) -> pa.RecordBatch:
+    def selecting(self: connection.YtConnection, query: str, *arguments: Any, **options: Any) -> pa.RecordBatch:
         asked.append(query)
         return select(self, query, *arguments, **options)
 
-    monkeypatch.setattr(connection.Connection, "select", selecting)
+    monkeypatch.setattr(connection.YtConnection, "select", selecting)
     for row, moment in enumerate(times):
         found = queue.row_at(0, moment)
         assert found == times.index(moment)

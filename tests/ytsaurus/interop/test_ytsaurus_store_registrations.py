@@ -12,7 +12,7 @@ from yt.wrapper.errors import YtResponseError
 import headrace
 from headrace.ports import Store
 from headrace.testing.queue_reading import consumer_of, edges, values
-from headrace_ytsaurus.store.connection import Connection
+from headrace_ytsaurus.store.connection import YtConnection
 from headrace_ytsaurus.wire.errors import YtError
 from tests.ytsaurus.interop.ytsaurus_server import TOKEN, YtServer
 
@@ -56,14 +56,14 @@ def test_registrations_are_found_on_clusters_with_partial_lists(store: Store, mo
 
 
 def test_a_consumer_has_a_status_before_the_queue_agents_pass(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    asking = Connection.attribute
+    asking = YtConnection.attribute
 
-    def attribute(self: Connection, path: str, name: str, default: Any = None) -> Any:
+    def attribute(self: YtConnection, path: str, name: str, default: Any = None) -> Any:
         if name == "queue_consumer_partitions":
             raise YtError(3105, "Object is not mapped to any queue agent")
         return asking(self, path, name, default)
 
-    monkeypatch.setattr(Connection, "attribute", attribute)
+    monkeypatch.setattr(YtConnection, "attribute", attribute)
     (partition,) = consumer_of(store, "reader", "q").status("q")
     assert (partition.unread_rows, partition.last_consumed) == (3, None)
 

@@ -41,13 +41,13 @@ def read_channel(tunnel: Tunnel, batch: str, plan: ChannelPlan, *, fail_on_data_
     position, rows = plan.start, 0
     while position != FINISHED and (plan.max_rows is None or rows < plan.max_rows):
         room = None if plan.max_rows is None else plan.max_rows - rows
-        wanted = PAGE_ROWS if room is None else min(PAGE_ROWS, room)
-        start, page = _read_page(tunnel, plan.channel, position, wanted, plan.until, room, fail_on_data_loss)
+        most = PAGE_ROWS if room is None else min(PAGE_ROWS, room)
+        start, page = _read_page(tunnel, plan.channel, position, most, plan.until, room, fail_on_data_loss)
         changes, position = page.changes, page.next
         if room is not None and changes.num_rows > room:
-            kept = changes.whole_pairs(room)
-            changes, position = changes.slice(0, kept), tunnel.advance(plan.channel, start, kept)
-            rows += kept
+            whole = changes.whole_pairs(room)
+            changes, position = changes.slice(0, whole), tunnel.advance(plan.channel, start, whole)
+            rows += whole
             yield changes
             break
         if changes.num_rows == 0:
@@ -74,8 +74,8 @@ def _replay(
     position, missing = plan.start, recorded.rows
     until = None if recorded.position == FINISHED else recorded.position
     while missing > 0:
-        wanted = min(PAGE_ROWS, missing)
-        _, page = _read_page(tunnel, plan.channel, position, wanted, until, missing, fail_on_data_loss)
+        most = min(PAGE_ROWS, missing)
+        _, page = _read_page(tunnel, plan.channel, position, most, until, missing, fail_on_data_loss)
         if page.changes.num_rows == 0:
             break
         changes = page.changes.slice(0, missing)

@@ -61,22 +61,22 @@ def share_rows(backlogs: Mapping[Channel, Backlog], limits: Limits) -> dict[Chan
     if budget is None:
         shares.update(dict.fromkeys(waiting, limits.rows_per_channel))
         return shares
-    wanted = {channel: budget if b.rows is None else b.rows for channel, b in waiting.items()}
+    requests = {channel: budget if b.rows is None else b.rows for channel, b in waiting.items()}
     if limits.rows_per_channel is not None:
-        wanted = {channel: min(rows, limits.rows_per_channel) for channel, rows in wanted.items()}
-    total = sum(wanted.values())
+        requests = {channel: min(rows, limits.rows_per_channel) for channel, rows in requests.items()}
+    total = sum(requests.values())
     if total <= budget:
-        shares.update(wanted)
+        shares.update(requests)
         return shares
-    first = 1 if budget >= len(wanted) else 0
+    first = 1 if budget >= len(requests) else 0
     # Both are larger than 0, because the budget is smaller than the total.
-    rest, further = budget - first * len(wanted), total - first * len(wanted)
-    granted = {channel: first + (rows - first) * rest // further for channel, rows in wanted.items()}
+    rest, further = budget - first * len(requests), total - first * len(requests)
+    granted = {channel: first + (rows - first) * rest // further for channel, rows in requests.items()}
     spare = budget - sum(granted.values())
-    for channel in sorted(wanted, key=lambda channel: -(waiting[channel].seconds or 0.0)):
+    for channel in sorted(requests, key=lambda channel: -(waiting[channel].seconds or 0.0)):
         if spare == 0:
             break
-        if granted[channel] < wanted[channel]:
+        if granted[channel] < requests[channel]:
             granted[channel] += 1
             spare -= 1
     shares.update(granted)

@@ -277,14 +277,14 @@ class TunnelFeed(Feed[str, ChannelTask]):
     ) -> dict[str, Backlog]:
         """Return the backlogs of the open channels."""
         states = channel_states({channel.id: channel.parents for channel in channels}, finished)
-        wanted: dict[str, Position] = {}
+        open_positions: dict[str, Position] = {}
         for channel in channels:
             # A service opens its channels itself, possibly later than the rule.
             if states[channel.id] is not ChannelState.OPEN or channel.state is ChannelState.WAITING:
                 continue
             if self._fixed_end is None or channel.id in self._fixed_end:
-                wanted[channel.id] = positions[channel.id]
-        return self.tunnel.backlogs(wanted, self._fixed_end)
+                open_positions[channel.id] = positions[channel.id]
+        return self.tunnel.backlogs(open_positions, self._fixed_end)
 
     def _channel_plans(
         self,

@@ -122,7 +122,7 @@ class _Pool(Generic[Kind]):
             self.drop(self._idle.pop())
 
 
-class Connection:
+class PostgresConnection:
     """Transactions in a database. Threads can share it; a forked process opens its own connections.
 
     It can be pickled, with the password.
@@ -446,7 +446,7 @@ def _bulk_lives(connection: Bulk) -> bool:
     return True
 
 
-_connections: WeakSet[Connection] = WeakSet()
+_connections: WeakSet[PostgresConnection] = WeakSet()
 # Connections that a fork inherited. Closing one would end the session of the parent process.
 _inherited: list[object] = []
 

@@ -18,7 +18,7 @@ import psycopg
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, StoreError
 from headrace.ports import Content, Files, FileStatus, Upload
 from headrace.ports.files import normal_path, parent_path, paths_to_move
-from headrace.stores.postgres.connection import Connection
+from headrace.stores.postgres.connection import PostgresConnection
 from headrace.stores.postgres.own_tables import Group, OwnTables
 
 Result = TypeVar("Result")
@@ -76,7 +76,7 @@ class _Node(NamedTuple):
 class PostgresFiles(Files):
     """Files in tables of headrace's schema."""
 
-    def __init__(self, connection: Connection, schema: str) -> None:
+    def __init__(self, connection: PostgresConnection, schema: str) -> None:
         self._tables = OwnTables(connection, schema, _TABLES)
 
     def status(self, path: str) -> FileStatus | None:
@@ -178,7 +178,7 @@ class PostgresFiles(Files):
         self.change(work, repeatable=True)
 
     def change(self, work: Callable[[_Tree], Result], *, repeatable: bool = False) -> Result:
-        """Run a function in a transaction, again after a collision with another transaction; see `Connection.run`."""
+        """Run a function in a transaction, again after a collision with another one; see `PostgresConnection.run`."""
         while True:
             try:
                 return self._tables.run(lambda connection: work(self._tree(connection)), repeatable=repeatable)

@@ -17,7 +17,7 @@ import psycopg
 from psycopg import sql
 
 from headrace.errors import StoreError
-from headrace.stores.postgres.connection import Bulk, Connection
+from headrace.stores.postgres.connection import Bulk, PostgresConnection
 from headrace.stores.postgres.failures import MissingRelationError
 from headrace.stores.postgres.schemas import BYTE_DOMAIN
 
@@ -82,7 +82,7 @@ class OwnTables:
         group: the tables.
     """
 
-    def __init__(self, connection: Connection, schema: str, group: Group) -> None:
+    def __init__(self, connection: PostgresConnection, schema: str, group: Group) -> None:
         self._connection = connection
         self._name = schema
         self._group = group
@@ -91,7 +91,7 @@ class OwnTables:
         """The quoted name of the schema, for statements."""
 
     def run(self, work: Callable[[psycopg.Connection], Result], *, repeatable: bool = False) -> Result:
-        """Run a function in a transaction, see `Connection.run`, after the tables are created if they do not exist."""
+        """Create missing tables, and run a function in a transaction; see `PostgresConnection.run`."""
         return self._with_tables(lambda: self._connection.run(work, repeatable=repeatable))
 
     def run_bulk(self, work: Callable[[Bulk], Result], *, repeatable: bool = False) -> Result:

@@ -20,7 +20,7 @@ from headrace.model.tunnels.validation import Named, find
 from headrace.model.tunnels.values import Start, StartKind, TunnelKind
 from headrace.ports import Capabilities, Publisher, Store, Tunnel
 from headrace.stores.postgres import diagnosis
-from headrace.stores.postgres.connection import Address, Connection
+from headrace.stores.postgres.connection import Address, PostgresConnection
 from headrace.stores.postgres.files import PostgresFiles
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.publication.publisher import PostgresPublisher
@@ -75,7 +75,7 @@ class PostgresStore(Store):
 
     def __init__(self, address: Address, schema: str) -> None:
         self.url = address.url
-        self._connection = Connection(address)
+        self._connection = PostgresConnection(address)
         self._schema = schema
         self._database = TunnelDatabase(self._connection, schema)
         self._seen: str | None = None

@@ -52,20 +52,20 @@ class TunnelBatches(BatchRecords, Generic[S]):
 
     def check_reader(self, batch: str) -> None:
         """Raise `TunnelTakenError` if a batch does not belong to the chain that was started last."""
-        found = self._records.query(
+        rows = self._records.query(
             "SELECT p.root = t.reader FROM headrace.batch_plan p JOIN headrace.tunnel t ON t.id = p.tunnel"
             " WHERE p.tunnel = %s AND p.batch = %s",
             (self._tunnel, batch),
         )
-        if found and not found[0][0]:
+        if rows and not rows[0][0]:
             raise reader_replaced(self._tunnel)
 
     def load_plan(self, batch: str) -> BatchPlan | None:
         """Return the plan of a batch, or None."""
-        found = self._records.query(
+        rows = self._records.query(
             "SELECT plan FROM headrace.batch_plan WHERE tunnel = %s AND batch = %s", (self._tunnel, batch)
         )
-        return plan_from_json(found[0][0]) if found else None
+        return plan_from_json(rows[0][0]) if rows else None
 
     def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
         """Save the end of a batch in a channel, unless it has one; return the saved end."""
@@ -87,15 +87,15 @@ class TunnelBatches(BatchRecords, Generic[S]):
 
     def end(self, batch: str, channel: str) -> ChannelEnd | None:
         """Return the saved end of a batch in one channel, or None."""
-        found = self._records.query(_END, (self._tunnel, batch, channel))
-        return end_from_json(found[0][0]) if found else None
+        rows = self._records.query(_END, (self._tunnel, batch, channel))
+        return end_from_json(rows[0][0]) if rows else None
 
     def ends(self, batch: str) -> dict[str, ChannelEnd]:
         """Return the saved ends of a batch, by channel."""
-        found = self._records.query(
+        rows = self._records.query(
             "SELECT channel, position FROM headrace.batch_end WHERE tunnel = %s AND batch = %s", (self._tunnel, batch)
         )
-        return {channel: end_from_json(end) for channel, end in found}
+        return {channel: end_from_json(end) for channel, end in rows}
 
     def prune(self, batch: str, keep: int) -> None:
         """Delete the batches that a batch outdates, see `BatchPlace.outdates`."""
@@ -122,7 +122,7 @@ class TunnelBatches(BatchRecords, Generic[S]):
         self._records.run(delete)
 
     def _place(self, statements: TunnelStatements, batch: str) -> BatchPlace | None:
-        found = statements.execute(
+        row = statements.execute(
             "SELECT root, depth FROM headrace.batch_plan WHERE tunnel = %s AND batch = %s", (self._tunnel, batch)
         ).fetchone()
-        return None if found is None else BatchPlace(*found)
+        return None if row is None else BatchPlace(*row)

@@ -58,10 +58,10 @@ class SharedTunnel(Tunnel, Generic[S]):
 
     def client(self, client_id: str) -> TunnelClient:
         def find(statements: S) -> TunnelClient:
-            found = statements.execute(
+            row = statements.execute(
                 "SELECT timeout FROM headrace.tunnel_client WHERE id = %s", (client_id,)
             ).fetchone()
-            client = SharingClient(self, client_id, 0.0 if found is None else found[0])
+            client = SharingClient(self, client_id, 0.0 if row is None else row[0])
             client._check(statements, time.time())
             return client
 
@@ -167,10 +167,10 @@ class SharingClient(TunnelClient, Generic[S]):
 
     def _saved(self, statements: S, channel: str) -> Saved:
         position = self._tunnel.committed(statements, channel)
-        found = statements.execute(
+        row = statements.execute(
             "SELECT sequence FROM headrace.channel WHERE tunnel = %s AND id = %s", (self._tunnel.id, channel)
         ).fetchone()
-        return Saved(position, 0 if found is None else found[0])
+        return Saved(position, 0 if row is None else row[0])
 
     def _check(self, statements: S, now: float) -> None:
         """Lock the tunnel. Raise an error if this client is dead, or a query has taken the tunnel."""
@@ -195,27 +195,27 @@ class SharingClient(TunnelClient, Generic[S]):
 
 def holders(statements: TunnelStatements, tunnel_id: str) -> dict[str, Holder]:
     """Return the live clients that have channels of a tunnel, by channel."""
-    found = statements.execute(
+    rows = statements.execute(
         "SELECT h.id, c.id, c.tag, h.lease FROM headrace.channel h JOIN headrace.tunnel_client c ON c.id = h.client"
         " WHERE h.tunnel = %s AND c.tunnel = h.tunnel AND %s - coalesce(c.seen, c.connected) <= c.timeout",
         (tunnel_id, time.time()),
     )
-    return {channel: Holder(client, tag, LeaseStatus(status)) for channel, client, tag, status in found}
+    return {channel: Holder(client, tag, LeaseStatus(status)) for channel, client, tag, status in rows}
 
 
 def _lives(statements: TunnelStatements, tunnel_id: str) -> dict[str, ClientLife]:
     """Return the clients that have sent a heartbeat; the others would not read the channels that they get."""
-    found = statements.execute(
+    rows = statements.execute(
         "SELECT id, seen, timeout FROM headrace.tunnel_client WHERE tunnel = %s AND seen IS NOT NULL", (tunnel_id,)
     )
-    return {client: ClientLife(seen, timeout) for client, seen, timeout in found}
+    return {client: ClientLife(seen, timeout) for client, seen, timeout in rows}
 
 
 def _assignments(statements: TunnelStatements, tunnel_id: str) -> dict[str, Assignment]:
-    found = statements.execute(
+    rows = statements.execute(
         "SELECT id, lease, version, client, since FROM headrace.channel WHERE tunnel = %s ORDER BY seq", (tunnel_id,)
     )
-    return {channel: Assignment(LeaseStatus(status), *rest) for channel, status, *rest in found}
+    return {channel: Assignment(LeaseStatus(status), *rest) for channel, status, *rest in rows}
 
 
 def _store(

@@ -59,10 +59,10 @@ def lock_tunnel(statements: TunnelStatements, tunnel_id: str) -> str | None:
     Raises:
         NotFoundError: the tunnel was dropped.
     """
-    found = statements.execute(
+    row = statements.execute(
         "SELECT reader FROM headrace.tunnel WHERE id = %s FOR NO KEY UPDATE", (tunnel_id,)
     ).fetchone()
-    if found is None:
+    if row is None:
         raise NotFoundError("the tunnel was dropped", received=tunnel_id, remedy="create a new tunnel")
-    reader: str | None = found[0]
+    reader: str | None = row[0]
     return reader

@@ -48,8 +48,10 @@ class Cells:
         """Return the cells with nulls where the mask is true."""
         if not mask.any():
             return self
-        kept = self.valid & ~mask
-        return Cells(self.data, np.where(kept, self.starts, 0), np.where(kept, self.lengths, 0), kept, self.column)
+        remaining = self.valid & ~mask
+        return Cells(
+            self.data, np.where(remaining, self.starts, 0), np.where(remaining, self.lengths, 0), remaining, self.column
+        )
 
     def numbers(self, dtype: str, offset: int = 0) -> npt.NDArray[Any]:
         """Return the big-endian number at an offset in each cell; 0 for nulls.
@@ -62,10 +64,10 @@ class Cells:
         starts = self.starts + offset if offset else self.starts
         if offset:
             starts = np.where(self.valid, starts, 0)
-        found = big_endian(self.data, starts, dtype)
+        numbers = big_endian(self.data, starts, dtype)
         if not self.valid.all():
-            found[~self.valid] = 0
-        return found
+            numbers[~self.valid] = 0
+        return numbers
 
     def fixed(self, dtype: str) -> npt.NDArray[Any]:
         """Return the cells as big-endian numbers; 0 for nulls.

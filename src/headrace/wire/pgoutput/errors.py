@@ -63,7 +63,7 @@ def fitting(
     unfit = np.zeros(count, np.bool_)
     while True:
         try:
-            found = decode(unfit)
+            values = decode(unfit)
         except UnfitValueError as error:
             if report is None or error.unfit is None:
                 # The error may travel between processes.
@@ -73,4 +73,4 @@ def fitting(
         else:
             if report is not None and unfit.any():
                 report(int(unfit.sum()))
-            return found
+            return values

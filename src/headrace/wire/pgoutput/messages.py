@@ -197,9 +197,9 @@ class Decoder:
             )
         batch = _Batch(data, starts, ends, kinds, self._transaction, self._first)
         described = self._describe(batch)
-        wanted = [oid for oid in batch.relation_ids() if self._wanted is None or oid in self._wanted]
-        images = [found for oid in wanted for found in self._images(batch, oid, described.get(oid, []))]
-        images.sort(key=lambda found: int(found.messages[0]))
+        oids = [oid for oid in batch.relation_ids() if self._wanted is None or oid in self._wanted]
+        images = [each for oid in oids for each in self._images(batch, oid, described.get(oid, []))]
+        images.sort(key=lambda each: int(each.messages[0]))
         truncations = list(self._truncations(batch, described))
         for oid, versions in described.items():
             self._relations[oid] = versions[-1][1]
@@ -219,8 +219,8 @@ class Decoder:
     def _images(self, batch: _Batch, oid: int, described: list[tuple[int, Relation]]) -> Iterator[Images]:
         """Yield the images of a relation, for each of its descriptions in turn."""
         rows = batch.rows_of(oid)
-        known = self._relations.get(oid)
-        versions: list[tuple[int, Relation | None]] = [(-1, known)]
+        relation_before = self._relations.get(oid)
+        versions: list[tuple[int, Relation | None]] = [(-1, relation_before)]
         for index, relation in described:
             if relation != versions[-1][1]:
                 versions.append((index, relation))
@@ -284,9 +284,9 @@ class Decoder:
         )
 
     def _truncations(self, batch: _Batch, described: dict[int, list[tuple[int, Relation]]]) -> Iterator[Truncation]:
-        found = batch.wanted(np.flatnonzero(batch.kinds == _TRUNCATE))
-        lsns, times, xids = batch.transactions_of(found)
-        for place, index in enumerate(found.tolist()):
+        indexes = batch.wanted(np.flatnonzero(batch.kinds == _TRUNCATE))
+        lsns, times, xids = batch.transactions_of(indexes)
+        for place, index in enumerate(indexes.tolist()):
             content = Content(bytes(batch.data[batch.starts[index] + 1 : batch.ends[index]]))
             count = content.integer(4)
             content.integer(1)
@@ -295,8 +295,8 @@ class Decoder:
             relations = []
             for _ in range(count):
                 oid = content.unsigned(4)
-                known = [relation for before, relation in described.get(oid, []) if before < index]
-                relation = known[-1] if known else self._relations.get(oid)
+                earlier = [relation for before, relation in described.get(oid, []) if before < index]
+                relation = earlier[-1] if earlier else self._relations.get(oid)
                 if relation is None:
                     raise PgOutputError("a change precedes the description of its relation", received=f"relation {oid}")
                 relations.append(relation)
@@ -434,7 +434,7 @@ def _walk(data: Bytes, at: Integers, ends: Integers, columns: int) -> _Walk:
             "a row does not fit its relation", received=f"{received} columns", valid=f"{columns} columns"
         )
     at = at + 2
-    found = []
+    walked = []
     for _ in range(columns):
         if not (at < ends).all():
             raise PgOutputError("a row ends early", valid=f"{columns} columns")
@@ -456,12 +456,12 @@ def _walk(data: Bytes, at: Integers, ends: Integers, columns: int) -> _Walk:
             at = np.where(present, starts + lengths, at + 1)
         if not (at <= ends).all():
             raise PgOutputError("a value is longer than its message")
-        found.append(_Column(kinds, starts, lengths))
-    return _Walk(found, at)
+        walked.append(_Column(kinds, starts, lengths))
+    return _Walk(walked, at)
 
 
-def _check_ends(found: Integers, ends: Integers) -> None:
-    if not (found == ends).all():
+def _check_ends(reached: Integers, ends: Integers) -> None:
+    if not (reached == ends).all():
         raise PgOutputError("a message has bytes after its last column")
 
 
@@ -469,9 +469,9 @@ def _merged(first: _Column, second: _Column, one: Integers, other: Integers) -> 
     """Return a column with the values of the first images at ``one``, and of the second ones at ``other``."""
 
     def both(a: npt.NDArray[_T], b: npt.NDArray[_T]) -> npt.NDArray[_T]:
-        found = np.empty(len(a) + len(b), a.dtype)
-        found[one], found[other] = a, b
-        return found
+        joined = np.empty(len(a) + len(b), a.dtype)
+        joined[one], joined[other] = a, b
+        return joined
 
     return _Column(
         both(first.kinds, second.kinds), both(first.starts, second.starts), both(first.lengths, second.lengths)

@@ -29,7 +29,7 @@ from headrace.rows import to_arrow
 from headrace.rows.by_position import compared, last_rows
 from headrace.rows.rebatching import rebatched
 from headrace.support import failpoints
-from headrace_tablestore.store.connection import Connection
+from headrace_tablestore.store.connection import TablestoreConnection
 from headrace_tablestore.store.meta_table import MetaRow, MetaTable
 from headrace_tablestore.store.tables.conditions import filter_of
 from headrace_tablestore.store.tables.reading import Reader
@@ -57,7 +57,7 @@ class TablestorePublisher(Publisher):
 
     def __init__(
         self,
-        connection: Connection,
+        connection: TablestoreConnection,
         open_table: Callable[[str], Table],
         writer: Writer,
         meta: MetaTable,

@@ -19,7 +19,7 @@ from headrace.errors import OptionError
 from headrace.model.tables.conditions import KeyRange, Predicate
 from headrace.model.tables.schema import Key, TableSchema
 from headrace.rows.conditions import check_scan_sizes
-from headrace_tablestore.store.connection import Connection, Patience
+from headrace_tablestore.store.connection import Patience, TablestoreConnection
 from headrace_tablestore.store.failures import failure_of
 from headrace_tablestore.store.tables import conditions
 from headrace_tablestore.store.tables.key_ranges import MatchingKeys, Span, WireKey, matching_keys
@@ -52,7 +52,7 @@ class Reader:
         predicates: conditions on any columns.
     """
 
-    connection: Connection
+    connection: TablestoreConnection
     table: str
     schema: TableSchema
     columns: Sequence[str]
@@ -248,7 +248,7 @@ def _encoded(key: WireKey) -> bytes:
 # -- ranges to share out ------------------------------------------------------------------------------------
 
 
-def splits(connection: Connection, table: str, count: int, size: int | None = None) -> list[KeyRange]:
+def splits(connection: TablestoreConnection, table: str, count: int, size: int | None = None) -> list[KeyRange]:
     """Return at most ``count`` key ranges that cover a table, from the service's split points.
 
     Args:

@@ -22,7 +22,7 @@ from headrace_tablestore.wire.limits import MAX_DEFINED_COLUMNS, MAX_STREAM_HOUR
 from headrace_tablestore.wire.plainbuffer.encoding import check_schema
 
 if TYPE_CHECKING:
-    from headrace_tablestore.store.connection import Connection
+    from headrace_tablestore.store.connection import TablestoreConnection
 
 VALID_NAME = "letters, digits and _, no digit first, at most 255"
 HOUR_SECONDS = 3600
@@ -37,7 +37,7 @@ _DEFINED_TYPES: dict[int, pa.DataType] = {
 }
 
 
-def described(connection: Connection, name: str) -> pb.DescribeTableResponse:
+def described(connection: TablestoreConnection, name: str) -> pb.DescribeTableResponse:
     """Return the service's description of a table, or raise `NotFoundError`."""
     if not is_name(name):
         # For the service the name is invalid, so no table has it.
@@ -88,7 +88,7 @@ def wire_type(data_type: pa.DataType) -> pa.DataType | None:
     return data_type if data_type in (pa.bool_(), pa.string(), pa.binary()) else None
 
 
-def create(connection: Connection, name: str, schema: TableSchema, options: Mapping[str, Any]) -> None:
+def create(connection: TablestoreConnection, name: str, schema: TableSchema, options: Mapping[str, Any]) -> None:
     """Create a table; the service keeps the types of its first 32 attributes.
 
     Raises:

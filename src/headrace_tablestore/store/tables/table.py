@@ -33,7 +33,7 @@ from headrace_tablestore.store.tables.stored_tables import (
 from headrace_tablestore.wire import table_pb2 as pb
 
 if TYPE_CHECKING:
-    from headrace_tablestore.store.connection import Connection
+    from headrace_tablestore.store.connection import TablestoreConnection
     from headrace_tablestore.store.tables.writing import Writer
 
 _COLUMNS_OF: dict[RowChange, Any] = {RowChange.PUT: "all", RowChange.UPDATE: "given", RowChange.DELETE: "keys"}
@@ -54,7 +54,7 @@ class TablestoreTable(Table):
     """
 
     def __init__(
-        self, connection: Connection, writer: Writer, name: str, columns: Sequence[Column] | None = None
+        self, connection: TablestoreConnection, writer: Writer, name: str, columns: Sequence[Column] | None = None
     ) -> None:
         self.name = name
         self._connection = connection

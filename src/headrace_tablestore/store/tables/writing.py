@@ -21,7 +21,7 @@ from headrace.model.tables.schema import Key, TableSchema
 from headrace.rows.by_position import last_rows, sort_indices
 from headrace.support import failpoints
 from headrace.support.retries import Retries
-from headrace_tablestore.store.connection import Connection
+from headrace_tablestore.store.connection import TablestoreConnection
 from headrace_tablestore.store.failures import failure_of
 from headrace_tablestore.store.tables.write_options import WriteOptions
 from headrace_tablestore.wire import table_pb2 as pb
@@ -81,7 +81,7 @@ class Writer:
         options: options of writes.
     """
 
-    def __init__(self, connection: Connection, options: WriteOptions) -> None:
+    def __init__(self, connection: TablestoreConnection, options: WriteOptions) -> None:
         self._connection = connection
         self._options = options
 

@@ -8,18 +8,18 @@ from collections.abc import Iterable, Sequence
 from headrace.errors import SequenceNumberError
 from headrace.model.tunnels.leases import Lease, LeaseStatus
 from headrace.model.tunnels.values import TunnelKind
-from headrace_tablestore.store.connection import Connection
+from headrace_tablestore.store.connection import TablestoreConnection
 from headrace_tablestore.wire import tunnel_pb2 as pb
 
 
 class TunnelService:
     """The calls of the tunnel service. Ids are texts of the service; every call is one request.
 
-    Errors are those of `Connection.call`: NotFoundError for a missing tunnel, ClientGoneError for a client past its
-    time-out, DataLossError for removed changes.
+    Errors are those of `TablestoreConnection.call`: NotFoundError for a missing tunnel, ClientGoneError for a client
+    past its time-out, DataLossError for removed changes.
     """
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: TablestoreConnection) -> None:
         self._connection = connection
 
     # -- tunnels ------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from headrace.model.tunnels.validation import Named, check_new, find, microseconds
 from headrace.model.tunnels.values import Start, StartKind, TunnelKind
-from headrace_tablestore.store.connection import Connection
+from headrace_tablestore.store.connection import TablestoreConnection
 from headrace_tablestore.store.meta_table import MetaTable
 from headrace_tablestore.store.tunnels.batches import TablestoreBatches
 from headrace_tablestore.store.tunnels.service import TunnelService
@@ -14,7 +14,7 @@ from headrace_tablestore.wire import tunnel_pb2 as pb
 
 
 def create_tunnel(
-    connection: Connection,
+    connection: TablestoreConnection,
     table: str,
     name: str,
     kind: TunnelKind,
@@ -40,13 +40,13 @@ def create_tunnel(
     return TunnelService(connection).create(table, name, kind, start=config)
 
 
-def list_tunnels(connection: Connection, table: str | None = None) -> list[pb.TunnelInfo]:
+def list_tunnels(connection: TablestoreConnection, table: str | None = None) -> list[pb.TunnelInfo]:
     """Return the tunnels of one or all tables, the oldest first."""
     found: Sequence[pb.TunnelInfo] = TunnelService(connection).tunnels(table)
     return sorted(found, key=lambda info: (info.create_time, info.tunnel_id))
 
 
-def find_tunnel(connection: Connection, id_or_name: str, table: str | None = None) -> pb.TunnelInfo:
+def find_tunnel(connection: TablestoreConnection, id_or_name: str, table: str | None = None) -> pb.TunnelInfo:
     """Return a tunnel by its id, or by its name if that is unique.
 
     Raises:
@@ -57,7 +57,7 @@ def find_tunnel(connection: Connection, id_or_name: str, table: str | None = Non
     return find(known, lambda info: Named(info.tunnel_id, info.tunnel_name, info.table_name), id_or_name, table)
 
 
-def drop_tunnel(connection: Connection, meta: MetaTable, info: pb.TunnelInfo) -> None:
+def drop_tunnel(connection: TablestoreConnection, meta: MetaTable, info: pb.TunnelInfo) -> None:
     """Remove a tunnel, and its rows in the meta table."""
     TunnelService(connection).delete(info.table_name, info.tunnel_name)
     TablestoreBatches(meta, info.tunnel_id).forget_all()

@@ -147,7 +147,7 @@ def decode_value(data: bytes) -> Value:
     Raises:
         PlainBufferError: the value is malformed, or has bytes behind it.
     """
-    return _Reader(data).value(len(data))
+    return _RowReader(data).value(len(data))
 
 
 def decode_row(data: bytes) -> Row:
@@ -184,7 +184,7 @@ def _rows_with_offsets(data: bytes, *, padded: bool = False) -> list[tuple[int, 
     found: list[tuple[int, Row]] = []
     if not data:
         return found
-    reader = _Reader(data)
+    reader = _RowReader(data)
     reader.header()
     # No row begins with a zero byte.
     while reader.at < len(data) and not (padded and found and not any(data[reader.at :])):
@@ -193,7 +193,7 @@ def _rows_with_offsets(data: bytes, *, padded: bool = False) -> list[tuple[int, 
     return found
 
 
-class _Reader:
+class _RowReader:
     """Reads a message from front to back; checks its length before each access."""
 
     def __init__(self, data: bytes) -> None:

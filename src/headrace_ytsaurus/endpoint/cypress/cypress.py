@@ -57,16 +57,16 @@ class Cypress:
 
     def need(self, chain: tuple[str, ...], path: YPath, *, follow: bool = True) -> Node:
         """Return the node of a path, as `find` does."""
-        found = self.look(chain, path, follow=follow)
-        if found.rest:
-            raise self.not_found(path, found)
-        return found.node
+        resolved = self.look(chain, path, follow=follow)
+        if resolved.rest:
+            raise self.not_found(path, resolved)
+        return resolved.node
 
-    def not_found(self, path: YPath, found: ResolvedPath) -> Exception:
+    def not_found(self, path: YPath, resolved: ResolvedPath) -> Exception:
         """Return the error for a path that resolves only in part."""
-        if found.node.has_children:
-            return no_child(path.text, found.node.path, found.rest[0])
-        return unresolved(path.text, f'Node {found.node.path} of type "{found.node.type}" cannot have children')
+        if resolved.node.has_children:
+            return no_child(path.text, resolved.node.path, resolved.rest[0])
+        return unresolved(path.text, f'Node {resolved.node.path} of type "{resolved.node.type}" cannot have children')
 
     def look(self, chain: tuple[str, ...], path: YPath, *, follow: bool = True) -> ResolvedPath:
         """Resolve a path as far as its nodes exist; see `find`.
@@ -74,9 +74,9 @@ class Cypress:
         Raises:
             YtError: 500, the path's root does not exist, a link is broken, or links form a circle.
         """
-        found = self._walk(chain, path, follow and not path.link, MAX_LINKS)
-        self.on_use(found.node.id)
-        return found
+        resolved = self._walk(chain, path, follow and not path.link, MAX_LINKS)
+        self.on_use(resolved.node.id)
+        return resolved
 
     def _walk(self, chain: tuple[str, ...], path: YPath, follow: bool, links: int) -> ResolvedPath:
         current = self._root(chain, path)
@@ -101,10 +101,10 @@ class Cypress:
         if not links:
             raise unresolved(path.text, "Too many links on the way")
         target = parse_path(self.content(node) or b"")
-        found = self._walk(chain, target, True, links - 1)
-        if found.rest:
+        resolved = self._walk(chain, target, True, links - 1)
+        if resolved.rest:
             raise unresolved(path.text, f"Link {node.path} leads to {target.text}, which does not exist")
-        return found.node
+        return resolved.node
 
     def by_id(self, chain: tuple[str, ...], node_id: str) -> Node | None:
         """Return a node by its id, None if there is none."""
@@ -118,8 +118,8 @@ class Cypress:
 
     def children(self, node: Node) -> dict[str, Node]:
         """Return name → child of all children of a node, in the order of the names."""
-        found = self.tree.items(node.chain, node.id, Facet.CHILD)
-        named = {restored(name): child for name, child in found.items()}
+        items = self.tree.items(node.chain, node.id, Facet.CHILD)
+        named = {restored(name): child for name, child in items.items()}
         return {name: self._child(node, name, child) for name, child in named.items()}
 
     def child_names(self, node: Node) -> list[str]:
@@ -146,13 +146,13 @@ class Cypress:
 
     def below(self, node: Node) -> list[Node]:
         """Return all descendants of a node, parents before children."""
-        found = []
+        nodes = []
         waiting = [node]
         while waiting:
             children = list(self.children(waiting.pop()).values())
-            found += children
+            nodes += children
             waiting += [child for child in children if child.has_children]
-        return found
+        return nodes
 
     def _path_of(self, chain: tuple[str, ...], node_id: str) -> str:
         names = []
@@ -169,8 +169,8 @@ class Cypress:
 
     def changed(self, node: Node) -> int:
         """Return the time of a node's last change, µs since 1970; no two changes of a node have the same time."""
-        found = self.tree.items(node.chain, node.id, Facet.CHANGED)
-        return int(max(found.values())) if found else self.created(node)
+        items = self.tree.items(node.chain, node.id, Facet.CHANGED)
+        return int(max(items.values())) if items else self.created(node)
 
     def content_changed(self, node: Node) -> int:
         """Return the time of the last change of a node's content or children."""
@@ -193,8 +193,8 @@ class Cypress:
 
     def kept_attributes(self, node: Node) -> dict[str, Any]:
         """Return the saved attributes of a node: users' attributes, and attributes that its type does not keep."""
-        found = self.tree.items(node.chain, node.id, Facet.ATTRIBUTE)
-        return {name: documents.loads(value) for name, value in found.items()}
+        items = self.tree.items(node.chain, node.id, Facet.ATTRIBUTE)
+        return {name: documents.loads(value) for name, value in items.items()}
 
     def kept_attribute(self, node: Node, name: str) -> Any:
         """Return the binary YSON of a saved attribute, None if there is none."""

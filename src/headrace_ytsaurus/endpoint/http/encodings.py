@@ -148,13 +148,13 @@ def _unpack_block(codec: _Codec, data: bytes) -> bytes:
 
 
 def _exactly(source: Source, size: int) -> bytes:
-    found = bytearray()
-    while len(found) < size:
-        piece = source.read(size - len(found))
+    data = bytearray()
+    while len(data) < size:
+        piece = source.read(size - len(data))
         if not piece:
             raise CutOffError
-        found += piece
-    return bytes(found)
+        data += piece
+    return bytes(data)
 
 
 def _varint(data: bytes) -> int:

@@ -31,12 +31,12 @@ def parse_query(query: bytes) -> dict[str, Any]:
     fields = [field for field in query.split(b"&") if field]
     if len(fields) > MAX_FIELDS:
         raise refused("the query of the request has too many parts", valid=f"at most {MAX_FIELDS}")
-    found: dict[str, Any] = {}
+    arguments: dict[str, Any] = {}
     for field in fields:
         # The library's parser of whole queries replaces bytes that are not UTF-8.
         name, _, value = (unquote_to_bytes(part.replace(b"+", b" ")) for part in field.partition(b"="))
-        _insert(found, name.decode(errors="replace"), _scalar(value))
-    return found
+        _insert(arguments, name.decode(errors="replace"), _scalar(value))
+    return arguments
 
 
 def _scalar(value: bytes) -> Any:
@@ -46,13 +46,13 @@ def _scalar(value: bytes) -> Any:
     return int(text)
 
 
-def _insert(found: dict[str, Any], argument: str, value: Any) -> None:
+def _insert(arguments: dict[str, Any], argument: str, value: Any) -> None:
     parsed = _NAME.fullmatch(argument)
     inside = _INSIDE.findall(parsed[2]) if parsed else []
     if parsed is None or len(inside) > _MAX_NESTING:
         valid = f"name, name[key], name[0] or name[], with at most {_MAX_NESTING} brackets"
         raise refused("the name of a parameter in the query cannot be read", received=argument[:100], valid=valid)
-    container: Any = found
+    container: Any = arguments
     key: Any = parsed[1]
     for name in inside:
         inner = container.get(key) if isinstance(container, dict) else container[key]

@@ -40,10 +40,10 @@ def user_of(headers: Mapping[str, str], configuration: Configuration) -> str:
     Raises:
         YtError: 900, the request has no token or an unknown one.
     """
-    found = _AUTHORIZATION.fullmatch(headers.get("authorization", "").strip())
-    user = None if found is None else configuration.user(found[1])
+    token = _AUTHORIZATION.fullmatch(headers.get("authorization", "").strip())
+    user = None if token is None else configuration.user(token[1])
     if user is None:
-        reason = "the request has no token" if found is None else "the token is not known"
+        reason = "the request has no token" if token is None else "the token is not known"
         raise YtError(Code.AUTHENTICATION, f"Authentication failed: {reason}", remedy="set YT_TOKEN")
     return user
 
@@ -64,13 +64,13 @@ def read_call(command: Command, headers: Mapping[str, str], query: bytes, body: 
     form = header_format(headers)
     has_input, has_output = (kind not in (None, "binary") for kind in (command.input, command.output))
     for direction in ("input", "output"):
-        given = _gathered(headers, f"x-yt-{direction}-format")
+        header = _gathered(headers, f"x-yt-{direction}-format")
         # An answer without output or with bytes has no format, even if the client sends one.
-        if given is not None and (direction == "input" or has_output):
-            values[f"{direction}_format"] = read_value(given, form)
+        if header is not None and (direction == "input" or has_output):
+            values[f"{direction}_format"] = read_value(header, form)
     # The bytes of a file can have any content type.
     sent = headers.get("content-type", "") if has_input or body else ""
-    wanted = headers.get("accept", "") if has_output else ""
+    accept = headers.get("accept", "") if has_output else ""
     body_format = _format("input_format", command.input, values, sent)
     in_query = {name: with_json_attributes(value) for name, value in parse_query(query).items()}
     values = _merged(values, in_query)
@@ -82,7 +82,7 @@ def read_call(command: Command, headers: Mapping[str, str], query: bytes, body: 
     input_format = _format("input_format", command.input, parameters, sent)
     if command.input == "tabular" and input_format.name == "json" and input_format.pretty:
         raise refused("Pretty JSON is not supported for rows in a request", valid="format=text")
-    return Call(parameters, input_format, _format("output_format", command.output, parameters, wanted))
+    return Call(parameters, input_format, _format("output_format", command.output, parameters, accept))
 
 
 def _gathered(headers: Mapping[str, str], name: str) -> bytes | None:
@@ -115,11 +115,11 @@ def header_format(headers: Mapping[str, str]) -> Format:
 
     The value of this header itself is YSON. A header can only contain text YSON.
     """
-    given = headers.get("x-yt-header-format")
-    if given is None:
+    header = headers.get("x-yt-header-format")
+    if header is None:
         return JSON
-    found = parse_format(read_value(given.strip().encode("latin-1"), YSON_TEXT), "X-YT-Header-Format")
-    return found if found.name == "json" else YSON_TEXT
+    parsed = parse_format(read_value(header.strip().encode("latin-1"), YSON_TEXT), "X-YT-Header-Format")
+    return parsed if parsed.name == "json" else YSON_TEXT
 
 
 def _map(value: Any, where: str) -> Mapping[str, Any]:
@@ -132,7 +132,7 @@ def _format(name: str, kind: DataKind | None, parameters: Mapping[str, Any], con
     """Return the format in a parameter, else that of a content type, else the default for a kind of data."""
     if name in parameters:
         return parse_format(parameters[name], f"parameter /{name}")
-    found = format_of_header(content_type)
-    if found is not None:
-        return found
+    form = format_of_header(content_type)
+    if form is not None:
+        return form
     return JSON if kind == "structured" else YSON_TEXT if kind == "tabular" else YSON

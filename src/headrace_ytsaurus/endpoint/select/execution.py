@@ -29,7 +29,7 @@ _AGGREGATES = {
 }
 
 
-class Source(Protocol):
+class RowSource(Protocol):
     """The rows of one table.
 
     Attributes:
@@ -66,7 +66,7 @@ class Limits:
     deadline: float = float("inf")
 
 
-def run(query: Query, source: Source, limits: Limits) -> tuple[list[pa.RecordBatch], tuple[YtColumn, ...]]:
+def run(query: Query, source: RowSource, limits: Limits) -> tuple[list[pa.RecordBatch], tuple[YtColumn, ...]]:
     """Return the rows of a query, and their columns.
 
     Raises:
@@ -79,7 +79,7 @@ def run(query: Query, source: Source, limits: Limits) -> tuple[list[pa.RecordBat
 
 
 class _Run:
-    def __init__(self, query: Query, source: Source, limits: Limits) -> None:
+    def __init__(self, query: Query, source: RowSource, limits: Limits) -> None:
         self._query = query
         self._source = source
         self._limits = limits

@@ -251,15 +251,15 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
     return Answer.structured({})
 
 
-def _check_order_kept(context: Context, node: Node, known: Schema, schema: Schema) -> None:
+def _check_order_kept(context: Context, node: Node, former: Schema, schema: Schema) -> None:
     """Raise an error if a schema has a sort order or unique keys that the rows of a static table may not have."""
-    sorted_so = known.key_names[: len(schema.key_names)] == schema.key_names
-    unique = not schema.unique_keys or (known.unique_keys and schema.key_names == known.key_names)
+    sorted_so = former.key_names[: len(schema.key_names)] == schema.key_names
+    unique = not schema.unique_keys or (former.unique_keys and schema.key_names == former.key_names)
     if not (sorted_so and unique) and context.cluster.contents.totals(node.chain, node.id)[1]:
         raise refused(
             f"Cannot change schema of {node.path}: its rows do not have this order, or their keys may not be unique",
             received=", ".join(schema.key_names),
-            valid=", ".join(known.key_names) or "no key columns",
+            valid=", ".join(former.key_names) or "no key columns",
             remedy="write the rows into a table that has the schema",
         )
 
@@ -303,13 +303,13 @@ def get_tablet_infos(context: Context, parameters: Parameters, body: bytes) -> A
         bounds = []
         if table.kind is TableKind.QUEUE:
             bounds = stored_queues.partitions(connection, stored_queues.load(connection, table.name))
-    found = []
+    infos = []
     for index in (number_of(each, "parameter /tablet_indexes") for each in indexes):
         table.tablet(index)
         table.require_mounted(index, reading=True)
         partition = bounds[index] if bounds else None
         written = 0 if partition is None or not partition.last_commit else round(partition.last_commit * 1e6)
-        found.append(
+        infos.append(
             {
                 "total_row_count": 0 if partition is None else partition.bounds.upper,
                 "trimmed_row_count": 0 if partition is None else partition.bounds.lower,
@@ -319,7 +319,7 @@ def get_tablet_infos(context: Context, parameters: Parameters, body: bytes) -> A
                 "tablet_errors": [],
             }
         )
-    return Answer.structured({"tablets": found})
+    return Answer.structured({"tablets": infos})
 
 
 def get_tablet_errors(context: Context, parameters: Parameters, body: bytes) -> Answer:

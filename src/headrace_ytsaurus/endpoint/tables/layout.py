@@ -117,9 +117,9 @@ class SortedLayout:
         if self.packed:
             return []
         types = {column.name: _key_type(column.type) for column in self.keys}
-        known = [each for each in conditions if each.column in types]
-        known = [_as_bytes(each) if pa.types.is_binary(types[each.column]) else each for each in known]
-        return [each for each in known if _can_compare(types[each.column], each.value)]
+        conditions = [each for each in conditions if each.column in types]
+        conditions = [_as_bytes(each) if pa.types.is_binary(types[each.column]) else each for each in conditions]
+        return [each for each in conditions if _can_compare(types[each.column], each.value)]
 
     def _packed_key(self, rows: pa.RecordBatch) -> pa.Array:
         parts = [_sortable(rows.column(column.name)) for column in self.keys]
@@ -136,9 +136,9 @@ def require_values(columns: Sequence[YtColumn], rows: pa.RecordBatch, *, what: s
     Raises:
         YtError: 307.
     """
-    given = set(rows.schema.names)
+    names = set(rows.schema.names)
     for column in columns:
-        if column.name in given and (column.required or what == "Key") and rows.column(column.name).null_count:
+        if column.name in names and (column.required or what == "Key") and rows.column(column.name).null_count:
             raise YtError(
                 Code.SCHEMA_VIOLATION,
                 f"{what} column {column.name!r} cannot have a null value",
@@ -173,8 +173,8 @@ def _can_compare(data_type: pa.DataType, value: Any) -> bool:
     values = value if isinstance(value, tuple) else (value,)
     if pa.types.is_integer(data_type):
         return all(isinstance(each, int) and -(1 << 63) <= each < 1 << 63 for each in values)
-    wanted = bytes if pa.types.is_binary(data_type) else str
-    return _is_text(data_type) and all(isinstance(each, wanted) for each in values)
+    python_type = bytes if pa.types.is_binary(data_type) else str
+    return _is_text(data_type) and all(isinstance(each, python_type) for each in values)
 
 
 def _as_bytes(condition: Predicate) -> Predicate:
@@ -201,10 +201,10 @@ def _sortable(array: pa.Array) -> pa.Array:
     marked[:, 1:] = matrix
     width = marked.shape[1]
     offsets = np.arange(len(array) + 1, dtype=np.int32) * width
-    found = pa.Array.from_buffers(
+    sortable = pa.Array.from_buffers(
         pa.binary(), len(array), [None, pa.py_buffer(offsets), pa.py_buffer(np.ascontiguousarray(marked))]
     )
-    return pc.if_else(array.is_valid(), found, pa.scalar(b"\x00", pa.binary()))
+    return pc.if_else(array.is_valid(), sortable, pa.scalar(b"\x00", pa.binary()))
 
 
 def _is_text(data_type: pa.DataType) -> bool:

@@ -85,8 +85,8 @@ class _Role:
         """Return the names of unknown, missing and different columns of a schema."""
         given = {column.name: (column.yt, column.sort_order) for column in schema.columns}
         needed = {column.name: (column.yt, column.sort_order) for column in self.schema.columns}
-        found = list(given.keys() - needed.keys())
-        return found + [name for name in needed if name not in self.optional and given.get(name) != needed[name]]
+        unknown = list(given.keys() - needed.keys())
+        return unknown + [name for name in needed if name not in self.optional and given.get(name) != needed[name]]
 
     def check(self, schema: Schema) -> None:
         """Raise an error unless a schema has the right columns."""
@@ -241,8 +241,8 @@ class TableNode(NodeType):
             if name in _OF_TABLES:
                 return _OF_TABLES[name](context, table)
             if name in queue_agent.ATTRIBUTES:
-                given = attribute_of(context, node, "queue_agent_banned")
-                banned = given is not NOTHING and flag_of(given, 'attribute "queue_agent_banned"')
+                banned = attribute_of(context, node, "queue_agent_banned")
+                banned = banned is not NOTHING and flag_of(banned, 'attribute "queue_agent_banned"')
                 return queue_agent.attribute(context, table, name, banned=banned)
         return _FIXED.get(name, NOTHING)
 
@@ -345,12 +345,12 @@ def _row_count(context: Context, table: Table) -> int:
             state = stored_queues.load(connection, table.name)
             return sum(each.bounds.rows for each in stored_queues.partitions(connection, state))
         if table.kind is TableKind.SORTED:
-            found = connection.execute(
+            rows = connection.execute(
                 "SELECT ifnull(sum(p.rows), 0) FROM partition p JOIN object o ON o.id = p.object"
                 " WHERE o.name = ? AND p.open",
                 (table.name,),
             )
-            return int(next(found)[0])
+            return int(next(rows)[0])
     return 0
 
 

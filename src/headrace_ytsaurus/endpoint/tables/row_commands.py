@@ -88,10 +88,10 @@ def _updates(database: Database, table: Table, decoded: Decoded, *, aggregate: b
     optional = [name for name in decoded.written if name not in keys]
     if not decoded.rows.num_rows:
         return
-    given = np.zeros((decoded.rows.num_rows, len(optional)), dtype=np.uint8)
+    written = np.zeros((decoded.rows.num_rows, len(optional)), dtype=np.uint8)
     for place, name in enumerate(optional):
-        given[:, place] = decoded.written[name].to_numpy(zero_copy_only=False)
-    patterns, which = np.unique(given, axis=0, return_inverse=True)
+        written[:, place] = decoded.written[name].to_numpy(zero_copy_only=False)
+    patterns, which = np.unique(written, axis=0, return_inverse=True)
     which = which.reshape(-1)
     hashes = table.schema.layout.hashes(table.schema.layout.to_stored(decoded.rows.select(sorted(keys))))
     if len(np.unique(hashes)) == len(hashes):
@@ -117,10 +117,10 @@ def _insert_offsets_or_sessions(context: Context, parameters: Parameters, table:
         if parameters.flag("update") and decoded.written:
             with reading(context, parameters) as database:
                 keys = rows.select([column.name for column in table.schema.keys])
-                known, _ = _look_up(context, database, table, keys)
+                stored, _ = _look_up(context, database, table, keys)
             arrays = [
-                pc.if_else(decoded.written[name], given, known.column(name)) if name in decoded.written else given
-                for name, given in zip(rows.schema.names, rows.columns, strict=True)
+                pc.if_else(decoded.written[name], values, stored.column(name)) if name in decoded.written else values
+                for name, values in zip(rows.schema.names, rows.columns, strict=True)
             ]
             rows = pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
         changes = _offset_or_session_changes(context, table, rows)
@@ -237,12 +237,12 @@ def _look_up(
     if table.kind is TableKind.SORTED:
         stored = layout.to_stored(keys)
         with database.read() as connection:
-            _, found, exist = EmbeddedTable(database, table.name).fetch(connection, stored)
-        return layout.from_stored(found, names), exist
+            _, rows, exist = EmbeddedTable(database, table.name).fetch(connection, stored)
+        return layout.from_stored(rows, names), exist
     rows = small_table_rows(database, table, context.cluster.name)
     key_names = [column.name for column in table.schema.keys]
-    known = {tuple(row[name] for name in key_names): place for place, row in enumerate(rows.to_pylist())}
-    places = [known.get(tuple(key[name] for name in key_names)) for key in keys.to_pylist()]
+    place_of = {tuple(row[name] for name in key_names): place for place, row in enumerate(rows.to_pylist())}
+    places = [place_of.get(tuple(key[name] for name in key_names)) for key in keys.to_pylist()]
     present = np.array([place is not None for place in places], dtype=np.bool_)
     return rows.take(pa.array(places, pa.int64())), present
 

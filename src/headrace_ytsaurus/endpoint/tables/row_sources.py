@@ -26,7 +26,7 @@ from headrace_ytsaurus.wire.types import YtColumn
 from headrace_ytsaurus.wire.yson import documents
 
 if TYPE_CHECKING:
-    from headrace_ytsaurus.endpoint.select.execution import Source
+    from headrace_ytsaurus.endpoint.select.execution import RowSource
 
 _PAGE_ROWS = 65536
 _MOST_ROWS = 1 << 62
@@ -50,17 +50,17 @@ def reading(context: Context, parameters: Parameters) -> Iterator[Database]:
         YtError: the state at the timestamp is not kept.
     """
     transaction = context.tablet_transactions.of(parameters)
-    wanted = parameters.number("timestamp", None)
-    if wanted is not None and wanted < _FIRST_SPECIAL:
+    timestamp = parameters.number("timestamp", None)
+    if timestamp is not None and timestamp < _FIRST_SPECIAL:
         ((committed,),) = context.database.query("SELECT ts FROM clock")
         newest = timestamp_of(int(committed))
-        if wanted < newest:
-            with context.cluster.past_states.at(wanted) as view:
+        if timestamp < newest:
+            with context.cluster.past_states.at(timestamp) as view:
                 if view is None:
                     raise refused(
                         "This endpoint keeps the newest rows only, and those at timestamps that it has generated"
                         " lately",
-                        received=f"timestamp={wanted}",
+                        received=f"timestamp={timestamp}",
                         valid=f"{newest} or later, or one of generate_timestamp, for {KEPT_SECONDS:.0f} seconds",
                         remedy="read within a tablet transaction to see one state",
                     )
@@ -127,7 +127,7 @@ class RowsInMemory:
         yield self._rows.select(list(names))
 
 
-def source_of(database: Database, table: Table, cluster: str) -> Source:
+def source_of(database: Database, table: Table, cluster: str) -> RowSource:
     """Return the rows of a dynamic table; ``cluster`` is the name of this cluster."""
     if table.kind is TableKind.SORTED:
         return SortedRows(database, table)
@@ -160,14 +160,16 @@ def small_table_rows(database: Database, table: Table, cluster: str) -> pa.Recor
                 "system_meta": [None] * len(sessions),
             }
         else:
-            found = registration_rows.rows(connection, cluster)
+            registrations = registration_rows.rows(connection, cluster)
             values = {
-                "queue_cluster": [row.key.queue_cluster for row in found],
-                "queue_path": [row.key.queue for row in found],
-                "consumer_cluster": [row.key.consumer_cluster for row in found],
-                "consumer_path": [row.key.consumer for row in found],
-                "vital": [row.vital for row in found],
-                "partitions": [_yson(None if row.partitions is None else list(row.partitions)) for row in found],
+                "queue_cluster": [row.key.queue_cluster for row in registrations],
+                "queue_path": [row.key.queue for row in registrations],
+                "consumer_cluster": [row.key.consumer_cluster for row in registrations],
+                "consumer_path": [row.key.consumer for row in registrations],
+                "vital": [row.vital for row in registrations],
+                "partitions": [
+                    _yson(None if row.partitions is None else list(row.partitions)) for row in registrations
+                ],
             }
     return rows_of(values, table.schema.columns)
 

@@ -117,9 +117,9 @@ class Schema:
 
     def to_json(self) -> str:
         """Return the schema in its saved form."""
-        kept = {name: getattr(self, name) for name in ("strict", "unique_keys", "binary_strings")}
-        kept["sorted_by"] = list(self.sorted_by)
-        return json.dumps({**kept, "columns": schema_of(self.columns)}, default=_plain)
+        values = {name: getattr(self, name) for name in ("strict", "unique_keys", "binary_strings")}
+        values["sorted_by"] = list(self.sorted_by)
+        return json.dumps({**values, "columns": schema_of(self.columns)}, default=_plain)
 
     @classmethod
     def parse(cls, value: Any) -> Schema:
@@ -212,8 +212,8 @@ class Table:
 
 def new_tablets(count: int, state: str = UNMOUNTED, pivots: Sequence[tuple[Any, ...]] = ()) -> tuple[Tablet, ...]:
     """Return new tablets."""
-    given = [*pivots, *[()] * (count - len(pivots))]
-    return tuple(Tablet(new_id(ObjectType.TABLET), state, pivot) for pivot in given)
+    first_keys = [*pivots, *[()] * (count - len(pivots))]
+    return tuple(Tablet(new_id(ObjectType.TABLET), state, pivot) for pivot in first_keys)
 
 
 def save(connection: apsw.Connection, table: Table) -> None:
@@ -246,12 +246,12 @@ def load(connection: apsw.Connection, node: Node) -> Table:
         static = seen(lambda sql, bindings: list(connection.execute(sql, bindings)), node.chain, node.id, Facet.CONTENT)
         if static is not None:
             return Table(node, TableKind.STATIC, _schema(bytes(static).decode(), TableKind.STATIC), ())
-    found = connection.execute(
+    row = connection.execute(
         "SELECT kind, schema, tablets, options FROM yt_table WHERE node = ?", (node.id,)
     ).fetchone()
-    if found is None:
+    if row is None:
         raise refused(f"{node.path} is not a table", received=node.type)
-    kind, schema, tablets, options = found
+    kind, schema, tablets, options = row
     return Table(node, TableKind(kind), _schema(schema, kind), _tablets(tablets), json.loads(options))
 
 
@@ -262,11 +262,11 @@ def forget(connection: apsw.Connection, node: Node) -> None:
 
 @functools.lru_cache(maxsize=256)
 def _schema(text: str, kind: str) -> Schema:
-    kept = json.loads(text)
-    sorted_by = tuple(kept.get("sorted_by", ()))
-    schema = Schema(columns_of(kept["columns"]), kept["strict"], kept["unique_keys"], sorted_by=sorted_by)
+    saved = json.loads(text)
+    sorted_by = tuple(saved.get("sorted_by", ()))
+    schema = Schema(columns_of(saved["columns"]), saved["strict"], saved["unique_keys"], sorted_by=sorted_by)
     # Earlier versions did not save `binary_strings`. Rows of static tables are YSON, whose strings are always bytes.
-    return schema.of_bytes if kept.get("binary_strings", kind == TableKind.STATIC) else schema
+    return schema.of_bytes if saved.get("binary_strings", kind == TableKind.STATIC) else schema
 
 
 @functools.lru_cache(maxsize=256)

@@ -134,15 +134,15 @@ class TabletTransactions:
             YtError: 11000, there is none with this id.
         """
         with self._guard:
-            found = self._open.get(transaction_id)
-        if found is not None and found.expired:
+            transaction = self._open.get(transaction_id)
+        if transaction is not None and transaction.expired:
             self.discard(transaction_id)
-            found = None
-        if found is None:
+            transaction = None
+        if transaction is None:
             if kind_of(transaction_id) in (ObjectType.TRANSACTION, ObjectType.NESTED_TRANSACTION):
                 raise refused("Dynamic tables cannot be used within a master transaction", received=transaction_id)
             raise no_such_transaction(transaction_id)
-        return found
+        return transaction
 
     def of(self, parameters: Parameters) -> TabletTransaction | None:
         """Return the open transaction of a command, None if it has none.
@@ -156,10 +156,15 @@ class TabletTransactions:
     def attributes(self, transaction_id: str) -> Mapping[str, Any] | None:
         """Return the attributes of a transaction, None if there is none with this id."""
         try:
-            found = self.get(transaction_id)
+            transaction = self.get(transaction_id)
         except YtError:
             return None
-        return {**found.attributes, "id": found.id, "type": "tablet_transaction", "timeout": found.timeout}
+        return {
+            **transaction.attributes,
+            "id": transaction.id,
+            "type": "tablet_transaction",
+            "timeout": transaction.timeout,
+        }
 
     def abort(self, transaction_id: str) -> None:
         """End a transaction without applying its changes."""
@@ -215,8 +220,8 @@ class TabletTransactions:
             locks: dict[int, Locked] = {}
             for change in changes:
                 for object_id, locked in change.locks(commit).items():
-                    known = locks.get(object_id)
-                    locks[object_id] = locked if known is None else known.joined(locked)
+                    others = locks.get(object_id)
+                    locks[object_id] = locked if others is None else others.joined(locked)
             if since is not None and (taken := self._locks.conflict(since, locks)) is not None:
                 raise self._conflict(connection, taken)
             for change in changes:
@@ -233,8 +238,8 @@ class TabletTransactions:
             transaction.close()
 
     def _conflict(self, connection: apsw.Connection, object_id: int) -> YtError:
-        found = connection.execute("SELECT name FROM object WHERE id = ?", (object_id,)).fetchone()
-        path = found[0] if found else "a removed table"
+        row = connection.execute("SELECT name FROM object WHERE id = ?", (object_id,)).fetchone()
+        path = row[0] if row else "a removed table"
         return YtError(
             Code.TABLET_LOCK_CONFLICT,
             f"Row lock conflict in {path}: a row was changed by a concurrent transaction since this one began",

@@ -30,7 +30,7 @@ def cell_of(context: Context) -> str:
 def tablet_value(table: Table, number: int, bounds: Bounds | None, cell: str) -> dict[str, Any]:
     """Return a tablet in the form of ``@tablets``; ``bounds`` are the rows of a queue's tablet."""
     tablet = table.tablets[number]
-    found: dict[str, Any] = {
+    value: dict[str, Any] = {
         "index": number,
         "tablet_id": tablet.id,
         "state": tablet.state,
@@ -39,10 +39,10 @@ def tablet_value(table: Table, number: int, bounds: Bounds | None, cell: str) ->
         "error_count": 0,
     }
     if tablet.state != UNMOUNTED:
-        found["cell_id"] = cell
+        value["cell_id"] = cell
     if bounds is None:
-        return found | {"pivot_key": list(tablet.pivot)}
-    return found | {"trimmed_row_count": bounds.lower, "flushed_row_count": bounds.upper}
+        return value | {"pivot_key": list(tablet.pivot)}
+    return value | {"trimmed_row_count": bounds.lower, "flushed_row_count": bounds.upper}
 
 
 def pivots_of(given: Any, schema: Schema) -> list[tuple[Any, ...]]:
@@ -72,13 +72,13 @@ def uniform_pivots(schema: Schema, count: int) -> list[list[int]]:
         YtError: the column is not a whole number, or has fewer values.
     """
     kind = schema.keys[0].yt
-    found = _WHOLE.fullmatch(kind) if isinstance(kind, str) else None
-    if found is None:
+    match = _WHOLE.fullmatch(kind) if isinstance(kind, str) else None
+    if match is None:
         raise refused("Only tables whose first key column is a whole number are resharded uniformly", received=kind)
-    size = 1 << int(found[2])
+    size = 1 << int(match[2])
     if count > size:
         raise refused("A key column has fewer values", received=f"tablet_count={count}", valid=f"1 to {size}")
-    least = 0 if found[1] else -size // 2
+    least = 0 if match[1] else -size // 2
     return [[], *([least + number * size // count] for number in range(1, count))]
 
 
@@ -92,7 +92,7 @@ def starts_of(rows: Any, weights: Any, count: int, added: int) -> dict[int, tupl
     Raises:
         YtError: the values are invalid.
     """
-    found: dict[int, tuple[int, int]] = {}
+    starts: dict[int, tuple[int, int]] = {}
     for values, place in ((rows, 0), (weights, 1)):
         if values is None:
             continue
@@ -101,9 +101,9 @@ def starts_of(rows: Any, weights: Any, count: int, added: int) -> dict[int, tupl
             raise refused(problem, received=repr(values)[:200], valid=f"{max(added, 0)} numbers")
         for number, value in enumerate(values, start=count - len(values)):
             start = number_of(value, STARTS[place], least=0, most=MOST_ROWS - 1)
-            row, weight = found.get(number, (0, 0))
-            found[number] = (start, weight) if place == 0 else (row, start)
-    return found
+            row, weight = starts.get(number, (0, 0))
+            starts[number] = (start, weight) if place == 0 else (row, start)
+    return starts
 
 
 def plain_key(value: Any) -> Any:
@@ -126,14 +126,14 @@ def plain_key(value: Any) -> Any:
 
 def sortable(pivot: Sequence[Any]) -> list[tuple[int, Any]]:
     """Return a key in a form that can be compared across types: null, numbers, booleans, texts."""
-    found: list[tuple[int, Any]] = []
+    parts: list[tuple[int, Any]] = []
     for value in pivot:
         if value is None:
-            found.append((0, 0))
+            parts.append((0, 0))
         elif isinstance(value, bool):
-            found.append((2, value))
+            parts.append((2, value))
         elif isinstance(value, int | float):
-            found.append((1, value))
+            parts.append((1, value))
         else:
-            found.append((3, value.encode() if isinstance(value, str) else value))
-    return found
+            parts.append((3, value.encode() if isinstance(value, str) else value))
+    return parts

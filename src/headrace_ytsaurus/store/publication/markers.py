@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace_ytsaurus.store.catalog import Names
-from headrace_ytsaurus.store.connection import Connection
+from headrace_ytsaurus.store.connection import YtConnection
 from headrace_ytsaurus.store.meta_table import StateTable
 from headrace_ytsaurus.store.tables.conditions import literal
 from headrace_ytsaurus.wire.types import YtColumn
@@ -43,7 +43,7 @@ class Marker:
 class Markers:
     """Reads and writes the marker of one sink of a job."""
 
-    def __init__(self, connection: Connection, names: Names, job: str, sink: str) -> None:
+    def __init__(self, connection: YtConnection, names: Names, job: str, sink: str) -> None:
         self._key = {"job": job, "sink": sink}
         self._table = StateTable(
             connection,

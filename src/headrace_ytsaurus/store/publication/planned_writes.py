@@ -18,7 +18,7 @@ from headrace.ports import Append, Staged, Write
 from headrace.rows import to_arrow
 from headrace.support.cached import cached_property
 from headrace_ytsaurus.store.catalog import Names
-from headrace_ytsaurus.store.connection import ROWS_PER_REQUEST, ROWS_PER_TABLET, Connection, as_batch, parts
+from headrace_ytsaurus.store.connection import ROWS_PER_REQUEST, ROWS_PER_TABLET, YtConnection, as_batch, parts
 from headrace_ytsaurus.store.failures import YtTooManyRowsError
 from headrace_ytsaurus.store.queues import producers
 from headrace_ytsaurus.store.queues.queue import YtQueue
@@ -49,7 +49,7 @@ class PlannedTableWrite:
     load: Load = field(repr=False)
 
     @classmethod
-    def of(cls, connection: Connection, names: Names, write: Write, load: Load) -> PlannedTableWrite:
+    def of(cls, connection: YtConnection, names: Names, write: Write, load: Load) -> PlannedTableWrite:
         """Return the planned write of a `Write`.
 
         Raises:
@@ -108,7 +108,7 @@ class PlannedTableWrite:
             check_size(rows)
             self.table.apply(client, change, piece)
 
-    def in_parts(self, connection: Connection, guard: Callable[[YtClient], None]) -> None:
+    def in_parts(self, connection: YtConnection, guard: Callable[[YtClient], None]) -> None:
         """Write the rows, a part in each transaction. The call can be repeated.
 
         Args:
@@ -128,7 +128,7 @@ class PlannedQueueWrite:
 
     @classmethod
     def of(
-        cls, connection: Connection, names: Names, append: Append, load: Load, unrouted: int | None = None
+        cls, connection: YtConnection, names: Names, append: Append, load: Load, unrouted: int | None = None
     ) -> PlannedQueueWrite:
         """Return the planned write of an `Append`.
 
@@ -178,12 +178,12 @@ class PlannedQueueWrite:
                 ends = [int(number != self.unrouted) for number in range(len(ends))]
             yield routed(rows, Route(), ends)
 
-    def append(self, connection: Connection, client: Any) -> None:
+    def append(self, connection: YtConnection, client: Any) -> None:
         """Append all rows in a transaction."""
         for piece in self.pieces():
             connection.insert(self.path, as_batch(piece), self.queue.layout.written, client=client)
 
-    def push(self, connection: Connection, producer: str, session: str, first: int) -> int:
+    def push(self, connection: YtConnection, producer: str, session: str, first: int) -> int:
         """Append the rows through a session, with sequence numbers from ``first``. A repetition appends no row twice.
 
         Returns:

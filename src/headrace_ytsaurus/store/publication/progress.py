@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from headrace_ytsaurus.store.catalog import Names, node_name
-from headrace_ytsaurus.store.connection import Connection
+from headrace_ytsaurus.store.connection import YtConnection
 from headrace_ytsaurus.store.failures import translated
 from headrace_ytsaurus.store.meta_table import StateTable
 from headrace_ytsaurus.store.queues import registrations
@@ -22,7 +22,7 @@ from headrace_ytsaurus.wire.types import YtColumn
 class Progress:
     """The offsets that jobs have set, in a table of headrace."""
 
-    def __init__(self, connection: Connection, names: Names) -> None:
+    def __init__(self, connection: YtConnection, names: Names) -> None:
         self._table = StateTable(
             connection,
             f"{names.state}/progress",
@@ -66,7 +66,7 @@ def keeper_of(names: Names, consumer: str) -> str:
     return f"{names.state}/keepers/{node_name(consumer)}"
 
 
-def ensure_keeper(connection: Connection, names: Names, consumer: str, queue: str) -> None:
+def ensure_keeper(connection: YtConnection, names: Names, consumer: str, queue: str) -> None:
     """Register the keeper of a vital consumer at the consumer's current offsets."""
     keeper = keeper_of(names, consumer)
     client = connection.client

@@ -24,7 +24,7 @@ from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
 from headrace.rows import to_arrow
 from headrace.support import failpoints
 from headrace_ytsaurus.store.catalog import Names
-from headrace_ytsaurus.store.connection import Connection
+from headrace_ytsaurus.store.connection import YtConnection
 from headrace_ytsaurus.store.failures import YtTooManyRowsError, YtUnmountedError, translated
 from headrace_ytsaurus.store.publication import planned_writes
 from headrace_ytsaurus.store.publication.markers import Marker, Markers
@@ -48,7 +48,7 @@ class _OvertakenError(Exception):
 class YtPublisher(Publisher):
     """Publishes the batches of one sink of a job in a YTsaurus cluster, each exactly once."""
 
-    def __init__(self, connection: Connection, names: Names, job: str, sink: str) -> None:
+    def __init__(self, connection: YtConnection, names: Names, job: str, sink: str) -> None:
         self.job = job
         self.sink = sink
         self._connection = connection

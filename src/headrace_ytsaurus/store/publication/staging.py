@@ -18,7 +18,7 @@ from headrace.ports import Staged
 from headrace.rows.rebatching import rebatched
 from headrace.support import failpoints
 from headrace_ytsaurus.store.catalog import Names, node_name
-from headrace_ytsaurus.store.connection import Connection
+from headrace_ytsaurus.store.connection import YtConnection
 from headrace_ytsaurus.store.failures import YtNotFoundError, translated
 
 FILE_BYTES = 64 << 20
@@ -30,7 +30,7 @@ _KEPT = datetime.timedelta(days=30)
 class Staging:
     """The staged rows of one sink of a job."""
 
-    connection: Connection
+    connection: YtConnection
     names: Names
     job: str
     sink: str

@@ -15,7 +15,7 @@ from headrace.model.queues.values import ConsumerPartition, Disposition
 from headrace.ports import Consumer, QueuePartition, Registration
 from headrace_ytsaurus.store import catalog
 from headrace_ytsaurus.store.catalog import Names
-from headrace_ytsaurus.store.connection import Connection, nested
+from headrace_ytsaurus.store.connection import YtConnection, nested
 from headrace_ytsaurus.store.failures import (
     YtBusyError,
     YtOffsetConflictError,
@@ -34,7 +34,7 @@ _log = logging.getLogger("headrace")
 class YtConsumer(Consumer):
     """A consumer's table, by its name."""
 
-    def __init__(self, connection: Connection, names: Names, name: str) -> None:
+    def __init__(self, connection: YtConnection, names: Names, name: str) -> None:
         self.path = catalog.find(connection, names, name, catalog.CONSUMER).path
         self.name = name
         self._connection = connection
@@ -147,7 +147,7 @@ class OffsetMove:
     """Whether the consumer has a keeper."""
 
 
-def check_registered(connection: Connection, names: Names, consumer: str, queue: str) -> dict[str, bool]:
+def check_registered(connection: YtConnection, names: Names, consumer: str, queue: str) -> dict[str, bool]:
     """Return the paths of the registered consumers of a queue, and which of them are vital.
 
     Raises:
@@ -180,7 +180,7 @@ def check_offsets(partitions: int, queue: str, offsets: Mapping[int, int], expec
 
 
 def advance(
-    connection: Connection,
+    connection: YtConnection,
     client: Any,
     move: OffsetMove,
     published: Callable[[], Mapping[int, int]],

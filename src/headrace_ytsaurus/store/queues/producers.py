@@ -20,7 +20,7 @@ from headrace.ports import Producer, Rows
 from headrace.rows import to_arrow
 from headrace_ytsaurus.store import catalog
 from headrace_ytsaurus.store.catalog import Names, check_path_in_queries
-from headrace_ytsaurus.store.connection import Connection, as_batch, parts
+from headrace_ytsaurus.store.connection import YtConnection, as_batch, parts
 from headrace_ytsaurus.store.failures import translated
 from headrace_ytsaurus.store.queues import registrations, routing
 from headrace_ytsaurus.store.queues.queue import YtQueue
@@ -43,7 +43,7 @@ _SESSION = (
 class YtProducer(Producer):
     """A producer's table, by its name."""
 
-    def __init__(self, connection: Connection, names: Names, name: str) -> None:
+    def __init__(self, connection: YtConnection, names: Names, name: str) -> None:
         self.path = catalog.find(connection, names, name, catalog.PRODUCER).path
         self.name = name
         self._connection = connection
@@ -145,14 +145,14 @@ class YtProducer(Producer):
         ]
 
 
-def open_session(connection: Connection, producer: str, queue: str, session: str, meta: Any = None) -> Any:
+def open_session(connection: YtConnection, producer: str, queue: str, session: str, meta: Any = None) -> Any:
     """Open or take over a session; return its epoch, sequence_number and user_meta."""
     with translated(f"open session {session!r}"):
         return connection.client.create_queue_producer_session(producer, queue, session, user_meta=meta)
 
 
 def push(
-    connection: Connection,
+    connection: YtConnection,
     producer: str,
     queue: YtQueue,
     session: str,

@@ -19,7 +19,7 @@ from headrace.ports import Queue, QueueDescription, QueuePartition, Registration
 from headrace.rows import to_arrow
 from headrace_ytsaurus.store import catalog
 from headrace_ytsaurus.store.catalog import Names, Node, check_path_in_queries
-from headrace_ytsaurus.store.connection import ROWS_PER_TABLET, Connection, as_batch
+from headrace_ytsaurus.store.connection import ROWS_PER_TABLET, YtConnection, as_batch
 from headrace_ytsaurus.store.failures import YtNotFoundError, YtUnmountedError, translated
 from headrace_ytsaurus.store.queues import registrations, routing
 from headrace_ytsaurus.store.queues.options import config_of, options_of
@@ -41,7 +41,7 @@ class YtQueue(Queue):
         NotFoundError: the queue does not exist.
     """
 
-    def __init__(self, connection: Connection, names: Names, name: str) -> None:
+    def __init__(self, connection: YtConnection, names: Names, name: str) -> None:
         self.name = name
         self._connection = connection
         self._names = names

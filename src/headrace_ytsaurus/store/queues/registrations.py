@@ -8,7 +8,7 @@ from typing import Any
 
 from headrace.errors import UnsupportedError
 from headrace_ytsaurus.store.catalog import check_path_in_queries
-from headrace_ytsaurus.store.connection import Connection
+from headrace_ytsaurus.store.connection import YtConnection
 from headrace_ytsaurus.store.failures import translated
 from headrace_ytsaurus.wire.types import YtColumn
 
@@ -21,12 +21,12 @@ _OFFSET = YtColumn.of("offset", "uint64", required=True)
 _SEEN_SECONDS, _PAUSE = 30.0, 0.2
 
 
-def of_queue(connection: Connection, queue: str) -> list[tuple[str, bool]]:
+def of_queue(connection: YtConnection, queue: str) -> list[tuple[str, bool]]:
     """Return the registered consumers of a queue: the path of each, and whether it is vital."""
     return [(consumer, vital) for _, consumer, vital in listed(connection, queue, None)]
 
 
-def listed(connection: Connection, queue: str | None, consumer: str | None) -> list[tuple[str, str, bool]]:
+def listed(connection: YtConnection, queue: str | None, consumer: str | None) -> list[tuple[str, str, bool]]:
     """Return registrations on this cluster: the paths of queue and consumer, and whether the consumer is vital.
 
     Pass a queue or a consumer: clusters may refuse to list all registrations.
@@ -38,7 +38,7 @@ def listed(connection: Connection, queue: str | None, consumer: str | None) -> l
     )
 
 
-def vital_elsewhere(connection: Connection, queue: str) -> bool:
+def vital_elsewhere(connection: YtConnection, queue: str) -> bool:
     """Return whether a vital consumer of another cluster is registered for a queue."""
     return any(
         bool(item["vital"]) and not _is_here(connection, item["consumer_path"])
@@ -46,7 +46,7 @@ def vital_elsewhere(connection: Connection, queue: str) -> bool:
     )
 
 
-def register(connection: Connection, queue: str, consumer: str, *, vital: bool) -> None:
+def register(connection: YtConnection, queue: str, consumer: str, *, vital: bool) -> None:
     """Register a consumer, and wait until the registration is listed: proxies refresh registrations periodically."""
     with translated(f"register consumer {consumer} for queue {queue}"):
         connection.client.register_queue_consumer(queue, consumer, vital=vital)
@@ -55,7 +55,7 @@ def register(connection: Connection, queue: str, consumer: str, *, vital: bool) 
         time.sleep(_PAUSE)
 
 
-def _items(connection: Connection, queue: str | None, consumer: str | None) -> list[Mapping[str, Any]]:
+def _items(connection: YtConnection, queue: str | None, consumer: str | None) -> list[Mapping[str, Any]]:
     with translated("list registrations"):
         found: list[Mapping[str, Any]] = connection.client.list_queue_consumer_registrations(
             queue_path=queue, consumer_path=consumer
@@ -63,11 +63,11 @@ def _items(connection: Connection, queue: str | None, consumer: str | None) -> l
     return found
 
 
-def _is_here(connection: Connection, path: Any) -> bool:
+def _is_here(connection: YtConnection, path: Any) -> bool:
     return _cluster(path) in (None, cluster_name(connection))
 
 
-def offsets(connection: Connection, consumer: str, queue: str, *, client: Any = None) -> dict[int, int]:
+def offsets(connection: YtConnection, consumer: str, queue: str, *, client: Any = None) -> dict[int, int]:
     """Return the offsets that a consumer has set in a queue, by partition."""
     cluster = cluster_name(connection)
     query = (
@@ -79,7 +79,7 @@ def offsets(connection: Connection, consumer: str, queue: str, *, client: Any = 
     return {int(partition): int(offset) for partition, offset in pairs}
 
 
-def forget_queue(connection: Connection, table: str, queue: str) -> None:
+def forget_queue(connection: YtConnection, table: str, queue: str) -> None:
     """Remove the rows of a queue from the table of a consumer or producer."""
     third = "partition_index" if connection.attribute(table, "treat_as_queue_consumer") else "session_id"
     key = (_CLUSTER, _QUEUE, _PARTITION if third == "partition_index" else _SESSION)
@@ -93,7 +93,7 @@ def forget_queue(connection: Connection, table: str, queue: str) -> None:
         connection.delete(table, rows, key)
 
 
-def cluster_name(connection: Connection) -> str:
+def cluster_name(connection: YtConnection) -> str:
     """Return the name of the cluster, a part of registrations and offsets."""
     address = connection.address
     if address not in _cluster_names:

@@ -23,7 +23,7 @@ from headrace.rows.conditions import check_scan_sizes, operands, typed_key, type
 from headrace.rows.satisfied import satisfied
 from headrace_ytsaurus.store import catalog
 from headrace_ytsaurus.store.catalog import Names
-from headrace_ytsaurus.store.connection import Connection
+from headrace_ytsaurus.store.connection import YtConnection
 from headrace_ytsaurus.store.schemas import TableLayout
 from headrace_ytsaurus.store.tables import conditions
 from headrace_ytsaurus.store.tables.writing import write, write_whole
@@ -47,7 +47,7 @@ class YtTable(Table):
         UnsupportedError: headrace does not support its key.
     """
 
-    def __init__(self, connection: Connection, names: Names, name: str) -> None:
+    def __init__(self, connection: YtConnection, names: Names, name: str) -> None:
         node = catalog.find(connection, names, name, catalog.TABLE)
         self.name = name
         self.path = node.path

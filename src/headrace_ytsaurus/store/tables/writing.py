@@ -15,7 +15,7 @@ from yt.wrapper import YtClient
 from headrace.model.tables.changes import RowChange
 from headrace.rows import check_not_null
 from headrace.rows.by_position import compared, last_rows, repeats
-from headrace_ytsaurus.store.connection import ROWS_PER_TABLET, Connection, encoded
+from headrace_ytsaurus.store.connection import ROWS_PER_TABLET, YtConnection, encoded
 from headrace_ytsaurus.store.schemas import TableLayout
 
 Guard: TypeAlias = Callable[[YtClient], None]
@@ -26,7 +26,7 @@ def _no_guard(client: YtClient) -> None:
 
 
 def write_whole(
-    connection: Connection,
+    connection: YtConnection,
     path: str,
     layout: TableLayout,
     change: RowChange,
@@ -47,7 +47,7 @@ def write_whole(
 
 
 def write_in_parts(
-    connection: Connection,
+    connection: YtConnection,
     path: str,
     layout: TableLayout,
     changes: Iterable[tuple[RowChange, pa.Table]],
@@ -72,7 +72,7 @@ def write_in_parts(
         pool.submit(connection.close)
 
 
-def _send_together(connection: Connection, path: str, requests: Sequence[_Request], guard: Guard) -> None:
+def _send_together(connection: YtConnection, path: str, requests: Sequence[_Request], guard: Guard) -> None:
     """Send requests in one transaction."""
     with connection.transaction() as client:
         guard(client)
@@ -101,7 +101,7 @@ def _transactions(
 
 
 def write(
-    connection: Connection,
+    connection: YtConnection,
     path: str,
     layout: TableLayout,
     change: RowChange,
@@ -126,7 +126,7 @@ class _Request:
     change: RowChange
     data: bytes
 
-    def send(self, connection: Connection, path: str, client: Any = None) -> None:
+    def send(self, connection: YtConnection, path: str, client: Any = None) -> None:
         if self.change is RowChange.DELETE:
             connection.delete_encoded(path, self.data, client=client)
         else:

@@ -50,7 +50,7 @@ def as_array(values: list[Any], column: YtColumn, first_row: int = 0, *, whole_d
     Raises:
         SchemaError: a value does not fit.
     """
-    convert = _Reader(whole_doubles).of(column.yt, column.type)
+    convert = _Converters(whole_doubles).of(column.yt, column.type)
     found: list[Any] = [None] * len(values)
     for row, value in enumerate(values):
         if value is not None:
@@ -105,7 +105,7 @@ def decimal_width(precision: int) -> int:
     return 4 if precision <= 9 else 8 if precision <= 18 else 16
 
 
-class _Reader:
+class _Converters:
     """Creates converters from values of the wire to values for `pyarrow.array`."""
 
     def __init__(self, whole_doubles: bool) -> None:

@@ -105,16 +105,16 @@ def _rows_like_any(message: Message) -> Places:
 def _starts(message: Message, start: bytes) -> Places:
     """Return the positions of a text after the end of a row, and the start."""
     data = message.bytes[: message.size]
-    found = np.flatnonzero(data[3:] == Marker.MAP) + 3
-    found = found[found + len(start) <= message.size]
-    before = data[found - 1]
+    places = np.flatnonzero(data[3:] == Marker.MAP) + 3
+    places = places[places + len(start) <= message.size]
+    before = data[places - 1]
     after_item = before == Marker.ITEM
-    if (lines := (before == _NEWLINE) & (data[found - 2] == Marker.ITEM)).any():
+    if (lines := (before == _NEWLINE) & (data[places - 2] == Marker.ITEM)).any():
         after_item |= lines
-    found = found[after_item]
+    places = places[after_item]
     if len(start) > 1:
-        found = found[message.matches(start, found)]
-    return np.concatenate((np.zeros(1, dtype=np.int64), found))
+        places = places[message.matches(start, places)]
+    return np.concatenate((np.zeros(1, dtype=np.int64), places))
 
 
 def _key_at(message: Message, at: int) -> tuple[bytes, int]:
@@ -142,9 +142,9 @@ def _read_fast(message: Message, starts: Places, columns: Sequence[YtColumn]) ->
         cells = [Cells(column, starts[block]) for column in columns]
         ends = _walk(message, starts[block], limits[block], cells, unknown, effort)
         _check_ends(message, ends, limits[block])
-        for place, found in enumerate(cells):
-            arrays[place].append(found.array(message, first))
-            written[place].append(found.written)
+        for place, cell in enumerate(cells):
+            arrays[place].append(cell.array(message, first))
+            written[place].append(cell.written)
     whole = [parts[0] if len(parts) == 1 else pa.concat_arrays(parts) for parts in arrays]
     marks = {column.name: np.concatenate(parts) for column, parts in zip(columns, written, strict=True)}
     return _decoded(columns, whole, marks, unknown, len(starts))
@@ -154,7 +154,7 @@ def _walk(
     message: Message, starts: Places, limits: Places, cells: Sequence[Cells], unknown: set[bytes], effort: Effort
 ) -> Places:
     """Read the items of rows into the cells; return the ends of the rows."""
-    by_name = {found.column.name.encode(): found for found in cells}
+    by_name = {cell.column.name.encode(): cell for cell in cells}
     _require(message.tags(starts) == Marker.MAP)
     at = starts + 1
     rows: Places | None = None

@@ -43,10 +43,10 @@ def snapshot_of(connection: apsw.Connection, tunnel_id: str) -> Snapshot:
     Raises:
         DataLossError: all base data was read, and the snapshot was released.
     """
-    found = connection.execute("SELECT id, version, ts FROM snapshot WHERE tunnel = ?", (tunnel_id,)).fetchone()
-    if found is None:
+    row = connection.execute("SELECT id, version, ts FROM snapshot WHERE tunnel = ?", (tunnel_id,)).fetchone()
+    if row is None:
         raise already_read(tunnel_id)
-    return Snapshot(*found)
+    return Snapshot(*row)
 
 
 def already_read(channel: str) -> DataLossError:
@@ -86,8 +86,8 @@ def read(
     if start == FINISHED:
         return no_rows(table.schema)
     schema, after = table.schema, key_of(start)
-    found = table.read(connection, schema.names, keys, (), after, max(1, min(max_rows, _PAGE_ROWS)), snapshot.id)
-    rows, ended = found.rows, found.ended
+    page = table.read(connection, schema.names, keys, (), after, max(1, min(max_rows, _PAGE_ROWS)), snapshot.id)
+    rows, ended = page.rows, page.ended
     if until is not None:
         count = _count_up_to(rows, schema, until)
         ended = ended and count == rows.num_rows
@@ -114,11 +114,11 @@ def advance(
         return position
     after = key_of(position)
     while missing > 0:
-        found = table.read(connection, table.schema.primary_key, keys, (), after, min(missing, _PAGE_ROWS), snapshot.id)
-        if found.last is None:
+        page = table.read(connection, table.schema.primary_key, keys, (), after, min(missing, _PAGE_ROWS), snapshot.id)
+        if page.last is None:
             return FINISHED
-        after = found.last
-        missing -= found.rows.num_rows
+        after = page.last
+        missing -= page.rows.num_rows
     return key_position(after, rows_after(position, rows))
 
 

@@ -54,7 +54,7 @@ def rows_in(connection: apsw.Connection, tunnel: str, name: str, channel: str | 
     Raises:
         NotFoundError: the tunnel was dropped.
     """
-    found = connection.execute(
+    stored = connection.execute(
         "SELECT id, kind, partition, low, high, parents, start, checkpoint, finished FROM channel"
         f" WHERE tunnel = ?{'' if channel is None else ' AND id = ?'} ORDER BY seq",
         (tunnel,) if channel is None else (tunnel, channel),
@@ -70,7 +70,7 @@ def rows_in(connection: apsw.Connection, tunnel: str, name: str, channel: str | 
             FINISHED if finished else Position(committed),
             bool(finished),
         )
-        for each, kind, partition, low, high, parents, start, committed, finished in found
+        for each, kind, partition, low, high, parents, start, committed, finished in stored
     ]
     if not rows and connection.execute("SELECT 1 FROM tunnel WHERE id = ?", (tunnel,)).fetchone() is None:
         raise NotFoundError("the tunnel was dropped", received=f"{name!r} ({tunnel})", remedy="create a new tunnel")
@@ -85,12 +85,12 @@ def channels_of(rows: Sequence[ChannelRow]) -> list[Channel]:
 
 def logs_in(connection: apsw.Connection, tunnel: str) -> dict[int, ChannelLog]:
     """Return the logs of a tunnel's channels. A table with many splits has many more closed logs."""
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT id, open, first, next, log_bytes, trimmed FROM partition"
         " WHERE id IN (SELECT partition FROM channel WHERE tunnel = ?)",
         (tunnel,),
     )
-    return {partition: ChannelLog(bool(is_open), *rest) for partition, is_open, *rest in found}
+    return {partition: ChannelLog(bool(is_open), *rest) for partition, is_open, *rest in rows}
 
 
 def log_in(connection: apsw.Connection, partition: int) -> ChannelLog:

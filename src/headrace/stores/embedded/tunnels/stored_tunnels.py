@@ -65,10 +65,10 @@ def create(
     counts = _counts(database, table, boundaries) if boundaries else {}
     tunnel_id = str(uuid.uuid4())
     with database.write() as connection:
-        found = connection.execute("SELECT id, options FROM object WHERE name = ?", (table.name,)).fetchone()
-        if found is None:
+        stored = connection.execute("SELECT id, options FROM object WHERE name = ?", (table.name,)).fetchone()
+        if stored is None:
             raise NotFoundError("no such table", received=repr(table.name))
-        object_id, options = found
+        object_id, options = stored
         # Tables of earlier versions do not have the option.
         if not json.loads(options).get("change_log", True):
             raise UnsupportedError(
@@ -103,10 +103,10 @@ def partitions_replaced(
 
     Runs in the transaction that closes the parents and creates the children.
     """
-    found = connection.execute(
+    tunnels = connection.execute(
         "SELECT id FROM tunnel WHERE object = ? AND kind <> ?", (object_id, TunnelKind.BASE_DATA.value)
     )
-    for tunnel_id in [row[0] for row in found]:
+    for tunnel_id in [row[0] for row in tunnels]:
         followed = tuple(
             channel
             for (channel,) in connection.execute(
@@ -131,16 +131,16 @@ def drop(connection: apsw.Connection, tunnel_id: str) -> None:
 
 def drop_all(connection: apsw.Connection, object_id: int) -> None:
     """Remove all tunnels of a table, inside the caller's write transaction."""
-    found = connection.execute("SELECT id FROM tunnel WHERE object = ?", (object_id,))
-    for tunnel_id in [row[0] for row in found]:
+    tunnels = connection.execute("SELECT id FROM tunnel WHERE object = ?", (object_id,))
+    for tunnel_id in [row[0] for row in tunnels]:
         drop(connection, tunnel_id)
 
 
 def release_snapshot(connection: apsw.Connection, tunnel_id: str) -> None:
     """End a tunnel's snapshot, if it has one, and remove its undo rows."""
-    found = connection.execute("SELECT id, object FROM snapshot WHERE tunnel = ?", (tunnel_id,)).fetchone()
-    if found is not None:
-        snapshot_id, object_id = found
+    snapshot = connection.execute("SELECT id, object FROM snapshot WHERE tunnel = ?", (tunnel_id,)).fetchone()
+    if snapshot is not None:
+        snapshot_id, object_id = snapshot
         connection.execute("DELETE FROM snapshot WHERE id = ?", (snapshot_id,))
         if connection.execute("SELECT 1 FROM snapshot WHERE object = ?", (object_id,)).fetchone() is None:
             physical.drop_undo(connection, object_id)
@@ -176,16 +176,16 @@ def _boundaries(database: Database, table: Table, base_channels: int | None) -> 
 def _counts(database: Database, table: Table, boundaries: Sequence[Key]) -> dict[KeyRange, int]:
     """Return the numbers of rows in the key ranges into which the boundaries cut the partitions."""
     with database.read() as connection:
-        found = connection.execute("SELECT id FROM object WHERE name = ?", (table.name,)).fetchone()
-        if found is None:
+        row = connection.execute("SELECT id FROM object WHERE name = ?", (table.name,)).fetchone()
+        if row is None:
             return {}
-        stored = physical_table(connection, found[0])
-        ranges = [cut(each.keys, boundaries) for each in _partitions(connection, found[0]) if each.open and each.rows]
+        stored = physical_table(connection, row[0])
+        ranges = [cut(each.keys, boundaries) for each in _partitions(connection, row[0]) if each.open and each.rows]
         return {keys: stored.count(connection, keys) for parts in ranges if len(parts) > 1 for keys in parts}
 
 
 def _partitions(connection: apsw.Connection, object_id: int) -> list[_Partition]:
-    found = connection.execute(
+    rows = connection.execute(
         "SELECT id, low, high, parents, open, first, next, trimmed, rows FROM partition WHERE object = ? ORDER BY id",
         (object_id,),
     )
@@ -197,7 +197,7 @@ def _partitions(connection: apsw.Connection, object_id: int) -> list[_Partition]
             bool(is_open),
             *rest,
         )
-        for partition_id, low, high, parents, is_open, *rest in found
+        for partition_id, low, high, parents, is_open, *rest in rows
     ]
 
 

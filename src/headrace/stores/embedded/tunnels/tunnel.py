@@ -168,12 +168,12 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
             )
         if start.kind in _FIRST:
             return row.start
-        found = max(first, chunks.row_at_time(connection, row.partition, ts))
-        return row_position(found) if found < changes.next else changes.end
+        first_row = max(first, chunks.row_at_time(connection, row.partition, ts))
+        return row_position(first_row) if first_row < changes.next else changes.end
 
     def _check_complete(self, rows: list[ChannelRow]) -> None:
-        known = {row.id for row in rows}
-        forgotten = sorted({parent for row in rows for parent in row.parents} - known)
+        present = {row.id for row in rows}
+        forgotten = sorted({parent for row in rows for parent in row.parents} - present)
         if forgotten:
             raise DataLossError(
                 f"the first channels of tunnel {self.name!r} were finished and deleted",
@@ -201,11 +201,11 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
         bounds = until or {}
         with self._database.read() as connection:
             rows, logs = self._rows_by_id(connection), logs_in(connection, self.id)
-            found = {}
+            backlogs = {}
             for channel, at in positions.items():
                 row = rows.get(channel) or self._row(connection, channel)
-                found[channel] = self._backlog(connection, row, logs.get(row.partition), at, bounds.get(channel))
-            return found
+                backlogs[channel] = self._backlog(connection, row, logs.get(row.partition), at, bounds.get(channel))
+            return backlogs
 
     def shown_position(self, position: Position) -> str:
         return position_text(position)
@@ -238,8 +238,8 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
         if begin < changes.next and changes.first < changes.next:
             oldest = chunks.time_of_row(connection, row.partition, max(begin, changes.first))
             seconds = max(0.0, time.time() - oldest / 1e6)
-        kept = max(1, changes.next - changes.first)
-        return Backlog(rows=count, bytes=changes.bytes * count // kept, seconds=seconds, ends=ends)
+        rows_in_log = max(1, changes.next - changes.first)
+        return Backlog(rows=count, bytes=changes.bytes * count // rows_in_log, seconds=seconds, ends=ends)
 
     def read(
         self,
@@ -352,8 +352,8 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
         return channels_of(self._rows(statements.connection))
 
     def suspended(self, statements: SqliteStatements) -> frozenset[str]:
-        found = statements.connection.execute("SELECT id FROM channel WHERE tunnel = ? AND suspended", (self.id,))
-        return frozenset(row[0] for row in found)
+        channels = statements.connection.execute("SELECT id FROM channel WHERE tunnel = ? AND suspended", (self.id,))
+        return frozenset(row[0] for row in channels)
 
     def committed(self, statements: SqliteStatements, channel: str) -> Position:
         return self._row(statements.connection, channel).committed
@@ -380,12 +380,12 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
         The ``keep`` newest are kept, and channels that another channel waits for or a batch names.
         """
         connection = statements.connection
-        found = connection.execute(
+        channels = connection.execute(
             "SELECT c.id FROM channel c LEFT JOIN partition p ON p.id = c.partition WHERE c.tunnel = ?"
             " AND c.kind = ? AND c.finished AND NOT ifnull(p.open, 0) ORDER BY c.seq",
             (self.id, ChannelKind.STREAM.value),
         )
-        old = [row[0] for row in found]
+        old = [row[0] for row in channels]
         finished = old[: max(0, len(old) - keep)][:_FORGET_AT_ONCE]
         if not finished:
             return
@@ -401,12 +401,12 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
 
     def _in_batch(self, connection: apsw.Connection, channel: str) -> bool:
         """Return whether the plan or an end of a batch names a channel."""
-        found = connection.execute(
+        named = connection.execute(
             "SELECT EXISTS (SELECT 1 FROM batch_end WHERE tunnel = ?1 AND channel = ?2)"
             " OR EXISTS (SELECT 1 FROM batch_plan WHERE tunnel = ?1 AND instr(plan, ?3))",
             (self.id, channel, json.dumps(channel)),
         )
-        return any(row[0] for row in found)
+        return any(row[0] for row in named)
 
     # -- rows of the database -------------------------------------------------------------------------
 

@@ -18,7 +18,7 @@ from headrace.errors import HeadraceError, NotFoundError, PublicationError, Sche
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
 from headrace.rows import to_arrow
-from headrace.stores.postgres.connection import Bulk, Connection
+from headrace.stores.postgres.connection import Bulk, PostgresConnection
 from headrace.stores.postgres.failures import RefusedValueError
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.own_tables import OwnTables
@@ -49,7 +49,7 @@ class PostgresPublisher(Publisher):
         schema: the schema of headrace's own tables.
     """
 
-    def __init__(self, connection: Connection, schema: str, job: str, sink: str) -> None:
+    def __init__(self, connection: PostgresConnection, schema: str, job: str, sink: str) -> None:
         self.job = job
         self.sink = sink
         self._connection = connection

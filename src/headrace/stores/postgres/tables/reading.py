@@ -17,7 +17,7 @@ from headrace.errors import OptionError
 from headrace.model.tables.conditions import KeyRange, Predicate
 from headrace.model.tables.schema import Key
 from headrace.rows.conditions import check_scan_sizes
-from headrace.stores.postgres.connection import Bulk, Connection
+from headrace.stores.postgres.connection import Bulk, PostgresConnection
 from headrace.stores.postgres.schemas import VIEW, PgColumn, TableLayout, from_text
 from headrace.stores.postgres.session import path_statement
 from headrace.stores.postgres.tables.conditions import where
@@ -55,7 +55,7 @@ def key_order(table: TableLayout) -> sql.Composable:
 
 
 def scan(
-    connection: Connection,
+    connection: PostgresConnection,
     table: TableLayout,
     columns: Sequence[str],
     predicates: Sequence[Predicate],
@@ -93,7 +93,7 @@ def fetch(bulk: Bulk, statement: sql.Composable, columns: Sequence[PgColumn], wa
 
 
 def _batches(
-    connection: Connection,
+    connection: PostgresConnection,
     statement: str,
     path: str | None,
     columns: Sequence[PgColumn],
@@ -142,7 +142,7 @@ def _array(values: pa.Array, column: PgColumn) -> pa.Array:
     return values if values.type == column.type else from_text(values, column)
 
 
-def splits(connection: Connection, table: TableLayout, count: int, size: int | None = None) -> list[KeyRange]:
+def splits(connection: PostgresConnection, table: TableLayout, count: int, size: int | None = None) -> list[KeyRange]:
     """Return at most ``count`` key ranges of about equal numbers of rows, from a sample of the keys of a large table.
 
     Args:
@@ -161,7 +161,7 @@ def splits(connection: Connection, table: TableLayout, count: int, size: int | N
     return [KeyRange(low, high) for low, high in itertools.pairwise([None, *bounds, None])]
 
 
-def _bounds(connection: Connection, table: TableLayout, count: int, pages: int) -> list[Key]:
+def _bounds(connection: PostgresConnection, table: TableLayout, count: int, pages: int) -> list[Key]:
     sample = sql.SQL("")
     if pages > _MOST_EXACT_PAGES:
         sample = sql.SQL(f"TABLESAMPLE SYSTEM ({100 * _MOST_EXACT_PAGES / pages})")

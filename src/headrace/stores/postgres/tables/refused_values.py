@@ -10,7 +10,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from headrace.errors import HeadraceError, SchemaError, shown
-from headrace.stores.postgres.connection import Bulk, Connection
+from headrace.stores.postgres.connection import Bulk, PostgresConnection
 from headrace.stores.postgres.failures import RefusedValueError
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables.statements import STAGE, staged
@@ -25,7 +25,7 @@ SELECT format_type(a.atttypid, a.atttypmod) || coalesce(' ' || (
 """
 
 
-def refusal(connection: Connection, table: TableLayout, rows: pa.Table) -> SchemaError | None:
+def refusal(connection: PostgresConnection, table: TableLayout, rows: pa.Table) -> SchemaError | None:
     """Return the error for the first value that a table refuses: with its column and the key of its row.
 
     Args:
@@ -46,7 +46,7 @@ def refusal(connection: Connection, table: TableLayout, rows: pa.Table) -> Schem
 
 
 def _first(
-    connection: Connection, table: TableLayout, name: str, rows: pa.Table, found: RefusedValueError
+    connection: PostgresConnection, table: TableLayout, name: str, rows: pa.Table, found: RefusedValueError
 ) -> SchemaError:
     while rows.num_rows > 1:
         half = rows.slice(0, rows.num_rows // 2)
@@ -66,7 +66,7 @@ def _first(
     )
 
 
-def _refused(connection: Connection, table: TableLayout, name: str, rows: pa.Table) -> RefusedValueError | None:
+def _refused(connection: PostgresConnection, table: TableLayout, name: str, rows: pa.Table) -> RefusedValueError | None:
     """Return the error of writing one column of some rows."""
     column = table.column(name)
     (value,) = staged([column])

@@ -15,7 +15,7 @@ from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import Column, TableSchema
 from headrace.model.types import type_name
 from headrace.options.names import check_names
-from headrace.stores.postgres.connection import Connection
+from headrace.stores.postgres.connection import PostgresConnection
 from headrace.stores.postgres.names import TableName, check_name
 from headrace.stores.postgres.own_tables import create_byte_domain
 from headrace.stores.postgres.schemas import BYTE_DOMAIN, RELATIONS, TableLayout, column_of
@@ -144,7 +144,7 @@ def names(connection: psycopg.Connection, schema: str) -> list[str]:
     return sorted(TableName(*row).text for row in connection.execute(_TABLES, [schema]))
 
 
-def state(connection: Connection, name: TableName) -> tuple[Any, ...] | None:
+def state(connection: PostgresConnection, name: TableName) -> tuple[Any, ...] | None:
     """Return a value that every change of a table's columns, key or options replaces; None if there is no table.
 
     One read of a few rows of the catalog, where `layout` takes milliseconds.

@@ -30,7 +30,7 @@ from headrace.stores.postgres.tables.statements import STAGE, same_key
 from headrace.stores.postgres.tables.writing import apply, check_values, committed_version, stage, without_nul
 
 if TYPE_CHECKING:
-    from headrace.stores.postgres.connection import Bulk, Connection
+    from headrace.stores.postgres.connection import Bulk, PostgresConnection
 
 MAX_COLUMNS, MAX_KEY_COLUMNS = 1600, 32
 
@@ -46,7 +46,7 @@ class PostgresTable(Table):
         own: the schema of headrace's own tables.
     """
 
-    def __init__(self, connection: Connection, name: str, own: str) -> None:
+    def __init__(self, connection: PostgresConnection, name: str, own: str) -> None:
         self._parsed = TableName.parse(name)
         self.name = self._parsed.text
         self._connection = connection

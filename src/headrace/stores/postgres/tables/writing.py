@@ -1,8 +1,8 @@
 """The write path: rows go into a temporary table by COPY, and from there into the table by one statement.
 
 An upsert sorts its rows by key: two that lock rows in one order do not deadlock each other. UPDATE and DELETE have no
-order; `Connection` repeats a transaction that has lost a deadlock. Triggers, constraints and generated columns of the
-table are in effect.
+order; `PostgresConnection` repeats a transaction that has lost a deadlock. Triggers, constraints and generated columns
+of the table are in effect.
 """
 
 from __future__ import annotations

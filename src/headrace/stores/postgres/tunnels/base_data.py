@@ -45,11 +45,11 @@ class ChunkRows(NamedTuple):
 
 def find(statements: PostgresStatements, tunnel: str, channel: str) -> Chunk | None:
     """Return a chunk that has been read, or None."""
-    found = statements.execute(
+    row = statements.execute(
         "SELECT snapshot, lsn - '0/0', time, rows FROM headrace.chunk WHERE tunnel = %s AND channel = %s",
         (tunnel, channel),
     ).fetchone()
-    return None if found is None else Chunk(found[0], int(found[1]), found[2], found[3])
+    return None if row is None else Chunk(row[0], int(row[1]), row[2], row[3])
 
 
 def row_counts(statements: PostgresStatements, tunnel: str) -> dict[str, int]:
@@ -83,10 +83,10 @@ def spool(statements: PostgresStatements, tunnel: str, channel: str, chunk: Chun
             "UPDATE headrace.tunnel SET base_end = greatest(base_end, pg_current_wal_insert_lsn()) WHERE id = %s",
             (tunnel,),
         )
-    found = find(statements, tunnel, channel)
-    if found is None:
+    spooled = find(statements, tunnel, channel)
+    if spooled is None:
         raise already_read(channel)
-    return found
+    return spooled
 
 
 def read(
@@ -111,15 +111,15 @@ def read(
     last = min(last, first + max(1, min(max_rows, _SPOOL_ROWS)))
     parts = []
     if first < last:
-        found = statements.execute(
+        pieces = statements.execute(
             "SELECT first_row, content FROM headrace.spool WHERE tunnel = %s AND channel = %s"
             " AND first_row < %s AND first_row + rows > %s ORDER BY first_row",
             (tunnel, channel, last, first),
             binary=True,
         ).fetchall()
-        if not found:
+        if not pieces:
             raise already_read(channel)
-        for start, content in found:
+        for start, content in pieces:
             (batch,) = pa.ipc.open_stream(content)
             low, high = max(0, first - start), min(batch.num_rows, last - start)
             parts.append(_changes(base_rows(batch.slice(low, high - low)), chunk))

@@ -50,12 +50,14 @@ def named(database: TunnelDatabase, seconds: float) -> Iterator[None]:
         if done.wait(_SHOWN_SECONDS):
             return
         try:
-            found = _found(database)
+            transactions = _found(database)
         except HeadraceError:
             return
-        if found and not done.is_set():
+        if transactions and not done.is_set():
             _log.warning(
-                "PostgreSQL: a new tunnel waits up to %.0f s for open write transactions: %s", seconds, "; ".join(found)
+                "PostgreSQL: a new tunnel waits up to %.0f s for open write transactions: %s",
+                seconds,
+                "; ".join(transactions),
             )
 
     watcher = threading.Thread(target=watch, name="headrace-waits-for-transactions", daemon=True)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import LiteralString, NamedTuple
 
 from headrace.stores.postgres.names import TableName
-from headrace.stores.postgres.tunnels.definitions import Column, Definition, Leaf
+from headrace.stores.postgres.tunnels.definitions import CatalogColumn, Definition, Leaf
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements
 
 # The types of users that columns have, and those that these consist of: the base of a domain, the elements of an array,
@@ -174,12 +174,12 @@ def definitions(
     """
     # Before the snapshot of the next statement; the LSN in its result is later than its snapshot.
     before = statements.first("SELECT pg_current_wal_insert_lsn() - '0/0'")
-    found = {}
+    by_relation = {}
     for relation, state, name, file, xid, attributes, key, columns, leaves, constraint, full, lsn in statements.execute(
         _DEFINITIONS, (list(relations),)
     ).fetchall():
-        typed = (Column(*each) for each in columns or ())
-        found[relation] = (
+        typed = (CatalogColumn(*each) for each in columns or ())
+        by_relation[relation] = (
             state,
             Definition(
                 name,
@@ -195,7 +195,7 @@ def definitions(
                 None if before is None else int(before[0]),
             ),
         )
-    return found
+    return by_relation
 
 
 def newer_than_slot(statements: PostgresStatements, relations: Sequence[int], slot: str) -> set[int]:
@@ -205,10 +205,10 @@ def newer_than_slot(statements: PostgresStatements, relations: Sequence[int], sl
 
 def attached_with_rows(statements: PostgresStatements, root: int, oid: str, leaf: Leaf) -> bool:
     """Return whether a partition has rows from before it was attached; true if the user may not look."""
-    found = statements.first(_ATTACHED, {"root": root, "leaf": oid})
-    if found is None:
+    link = statements.first(_ATTACHED, {"root": root, "leaf": oid})
+    if link is None:
         return False
-    xid, command, created, readable = found
+    xid, command, created, readable = link
     if created:
         return False
     return not readable or _has_row(
@@ -224,15 +224,15 @@ def may_be_truncated(statements: PostgresStatements, oid: str, leaf: Leaf, xid: 
     Args:
         xid: rows of transactions before it are older than the former file.
     """
-    found = statements.first(
+    rights = statements.first(
         "SELECT has_table_privilege(%(leaf)s::oid, 'SELECT') AND NOT row_security_active(%(leaf)s::oid)", {"leaf": oid}
     )
-    readable = found is not None and found[0]
+    readable = rights is not None and rights[0]
     return not readable or not _has_row(statements, leaf, f"age(t.xmin) > age('{xid % (1 << 32)}'::xid)")
 
 
 def _has_row(statements: PostgresStatements, leaf: Leaf, condition: str) -> bool:
     # `name` is quoted by the server.
-    found = statements.connection.execute(f"SELECT EXISTS (SELECT FROM ONLY {leaf.name} t WHERE {condition})".encode())
-    row = found.fetchone()
+    cursor = statements.connection.execute(f"SELECT EXISTS (SELECT FROM ONLY {leaf.name} t WHERE {condition})".encode())
+    row = cursor.fetchone()
     return row is not None and bool(row[0])

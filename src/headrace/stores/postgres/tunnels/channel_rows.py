@@ -38,12 +38,12 @@ def rows_in(statements: PostgresStatements, tunnel: StoredTunnel, channel: str |
     Raises:
         NotFoundError: the tunnel was dropped.
     """
-    found = statements.execute(
+    rows = statements.execute(
         "SELECT id, kind, parents, relation::bigint, low, high, start, committed, skip FROM headrace.channel"
         f" WHERE tunnel = %s{'' if channel is None else ' AND id = %s'} ORDER BY seq",
         (tunnel.id,) if channel is None else (tunnel.id, channel),
     ).fetchall()
-    if not found and not statements.first("SELECT 1 FROM headrace.tunnel WHERE id = %s", (tunnel.id,)):
+    if not rows and not statements.first("SELECT 1 FROM headrace.tunnel WHERE id = %s", (tunnel.id,)):
         raise dropped(tunnel)
     return [
         ChannelRow(
@@ -55,7 +55,7 @@ def rows_in(statements: PostgresStatements, tunnel: StoredTunnel, channel: str |
             Position(start),
             Position(committed, skip),
         )
-        for channel, kind, parents, relation, low, high, start, committed, skip in found
+        for channel, kind, parents, relation, low, high, start, committed, skip in rows
     ]
 
 
@@ -67,13 +67,13 @@ def channels_of(rows: Sequence[ChannelRow]) -> list[Channel]:
 
 def read_snapshots(statements: PostgresStatements, tunnel: str) -> Snapshots:
     """Return the snapshots in which the chunks of base data were read."""
-    found = statements.execute(
+    rows = statements.execute(
         "SELECT c.relation::bigint, c.low, k.snapshot FROM headrace.channel c"
         " LEFT JOIN headrace.chunk k ON k.tunnel = c.tunnel AND k.channel = c.id"
         " WHERE c.tunnel = %s AND c.kind = %s ORDER BY c.seq",
         (tunnel, ChannelKind.BASE_DATA.value),
     )
     by_table: dict[int, list[ChunkSnapshot]] = {}
-    for relation, low, snapshot in found:
+    for relation, low, snapshot in rows:
         by_table.setdefault(relation, []).append(ChunkSnapshot(key_from_json(low), snapshot))
     return Snapshots({relation: TableSnapshots(each) for relation, each in by_table.items()})

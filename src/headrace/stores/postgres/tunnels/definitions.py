@@ -26,7 +26,7 @@ _STORED_ALIKE = _LIMITED - {types.BPCHAR} | {types.NUMERIC}
 _VARHDRSZ = 4
 
 
-class Column(NamedTuple):
+class CatalogColumn(NamedTuple):
     """A column of one version.
 
     Attributes:
@@ -110,7 +110,7 @@ class Definition(NamedTuple):
     xid: int
     attributes: int
     key: Sequence[int]
-    columns: Sequence[Column]
+    columns: Sequence[CatalogColumn]
     leaves: Mapping[str, Leaf]
     constraint: int | None = None
     full: bool = False
@@ -122,10 +122,10 @@ class Definition(NamedTuple):
     @classmethod
     def parse(cls, text: str) -> Definition:
         """Return the definition of a JSON text; the inverse of `text`."""
-        found = cls(*json.loads(text))
-        return found._replace(
-            columns=[Column(*each) for each in found.columns],
-            leaves={oid: Leaf(*each) for oid, each in found.leaves.items()},
+        version = cls(*json.loads(text))
+        return version._replace(
+            columns=[CatalogColumn(*each) for each in version.columns],
+            leaves={oid: Leaf(*each) for oid, each in version.leaves.items()},
         )
 
     @property
@@ -154,7 +154,7 @@ class Definition(NamedTuple):
         return next((column.name for column in self.columns if column.number == number), default)
 
 
-def keeps_values(before: Column, after: Column) -> bool:
+def keeps_values(before: CatalogColumn, after: CatalogColumn) -> bool:
     """Return whether each value of a column is the same in its new type."""
     if (before.type, before.modifier) == (after.type, after.modifier):
         return True
@@ -196,37 +196,37 @@ def losses(
         truncated: returns whether a partition with a new file may have lost its rows.
     """
     before = versions[-1]
-    found = list(_of_columns(before, after, delivered))
+    lost = list(_of_columns(before, after, delivered))
     numbers = {column.name: column.number for version in versions if delivered for column in version.columns}
-    found += [
+    lost += [
         f"{column.name!r} is the name of another column than before"
         for column in after.columns
         if numbers.get(column.name, column.number) != column.number
     ]
     if list(before.key) != list(after.key):
-        found.append("the table has another primary key")
+        lost.append("the table has another primary key")
     elif (
         before.constraint != after.constraint
         and (before.full or after.full)
         and _key_types(before) == _key_types(after)
     ):
         # A change of a type makes the constraint again.
-        found.append("the primary key was made again, and its changes may have rows of equal keys")
-    explained = any(_changed_types(before, after)) or bool(found)
+        lost.append("the primary key was made again, and its changes may have rows of equal keys")
+    explained = any(_changed_types(before, after)) or bool(lost)
     for oid, leaf in before.leaves.items():
         now = after.leaves.get(oid)
         if now is None:
-            found.append(f"partition {leaf.name} was detached or dropped")
+            lost.append(f"partition {leaf.name} was detached or dropped")
         elif now.links != leaf.links:
-            found.append(f"partition {now.name} was detached and attached again")
+            lost.append(f"partition {now.name} was detached and attached again")
         elif not (leaf.logged and now.logged):
-            found.append(f"partition {now.name} was unlogged")
+            lost.append(f"partition {now.name} was unlogged")
         elif now.file != leaf.file and not explained and truncated(oid, now):
-            found.append(f"partition {now.name} was truncated, or rewritten without an old row")
+            lost.append(f"partition {now.name} was truncated, or rewritten without an old row")
     for oid, leaf in after.leaves.items():
         if oid not in before.leaves and attached(oid, leaf):
-            found.append(f"partition {leaf.name} was attached with rows")
-    return found
+            lost.append(f"partition {leaf.name} was attached with rows")
+    return lost
 
 
 def _key_types(version: Definition) -> list[tuple[int, int, int]]:
@@ -260,14 +260,14 @@ def _of_columns(before: Definition, after: Definition, delivered: bool) -> Itera
             yield f"the expression of column {column.name!r} has changed"
 
 
-def _keeps_file(was: Column, now: Column) -> bool:
+def _keeps_file(was: CatalogColumn, now: CatalogColumn) -> bool:
     """Return whether a change of a type leaves the rows as they are stored, if it has no USING."""
     if was.labels or now.labels:
         return False
     return {was.base, now.base} <= _TEXTS or (was.base == now.base and now.base in _STORED_ALIKE)
 
 
-def _needs_file(old: Mapping[int, Column], after: Definition, number: int) -> bool:
+def _needs_file(old: Mapping[int, CatalogColumn], after: Definition, number: int) -> bool:
     """Return whether other columns than one explain a new file: new ones, and changes of types."""
     return any(
         each.number not in old
@@ -283,11 +283,11 @@ def _needs_file(old: Mapping[int, Column], after: Definition, number: int) -> bo
 def _renamed(was: Sequence[str], now: Sequence[str]) -> list[str]:
     """Return values of an enum that it does not have in the same order; new ones can be anywhere."""
     left = iter(now)
-    kept = list(itertools.takewhile(lambda label: label in left, was))
-    return sorted(set(was) - set(now)) or list(was[len(kept) :])
+    unchanged = list(itertools.takewhile(lambda label: label in left, was))
+    return sorted(set(was) - set(now)) or list(was[len(unchanged) :])
 
 
-def _filled(was: Column, now: Column) -> bool:
+def _filled(was: CatalogColumn, now: CatalogColumn) -> bool:
     """Return whether a rewrite of the table has written the value of older rows into them."""
     return was.missing is not None and now.missing is None and was.other == now.other and now.filled
 

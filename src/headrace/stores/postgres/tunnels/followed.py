@@ -27,7 +27,7 @@ from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tables.conditions import where
 from headrace.stores.postgres.tables.reading import fetch, key_order, selected
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
-from headrace.stores.postgres.tunnels.definitions import Column
+from headrace.stores.postgres.tunnels.definitions import CatalogColumn
 from headrace.stores.postgres.tunnels.histories import History
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import parse_lsn
@@ -220,11 +220,11 @@ class FollowedTable:
             DataLossError: the rows are no rows of the table now.
         """
         first = {column.name: column for column in self._history.first.columns}
-        read: dict[int, tuple[Column, pa.Array]] = {}
+        read: dict[int, tuple[CatalogColumn, pa.Array]] = {}
         for place, field in enumerate(rows.schema):
             # Without metadata, the rows are those of an earlier release.
             described = (field.metadata or {}).get(_COLUMN)
-            column = first.get(field.name) if described is None else Column(*json.loads(described))
+            column = first.get(field.name) if described is None else CatalogColumn(*json.loads(described))
             if column is not None:
                 read[column.number] = column, rows.column(place)
         problem = self._history.changed({number: column for number, (column, _) in read.items()})

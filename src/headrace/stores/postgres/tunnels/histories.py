@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from headrace.stores.postgres.tunnels.definitions import Column, Definition, keeps_values
+from headrace.stores.postgres.tunnels.definitions import CatalogColumn, Definition, keeps_values
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.cells import Integers, Mask
 from headrace.wire.pgoutput.messages import Images
@@ -100,43 +100,47 @@ class History:
             self._bindings[key] = self._bind(*key)
         return self._bindings[key]
 
-    def changed(self, known: Mapping[int, Column]) -> str | None:
+    def changed(self, before: Mapping[int, CatalogColumn]) -> str | None:
         """Return why values of columns, by their numbers, are not certain in the table now; None if they are."""
         for number, column in self._current.items():
-            if number not in known:
+            if number not in before:
                 continue
             # In a key, a float is a text, and that of a `real` is no text of a `double precision`.
-            text = number in self.now.key and (known[number].base, column.base) == (types.FLOAT4, types.FLOAT8)
-            if text or not keeps_values(known[number], column):
+            text = number in self.now.key and (before[number].base, column.base) == (types.FLOAT4, types.FLOAT8)
+            if text or not keeps_values(before[number], column):
                 return (
-                    f"column {column.name!r} had type {known[number].declared} and has {column.declared} now, in which "
-                    "the values are not certain"
+                    f"column {column.name!r} had type {before[number].declared} and has {column.declared} now, "
+                    "in which the values are not certain"
                 )
         return None
 
-    def newer(self, known: Collection[int]) -> str | None:
+    def newer(self, others: Collection[int]) -> str | None:
         """Return why values of other columns than some, by their numbers, are not certain; None if they are."""
         for number in self._unknown:
-            if number not in known:
+            if number not in others:
                 name = self._current[number].name
                 return f"column {name!r} is newer, and rows before it have values that the log does not have"
         return None
 
     def _bind(self, relation: Relation, first: int, last: int, added: Collection[int]) -> Binding:
-        found = self._numbers(relation, first, last, added) or self._left_out(
+        candidates = self._numbers(relation, first, last, added) or self._left_out(
             [column.name for column in relation.columns]
         )
-        if len(found) != 1:
+        if len(candidates) != 1:
             names = ", ".join(column.name for column in relation.columns)
             return Binding(
                 {},
                 f"the columns were {names}, "
-                + (f"and {self._unclear(relation, found)}" if found else "in a definition that was not seen in time"),
+                + (
+                    f"and {self._unclear(relation, candidates)}"
+                    if candidates
+                    else "in a definition that was not seen in time"
+                ),
             )
-        (numbers,) = found
+        (numbers,) = candidates
         seen = {column.type: column for version in self._versions for column in version.columns}
         declared = {(c.type, c.modifier): c.declared for version in self._versions for c in version.columns}
-        known = {
+        present = {
             number: self._current[number]._replace(
                 type=column.type,
                 modifier=column.modifier,
@@ -149,15 +153,15 @@ class History:
             if number in self._current
         }
         places = {self._current[number].name: place for place, number in enumerate(numbers) if number in self._current}
-        newer = self.newer(known)
-        if not set(self.now.key) <= known.keys():
+        newer = self.newer(present)
+        if not set(self.now.key) <= present.keys():
             return Binding(places, "rows lack a column of the primary key", newer)
         flagged = {number for number, column in zip(numbers, relation.columns, strict=True) if column.key}
         # Without any, the server refuses updates and deletes.
         if relation.identity != "f" and flagged and flagged != set(self.now.key):
             names = ", ".join(column.name for column in relation.columns if column.key)
             return Binding(places, f"rows were identified by other columns than the primary key: {names}", newer)
-        return Binding(places, self.changed(known), newer)
+        return Binding(places, self.changed(present), newer)
 
     def _numbers(self, relation: Relation, first: int, last: int, added: Collection[int]) -> Sequence[Sequence[int]]:
         """Return the numbers that the columns of a relation can have had, from one version to another one.
@@ -170,11 +174,13 @@ class History:
         described = [(column.name, column.type, column.modifier) for column in relation.columns]
         versions = self._versions[first : last + 1]
         if first == last:
-            found = [tuple(column.number for column in columns) for columns in _sent(versions[0])]
-            found = [numbers for numbers in found if len(numbers) == len(described)]
+            candidates = [tuple(column.number for column in columns) for columns in _sent(versions[0])]
+            candidates = [numbers for numbers in candidates if len(numbers) == len(described)]
         else:
-            found = [each for pair in itertools.pairwise(versions) for each in _possible(*pair, described, added)]
-        return list({tuple(n if n in self._current or n < 0 else None for n in each): each for each in found}.values())
+            candidates = [each for pair in itertools.pairwise(versions) for each in _possible(*pair, described, added)]
+        return list(
+            {tuple(n if n in self._current or n < 0 else None for n in each): each for each in candidates}.values()
+        )
 
     def _left_out(self, names: Sequence[str]) -> Sequence[Sequence[int]]:
         """Return the numbers of some columns of all versions by their names.
@@ -185,12 +191,14 @@ class History:
         for version in self._versions:
             for column in version.columns:
                 numbers.setdefault(column.name, set()).add(column.number)
-        found = [number for name in names for number in numbers.get(name, ())]
-        return [found] if len(found) == len(names) and found == sorted(found) else []
+        ordered = [number for name in names for number in numbers.get(name, ())]
+        return [ordered] if len(ordered) == len(names) and ordered == sorted(ordered) else []
 
-    def _unclear(self, relation: Relation, found: Sequence[Sequence[int]]) -> str:
+    def _unclear(self, relation: Relation, candidates: Sequence[Sequence[int]]) -> str:
         """Say which columns of a relation can be two columns each."""
-        unclear = [column.name for column, *each in zip(relation.columns, *found, strict=True) if len(set(each)) > 1]
+        unclear = [
+            column.name for column, *each in zip(relation.columns, *candidates, strict=True) if len(set(each)) > 1
+        ]
         return (
             "columns were dropped and added between two looks: it is not certain which columns had the names "
             + ", ".join(unclear)
@@ -216,7 +224,7 @@ class History:
         return missing, unknown
 
 
-def _sent(version: Definition) -> list[Sequence[Column]]:
+def _sent(version: Definition) -> list[Sequence[CatalogColumn]]:
     """Return the columns that a Relation message of a version can have: with generated columns, and without them."""
     return [version.columns, [column for column in version.columns if not column.generated]]
 
@@ -260,7 +268,9 @@ def _possible(
                 yield numbers
 
 
-def _between(before: Sequence[Column], after: Sequence[Column], new: range, count: int) -> Iterator[tuple[int, ...]]:
+def _between(
+    before: Sequence[CatalogColumn], after: Sequence[CatalogColumn], new: range, count: int
+) -> Iterator[tuple[int, ...]]:
     """Yield the sets of columns, of one size, that a table can have had between two versions.
 
     It had all columns that both versions have. Columns get their numbers one after the other. So if it had a new
@@ -270,16 +280,16 @@ def _between(before: Sequence[Column], after: Sequence[Column], new: range, coun
         new: the numbers of the columns that were added between the two; some may have been dropped again.
     """
     old, now = ({column.number for column in columns} for columns in (before, after))
-    kept, added = old & now, sorted(now - old)
+    common, added = old & now, sorted(now - old)
     for so_far in range(len(added) + 1):
         dropped = [
             *sorted(old - now),
             *(each for each in new if each not in now and (so_far == len(added) or each < added[so_far])),
         ]
-        others = count - len(kept) - so_far
+        others = count - len(common) - so_far
         if 0 <= others <= len(dropped) and math.comb(len(dropped), others) <= _MOST_SETS:
             for chosen in itertools.combinations(dropped, others):
-                yield tuple(sorted([*kept, *added[:so_far], *chosen]))
+                yield tuple(sorted([*common, *added[:so_far], *chosen]))
         elif 0 <= others <= len(dropped):
             # Too many: two of them say that none is certain.
             yield from ((*range(-count, 0),), (*range(-2 * count, -count),))

@@ -138,8 +138,8 @@ def _debezium_time(values: pa.Array, column: PgColumn) -> pa.Array:
         # Arrow reads timestamps and not times of day.
         moments = pc.binary_join_element_wise("1970-01-01", pc.if_else(last, "00:00:00", values), " ")
         times = moments.cast(pa.timestamp("us")).view(pa.int64())
-        found, digits = pc.if_else(last, _DAY, times), _DIGITS.search(column.limited or "")
-        return pc.divide(found, 1000) if digits and int(digits[1]) <= _MILLISECONDS else found
+        numbers, digits = pc.if_else(last, _DAY, times), _DIGITS.search(column.limited or "")
+        return pc.divide(numbers, 1000) if digits and int(digits[1]) <= _MILLISECONDS else numbers
     if column.base == "timestamp" and values.type == pa.timestamp("us"):
         digits_kept = column.time_digits
         if digits_kept is not None and digits_kept <= _MILLISECONDS:

@@ -7,7 +7,7 @@ from typing import Any, LiteralString, TypeAlias, TypeVar
 
 import psycopg
 
-from headrace.stores.postgres.connection import Connection
+from headrace.stores.postgres.connection import PostgresConnection
 from headrace.stores.postgres.own_tables import Group, OwnTables
 from headrace.stores.tunnel_records.records import Records
 
@@ -157,14 +157,14 @@ class TunnelDatabase(Records[PostgresStatements]):
         schema: the name of headrace's schema.
     """
 
-    def __init__(self, connection: Connection, schema: str) -> None:
+    def __init__(self, connection: PostgresConnection, schema: str) -> None:
         self.connection = connection
         self.schema = schema
         self._tables = OwnTables(connection, schema, _TABLES)
         self._prefix = f"{self._tables.schema}."
 
     def run(self, work: Callable[[PostgresStatements], Result], *, repeatable: bool = True) -> Result:
-        """Run a function in a transaction; repeat it after temporary errors, see `Connection.run`.
+        """Run a function in a transaction; repeat it after temporary errors, see `PostgresConnection.run`.
 
         Almost all records of tunnels are written so that a second time changes nothing.
         """
@@ -174,7 +174,7 @@ class TunnelDatabase(Records[PostgresStatements]):
         )
 
     def ask(self, work: Callable[[PostgresStatements], Result]) -> Result:
-        """Run a function whose statements only read, each in a transaction of its own; see `Connection.ask`."""
+        """Run a function whose statements only read, each in a transaction of its own; see `PostgresConnection.ask`."""
         self.exist()
         return self.connection.ask(lambda connection: work(PostgresStatements(connection, self._prefix)))
 

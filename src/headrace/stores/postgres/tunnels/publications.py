@@ -79,10 +79,10 @@ def inspect(
     Args:
         what: the publication in messages.
     """
-    found = statements.first(_PUBLICATION, {"name": name})
-    if found is None:
+    publication = statements.first(_PUBLICATION, {"name": name})
+    if publication is None:
         return {}, Fault(f"{what} does not exist", "create a new tunnel", missing=True)
-    published, state = found
+    published, state = publication
     missing = [operation for operation, included in zip(_OPERATIONS, published, strict=True) if not included]
     if missing:
         return {}, Fault(
@@ -138,7 +138,7 @@ def usable(database: TunnelDatabase, name: str, tables: Sequence[PublishedTable]
         return state
     if fault.missing:
         names = database.query("SELECT pubname::text FROM pg_publication ORDER BY pubname")
-        raise NotFoundError("no such publication", received=repr(name), valid=[found for (found,) in names])
+        raise NotFoundError("no such publication", received=repr(name), valid=[publication for (publication,) in names])
     raise UnsupportedError(fault.problem, received=f"publication {name}", remedy=fault.remedy)
 
 
@@ -192,8 +192,8 @@ class Publication:
         return fault
 
     def _differs(self, statements: PostgresStatements, state: State) -> bool:
-        found = statements.first("SELECT publication_state FROM headrace.tunnel WHERE id = %s", (self._tunnel,))
-        before: State = {} if found is None else json.loads(found[0])
+        row = statements.first("SELECT publication_state FROM headrace.tunnel WHERE id = %s", (self._tunnel,))
+        before: State = {} if row is None else json.loads(row[0])
         return any(before.get(each) != text for each, text in state.items())
 
 

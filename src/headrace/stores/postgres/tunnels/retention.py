@@ -60,11 +60,11 @@ class LogRelease:
         now = time.monotonic()
         if now < self._next_advance:
             return
-        found = self._database.query(
+        rows = self._database.query(
             "SELECT (advanced - '0/0')::bigint FROM headrace.tunnel WHERE id = %s", (self._tunnel,)
         )
         # A tunnel that was dropped meanwhile needs none.
-        advanced = found[0][0] if found else target
+        advanced = rows[0][0] if rows else target
         if not (target > advanced + KEPT_BYTES or self._lags(target, advanced, now)):
             return
         # Before the slot moves, so that a read never takes our own advance for one of others.
@@ -82,10 +82,10 @@ class LogRelease:
         if target <= advanced or now < self._next_look:
             return False
         self._next_look = now + LOOK_SECONDS
-        found = self._database.query(
+        rows = self._database.query(
             "SELECT confirmed_flush_lsn - restart_lsn FROM pg_replication_slots WHERE slot_name = %s", (self._slot,)
         )
-        return bool(found and found[0][0] is not None and found[0][0] > LAG_BYTES)
+        return bool(rows and rows[0][0] is not None and rows[0][0] > LAG_BYTES)
 
 
 def describe(database: TunnelDatabase, slot: str) -> tuple[Mapping[str, int | str | bool | None], list[str]]:
@@ -118,23 +118,23 @@ def _warnings(state: Mapping[str, Any]) -> list[str]:
     if status == "lost" or kept is None:
         why = "" if state["reason"] is None else f" ({state['reason']})"
         return [f"the server has invalidated slot {state['slot']}{why}: create a new tunnel"]
-    found = []
+    warnings = []
     if status == "unreserved" or (allowed > 0 and left is not None and left < allowed * _SCARCE):
-        found.append(
+        warnings.append(
             f"the server keeps {megabytes(kept)} of log for slot {state['slot']}, and removes it beyond "
             f"max_slot_wal_keep_size = {megabytes(allowed)}: start the query that reads the tunnel, or raise the limit"
         )
     elif status == "extended":
-        found.append(
+        warnings.append(
             f"the server keeps {megabytes(kept)} of log for slot {state['slot']}, more than max_wal_size: start the "
             "query that reads the tunnel, or drop the tunnel"
         )
     if state["behind"] > _LONG_TRANSACTION_BYTES:
-        found.append(
+        warnings.append(
             f"{megabytes(state['behind'])} of this log are kept for a transaction that has been open for long: each "
             "read of the slot decodes them again"
         )
-    return found
+    return warnings
 
 
 def megabytes(size: int) -> str:

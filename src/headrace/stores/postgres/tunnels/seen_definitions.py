@@ -68,12 +68,12 @@ class SeenDefinitions:
 
     def refresh(self) -> bool:
         """Read the states of the tables, and their definitions if they have changed; return whether they have."""
-        found = {state.relation: state for state in self.read_states()}
-        if found and found == self._states:
+        states = {state.relation: state for state in self.read_states()}
+        if states and states == self._states:
             return False
         # The states are older than the definitions: a change between the two is noticed at the next call.
-        self._load(self._database.ask(self._rows), found)
-        self._states = found
+        self._load(self._database.ask(self._rows), states)
+        self._states = states
         return True
 
     def forget(self) -> None:
@@ -125,10 +125,10 @@ class SeenDefinitions:
         before = _by_relation(rows)
         latest = {relation: (state, lost) for relation, state, _, lost in rows}
         delivered = statements.first(_DELIVERED, {"tunnel": self._tunnel})
-        found = catalog.definitions(statements, relations, base_types)
+        definitions_now = catalog.definitions(statements, relations, base_types)
         # After the definitions, so that a change between the two counts as newer than the slot.
         late = set() if existing_slot is None else catalog.newer_than_slot(statements, relations, existing_slot)
-        for relation, (state, seen) in found.items():
+        for relation, (state, seen) in definitions_now.items():
             now = seen._replace(late=relation in late)
             former, lost = latest.get(relation, (None, "[]"))
             if former == state:
@@ -193,11 +193,11 @@ class SeenDefinitions:
 
     def accept(self) -> bool:
         """Accept what was lost; return whether anything was."""
-        found = self._database.query(
+        accepted = self._database.query(
             "UPDATE headrace.definition SET lost = '[]' WHERE tunnel = %s AND lost <> '[]' RETURNING 1", (self._tunnel,)
         )
         self._lost = []
-        return bool(found)
+        return bool(accepted)
 
     def warnings(self) -> list[str]:
         """Return the problems for which `check` fails, and what readers may miss."""
@@ -206,10 +206,10 @@ class SeenDefinitions:
 
 def _by_relation(rows: Sequence[tuple[int, str, str, str]]) -> dict[int, list[str]]:
     """Return the versions of each table."""
-    found: dict[int, list[str]] = {}
+    versions: dict[int, list[str]] = {}
     for relation, _, content, _ in rows:
-        found.setdefault(relation, []).append(content)
-    return found
+        versions.setdefault(relation, []).append(content)
+    return versions
 
 
 def _lost(rows: Sequence[tuple[int, str, str, str]]) -> list[str]:

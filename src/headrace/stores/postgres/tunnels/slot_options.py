@@ -46,18 +46,18 @@ def parse(options: Mapping[str, Any], kind: TunnelKind) -> SlotOptions:
             raise OptionError(f"option {name} must be a name", received=shown(value))
     if not isinstance(options.get("failover") or False, bool):
         raise OptionError("option failover must be True or False", received=shown(options["failover"]))
-    found = SlotOptions(**{name: value for name, value in options.items() if value is not None})
-    if kind is TunnelKind.BASE_DATA and found != SlotOptions():
+    parsed = SlotOptions(**{name: value for name, value in options.items() if value is not None})
+    if kind is TunnelKind.BASE_DATA and parsed != SlotOptions():
         raise OptionError("a tunnel of kind BaseData has no slot", received=", ".join(sorted(options)))
-    if found.slot is not None and found.failover:
-        raise OptionError("option failover is for a new slot", received=f"slot {found.slot}")
-    if found.slot is not None and found.publication is None:
+    if parsed.slot is not None and parsed.failover:
+        raise OptionError("option failover is for a new slot", received=f"slot {parsed.slot}")
+    if parsed.slot is not None and parsed.publication is None:
         raise OptionError(
             "an existing slot needs an existing publication: it begins before a new one would",
-            received=f"slot {found.slot}",
+            received=f"slot {parsed.slot}",
             remedy="give option publication, too",
         )
-    return found
+    return parsed
 
 
 def check_failover(database: TunnelDatabase) -> None:
@@ -81,11 +81,11 @@ def use_slot(database: TunnelDatabase, name: str, tunnel: str) -> int:
         AlreadyExistsError: another tunnel reads it.
         StoreBusyError: another process reads it.
     """
-    found = database.query(_SLOT, (name,))
-    if not found:
+    slots = database.query(_SLOT, (name,))
+    if not slots:
         names = database.query("SELECT slot_name::text FROM pg_replication_slots WHERE plugin = 'pgoutput' ORDER BY 1")
         raise NotFoundError("no such replication slot", received=repr(name), valid=[each for (each,) in names])
-    slot_type, plugin, of, here, temporary, two_phase, process, status, confirmed = found[0]
+    slot_type, plugin, of, here, temporary, two_phase, process, status, confirmed = slots[0]
     for wrong, received, valid in (
         (slot_type != "logical", "a physical slot", "a logical slot"),
         (plugin != "pgoutput", f"plugin {plugin}", "plugin pgoutput"),

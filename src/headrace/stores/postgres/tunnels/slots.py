@@ -87,7 +87,7 @@ def create_slot(database: TunnelDatabase, name: str, *, failover: bool = False) 
         # If the connection is lost, this runs again. The name belongs to one tunnel.
         statements.execute(_DROP_SLOT, (name,))
         try:
-            found = statements.first(
+            slot = statements.first(
                 "SELECT lsn - '0/0'::pg_lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput', failover => true)"
                 if failover
                 else "SELECT lsn - '0/0'::pg_lsn FROM pg_create_logical_replication_slot(%s, 'pgoutput')",
@@ -97,8 +97,8 @@ def create_slot(database: TunnelDatabase, name: str, *, failover: bool = False) 
             nonlocal late
             late = True
             raise
-        assert found is not None
-        return int(found[0])
+        assert slot is not None
+        return int(slot[0])
 
     try:
         with blockers.named(database, _CREATE_SECONDS):

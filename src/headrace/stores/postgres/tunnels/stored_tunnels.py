@@ -162,13 +162,13 @@ def known(database: TunnelDatabase, table: str | None = None) -> list[StoredTunn
     """Return the tunnels of the database, or of one table, whose tables exist."""
     if not database.exist():
         return []
-    found = database.query(
+    rows = database.query(
         "SELECT id, relation, table_name, name, kind, created, slot, system, publication, own_slot, own_publication"
         " FROM headrace.tunnel"
         " WHERE %(table)s::text IS NULL OR table_name = %(table)s ORDER BY created, id",
         {"table": table},
     )
-    return [StoredTunnel(*row)._replace(kind=TunnelKind(row[4])) for row in found]
+    return [StoredTunnel(*row)._replace(kind=TunnelKind(row[4])) for row in rows]
 
 
 def drop(database: TunnelDatabase, tunnel: StoredTunnel) -> None:
@@ -240,16 +240,16 @@ def _size(database: TunnelDatabase, table: TableLayout) -> _Size:
         )
         few = statements.connection.execute(query).fetchone()
         # Of a partitioned table, the sums of its partitions.
-        found = statements.first(
+        sizes = statements.first(
             "SELECT coalesce(sum(greatest(c.reltuples, 0)), 0)::bigint, coalesce(sum(pg_table_size(c.oid)), 0)::bigint"
             " FROM pg_class c WHERE c.oid = %(oid)s"
             " OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s) WHERE isleaf)",
             {"oid": table.oid},
         )
         assert few is not None
-        assert found is not None
+        assert sizes is not None
         rows = int(few[0])
-        return _Size(rows if rows <= SMALL_TABLE_ROWS else max(rows, int(found[0])), int(found[1]))
+        return _Size(rows if rows <= SMALL_TABLE_ROWS else max(rows, int(sizes[0])), int(sizes[1]))
 
     return database.run(read)
 

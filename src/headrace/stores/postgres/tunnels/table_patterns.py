@@ -90,15 +90,15 @@ def matching(
     Raises:
         NotFoundError: a pattern matches no table, and ``missing_ok`` is not set.
     """
-    known = [TableName(*row) for row in connection.execute(_TABLES.format(sql.Literal(own)))]
-    found: set[TableName] = set()
+    tables = [TableName(*row) for row in connection.execute(_TABLES.format(sql.Literal(own)))]
+    included: set[TableName] = set()
     for pattern in patterns:
-        names = {name for name in known if pattern.matches(name)}
+        names = {name for name in tables if pattern.matches(name)}
         if not (names or missing_ok or pattern.left_out):
-            raise NotFoundError("no such table", received=pattern.text, valid=[name.text for name in known])
-        found |= set() if pattern.left_out else names
+            raise NotFoundError("no such table", received=pattern.text, valid=[name.text for name in tables])
+        included |= set() if pattern.left_out else names
     left_out = [pattern for pattern in patterns if pattern.left_out]
-    return [name for name in known if name in found and not any(pattern.matches(name) for pattern in left_out)]
+    return [name for name in tables if name in included and not any(pattern.matches(name) for pattern in left_out)]
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -379,9 +379,9 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         """Return a chunk; read and spool it, if this is its first read."""
         if row.finished:
             raise base_data.already_read(row.id)
-        found = self._database.ask(lambda statements: base_data.find(statements, self.id, row.id))
-        if found is not None:
-            return found
+        chunk = self._database.ask(lambda statements: base_data.find(statements, self.id, row.id))
+        if chunk is not None:
+            return chunk
         view = self._before()
         rows = view.tables.snapshot(row.relation, row.keys)
         while (newer := self._now()) is not view:
