@@ -24,7 +24,7 @@ from headrace.model.tunnels.values import FINISHED, Position
 from headrace.ports import BatchRecords
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.tunnels.records import EmbeddedRecords
-from headrace.stores.tunnel_records.batches import TunnelBatches
+from headrace.stores.shared.tunnel_batches import TunnelBatches
 
 positions = st.one_of(st.just(FINISHED), st.builds(Position, st.text(), st.integers(0, 1 << 50)))
 parts = st.builds(

@@ -26,8 +26,8 @@ ALLOWED = {
     "workers": VALUES,
     "rows": {"errors", "model", "ports"},
     "wire": {"errors", "model"},
-    "stores": BELOW_STORES | {"tunnel_records"},
-    "tunnel_records": {"errors", "support", "model", "ports"},
+    "stores": BELOW_STORES | {"shared"},
+    "shared": {"errors", "support", "model", "ports"},
     "batches": BELOW_STORES,
     "inspect": {"errors", "support", "model", "ports"},
     # The base of all servers.
@@ -75,8 +75,8 @@ CONTRACT = {
 }  # fmt: skip
 # They can be imported without a kind of store, and are below all of them.
 REGISTRY = {SOURCE / "stores" / "registry.py", SOURCE / "stores" / "opening.py"}
-# Stores with tables for the records of tunnels share it.
-TUNNEL_RECORDS = SOURCE / "stores" / "tunnel_records"
+# Stores with tables of the same form share it.
+SHARED = SOURCE / "stores" / "shared"
 # It reads the files of an embedded store: the proof of the demo.
 INSPECTORS = {"demo/story.py"}
 # `headrace demo` runs the demo, which prints through the output of the command line.
@@ -98,11 +98,11 @@ def imported(path: Path) -> set[str]:
 
 
 def layer_of(path: Path) -> str:
-    """Return the layer of a file of the core; the registry of stores and the records of tunnels are layers."""
+    """Return the layer of a file of the core; the registry of stores and what they share are layers."""
     if path in REGISTRY:
         return "registry"
-    if path.parent == TUNNEL_RECORDS:
-        return "tunnel_records"
+    if path.parent == SHARED:
+        return "shared"
     return path.relative_to(SOURCE).parts[0].removesuffix(".py")
 
 
@@ -110,8 +110,8 @@ def target_of(name: str) -> str | None:
     """Return the layer of an imported name; None for a name of the package itself."""
     if name.startswith(("headrace.stores.registry", "headrace.stores.opening")):
         return "registry"
-    if name.startswith("headrace.stores.tunnel_records"):
-        return "tunnel_records"
+    if name.startswith("headrace.stores.shared"):
+        return "shared"
     layer = name.split(".")[1] if "." in name else ""
     return layer if (SOURCE / layer).is_dir() or (SOURCE / f"{layer}.py").exists() else None
 

@@ -22,7 +22,7 @@ from headrace.model.tunnels.leases import Lease
 from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.ports import Store, Table, Tunnel
 from headrace.stores.embedded.tunnels.records import SqliteStatements
-from headrace.stores.tunnel_records.clients import SharingClient
+from headrace.stores.shared.tunnel_clients import SharingClient
 from headrace.workers import ChangeBatch, TunnelWorker, engine
 
 DEADLINE = 30.0

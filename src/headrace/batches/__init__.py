@@ -4,7 +4,7 @@ From a change in a table to a row in a sink:
 
 To the plan of a batch: `spark/data_sources` → `spark/stream_reader` → `formats/source`, and the source of the format,
 such as `formats/headrace/source` → `feeds/feed` → `feeds/tunnel_feed` (`model/tunnels/channels`, `feeds/limits`,
-`model/tunnels/records`) → `STORE/tunnels/tunnel`, its records of batches (`stores/tunnel_records/batches`). In a task:
+`model/tunnels/records`) → `STORE/tunnels/tunnel`, its records of batches (`stores/shared/tunnel_batches`). In a task:
 `spark/stream_reader` → `formats/source` → `feeds/channel_reading` → `STORE/tunnels/tunnel` →
 `model/tables/change_columns`.
 

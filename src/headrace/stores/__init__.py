@@ -31,6 +31,7 @@ The PostgreSQL store also has `names` (names of tables), `diagnosis` (`headrace 
 `tables/statements` (the SQL of writes), `tables/attempts` (repetitions of writes that violate a constraint) and
 `tunnels/blockers` (open transactions).
 
-`tunnel_records` has the clients and batches of embedded and PostgreSQL tunnels: the same statements for both. Another
-store has them in `tunnels/clients` (the `TunnelClient`) and `tunnels/batches` (recorded plans and ends).
+`shared` has what the embedded store and the PostgreSQL store do alike: the clients and batches of tunnels, and files.
+Another store has the first two in `tunnels/clients` (the `TunnelClient`) and `tunnels/batches` (recorded plans and
+ends).
 """

@@ -1,7 +1,7 @@
 """The records of a batch: its plan, and its end in each channel; as values, and as the JSON that stores save.
 
 The batches of one reader of a tunnel form a chain, see `BatchPlace`. Stores save the records, see
-`headrace.stores.tunnel_records.batches`.
+`headrace.stores.shared.tunnel_batches`.
 """
 
 from __future__ import annotations

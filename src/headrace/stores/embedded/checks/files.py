@@ -7,7 +7,8 @@ from collections.abc import Iterator
 import apsw
 
 from headrace.stores.embedded.checks.problems import Problem, orphans
-from headrace.stores.embedded.files import PART_BITS, PART_BYTES
+from headrace.stores.embedded.files import PART_BITS
+from headrace.stores.shared.file_trees import PART_BYTES
 
 
 def files(connection: apsw.Connection) -> Iterator[Problem]:

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 import apsw
 
 from headrace.stores.embedded.connection import Database
-from headrace.stores.tunnel_records.records import Records
+from headrace.stores.shared.tunnel_records import Records
 
 Result = TypeVar("Result")
 
@@ -21,7 +21,7 @@ class SqliteStatements:
         self.connection = connection
 
     def execute(self, statement: str, parameters: Sequence[object] = ()) -> apsw.Cursor:
-        """Run a statement in the dialect of `headrace.stores.tunnel_records`."""
+        """Run a statement in the dialect of `headrace.stores.shared`."""
         return self.connection.execute(_in_sqlite(statement), parameters)
 
 

@@ -48,8 +48,8 @@ from headrace.stores.embedded.tunnels.positions import (
     rows_after,
 )
 from headrace.stores.embedded.tunnels.records import EmbeddedRecords, SqliteStatements
-from headrace.stores.tunnel_records.batches import TunnelBatches
-from headrace.stores.tunnel_records.clients import Holder, SharedTunnel, holders
+from headrace.stores.shared.tunnel_batches import TunnelBatches
+from headrace.stores.shared.tunnel_clients import Holder, SharedTunnel, holders
 
 # A log that is kept is read from the beginning by any number of queries.
 _FIRST = (StartKind.EARLIEST, StartKind.BEGINNING)

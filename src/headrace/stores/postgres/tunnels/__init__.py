@@ -33,5 +33,5 @@ written as JSON (`json_rows`), and the rows are merged by the numbers of their m
 table in their own columns, so the form of the JSON is chosen by the reader.
 
 `slots` and `slot_options` create slots, `stored_tunnels` and `channel_rows` are the records of tunnels in the tables of
-`meta_tables`. Those of batches and clients are in `headrace.stores.tunnel_records`.
+`meta_tables`. Those of batches and clients are in `headrace.stores.shared`.
 """

@@ -9,7 +9,7 @@ import psycopg
 
 from headrace.stores.postgres.connection import PostgresConnection
 from headrace.stores.postgres.own_tables import Group, OwnTables
-from headrace.stores.tunnel_records.records import Records
+from headrace.stores.shared.tunnel_records import Records
 
 Result = TypeVar("Result")
 Parameters: TypeAlias = Sequence[object] | Mapping[str, object]

@@ -34,9 +34,9 @@ from headrace.stores.postgres.tunnels.stored_tunnels import (
     STREAM,
     StoredTunnel,
 )
-from headrace.stores.tunnel_records.batches import TunnelBatches
-from headrace.stores.tunnel_records.clients import SharedTunnel, holders
-from headrace.stores.tunnel_records.records import lock_tunnel
+from headrace.stores.shared.tunnel_batches import TunnelBatches
+from headrace.stores.shared.tunnel_clients import SharedTunnel, holders
+from headrace.stores.shared.tunnel_records import lock_tunnel
 from headrace.support.cached import cached_property
 
 LOOK_BYTES = 8 << 20

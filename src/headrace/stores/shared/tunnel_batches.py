@@ -17,7 +17,7 @@ from headrace.model.tunnels.records import (
     reader_replaced,
 )
 from headrace.ports import BatchRecords
-from headrace.stores.tunnel_records.records import Records, S, TunnelStatements, lock_tunnel
+from headrace.stores.shared.tunnel_records import Records, S, TunnelStatements, lock_tunnel
 
 _END = "SELECT position FROM headrace.batch_end WHERE tunnel = %s AND batch = %s AND channel = %s"
 

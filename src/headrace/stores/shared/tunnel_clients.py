@@ -20,7 +20,7 @@ from headrace.model.tunnels.assignment import Assignment, ClientLife
 from headrace.model.tunnels.leases import Lease, LeaseStatus, Saved
 from headrace.model.tunnels.values import Channel, Position
 from headrace.ports import Tunnel, TunnelClient
-from headrace.stores.tunnel_records.records import Records, S, TunnelStatements, lock_tunnel
+from headrace.stores.shared.tunnel_records import Records, S, TunnelStatements, lock_tunnel
 
 # The value of column ``reader`` of a tunnel while clients read it. A query writes the id of its first batch.
 _CLIENTS = "clients"
