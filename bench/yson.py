@@ -15,7 +15,7 @@ import yt.yson
 
 from bench.measure import Ratio, Result, median_of, orders, rate, seconds
 from headrace_ytsaurus.wire.types import YtColumn
-from headrace_ytsaurus.wire.yson.json_rows import decode_json_rows, encode_json_rows
+from headrace_ytsaurus.wire.yson.json_rows import encode_json_rows
 from headrace_ytsaurus.wire.yson.rows_decoding import decode_rows
 from headrace_ytsaurus.wire.yson.rows_encoding import encode_rows
 
@@ -55,23 +55,20 @@ def yson_decode(directory: Path, scale: float) -> Result:
     """Decode the rows of a pull into Arrow."""
     rows = _rows().slice(0, max(1000, int(_ROWS * scale)))
     binary, text = encode_rows(rows, _COLUMNS), encode_rows(rows, _COLUMNS, text=True)
-    lines = encode_json_rows(rows, _COLUMNS)
     assert binary == _written_by_client(rows)
-    assert decode_rows(binary, _COLUMNS) == decode_json_rows(lines, _COLUMNS) == rows
+    assert decode_rows(binary, _COLUMNS) == rows
     assert _read_by_client(text, rows.schema).to_batches()[0] == rows
-    ours, client, client_text, json_lines = median_of(
+    ours, client, client_text = median_of(
         5,
         _timed(3, lambda: decode_rows(binary, _COLUMNS)),
         _timed(1, lambda: _read_by_client(binary, rows.schema)),
         _timed(1, lambda: _read_by_client(text, rows.schema)),
-        _timed(1, lambda: decode_json_rows(lines, _COLUMNS)),
     )
     count = rows.num_rows
     return Result(
         f"YSON decode: {count:,} rows, 4 columns, into Arrow",
         {
             "binary YSON": rate(3 * count, ours),
-            "JSON": rate(count, json_lines),
             "binary YSON by YTsaurus' client with its bindings": rate(count, client),
             "text YSON by the same": rate(count, client_text),
         },

@@ -24,7 +24,7 @@ from headrace_ytsaurus.endpoint.select.grammar import parse_query
 from headrace_ytsaurus.wire.paths import parse_path
 from headrace_ytsaurus.wire.types import YtColumn
 from headrace_ytsaurus.wire.yson.documents import load_fragment, loads
-from headrace_ytsaurus.wire.yson.json_rows import decode_json_rows
+from headrace_ytsaurus.wire.yson.json_rows import read_json_rows
 from headrace_ytsaurus.wire.yson.rows_decoding import decode_rows
 
 DEEP = 1500
@@ -80,7 +80,7 @@ PARSERS: dict[str, tuple[Callable[[str], Any], Sequence[str]]] = {
     "fragment": (of_bytes(load_fragment), ("$", "{a=$}", "<a=$>b")),
     "rows": (of_bytes(lambda data: decode_rows(data, COLUMNS)), ("$", "{n=$};", "{d=$};", "{any=$};", "{list=$};")),
     "json rows": (
-        of_bytes(lambda data: decode_json_rows(data, COLUMNS)),
+        of_bytes(lambda data: read_json_rows(data, COLUMNS).rows),
         ("$", '{"n":$}', '{"d":$}', '{"any":$}', '{"list":$}', '{"n":"$"}'),
     ),
     "json lines": (of_bytes(json_lines), ("$", '{"id":$}', '{"x":[$]}', '{"d":$}', '{"t":"$"}')),

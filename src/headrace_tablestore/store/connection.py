@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import logging
 import os
 import re
 import ssl
@@ -56,7 +55,6 @@ _REPEATABLE = frozenset(
     }
 )
 _REQUIRED = (signatures.CONTENT_MD5, signatures.REQUEST_ID, signatures.DATE, signatures.CONTENT_TYPE)
-_logger = logging.getLogger("headrace")
 
 
 @dataclass(frozen=True)

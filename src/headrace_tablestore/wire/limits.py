@@ -41,7 +41,6 @@ DEFAULT_SPLIT_UNIT_BYTES = 100 * 1024 * 1024
 FULL_PAGE_ROWS = 500
 FULL_PAGE_BYTES = 900 * 1024
 """The official workers regard a page of this size as full, and request the next one immediately."""
-HEARTBEAT_INTERVAL = 30.0
 HEARTBEAT_TIMEOUT = 300.0
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,254}", re.ASCII)

@@ -17,8 +17,6 @@ from headrace_ytsaurus.wire.paths import PARTS, WHOLE, PathError, escape, parse_
 from headrace_ytsaurus.wire.types import YtColumn, columns_of
 
 TABLE, QUEUE, CONSUMER, PRODUCER = "table", "queue", "consumer", "producer"
-TYPE_OF_KIND = {CONSUMER: "queue_consumer", PRODUCER: "queue_producer"}
-"""The Cypress type of each kind."""
 _KIND_ATTRIBUTES = ("type", "dynamic", "sorted", "treat_as_queue_consumer", "treat_as_queue_producer")
 TIMESTAMP_TYPE = "headrace_timestamp"
 """The attribute with the declared type of a queue's `$timestamp`; the service has one type for it."""

@@ -35,7 +35,7 @@ from headrace_ytsaurus.endpoint.http.encodings import packed, unpacking
 from headrace_ytsaurus.wire.paths import parse_path
 from headrace_ytsaurus.wire.types import YtColumn
 from headrace_ytsaurus.wire.yson.documents import YsonError, dumps, load_fragment, loads
-from headrace_ytsaurus.wire.yson.json_rows import decode_json_rows
+from headrace_ytsaurus.wire.yson.json_rows import read_json_rows
 from headrace_ytsaurus.wire.yson.rows_decoding import decode_rows
 from tests.chaos.fuzz import mutations
 from tests.tablestore.unit.plainbuffer_samples import SAMPLES
@@ -297,7 +297,9 @@ TARGETS: dict[str, Target] = {
         (YsonError, SchemaError), _bytes_of(_YSON_ROWS), _calls(lambda data: decode_rows(data, _COLUMNS))
     ),
     "YSON values": Target((YsonError,), _bytes_of(_YSON_VALUES), _calls(_read_value)),
-    "JSON rows": Target((HeadraceError,), _bytes_of(_JSON_ROWS), _calls(lambda data: decode_json_rows(data, _COLUMNS))),
+    "JSON rows": Target(
+        (HeadraceError,), _bytes_of(_JSON_ROWS), _calls(lambda data: read_json_rows(data, _COLUMNS).rows)
+    ),
     "PlainBuffer rows": Target((PlainBufferError,), _bytes_of(_PLAINBUFFER), _calls(decode_plainbuffer)),
     "PlainBuffer blocks": Target((HeadraceError,), _bytes_of(_PLAINBUFFER), _calls(_read_block)),
     "pgoutput": Target((HeadraceError,), _draw_transaction, _calls(_read_transaction)),

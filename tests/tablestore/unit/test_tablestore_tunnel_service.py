@@ -76,20 +76,6 @@ CALLS: list[tuple[str, Callable[[TunnelService], Any], Message, Message, Any]] =
         pb.DescribeTunnelResponse(tunnel=INFO),
     ),
     (
-        "/tunnel/getrpo",
-        lambda service: service.rpo("t"),
-        pb.GetRpoRequest(tunnel_id="t"),
-        pb.GetRpoResponse(rpo_infos=b"{}"),
-        pb.GetRpoResponse(rpo_infos=b"{}"),
-    ),
-    (
-        "/tunnel/getrpobyoffset",
-        lambda service: service.rpo_by_offset("t", 5),
-        pb.GetRpoRequest(tunnel_id="t", limit=5),
-        pb.GetRpoResponse(),
-        pb.GetRpoResponse(),
-    ),
-    (
         "/tunnel/schedule",
         lambda service: service.schedule("t", [("c", LeaseStatus.CLOSING)]),
         pb.ScheduleRequest(tunnel_id="t", channels=[pb.Channel(channel_id="c", version=0, status=pb.CLOSING)]),

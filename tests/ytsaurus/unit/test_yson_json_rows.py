@@ -15,7 +15,7 @@ from headrace.errors import SchemaError
 from headrace.testing.effort import thorough
 from headrace_ytsaurus.wire.types import YtColumn, carried_as_yson
 from headrace_ytsaurus.wire.yson.documents import YsonError, dumps, loads
-from headrace_ytsaurus.wire.yson.json_rows import decode_json_rows, encode_json_rows, read_json_rows
+from headrace_ytsaurus.wire.yson.json_rows import encode_json_rows, read_json_rows
 from headrace_ytsaurus.wire.yson.json_values import JsonStyle, plain, restored
 from headrace_ytsaurus.wire.yson.rows_decoding import decode_rows
 from tests.ytsaurus.unit.yson_samples import LEAF_TYPES, TYPES, tables, written
@@ -38,7 +38,7 @@ def test_every_type_round_trips_in_json(table: tuple[list[YtColumn], list[Any]])
     batch = decode_rows(written(rows), columns)
     data = encode_json_rows(batch, columns)
     assert data.count(b"\n") == len(rows)
-    assert decode_json_rows(data, columns).equals(batch)
+    assert read_json_rows(data, columns).rows.equals(batch)
     assert read_json_rows(data, columns).rows.equals(batch)
 
 
@@ -52,7 +52,7 @@ def test_strings_can_be_written_in_utf8(table: tuple[list[YtColumn], list[Any]])
     assert [json.loads(line) for line in data.splitlines()] == [
         {("$" + name if name.startswith("$") else name): row[name] for name in batch.schema.names} for row in rows
     ]
-    assert decode_json_rows(data, columns, JsonStyle(encode_utf8=False)).equals(batch)
+    assert read_json_rows(data, columns, JsonStyle(encode_utf8=False)).rows.equals(batch)
 
 
 def test_each_byte_of_a_string_is_a_code_point() -> None:
@@ -61,20 +61,19 @@ def test_each_byte_of_a_string_is_a_code_point() -> None:
     data = encode_json_rows(batch, [column])
     assert json.loads(data.splitlines()[0]) == {"s": "b\u00d0\u00b0r"}
     escaped = b"\n".join(json.dumps(json.loads(line)).encode() for line in data.splitlines())
-    assert decode_json_rows(data, [column]).equals(batch)
-    assert decode_json_rows(escaped, [column]).equals(batch)
+    assert read_json_rows(data, [column]).rows.equals(batch)
+    assert read_json_rows(escaped, [column]).rows.equals(batch)
     for wrong in ('{"s":"\u20ac"}', '{"s":"\\u0100"}'):
         with pytest.raises(YsonError, match="not a byte"):
-            decode_json_rows(wrong.encode(), [column])
+            read_json_rows(wrong.encode(), [column])
 
 
 def test_numbers_are_exact() -> None:
     row = {"i": -(2**63), "u": 2**64 - 1, "d": 0.1 + 0.2, "b": True, "s": "x"}
     data = json.dumps(row).encode() + b'\n{"i":9007199254740993,"u":18446744073709551614,"d":5}\n'
-    found = decode_json_rows(data, PLAIN).to_pylist()
+    found = read_json_rows(data, PLAIN).rows.to_pylist()
     assert [int(one["u"]) for one in found] == [2**64 - 1, 2**64 - 2]
     assert [(one["i"], one["d"]) for one in found] == [(-(2**63), 0.1 + 0.2), (9007199254740993, 5.0)]
-    assert read_json_rows(data, PLAIN).rows.to_pylist() == found
 
 
 def test_missing_values_and_unknown_columns_are_reported() -> None:
@@ -85,7 +84,6 @@ def test_missing_values_and_unknown_columns_are_reported() -> None:
     assert found.absent is not None
     assert found.absent.to_pylist() == [False, False, True, False]
     assert found.unknown == {"x", "s"}
-    assert decode_json_rows(data, PLAIN[:1]).equals(found.rows)
 
 
 @pytest.mark.parametrize(
@@ -104,7 +102,7 @@ def test_missing_values_and_unknown_columns_are_reported() -> None:
 def test_a_value_that_does_not_fit_is_named(row: dict[str, Any], told: str) -> None:
     data = b'{"i":1}\n' + json.dumps(row).encode()
     with pytest.raises(SchemaError, match=f"row 1 .*column {told}"):
-        decode_json_rows(data, PLAIN)
+        read_json_rows(data, PLAIN)
 
 
 def test_values_that_json_cannot_represent_are_errors() -> None:
@@ -120,7 +118,7 @@ def test_values_that_json_cannot_represent_are_errors() -> None:
 @pytest.mark.parametrize("data", [b"{", b"5", b"[]", b'{"i":}', b"\xff", b"{}x", b'{"i":' + b"[" * 100_000, b"{}\0"])
 def test_values_other_than_rows_are_an_error(data: bytes) -> None:
     with pytest.raises(YsonError):
-        decode_json_rows(data, PLAIN)
+        read_json_rows(data, PLAIN)
 
 
 def test_broken_json_raises_one_type_of_error() -> None:
@@ -136,7 +134,7 @@ def test_broken_json_raises_one_type_of_error() -> None:
         else:
             mutated[at:at] = rng.choice([b"{", b"]", b'"', b"\\u0", b"\\", b"9" * 20, b"e5", b"\xff", b"\xc3"])
         try:
-            decode_json_rows(bytes(mutated), PLAIN)
+            read_json_rows(bytes(mutated), PLAIN)
         except (YsonError, SchemaError):
             failed += 1
     assert failed > 300

@@ -172,9 +172,9 @@ class PgColumn:
         fits = None if self.shown_as_null is None else self._fits(column)
         return column if fits is None else sql.SQL("CASE WHEN {} THEN {} END").format(fits, column)
 
-    def is_nulled(self, table: str = "t") -> sql.Composable | None:
+    def is_nulled(self) -> sql.Composable | None:
         """Return the condition that a value is shown as null; None if the column has no such values."""
-        column = sql.Identifier(table, self.name)
+        column = sql.Identifier("t", self.name)
         fits = None if self.shown_as_null is None else self._fits(column)
         return None if fits is None else sql.SQL("{} IS NOT NULL AND NOT ({})").format(column, fits)
 

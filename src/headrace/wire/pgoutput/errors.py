@@ -27,19 +27,14 @@ class UnfitValueError(SchemaError):
 
 
 def value_error(
-    column: str,
-    received: object,
-    valid: str,
-    unfit: npt.NDArray[np.bool_] | None = None,
-    remedy: str | None = None,
+    column: str, received: object, valid: str, unfit: npt.NDArray[np.bool_] | None = None
 ) -> UnfitValueError:
     """Return the error for a value that does not fit the type of its column in headrace."""
     error = UnfitValueError(
         f"column {column!r} has a value that does not fit its type",
         received=received,
         valid=valid,
-        remedy=remedy
-        or f"replace the value in the table; if changes in the log have it, open the store with option "
+        remedy=f"replace the value in the table; if changes in the log have it, open the store with option "
         f"unrepresentable='{column}=null' (or {column}=text, for a column of PostgreSQL's texts); on the command line "
         f"it is --store-option 'unrepresentable={column}=null'",
     )

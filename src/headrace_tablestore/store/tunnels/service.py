@@ -54,15 +54,6 @@ class TunnelService:
         request = pb.DescribeTunnelRequest(table_name=table, tunnel_name=name)
         return self._connection.call("/tunnel/describe", request, pb.DescribeTunnelResponse)
 
-    def rpo(self, tunnel: str) -> pb.GetRpoResponse:
-        """Return the time up to which each channel was consumed, as JSON."""
-        return self._connection.call("/tunnel/getrpo", pb.GetRpoRequest(tunnel_id=tunnel), pb.GetRpoResponse)
-
-    def rpo_by_offset(self, tunnel: str, limit: int) -> pb.GetRpoResponse:
-        """Return the same by offset, for at most ``limit`` channels."""
-        request = pb.GetRpoRequest(tunnel_id=tunnel, limit=limit)
-        return self._connection.call("/tunnel/getrpobyoffset", request, pb.GetRpoResponse)
-
     def schedule(self, tunnel: str, channels: Iterable[tuple[str, LeaseStatus]]) -> None:
         """Set the status of channels: OPEN, CLOSING or TERMINATED."""
         wanted = [Lease(channel, 0, status) for channel, status in channels]

@@ -6,16 +6,13 @@ point; the column's type determines both.
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Sequence
 from typing import Final
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.json
 
-from headrace_ytsaurus.wire.types import YtColumn, type_parts, untagged
+from headrace_ytsaurus.wire.types import YtColumn
 from headrace_ytsaurus.wire.yson.documents import MAX_SIZE, YsonError
 from headrace_ytsaurus.wire.yson.json_values import USUAL, JsonStyle, restored
 from headrace_ytsaurus.wire.yson.pieces import Pieces
@@ -24,16 +21,9 @@ from headrace_ytsaurus.wire.yson.rows_encoding import Block, encode_blocks
 from headrace_ytsaurus.wire.yson.text_cells import Notation, text_cells
 
 _WHITE: Final = " \t\r\n"
-_SMALL_BLOCK: Final = 1 << 16
 
 
-def encode_json_rows(
-    rows: pa.RecordBatch,
-    columns: Sequence[YtColumn],
-    *,
-    encode_utf8: bool = True,
-    absent: pa.BooleanArray | None = None,
-) -> bytes:
+def encode_json_rows(rows: pa.RecordBatch, columns: Sequence[YtColumn], *, encode_utf8: bool = True) -> bytes:
     """Encode rows as lines; for the arguments see `rows_encoding.encode_rows`.
 
     Raises:
@@ -53,22 +43,11 @@ def encode_json_rows(
         pieces.constant(b"}\n" if block else b"{}\n")
         return pieces
 
-    return encode_blocks(rows, columns, encode_block, absent, b"null\n")
-
-
-def decode_json_rows(data: bytes, columns: Sequence[YtColumn], style: JsonStyle = USUAL) -> pa.RecordBatch:
-    """Decode rows with the columns in this order; missing values are null, and other columns are ignored.
-
-    Raises:
-        YsonError: the bytes are not JSON, or not rows.
-        SchemaError: a value does not fit its column; the message names column and row.
-    """
-    found = _read_fast(data, columns, style.encode_utf8) if data and columns else None
-    return read_json_rows(data, columns, style).rows if found is None else found
+    return encode_blocks(rows, columns, encode_block)
 
 
 def read_json_rows(data: bytes, columns: Sequence[YtColumn], style: JsonStyle = USUAL) -> Decoded:
-    """Decode rows, with information on missing values and unknown columns; slower.
+    """Decode rows, with information on missing values and unknown columns.
 
     Raises:
         YsonError: the bytes are not JSON, or not rows.
@@ -97,66 +76,3 @@ def _behind_white(text: str, at: int) -> int:
     while at < len(text) and text[at] in _WHITE:
         at += 1
     return at
-
-
-def _read_fast(data: bytes, columns: Sequence[YtColumn], encode_utf8: bool) -> pa.RecordBatch | None:
-    """Decode rows with Arrow's parser; None if it is not exact for them, or fails."""
-    fields = []
-    for column in columns:
-        kind = _parsed_as(column)
-        if kind is None or column.name.startswith("$"):
-            return None
-        name = column.name.encode().decode("latin-1") if encode_utf8 else column.name
-        fields.append(pa.field(name, kind))
-    options = pa.json.ParseOptions(explicit_schema=pa.schema(fields), unexpected_field_behavior="ignore")
-    reading = pa.json.ReadOptions(use_threads=False, block_size=max(_SMALL_BLOCK, len(data) + 1))
-    try:
-        table = pa.json.read_json(io.BytesIO(data), read_options=reading, parse_options=options)
-        arrays = [_as_column(table.column(place), column, encode_utf8) for place, column in enumerate(columns)]
-    except pa.ArrowException:
-        return None
-    if any(array is None for array in arrays):
-        return None
-    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema([(column.name, column.type) for column in columns]))
-
-
-def _parsed_as(column: YtColumn) -> pa.DataType | None:
-    """Return the type as which Arrow reads a column exactly."""
-    name, _ = type_parts(untagged(column.yt))
-    if name in ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"):
-        return getattr(pa, name)()
-    return {"double": pa.float64(), "bool": pa.bool_(), "string": pa.string(), "utf8": pa.string()}.get(name)
-
-
-def _as_column(values: pa.ChunkedArray, column: YtColumn, encode_utf8: bool) -> pa.Array | None:
-    array = values.combine_chunks()
-    if isinstance(array, pa.ChunkedArray):
-        array = pa.concat_arrays(array.chunks) if array.num_chunks else pa.array([], type=values.type)
-    if not pa.types.is_string(array.type):
-        return array.cast(column.type)
-    array.validate(full=True)
-    if encode_utf8:
-        array = _as_bytes(array)
-    return None if array is None else array.cast(column.type)
-
-
-def _as_bytes(array: pa.StringArray) -> pa.Array | None:
-    """Return each code point as one byte; None if a code point is greater than 255."""
-    valid, offsets, data = array.buffers()
-    ends = np.frombuffer(offsets, dtype=np.int32)[array.offset : array.offset + len(array) + 1]
-    text = np.frombuffer(data or b"", dtype=np.uint8)[: ends[-1]]
-    if (text < 0x80).all():
-        return array.cast(pa.binary())
-    if (text > 0xC3).any():
-        return None
-    leads = np.flatnonzero(text >= 0xC0)
-    joined = text.copy()
-    joined[leads] = (text[leads] & 3) << 6 | (text[leads + 1] & 0x3F)
-    kept = (text & 0xC0) != 0x80
-    places = np.concatenate((np.zeros(1, dtype=np.int64), np.cumsum(kept)))[ends].astype(np.int32)
-    if array.offset:
-        array = pa.concat_arrays([array])
-        valid = array.buffers()[0]
-    return pa.Array.from_buffers(
-        pa.binary(), len(array), [valid, pa.py_buffer(places), pa.py_buffer(np.ascontiguousarray(joined[kept]))]
-    )

@@ -11,7 +11,6 @@ from typing import Final, TypeAlias
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from headrace.errors import SchemaError
 from headrace_ytsaurus.wire.types import RANGES, UNSIGNED, YtColumn, carried_as_yson, type_parts, untagged
@@ -32,16 +31,13 @@ _BINARY: Final = pa.large_binary()
 _BLOCK: Final = 16_384
 
 
-def encode_rows(
-    rows: pa.RecordBatch, columns: Sequence[YtColumn], *, text: bool = False, absent: pa.BooleanArray | None = None
-) -> bytes:
+def encode_rows(rows: pa.RecordBatch, columns: Sequence[YtColumn], *, text: bool = False) -> bytes:
     """Encode rows as a list fragment.
 
     Args:
         rows: rows with these columns in their Arrow types; other columns are ignored.
         columns: the columns to write, in this order.
         text: write text YSON, one row on each line, instead of binary.
-        absent: a mask of the rows that are written as null, as in answers to lookups.
 
     Raises:
         SchemaError: a column is missing or has another type, or a value does not fit the type in YTsaurus; the message
@@ -51,34 +47,27 @@ def encode_rows(
     def encode_block(block: Block, size: int, first_row: int) -> Pieces:
         return _text_pieces(block, size, first_row) if text else _binary_pieces(block, size, first_row)
 
-    return encode_blocks(rows, columns, encode_block, absent, b"#;\n" if text else b"#;")
+    return encode_blocks(rows, columns, encode_block)
 
 
 def encode_blocks(
-    rows: pa.RecordBatch,
-    columns: Sequence[YtColumn],
-    encode_block: Callable[[Block, int, int], Pieces],
-    absent: pa.BooleanArray | None,
-    null: bytes,
+    rows: pa.RecordBatch, columns: Sequence[YtColumn], encode_block: Callable[[Block, int, int], Pieces]
 ) -> bytes:
     """Encode rows in blocks.
 
     Args:
         encode_block: encodes a block, from its columns, its number of rows, and the number of its first row.
-        null: the text of a row that ``absent`` marks.
 
     Raises:
         SchemaError: a column is missing or has another type, or ``encode_block`` raises it.
     """
-    given = [(column, _column(rows, column)) for column in columns]
-    found = []
+    whole = [(column, _column(rows, column)) for column in columns]
+    texts = []
     for first in range(0, rows.num_rows, _BLOCK):
         size = min(_BLOCK, rows.num_rows - first)
-        written = encode_block([(column, values.slice(first, size)) for column, values in given], size, first).joined()
-        if absent is not None and (missing := absent.slice(first, size)).true_count:
-            written = pc.if_else(missing, pa.scalar(null, _BINARY), written)
-        found.append(_as_bytes(written))
-    return b"".join(found)
+        block = [(column, values.slice(first, size)) for column, values in whole]
+        texts.append(_as_bytes(encode_block(block, size, first).joined()))
+    return b"".join(texts)
 
 
 def _as_bytes(texts: pa.LargeBinaryArray) -> bytes:

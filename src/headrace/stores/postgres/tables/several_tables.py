@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
-
-import pyarrow as pa
+from collections.abc import Callable, Sequence
+from typing import Any, Never
 
 from headrace.errors import UnsupportedError
-from headrace.model.tables.conditions import KeyRange, Where
-from headrace.model.tables.options import TableOptions
-from headrace.model.tables.schema import KeyValue, TableSchema
-from headrace.ports import Rows, Table, TableDescription, TrimReport
+from headrace.model.tables.schema import TableSchema
+from headrace.ports import Table, TableDescription
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables.stored_tables import FIXED_OPTIONS
 
@@ -47,48 +43,11 @@ class SeveralTables(Table):
         options = dataclasses.replace(FIXED_OPTIONS, pre_images=pre_images)
         return TableDescription(name=self.name, schema=self.schema, options=options, rows=None, partitions=())
 
-    def put(self, rows: Rows) -> int:
-        raise self._no_table()
-
-    def update(self, rows: Rows, *, keep_nulls: bool = True) -> int:
-        raise self._no_table()
-
-    def delete(self, keys: Rows) -> int:
-        raise self._no_table()
-
-    def get(self, key: Mapping[str, KeyValue], columns: Sequence[str] | None = None) -> dict[str, Any] | None:
-        raise self._no_table()
-
-    def get_many(self, keys: Rows, columns: Sequence[str] | None = None) -> pa.Table:
-        raise self._no_table()
-
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Where | None = None,
-        *,
-        keys: KeyRange | None = None,
-        limit: int | None = None,
-        batch_rows: int = 65536,
-        read_ahead: bool = True,
-    ) -> pa.RecordBatchReader:
-        raise self._no_table()
-
-    def splits(self, count: int, *, size: int | None = None) -> list[KeyRange]:
-        raise self._no_table()
-
-    def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:
-        raise self._no_table()
-
-    def set_options(self, **changes: Any) -> TableOptions:
-        raise self._no_table()
-
-    def trim(self, *, before: Mapping[int, int] | None = None, cut_tunnels: bool = False) -> TrimReport:
-        raise self._no_table()
-
-    def _no_table(self) -> UnsupportedError:
-        return UnsupportedError(
+    def _no_table(self, *_: Any, **__: Any) -> Never:
+        raise UnsupportedError(
             "a tunnel of several tables has only their changes",
             received=self.name,
             remedy="use the tables one by one, by their names",
         )
+
+    put = update = delete = get = get_many = scan = splits = add_columns = set_options = trim = _no_table
