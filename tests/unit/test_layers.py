@@ -27,7 +27,7 @@ ALLOWED = {
     "rows": {"errors", "model", "ports"},
     "wire": {"errors", "model"},
     "stores": BELOW_STORES | {"shared"},
-    "shared": {"errors", "support", "model", "ports"},
+    "shared": {"errors", "support", "model", "ports", "rows"},
     "batches": BELOW_STORES,
     "inspect": {"errors", "support", "model", "ports"},
     # The base of all servers.

@@ -10,7 +10,7 @@ enough. So the cost of a read depends neither on the sizes of the appends nor on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple, TypeAlias
 
 import apsw
@@ -20,6 +20,7 @@ import pyarrow as pa
 from headrace.errors import SchemaError, UnsupportedError
 from headrace.model.types import MAX_NESTING
 from headrace.stores.embedded.connection import ROW_INDEX_BITS
+from headrace.stores.shared.streams import pieces
 
 MAX_CHUNK_ROWS = 65536
 MAX_CHUNK_BYTES = 8 << 20
@@ -107,17 +108,6 @@ def serialise(rows: pa.RecordBatch) -> list[Message]:
         SchemaError: a row is larger than SQLite's limit.
     """
     return [_message(piece) for piece in pieces(rows, MAX_CHUNK_ROWS, MAX_CHUNK_BYTES)]
-
-
-def pieces(rows: pa.RecordBatch, max_rows: int, max_bytes: int) -> Iterator[pa.RecordBatch]:
-    """Cut rows into pieces of at most ``max_rows`` rows and about ``max_bytes`` bytes; a larger row is one piece."""
-    step = max(1, min(max_rows, rows.num_rows * max_bytes // max(1, rows.nbytes)))
-    for start in range(0, rows.num_rows, step):
-        piece = rows.slice(start, step)
-        if piece.num_rows > 1 and piece.nbytes >= 2 * max_bytes:
-            yield from pieces(piece, max_rows, max_bytes)
-        else:
-            yield piece
 
 
 def _message(rows: pa.RecordBatch) -> Message:

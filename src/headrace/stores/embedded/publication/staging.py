@@ -20,12 +20,11 @@ from headrace.stores.embedded import chunks
 from headrace.stores.embedded.chunks import Message
 from headrace.stores.embedded.queues.layout import PartitionRows, split, typed
 from headrace.stores.embedded.queues.stored_queues import QueueState
+from headrace.stores.shared.streams import streams
 
 STAGE_BYTES = 4 << 20
 # The input is staged in transactions of this size.
 FLUSH_BYTES = 64 << 20
-# Staged rows are written into the log of SQLite, then into its file, and read once.
-_COMPRESSED = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class BatchKey(NamedTuple):
@@ -51,28 +50,7 @@ class StagePart(NamedTuple):
 
 def table_parts(rows: Iterable[pa.RecordBatch]) -> Iterator[StagePart]:
     """Yield rows for a table as Arrow IPC streams of about `STAGE_BYTES`."""
-    waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in rows:
-        for piece in chunks.pieces(batch, batch.num_rows, STAGE_BYTES):
-            if waiting and piece.schema != waiting[0].schema:
-                yield _stream(waiting)
-                waiting, size = [], 0
-            waiting.append(piece)
-            size += piece.nbytes
-            if size >= STAGE_BYTES:
-                yield _stream(waiting)
-                waiting, size = [], 0
-    if waiting:
-        yield _stream(waiting)
-
-
-def _stream(batches: Sequence[pa.RecordBatch]) -> StagePart:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema, options=_COMPRESSED) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return StagePart(sum(batch.num_rows for batch in batches), sink.getvalue())
+    return (StagePart(count, data) for count, data in streams(rows, STAGE_BYTES))
 
 
 def queue_parts(state: QueueState, rows: Iterable[pa.RecordBatch], route: Route) -> Iterator[StagePart]:

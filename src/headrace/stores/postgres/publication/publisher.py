@@ -30,6 +30,7 @@ from headrace.stores.postgres.tables.attempts import Care, attempts
 from headrace.stores.postgres.tables.refused_values import refusal
 from headrace.stores.postgres.tables.table import PostgresTable
 from headrace.stores.postgres.tables.writing import apply, check_values, delete, replace_all, set_path
+from headrace.stores.shared.streams import streams
 from headrace.support import failpoints
 
 # Rows are applied in pieces of this size. An Arrow column of text has at most 2 GiB.
@@ -85,8 +86,8 @@ class PostgresPublisher(Publisher):
         staged: list[Staged] = []
         try:
             # Each receipt is known at once, for a failure of a later part.
-            for part in staging.parts(rows):
-                staged += [self._insert(key, part)]
+            for count, data in streams(rows, staging.STAGE_BYTES):
+                staged += [self._insert(key, count, data)]
         except BaseException:
             if staged:
                 self.discard(batch, staged)
@@ -94,10 +95,10 @@ class PostgresPublisher(Publisher):
         failpoints.reach("rows-staged")
         return staged
 
-    def _insert(self, key: BatchKey, part: staging.Part) -> Staged:
+    def _insert(self, key: BatchKey, rows: int, data: pa.Buffer) -> Staged:
         # A receipt that is not used is swept with the next publication.
         return self._tables.run(
-            lambda session: staging.insert(session, self._tables.schema, key, part), repeatable=True
+            lambda session: staging.insert(session, self._tables.schema, key, rows, data), repeatable=True
         )
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:

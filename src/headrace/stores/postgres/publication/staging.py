@@ -7,7 +7,7 @@ server the table is empty, and the receipts of its rows are refused. An id is ra
 from __future__ import annotations
 
 import secrets
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import adbc_driver_postgresql.dbapi as adbc
@@ -45,7 +45,6 @@ CREATE INDEX IF NOT EXISTS stage_batch ON {schema}.stage (job, sink, batch);
 CREATE INDEX IF NOT EXISTS stage_created ON {schema}.stage (created)
 """,
 )
-_IPC = pa.ipc.IpcWriteOptions(compression="lz4")
 _ID_BITS = 63
 
 
@@ -57,53 +56,12 @@ class BatchKey(NamedTuple):
     batch: int
 
 
-class Part(NamedTuple):
-    """Rows as an Arrow IPC stream, and their number."""
-
-    rows: int
-    data: pa.Buffer
-
-
-def parts(rows: Iterable[pa.RecordBatch]) -> Iterator[Part]:
-    """Yield rows in parts of about `STAGE_BYTES`, each with rows of one schema."""
-    waiting: list[pa.RecordBatch] = []
-    size = 0
-    for batch in rows:
-        for piece in _pieces(batch):
-            if waiting and piece.schema != waiting[0].schema:
-                yield _part(waiting)
-                waiting, size = [], 0
-            waiting.append(piece)
-            size += piece.nbytes
-            if size >= STAGE_BYTES:
-                yield _part(waiting)
-                waiting, size = [], 0
-    if waiting:
-        yield _part(waiting)
-
-
-def _pieces(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    if not batch.num_rows:
-        return
-    count = max(1, batch.num_rows * STAGE_BYTES // max(STAGE_BYTES, batch.nbytes))
-    for start in range(0, batch.num_rows, count):
-        yield batch.slice(start, count)
-
-
-def _part(batches: Sequence[pa.RecordBatch]) -> Part:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batches[0].schema, options=_IPC) as writer:
-        for batch in batches:
-            writer.write_batch(batch)
-    return Part(sum(batch.num_rows for batch in batches), sink.getvalue())
-
-
-def insert(connection: psycopg.Connection, schema: str, key: BatchKey, part: Part) -> Staged:
-    """Stage rows inside the caller's transaction; ``schema`` is the quoted name."""
-    receipt = Staged(secrets.randbits(_ID_BITS), part.rows)
+def insert(connection: psycopg.Connection, schema: str, key: BatchKey, rows: int, data: pa.Buffer) -> Staged:
+    """Stage a number of rows inside the caller's transaction; ``schema`` is the quoted name."""
+    receipt = Staged(secrets.randbits(_ID_BITS), rows)
     connection.execute(
         f"INSERT INTO {schema}.stage (id, job, sink, batch, rows, data) VALUES (%s, %s, %s, %s, %s, %b)".encode(),
-        (receipt.id, *key, part.rows, memoryview(part.data)),
+        (receipt.id, *key, rows, memoryview(data)),
     )
     return receipt
 

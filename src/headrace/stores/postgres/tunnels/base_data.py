@@ -21,9 +21,9 @@ from headrace.model.tunnels.values import FINISHED, Page, Position
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements
 from headrace.stores.postgres.tunnels.positions import lsn_text, row_of, row_position
 from headrace.stores.postgres.tunnels.table_images import concatenated
+from headrace.stores.shared.streams import stream_of
 
 _SPOOL_ROWS = 65_536
-_IPC = pa.ipc.IpcWriteOptions(compression="lz4")
 
 
 class Chunk(NamedTuple):
@@ -73,7 +73,7 @@ def spool(statements: PostgresStatements, tunnel: str, channel: str, chunk: Chun
         for batch in _pieces(chunk.batches):
             statements.execute(
                 "INSERT INTO headrace.spool (tunnel, channel, first_row, rows, content) VALUES (%s, %s, %s, %s, %b)",
-                (tunnel, channel, rows, batch.num_rows, _packed(batch)),
+                (tunnel, channel, rows, batch.num_rows, memoryview(stream_of(batch))),
             )
             rows += batch.num_rows
         statements.execute(
@@ -157,10 +157,3 @@ def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     for batch in batches:
         for start in range(0, batch.num_rows, _SPOOL_ROWS):
             yield batch.slice(start, _SPOOL_ROWS)
-
-
-def _packed(batch: pa.RecordBatch) -> memoryview:
-    sink = pa.BufferOutputStream()
-    with pa.ipc.new_stream(sink, batch.schema, options=_IPC) as writer:
-        writer.write_batch(batch)
-    return memoryview(sink.getvalue())
