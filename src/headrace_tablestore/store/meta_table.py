@@ -71,16 +71,16 @@ class MetaTable:
             max_versions=1,
             exclusive_end_primary_key=_key(tunnel, Marker.INF_MAX if batch is None else batch, high),
         )
-        found: list[MetaRow] = []
+        stored: list[MetaRow] = []
         while begin:
             request.inclusive_start_primary_key = begin
             try:
                 answer = self._connection.call("GetRange", request, pb.GetRangeResponse)
             except NotFoundError:
                 return []
-            found += [_meta_row(row) for row in decode_rows(answer.rows)]
+            stored += [_meta_row(row) for row in decode_rows(answer.rows)]
             begin = answer.next_start_primary_key
-        return found
+        return stored
 
     def get(self, tunnel: str, batch: str, channel: str, columns: Sequence[str] = ()) -> MetaRow | None:
         """Return one row, or None."""
@@ -144,13 +144,13 @@ class MetaTable:
             )
 
     def _write(self, change: RowChange, tunnel: str, rows: Iterable[MetaRow]) -> None:
-        given = [{**dict(_key_of(tunnel, row.batch, row.channel)), **row.cells} for row in rows]
-        if given:
+        cells = [{**dict(_key_of(tunnel, row.batch, row.channel)), **row.cells} for row in rows]
+        if cells:
             types = {
-                name: "long" if isinstance(value, int) else "string" for row in given for name, value in row.items()
+                name: "long" if isinstance(value, int) else "string" for row in cells for name, value in row.items()
             }
             schema = TableSchema.of(types, _KEY)
-            table = pa.Table.from_pylist(given, schema=schema.arrow)
+            table = pa.Table.from_pylist(cells, schema=schema.arrow)
             try:
                 self._writer.write(self.name, schema, change, table)
             except NotFoundError:

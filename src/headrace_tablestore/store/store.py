@@ -168,17 +168,17 @@ class TablestoreStore(Store):
         table: str | None = None,
         columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None,
     ) -> Tunnel:
-        found = find_tunnel(self.connection, id_or_name, table)
-        return self._tunnel(found, self.table(found.table_name, columns))
+        info = find_tunnel(self.connection, id_or_name, table)
+        return self._tunnel(info, self.table(info.table_name, columns))
 
     def tunnels(self, table: str | None = None) -> list[Tunnel]:
         handles = {} if table is None else {table: self.table(table)}
-        found = list_tunnels(self.connection, table)
-        for name in sorted({info.table_name for info in found} - handles.keys()):
+        infos = list_tunnels(self.connection, table)
+        for name in sorted({info.table_name for info in infos} - handles.keys()):
             # A table may be dropped, with its tunnels, while others are listed.
             with contextlib.suppress(NotFoundError):
                 handles[name] = self.table(name)
-        return [self._tunnel(info, handles[info.table_name]) for info in found if info.table_name in handles]
+        return [self._tunnel(info, handles[info.table_name]) for info in infos if info.table_name in handles]
 
     def drop_tunnel(self, id_or_name: str, table: str | None = None, *, missing_ok: bool = False) -> None:
         try:

@@ -216,16 +216,16 @@ class PostgresConnection:
     def reading(self) -> Iterator[Bulk]:
         """Lease a connection of ADBC for a read. It is kept if the block ends without an error."""
         connection = self._leased(self._bulks)
-        kept = False
+        complete = False
         try:
             self._begin_bulk(connection)
             yield connection
             connection.rollback()
-            kept = True
+            complete = True
         except Exception as error:
             raise self._translated(error) from None
         finally:
-            if kept:
+            if complete:
                 self._give_back(self._bulks, connection)
             else:
                 self._bulks.drop(connection)

@@ -117,9 +117,9 @@ def diagnose(database: TunnelDatabase, table: str | None) -> list[Finding]:
 
 def _facts(statements: PostgresStatements, schema: str) -> _Facts:
     with statements.connection.cursor(row_factory=class_row(_Facts)) as cursor:
-        found = cursor.execute(_FACTS, (schema,)).fetchone()
-    assert found is not None
-    return found
+        row = cursor.execute(_FACTS, (schema,)).fetchone()
+    assert row is not None
+    return row
 
 
 # -- the server -----------------------------------------------------------------------------------------
@@ -148,14 +148,14 @@ def _server(facts: _Facts) -> Iterator[Finding]:
             "ALTER SYSTEM SET wal_level = 'logical';",
         )
     name = "PostgreSQL: replication slots"
-    found = f"{facts.slots} of {facts.max_slots} in use"
+    in_use = f"{facts.slots} of {facts.max_slots} in use"
     if facts.slots < facts.max_slots:
-        yield Finding(name, Status.OK, found)
+        yield Finding(name, Status.OK, in_use)
     else:
         yield Finding(
             name,
             Status.FAIL,
-            found,
+            in_use,
             "drop a slot that is no longer needed; or set it, and restart the server",
             f"ALTER SYSTEM SET max_replication_slots = {facts.max_slots + 10};",
         )
@@ -279,9 +279,9 @@ def _table(database: TunnelDatabase, facts: _Facts, table: str) -> Iterator[Find
 
     def read(statements: PostgresStatements) -> _Rights:
         with statements.connection.cursor(row_factory=class_row(_Rights)) as cursor:
-            found = cursor.execute(_RIGHTS, (layout.oid,)).fetchone()
-        assert found is not None
-        return found
+            row = cursor.execute(_RIGHTS, (layout.oid,)).fetchone()
+        assert row is not None
+        return row
 
     yield from _changes(database, layout)
     rights = database.run(read)
@@ -352,14 +352,14 @@ def _tunnels(database: TunnelDatabase) -> Iterator[Finding]:
     """Yield a finding for each slot of a tunnel that keeps much log."""
     if not database.exist():
         return
-    found = database.query("SELECT name, slot FROM headrace.tunnel WHERE slot IS NOT NULL ORDER BY name, id")
+    tunnels = database.query("SELECT name, slot FROM headrace.tunnel WHERE slot IS NOT NULL ORDER BY name, id")
     warned = 0
-    for tunnel, slot in found:
+    for tunnel, slot in tunnels:
         for warning in retention.describe(database, slot)[1]:
             warned += 1
             yield Finding(f"PostgreSQL: tunnel {tunnel}", Status.WARN, warning)
-    if found and not warned:
-        yield Finding("PostgreSQL: tunnels", Status.OK, f"the slots of {len(found)} tunnels keep little log")
+    if tunnels and not warned:
+        yield Finding("PostgreSQL: tunnels", Status.OK, f"the slots of {len(tunnels)} tunnels keep little log")
 
 
 def _quoted(name: str) -> str:

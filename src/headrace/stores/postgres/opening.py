@@ -160,10 +160,10 @@ def _parse(url: str) -> dict[str, str]:
     database = unquote(parts.path.removeprefix("/"))
     if "/" in database or "\0" in database or parts.query or parts.fragment or port == 0:
         raise wrong
-    found = {
+    settings = {
         "user": unquote(parts.username or ""),
         "host": unquote(parts.hostname or ""),
         "port": "" if port is None else str(port),
         "dbname": database,
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in settings.items() if value}

@@ -378,12 +378,12 @@ def arrow_type(base: str, modifier: int, *, is_array: bool = False, in_key: bool
         is_array: whether the column is an array.
         in_key: whether the column is in the primary key, which has strings, longs and binaries.
     """
-    found = _simple_type(base, modifier)
+    simple = _simple_type(base, modifier)
     if is_array:
-        return pa.string() if in_key else pa.list_(pa.field("element", found))
-    if in_key and found not in KEY_TYPES:
+        return pa.string() if in_key else pa.list_(pa.field("element", simple))
+    if in_key and simple not in KEY_TYPES:
         return pa.int64() if base in _INTEGERS else pa.string()
-    return found
+    return simple
 
 
 def _simple_type(base: str, modifier: int) -> pa.DataType:

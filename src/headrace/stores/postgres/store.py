@@ -206,8 +206,8 @@ class PostgresStore(Store):
         tunnel_kind = TunnelKind.parse(kind)
         patterns = table_patterns.parse([tables] if isinstance(tables, str) else tables)
         names = self._connection.run(lambda session: table_patterns.matching(session, patterns, self._schema))
-        found = [self.table(each.text) for each in names]
-        keyless = [each.text for each, table in zip(names, found, strict=True) if not table.schema.primary_key]
+        followed = [self.table(each.text) for each in names]
+        keyless = [each.text for each, table in zip(names, followed, strict=True) if not table.schema.primary_key]
         if keyless:
             raise SchemaError(
                 "tables of the tunnel have no primary key",
@@ -216,7 +216,7 @@ class PostgresStore(Store):
                 + ",".join(f"!{each.schema}.{each.table}" for each in names if each.text in keyless[:3]),
             )
         return self._created(
-            [NewTable(each.layout(), each.splits) for each in found],
+            [NewTable(each.layout(), each.splits) for each in followed],
             table_patterns.text_of(patterns),
             name,
             tunnel_kind,
@@ -270,8 +270,8 @@ class PostgresStore(Store):
 
     def _find(self, id_or_name: str, table: str | None) -> StoredTunnel:
         canonical = None if table is None else _canonical(table)
-        known = stored_tunnels.known(self._database, canonical)
-        return find(known, lambda each: Named(each.id, each.name, each.table), id_or_name, canonical)
+        tunnels = stored_tunnels.known(self._database, canonical)
+        return find(tunnels, lambda each: Named(each.id, each.name, each.table), id_or_name, canonical)
 
     def _opened(self, stored: StoredTunnel) -> PostgresTunnel:
         if stored.relation:

@@ -137,14 +137,14 @@ class TablestorePublisher(Publisher):
         tables = [write for write in writes if isinstance(write, Write)]
         # All staged rows are loaded before the first write.
         parts = [self._load(batch, write) for write in tables]
-        for write, found in zip(tables, parts, strict=True):
-            self._apply(write, found)
+        for write, rows in zip(tables, parts, strict=True):
+            self._apply(write, rows)
         failpoints.reach("rows-written")
         if not last:
             cells: dict[str, str | int] = {"batch": batch, "content": content, "published": time.time_ns() // 1000}
             self._meta.put(PUBLISHED, [MetaRow(self.job, self._sink_key, cells)])
         failpoints.reach("marker-written")
-        if any(found is not None for found in parts):
+        if any(rows is not None for rows in parts):
             self._sweep(batch)
         failpoints.reach("published")
         return True
@@ -166,10 +166,10 @@ class TablestorePublisher(Publisher):
         except ServiceError as error:
             if error.code != "OTSConditionCheckFail":
                 raise
-            found = self._open_table(claim.table).get(dict(key))
+            row = self._open_table(claim.table).get(dict(key))
             # A request that is repeated after a lost response finds its own row.
-            if found != claim.after:
-                raise claim.lost(found) from None
+            if row != claim.after:
+                raise claim.lost(row) from None
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
         """Remove staged rows from the meta table. Rows in their table stay; the next attempt writes them again."""
@@ -213,15 +213,15 @@ class TablestorePublisher(Publisher):
         aside = [receipt for receipt in write.staged if receipt.id != _WRITTEN]
         if not aside and write.change is not RowChange.REPLACE_ALL:
             return None
-        found = [self._load_receipt(batch, receipt) for receipt in aside]
-        if sum(part.nbytes for part in found) > _REPLACE_BYTES:
+        parts = [self._load_receipt(batch, receipt) for receipt in aside]
+        if sum(part.nbytes for part in parts) > _REPLACE_BYTES:
             raise PublicationError(
                 "the new content of the table is too large to be replaced at once",
                 valid=f"{_REPLACE_BYTES >> 20} MiB",
                 remedy="write it in update or append mode",
             )
         try:
-            return pa.concat_tables(found, promote_options="default") if found else pa.table({})
+            return pa.concat_tables(parts, promote_options="default") if parts else pa.table({})
         except pa.ArrowInvalid as error:
             raise PublicationError("the staged rows of a batch have different columns", received=str(error)) from error
 
@@ -248,8 +248,8 @@ class TablestorePublisher(Publisher):
             self._writer.write(write.table, schema, write.change, rows)
             return
         rows = to_arrow(rows, schema, columns="all")
-        known = declared(table.schema, schema.columns)
-        stored, others = Reader(self._connection, write.table, known, schema.names).scan_with_others()
+        declared_schema = declared(table.schema, schema.columns)
+        stored, others = Reader(self._connection, write.table, declared_schema, schema.names).scan_with_others()
         put, deleted = differences(stored.select(schema.names), others, rows, schema)
         self._writer.write(write.table, schema, RowChange.PUT, put)
         self._writer.write(write.table, schema, RowChange.DELETE, deleted)

@@ -77,8 +77,8 @@ class TablestoreBatches(BatchRecords):
 
     def load_plan(self, batch: str) -> BatchPlan | None:
         """Return the plan of a batch, or None."""
-        known = self._plans.get(batch)
-        if known is None:
+        plan = self._plans.get(batch)
+        if plan is None:
             rows = self._table.rows(self._tunnel, batch, first=PLAN, end=_behind(PLAN))
             if not rows:
                 return None
@@ -88,10 +88,10 @@ class TablestoreBatches(BatchRecords):
                     received=f"{len(rows)} rows",
                     valid=f"{rows[0].cells.get('parts')} rows",
                 )
-            known = plan_from_json("".join(str(row.cells["plan"]) for row in rows))
+            plan = plan_from_json("".join(str(row.cells["plan"]) for row in rows))
             _remember(self._places, batch, _place_of(rows[0]))
-            _remember(self._plans, batch, known)
-        return known
+            _remember(self._plans, batch, plan)
+        return plan
 
     def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
         """Save the end of a batch in a channel, unless it has one; return the saved end."""
@@ -109,23 +109,23 @@ class TablestoreBatches(BatchRecords):
 
     def end(self, batch: str, channel: str) -> ChannelEnd | None:
         """Return the saved end of a batch in one channel, or None."""
-        known = self._ends.get(batch)
-        if known is not None:
-            return known.get(channel)
+        batch_ends = self._ends.get(batch)
+        if batch_ends is not None:
+            return batch_ends.get(channel)
         row = self._table.get(self._tunnel, batch, channel)
         return None if row is None or "rows" not in row.cells else _end_of(row)
 
     def ends(self, batch: str) -> dict[str, ChannelEnd]:
         """Return the saved ends of a batch, by channel."""
-        known = self._ends.get(batch)
-        if known is None:
+        batch_ends = self._ends.get(batch)
+        if batch_ends is None:
             rows = self._table.rows(self._tunnel, batch, columns=["channelOffset", "rows"])
-            known = {row.channel: _end_of(row) for row in rows if "rows" in row.cells}
+            batch_ends = {row.channel: _end_of(row) for row in rows if "rows" in row.cells}
             plan = self._plans.get(batch)
             # Only then nothing can come.
-            if plan is not None and all(part.channel in known for part in plan if part.max_rows != 0):
-                _remember(self._ends, batch, known)
-        return dict(known)
+            if plan is not None and all(part.channel in batch_ends for part in plan if part.max_rows != 0):
+                _remember(self._ends, batch, batch_ends)
+        return dict(batch_ends)
 
     def prune(self, batch: str, keep: int) -> None:
         """Delete the batches that a batch outdates, see `BatchPlace.outdates`."""
@@ -166,14 +166,14 @@ class TablestoreBatches(BatchRecords):
         self._table.put(self._tunnel, rows)
 
     def _place(self, batch: str) -> BatchPlace | None:
-        known = self._places.get(batch)
-        if known is None:
+        place = self._places.get(batch)
+        if place is None:
             row = self._table.get(self._tunnel, batch, PLAN, columns=["root", "depth"])
             if row is None:
                 return None
-            known = _place_of(row)
-            _remember(self._places, batch, known)
-        return known
+            place = _place_of(row)
+            _remember(self._places, batch, place)
+        return place
 
     def _forget(self, batch: str) -> None:
         self._table.delete(self._tunnel, self._table.rows(self._tunnel, batch, columns=["version"]))
@@ -227,7 +227,7 @@ def _end_of(row: MetaRow) -> ChannelEnd:
     return ChannelEnd(position_of(row.cells), int(row.cells["rows"]))
 
 
-def _remember(known: dict[str, Result], batch: str, value: Result) -> None:
-    known[batch] = value
-    while len(known) > _REMEMBERED:
-        del known[next(iter(known))]
+def _remember(cache: dict[str, Result], batch: str, value: Result) -> None:
+    cache[batch] = value
+    while len(cache) > _REMEMBERED:
+        del cache[next(iter(cache))]

@@ -108,14 +108,14 @@ def changes_of(records: Sequence[bytes], schema: TableSchema, *, base: bool) -> 
         codes = np.array([record.action_type for record in parsed], np.int8)
         decoded = decode_records([record.record for record in parsed], schema)
     ops = np.full(len(codes), ChangeOp.BASE, np.int8) if base else _OPS[codes]
-    kinds = {name: found.to_numpy(zero_copy_only=False) for name, found in decoded.kinds.items()}
-    for name, found in kinds.items():
-        if (found == CellKind.MISFIT).any():
+    kinds = {name: codes.to_numpy(zero_copy_only=False) for name, codes in decoded.kinds.items()}
+    for name, codes in kinds.items():
+        if (codes == CellKind.MISFIT).any():
             _log.warning("column %s has values of another type than %s; they are null", name, schema.column(name).type)
     written = None
     if (ops == ChangeOp.UPDATE).any():
         written = {
-            name: pa.array((found != CellKind.ABSENT) & (found != CellKind.MISFIT)) for name, found in kinds.items()
+            name: pa.array((codes != CellKind.ABSENT) & (codes != CellKind.MISFIT)) for name, codes in kinds.items()
         }
     return Changes(
         rows=pa.RecordBatch.from_arrays(decoded.rows.columns, schema=schema.changes),

@@ -56,8 +56,8 @@ class TunnelService:
 
     def schedule(self, tunnel: str, channels: Iterable[tuple[str, LeaseStatus]]) -> None:
         """Set the status of channels: OPEN, CLOSING or TERMINATED."""
-        wanted = [Lease(channel, 0, status) for channel, status in channels]
-        request = pb.ScheduleRequest(tunnel_id=tunnel, channels=_channels(wanted))
+        leases = [Lease(channel, 0, status) for channel, status in channels]
+        request = pb.ScheduleRequest(tunnel_id=tunnel, channels=_channels(leases))
         self._connection.call("/tunnel/schedule", request, pb.ScheduleResponse)
 
     # -- clients ------------------------------------------------------------------------------------

@@ -42,8 +42,8 @@ def create_tunnel(
 
 def list_tunnels(connection: TablestoreConnection, table: str | None = None) -> list[pb.TunnelInfo]:
     """Return the tunnels of one or all tables, the oldest first."""
-    found: Sequence[pb.TunnelInfo] = TunnelService(connection).tunnels(table)
-    return sorted(found, key=lambda info: (info.create_time, info.tunnel_id))
+    infos: Sequence[pb.TunnelInfo] = TunnelService(connection).tunnels(table)
+    return sorted(infos, key=lambda info: (info.create_time, info.tunnel_id))
 
 
 def find_tunnel(connection: TablestoreConnection, id_or_name: str, table: str | None = None) -> pb.TunnelInfo:
@@ -53,8 +53,8 @@ def find_tunnel(connection: TablestoreConnection, id_or_name: str, table: str | 
         NotFoundError: the tunnel does not exist.
         OptionError: several tables have a tunnel of this name.
     """
-    known = list_tunnels(connection, table)
-    return find(known, lambda info: Named(info.tunnel_id, info.tunnel_name, info.table_name), id_or_name, table)
+    tunnels = list_tunnels(connection, table)
+    return find(tunnels, lambda info: Named(info.tunnel_id, info.tunnel_name, info.table_name), id_or_name, table)
 
 
 def drop_tunnel(connection: TablestoreConnection, meta: MetaTable, info: pb.TunnelInfo) -> None:

@@ -159,11 +159,11 @@ class TablestoreTunnel(Tunnel):
             return {}
         tokens = self._each(lambda channel: self._service.get_checkpoint(self.id, self._client, channel)[0], channels)
         inside = self.batches.committed()
-        found = {}
+        positions = {}
         for channel, token in zip(channels, tokens, strict=True):
-            kept = inside.get(channel)
-            found[channel] = kept if kept is not None and kept.token == token else Position(token)
-        return found
+            local = inside.get(channel)
+            positions[channel] = local if local is not None and local.token == token else Position(token)
+        return positions
 
     def start_positions(self, start: Start) -> dict[str, Position]:
         """Return the first positions of a new reader; none is before the committed position.
@@ -245,8 +245,8 @@ class TablestoreTunnel(Tunnel):
         self, positions: Mapping[str, Position], until: Mapping[str, Position] | None = None
     ) -> dict[str, Backlog]:
         bounds = until or {}
-        found = self._each(lambda at: self.backlog(at[0], at[1], bounds.get(at[0])), list(positions.items()))
-        return dict(zip(positions, found, strict=True))
+        backlogs = self._each(lambda at: self.backlog(at[0], at[1], bounds.get(at[0])), list(positions.items()))
+        return dict(zip(positions, backlogs, strict=True))
 
     def read(
         self,
@@ -283,10 +283,10 @@ class TablestoreTunnel(Tunnel):
             lost = error
         else:
             return position, 0
-        (found,) = self._committed_positions([channel]).values()
-        if found != FINISHED and found.token != position.token:
-            self._look(channel, found, None)
-            return found, None
+        (committed,) = self._committed_positions([channel]).values()
+        if committed != FINISHED and committed.token != position.token:
+            self._look(channel, committed, None)
+            return committed, None
         raise DataLossError(
             f"{lost.problem}, and Tablestore has no position after the lost changes",
             received=f"tunnel {self.name!r}, channel {channel}",
@@ -414,7 +414,7 @@ class TablestoreTunnel(Tunnel):
         key = channel, page.next
         with self._lock:
             # Arrived pages go to the cache.
-            self._coming = {known: coming for known, coming in self._coming.items() if not coming.done()}
+            self._coming = {token: coming for token, coming in self._coming.items() if not coming.done()}
             if key not in self._pages and not self._coming:
                 self._coming[key] = self._ahead.submit(self._fetch, *key)
 
@@ -425,7 +425,7 @@ class TablestoreTunnel(Tunnel):
             self._newest = max(self._newest, newest)
             self._pages[channel, token] = page
             self._pages.move_to_end((channel, token))
-            while len(self._pages) > 1 and sum(kept.size for kept in self._pages.values()) > _KEPT_BYTES:
+            while len(self._pages) > 1 and sum(page.size for page in self._pages.values()) > _KEPT_BYTES:
                 self._pages.popitem(last=False)
         return page
 

@@ -202,9 +202,11 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
         with self._database.read() as connection:
             rows, logs = self._rows_by_id(connection), logs_in(connection, self.id)
             backlogs = {}
-            for channel, at in positions.items():
+            for channel, position in positions.items():
                 row = rows.get(channel) or self._row(connection, channel)
-                backlogs[channel] = self._backlog(connection, row, logs.get(row.partition), at, bounds.get(channel))
+                backlogs[channel] = self._backlog(
+                    connection, row, logs.get(row.partition), position, bounds.get(channel)
+                )
             return backlogs
 
     def shown_position(self, position: Position) -> str:

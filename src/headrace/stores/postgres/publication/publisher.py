@@ -180,11 +180,11 @@ class PostgresPublisher(Publisher):
 
     def _layouts(self, writes: Sequence[Write | Append]) -> dict[str, TableLayout]:
         """Return the tables of writes that exist: a published batch needs none."""
-        found = {}
+        layouts = {}
         for name in {write.table for write in writes if isinstance(write, Write)}:
             with suppress(NotFoundError):
-                found[name] = PostgresTable(self._connection, name, self._schema).layout()
-        return found
+                layouts[name] = PostgresTable(self._connection, name, self._schema).layout()
+        return layouts
 
     def _take(self, cursor: adbc.Cursor, claim: Claim) -> bool:
         """Put the row of a claim, and return whether it was as expected.
@@ -235,13 +235,13 @@ class PostgresPublisher(Publisher):
         if first is not None and second is None and gone is not None:
             apply(bulk, table, write.change, first, path, gone=gone, care=care)
             return
-        kept = [_none(table).select(table.primary_key)]
+        put_keys = [_none(table).select(table.primary_key)]
         for rows in itertools.chain((each for each in (first, second) if each is not None), pieces):
             apply(bulk, table, write.change, rows, path, keep_nulls=False, care=care)
             set_path(bulk, CATALOG_PATH)
-            kept.append(rows.select(table.primary_key))
+            put_keys.append(rows.select(table.primary_key))
         if gone is not None:
-            delete(bulk, table, gone, pa.concat_tables(kept), path, care)
+            delete(bulk, table, gone, pa.concat_tables(put_keys), path, care)
 
     def _refusal(
         self, batch: int, writes: Sequence[Write | Append], layouts: Mapping[str, TableLayout]
@@ -260,9 +260,9 @@ class PostgresPublisher(Publisher):
                     # The error of the publication itself is more important.
                     return None
                 for rows in loaded:
-                    found = refusal(self._connection, layouts[write.table], rows)
-                    if found is not None:
-                        return found
+                    error = refusal(self._connection, layouts[write.table], rows)
+                    if error is not None:
+                        return error
         return None
 
     def _load(
@@ -276,11 +276,11 @@ class PostgresPublisher(Publisher):
 
     def _marker(self, connection: psycopg.Connection) -> tuple[int, str] | None:
         """Return the last published batch and its content."""
-        found = connection.execute(
+        row = connection.execute(
             f"SELECT batch, content FROM {self._tables.schema}.marker WHERE job = %s AND sink = %s".encode(),
             (self.job, self.sink),
         ).fetchone()
-        return None if found is None else (found[0], found[1])
+        return None if row is None else (row[0], row[1])
 
     def _key(self, batch: int) -> BatchKey:
         return BatchKey(self.job, self.sink, batch)
@@ -315,11 +315,11 @@ def _typed(rows: pa.Table, table: TableLayout, change: RowChange) -> pa.Table:
         SchemaError: a column is unknown, or the table cannot keep a value.
     """
     generated = {column.name for column in table.columns if column.generated}
-    given = rows.select([name for name in rows.column_names if name not in generated])
+    stored = rows.select([name for name in rows.column_names if name not in generated])
     if change is RowChange.DELETE:
-        typed = to_arrow(given, table.written, columns="keys")
+        typed = to_arrow(stored, table.written, columns="keys")
     else:
-        typed = to_arrow(given, table.written, columns="given" if change is RowChange.UPDATE else "all")
+        typed = to_arrow(stored, table.written, columns="given" if change is RowChange.UPDATE else "all")
     check_values(typed, table)
     return typed
 

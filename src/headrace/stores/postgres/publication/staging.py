@@ -76,15 +76,15 @@ def load(cursor: adbc.Cursor, schema: str, key: BatchKey, receipt: Staged) -> pa
         f"SELECT data FROM {schema}.stage WHERE id = $1 AND job = $2 AND sink = $3 AND batch = $4 AND rows = $5",
         (receipt.id, *key, receipt.rows),
     )
-    found = cursor.fetch_arrow_table().column(0)
-    if len(found) == 0:
+    data = cursor.fetch_arrow_table().column(0)
+    if len(data) == 0:
         raise PublicationError(
             f"staged rows of batch {key.batch} do not exist",
             received=f"stage {receipt.id} of job {key.job!r}, sink {key.sink!r} ({receipt.rows} rows)",
             remedy="run the batch again: the server crashed and lost them, or they were discarded, or staged for "
             "another batch or sink",
         )
-    return pa.ipc.open_stream(found[0].as_buffer()).read_all()
+    return pa.ipc.open_stream(data[0].as_buffer()).read_all()
 
 
 def delete(connection: psycopg.Connection, schema: str, key: BatchKey, staged: Sequence[Staged] | None) -> None:

@@ -72,5 +72,5 @@ def replaceable(bulk: Bulk, table: TableLayout) -> bool:
     """Return whether deleting and inserting a row in one statement is the same as updating it."""
     with bulk.cursor() as cursor:
         cursor.execute(_REPLACEABLE, (table.oid,))
-        found: bool = cursor.fetchone()[0]
-    return found
+        same: bool = cursor.fetchone()[0]
+    return same

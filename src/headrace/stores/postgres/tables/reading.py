@@ -68,7 +68,7 @@ def scan(
     The statement runs when the first batch is read.
     """
     check_scan_sizes(limit, batch_rows)
-    wanted = pa.schema([table.schema.arrow.field(name) for name in columns])
+    schema = pa.schema([table.schema.arrow.field(name) for name in columns])
     statement = sql.SQL("SELECT {} FROM {} t WHERE {}").format(
         selected(table, columns), table.name.sql, where(table, keys, predicates)
     )
@@ -80,7 +80,7 @@ def scan(
     text = statement.as_string(None)
     # The functions of a view find names as the user does.
     path = connection.server.writing_path if table.kind == VIEW else None
-    return pa.RecordBatchReader.from_batches(wanted, _batches(connection, text, path, stored, wanted, batch_rows))
+    return pa.RecordBatchReader.from_batches(schema, _batches(connection, text, path, stored, schema, batch_rows))
 
 
 def fetch(bulk: Bulk, statement: sql.Composable, columns: Sequence[PgColumn], wanted: pa.Schema) -> pa.Table:
@@ -180,8 +180,8 @@ def _bounds(connection: PostgresConnection, table: TableLayout, count: int, page
         sample=sample,
         count=sql.Literal(count),
     )
-    wanted = table.schema.nullable(table.primary_key)
-    rows = connection.run_bulk(lambda bulk: fetch(bulk, statement, columns, wanted), repeatable=True)
+    key_schema = table.schema.nullable(table.primary_key)
+    rows = connection.run_bulk(lambda bulk: fetch(bulk, statement, columns, key_schema), repeatable=True)
     return list(zip(*(rows.column(name).to_pylist() for name in table.primary_key), strict=True))
 
 

@@ -36,9 +36,9 @@ def refusal(connection: PostgresConnection, table: TableLayout, rows: pa.Table) 
     """
     try:
         for name in rows.column_names:
-            found = _refused(connection, table, name, rows)
-            if found is not None:
-                return _first(connection, table, name, rows, found)
+            error = _refused(connection, table, name, rows)
+            if error is not None:
+                return _first(connection, table, name, rows, error)
     except HeadraceError:
         # The error of the write itself is more important.
         return None
@@ -46,23 +46,23 @@ def refusal(connection: PostgresConnection, table: TableLayout, rows: pa.Table) 
 
 
 def _first(
-    connection: PostgresConnection, table: TableLayout, name: str, rows: pa.Table, found: RefusedValueError
+    connection: PostgresConnection, table: TableLayout, name: str, rows: pa.Table, error: RefusedValueError
 ) -> SchemaError:
     while rows.num_rows > 1:
         half = rows.slice(0, rows.num_rows // 2)
         of_half = _refused(connection, table, name, half)
-        rows, found = (rows.slice(half.num_rows), found) if of_half is None else (half, of_half)
+        rows, error = (rows.slice(half.num_rows), error) if of_half is None else (half, of_half)
     # The server shows the last values of a column that it has looked at.
-    found = _refused(connection, table, name, rows) or found
+    error = _refused(connection, table, name, rows) or error
     kind = connection.ask(lambda session: session.execute(_TYPE, (table.oid, name)).fetchone())
     (row,) = rows.to_pylist()
     key = ", ".join(f"{each} = {shown(row[each])}" for each in table.primary_key)
     return SchemaError(
         f"column {name!r} of table {table.name.text!r} cannot hold the value of the row with key {key}: "
-        f"{found.message}",
+        f"{error.message}",
         received=shown(row[name]),
         valid=None if kind is None else f"PostgreSQL's type {kind[0]}",
-        remedy=found.remedy or "correct the value, or change the type of the column in PostgreSQL",
+        remedy=error.remedy or "correct the value, or change the type of the column in PostgreSQL",
     )
 
 

@@ -148,11 +148,11 @@ def writes(
         only_differing: leave rows alone that do not differ.
     """
     whole, kept = change is RowChange.PUT, change is RowChange.UPDATE and not keep_nulls
-    given = {column.name for column in columns}
+    names = {column.name for column in columns}
     required = {column.name for column in table.columns if column.not_null and not column.in_key and not column.filled}
     set_columns = columns_to_set(columns, change)
     # An INSERT checks NOT NULL before it looks for a conflict.
-    late = not whole and bool(required) and (kept or not given >= required)
+    late = not whole and bool(required) and (kept or not names >= required)
     if table.arbiter and not late:
         return [_insert(table, columns, set_columns, removed, kept=kept, only_differing=only_differing)]
     update = _update(table, columns, set_columns, removed, kept=kept, only_differing=only_differing)

@@ -165,10 +165,10 @@ def layout(connection: psycopg.Connection, name: str, schema: str, choices: Choi
         NotFoundError: there is no such table or view.
     """
     parsed = TableName.parse(name)
-    found = connection.execute(_TABLE, [parsed.schema, parsed.table]).fetchone() if "\0" not in name else None
-    if found is None:
+    row = connection.execute(_TABLE, [parsed.schema, parsed.table]).fetchone() if "\0" not in name else None
+    if row is None:
         raise NotFoundError("no such table", received=repr(parsed.text), valid=names(connection, schema))
-    oid, pre_images, kind, logged, key, arbiter, child = found
+    oid, pre_images, kind, logged, key, arbiter, child = row
     primary_key = tuple(key or ())
     columns = tuple(
         column_of(row, primary_key, schema, parsed, choices) for row in connection.execute(_COLUMNS, {"oid": oid})
@@ -227,10 +227,10 @@ def drop(connection: psycopg.Connection, name: str, schema: str) -> None:
     connection.execute(sql.SQL("DROP TABLE {}").format(TableName.parse(name).sql))
 
 
-def _check_table(found: TableLayout) -> None:
-    if found.kind in RELATIONS:
+def _check_table(table: TableLayout) -> None:
+    if table.kind in RELATIONS:
         raise UnsupportedError(
-            f"{found.name.text!r} is {RELATIONS[found.kind]}, which headrace only reads",
+            f"{table.name.text!r} is {RELATIONS[table.kind]}, which headrace only reads",
             remedy="change or drop it by SQL in PostgreSQL",
         )
 
@@ -244,15 +244,15 @@ def set_pre_images(connection: psycopg.Connection, table: TableLayout, wanted: b
 def _identify(connection: psycopg.Connection, name: TableName, wanted: bool) -> None:
     _limit_lock_wait(connection)
     identity = sql.SQL("FULL" if wanted else "DEFAULT")
-    for found in connection.execute(_TREE, [name.schema, name.table]).fetchall():
-        connection.execute(sql.SQL("ALTER TABLE {} REPLICA IDENTITY {}").format(TableName(*found).sql, identity))
+    for names in connection.execute(_TREE, [name.schema, name.table]).fetchall():
+        connection.execute(sql.SQL("ALTER TABLE {} REPLICA IDENTITY {}").format(TableName(*names).sql, identity))
 
 
 def check_changes(changes: Mapping[str, Any]) -> bool | None:
     """Check changes of `TableOptions`; return the new value of ``pre_images``, or None if it does not change."""
     _check_options(changes)
-    wanted: bool | None = changes.get("pre_images")
-    return wanted
+    pre_images: bool | None = changes.get("pre_images")
+    return pre_images
 
 
 def _definition(column: Column, own: str) -> sql.Composable:

@@ -196,10 +196,10 @@ class PostgresTable(Table):
 
     def set_options(self, **changes: Any) -> TableOptions:
         """Change ``pre_images``, which is the replica identity of the table: FULL or DEFAULT."""
-        wanted = stored_tables.check_changes(changes)
+        pre_images = stored_tables.check_changes(changes)
         layout = self.layout()
-        if wanted is not None and wanted != layout.pre_images:
-            self._connection.run(lambda session: stored_tables.set_pre_images(session, layout, wanted))
+        if pre_images is not None and pre_images != layout.pre_images:
+            self._connection.run(lambda session: stored_tables.set_pre_images(session, layout, pre_images))
         return self.describe().options
 
     def describe(self) -> TableDescription:

@@ -71,11 +71,11 @@ def is_staged(columns: Sequence[PgColumn], alias: str = "s") -> sql.Composable:
 def check_taken(cursor: Cursor, table: TableLayout, query: sql.Composable) -> None:
     """Raise `RowsNotWrittenError` if a query of this module, which needs the search path of the catalog, has a row."""
     cursor.execute(query.as_string(None))
-    found = cursor.fetchone()
-    if found is not None:
+    row = cursor.fetchone()
+    if row is not None:
         raise RowsNotWrittenError(
             f"table {table.name.text!r} has not taken a row of the write: a rule or a trigger has dropped it",
-            received=f"{found[1]}; {found[0]}",
+            received=f"{row[1]}; {row[0]}",
             remedy=_REMEDY.format(table=table.name.sql.as_string(None)),
         )
 

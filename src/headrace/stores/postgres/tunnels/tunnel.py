@@ -334,8 +334,8 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         if position == FINISHED:
             return position
         if row.kind is ChannelKind.BASE_DATA:
-            at = row_of(position)
-            return FINISHED if spooled is not None and at >= spooled else row_position(at)
+            index = row_of(position)
+            return FINISHED if spooled is not None and index >= spooled else row_position(index)
         if lsn_of(position) and (position.skip == 0 or position.token == row.committed.token):
             return position
         return self._before().log.canonical(position)
@@ -347,9 +347,9 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         committed = next(row.committed for row in self._rows() if row.id == STREAM)
         if committed == FINISHED:
             return
-        at = lsn_of(committed)
-        idle = self._before().log.idle_until(at) if committed.skip == 0 else at
-        self._release.release(at, idle)
+        lsn = lsn_of(committed)
+        idle = self._before().log.idle_until(lsn) if committed.skip == 0 else lsn
+        self._release.release(lsn, idle)
 
     # -- clients that share the channels -------------------------------------------------------------
 
