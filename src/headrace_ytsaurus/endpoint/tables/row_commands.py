@@ -64,22 +64,30 @@ def insert_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     """Write rows: replace existing ones or, with ``update``, set only the given columns."""
     table = table_to_change(context, parameters)
     decoded = read_rows(body, context.input_format, written_columns(table), table.name)
-    database = context.database
-    changes: list[Change]
-    if table.kind is TableKind.QUEUE:
-        changes = [QueueChange.of(database, table, decoded.rows)]
-    elif table.kind in (TableKind.CONSUMER, TableKind.PRODUCER):
+    if table.kind in (TableKind.CONSUMER, TableKind.PRODUCER):
         return _insert_offsets_or_sessions(context, parameters, table, decoded)
-    elif parameters.flag("update"):
-        changes = list(_updates(database, table, decoded, aggregate=parameters.flag("aggregate")))
-    else:
-        aggregate = parameters.flag("aggregate")
-        changes = [TableChange.of(database, table, RowChange.PUT, decoded.rows, aggregate=aggregate)]
-    if decoded.rows.num_rows:
+    changes = list(_changes(context.database, parameters, table, decoded))
+    return _written(context, parameters, table, changes if decoded.rows.num_rows else [])
+
+
+def _written(context: Context, parameters: Parameters, table: Table, changes: Sequence[Change]) -> Answer:
+    """Write changes of a table; without any, only check that it can be written."""
+    if changes:
         context.tablet_transactions.write(parameters, changes)
     else:
         table.require_mounted()
     return Answer.structured({})
+
+
+def _changes(database: Database, parameters: Parameters, table: Table, decoded: Decoded) -> Iterator[Change]:
+    """Yield the changes that insert rows into a sorted table or a queue."""
+    if table.kind is TableKind.QUEUE:
+        yield QueueChange.of(database, table, decoded.rows)
+    elif parameters.flag("update"):
+        yield from _updates(database, table, decoded, aggregate=parameters.flag("aggregate"))
+    else:
+        aggregate = parameters.flag("aggregate")
+        yield TableChange.of(database, table, RowChange.PUT, decoded.rows, aggregate=aggregate)
 
 
 def _updates(database: Database, table: Table, decoded: Decoded, *, aggregate: bool) -> Iterator[Change]:
@@ -123,12 +131,7 @@ def _insert_offsets_or_sessions(context: Context, parameters: Parameters, table:
                 for name, values in zip(rows.schema.names, rows.columns, strict=True)
             ]
             rows = pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
-        changes = _offset_or_session_changes(context, table, rows)
-        if changes:
-            context.tablet_transactions.write(parameters, changes)
-        else:
-            table.require_mounted()
-    return Answer.structured({})
+        return _written(context, parameters, table, _offset_or_session_changes(context, table, rows))
 
 
 def _offset_or_session_changes(
@@ -164,16 +167,11 @@ def delete_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     table = table_to_change(context, parameters)
     _must_be_sorted(table)
     keys = read_rows(body, context.input_format, table.schema.keys, table.name).rows
-    changes: list[Change]
-    if table.kind is TableKind.SORTED:
-        changes = [TableChange.of(context.database, table, RowChange.DELETE, keys)]
-    else:
+    if table.kind is not TableKind.SORTED:
         changes = _offset_or_session_changes(context, table, keys, delete=True)
-    if keys.num_rows:
-        context.tablet_transactions.write(parameters, changes)
     else:
-        table.require_mounted()
-    return Answer.structured({})
+        changes = [TableChange.of(context.database, table, RowChange.DELETE, keys)] if keys.num_rows else []
+    return _written(context, parameters, table, changes)
 
 
 def lock_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
