@@ -14,7 +14,7 @@ from headrace.cli.drop import force_option
 from headrace.cli.watching import watch_lag
 from headrace.inspect.uses import check_unused, uses_of_consumer
 from headrace.model.tunnels.lag import Lag
-from headrace.streaming_sql.results import instant
+from headrace.support.instants import instant
 
 if TYPE_CHECKING:
     from headrace.ports import Consumer, Store

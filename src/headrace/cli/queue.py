@@ -279,7 +279,7 @@ def queue_summary(description: QueueDescription) -> dict[str, Any]:
 
 def queue_details(description: QueueDescription) -> dict[str, Any]:
     from headrace.model.types import type_name
-    from headrace.streaming_sql.results import instant
+    from headrace.support.instants import instant
 
     return {
         **queue_summary(description),

@@ -15,8 +15,9 @@ from headrace.streaming_sql.format_options import OwnOption, check_definition, s
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.locations import QueueLookup, location_of
 from headrace.streaming_sql.providers import QUEUE_PROVIDERS
-from headrace.streaming_sql.results import Result, instant
+from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.tables import Tables
+from headrace.support.instants import instant
 
 # The arguments of `Store.create_queue`, by the names of options.
 _OPTIONS: Mapping[str, OwnOption] = {

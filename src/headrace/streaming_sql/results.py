@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -41,10 +40,3 @@ class Result:
         with errors_in_a_sentence():
             frame = self.dataframe if limit is None else self.dataframe.limit(limit)
             return [tuple(row) for row in frame.collect()]
-
-
-def instant(seconds: float | None) -> str | None:
-    """Return seconds since 1970 as ISO 8601 with milliseconds; None for None."""
-    if seconds is None:
-        return None
-    return datetime.datetime.fromtimestamp(seconds, datetime.UTC).isoformat(timespec="milliseconds")

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 
-from headrace.formats.registry import format_named
 from headrace.options.secrets import hide, secret_values
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, overlaid
 from headrace.streaming_sql.kinds.kind import DefinedStream, StreamKind
-from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.providers import is_headrace, is_of_files
 from headrace.streaming_sql.scripts import options_text
+from headrace.streaming_sql.store_guarantees import store_guarantee
 from headrace.streaming_sql.stream_options import StreamOptions
 from headrace.streaming_sql.tables import Tables
 
@@ -49,33 +48,6 @@ def _guarantee(
     if is_of_files(target.provider):
         return "exactly once (Spark's sink keeps a log of its batches)"
     return f"as the sink of format {target.provider} promises; at least once for most"
-
-
-def store_guarantee(
-    target: TableDefinition, sink_options: Mapping[str, str], catalog: Catalog, scans: Iterable[ScanDefinition]
-) -> str:
-    """Return the guarantee of the target's store, and when the consumers of the stream advance.
-
-    Args:
-        sink_options: the options of the stream that override those of the target.
-        scans: the scans that the stream reads.
-    """
-    with location_of(target, sink_options).open_store() as store:
-        parts = [store.capabilities.guarantee]
-        in_transaction = store.id if store.capabilities.transactions else None
-    for scan in scans:
-        table = catalog.find_table(scan.table)
-        if not scan.streaming or table is None or not is_headrace(table.provider):
-            continue
-        options = {name.lower(): value for name, value in table.resolved_options(scan.options).items()}
-        consumer = options.get(format_named(table.provider).consumer_option or "")
-        if not consumer:
-            continue
-        with location_of(table, scan.options).open_store() as source:
-            same = source.id == in_transaction
-        when = "in the same transaction as the rows are written" if same else "when Spark asks for the next batch"
-        parts.append(f"consumer {consumer} advances {when}")
-    return "; ".join(parts)
 
 
 def _table_text(name: str, table: TableDefinition | None, over: Mapping[str, str]) -> str:

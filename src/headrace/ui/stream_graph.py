@@ -13,7 +13,7 @@ from headrace.sql_text.lexer import tokenize
 from headrace.streaming_sql.catalog import Catalog, ScanDefinition, TableDefinition, overlaid
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.grammar import parse
-from headrace.streaming_sql.stream_explanation import store_guarantee
+from headrace.streaming_sql.store_guarantees import store_guarantee
 from headrace.streaming_sql.stream_options import read_stream_options
 from headrace.streaming_sql.stream_registry import StreamStatus
 
