@@ -7,14 +7,14 @@ Tables and their changes need no Spark:
     store = headrace.open("shop", create=True)
     orders = store.create_table("orders", {"id": "string", "price": "double"}, "id")
     orders.put([{"id": "o1", "price": 10.0}, {"id": "o2", "price": 2.5}])
-    print(orders.get({"id": "o1"}), orders.to_pandas())
+    print(orders.get({"id": "o1"}), orders.scan().read_all().num_rows)
 
     tunnel = store.create_tunnel("orders", "stats")
     for batch in tunnel.consume(idle="stop"):
         print(batch.to_arrow().to_pylist())
 
-Spark streams a tunnel into a table with ``headrace.session``, ``headrace.write_stream`` and ``headrace.sql``; the
-command ``headrace demo`` shows it.
+Spark, from ``pip install 'headrace[spark]'``, streams a tunnel into a table with ``headrace.session``,
+``headrace.write_stream`` and ``headrace.sql``; the command ``headrace demo`` shows it.
 """
 
 from __future__ import annotations
@@ -109,6 +109,9 @@ _NAMES = {
 _HOMES = {name: module for module, names in _NAMES.items() for name in names.split()}
 _DATA_SOURCE = "DataSource"
 
+# The homes that import pyspark.
+_OF_SPARK = ("headrace.derived.", "headrace.spark.", "headrace.streaming_sql.")
+
 
 def __getattr__(name: str) -> Any:
     if name in _HOMES:
@@ -121,8 +124,12 @@ def __getattr__(name: str) -> Any:
 
 
 def __dir__() -> list[str]:
-    """Return the public names: those of this package, and the data source of each format that is installed."""
+    """Return the public names: those of this package that can be imported, and the data sources of its formats."""
     from headrace.support.entry_points import FORMATS, entries
+    from headrace.support.extras import SPARK, is_installed
 
+    if not is_installed(SPARK[1]):
+        # `help(headrace)` reads all attributes.
+        return sorted(name for name, home in _HOMES.items() if not home.startswith(_OF_SPARK))
     formats = [name for name in entries(FORMATS) if find_spec(f"pyspark_{name}")]
     return sorted([*_HOMES, *(f"{name.capitalize()}{_DATA_SOURCE}" for name in formats)])

@@ -8,15 +8,17 @@ import shutil
 import socket
 import subprocess
 import sys
+from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
 import pytest
 
 import headrace
-from headrace.cli import environment_checks
+from headrace.cli import environment_checks, installed
 from headrace.cli.main import main
+from headrace.errors import MissingDependencyError
 from headrace.model.findings import Status
-from headrace.spark import java
+from headrace.spark import connect, java
 from headrace.stores.embedded.diagnosis import file_system_of
 
 
@@ -116,12 +118,74 @@ def test_a_missing_driver_python_fails(monkeypatch: pytest.MonkeyPatch) -> None:
     assert environment_checks.check_driver_python().status == Status.FAIL
 
 
-def test_packages_are_compared_by_number(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert environment_checks.version_numbers("4.10.0.dev1") > environment_checks.version_numbers("4.9")
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "4.1.2")
-    assert environment_checks.check_package("pyspark").status == Status.FAIL
-    monkeypatch.setattr("importlib.metadata.version", lambda name: "4.10.0")
-    assert environment_checks.check_package("pyspark").status == Status.OK
+METADATA = {
+    "headrace": ["numpy>=1.26", 'headrace[pandas]; extra == "spark"', 'spark[fast]<5,>=4; extra == "spark"',
+                 'pandas>=2; extra == "pandas"'],
+    "spark": ["never", 'grpc>=1; extra == "fast"', 'slow; extra == "late"'],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("versions", "extra", "status", "found"),
+    [
+        ({"spark": "4.10.1", "pandas": "2.2", "grpc": "1.9"}, "spark", Status.OK, "pandas 2.2, spark 4.10.1, grpc 1.9"),
+        ({"spark": "4.0.0.dev1", "pandas": "2", "grpc": "1"}, "spark", Status.WARN, "it needs spark<5,>=4"),
+        ({"spark": "5.0", "pandas": "1.9", "grpc": "1"}, "spark", Status.WARN, "it needs pandas>=2, spark<5,>=4"),
+        (
+            {"spark": "4.1"},
+            "spark",
+            Status.ABSENT,
+            "for streams, streaming SQL, headrace demo; not installed: ",
+        ),
+        ({"pandas": "2.9"}, "pandas", Status.OK, "pandas 2.9"),
+    ],
+)
+def test_extras_have_the_versions_of_the_metadata(
+    versions: dict[str, str], extra: str, status: Status, found: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def version(name: str) -> str:
+        if name not in installed_versions:
+            raise PackageNotFoundError(name)
+        return installed_versions[name]
+
+    installed_versions = {"headrace": "0.1"} | versions
+
+    monkeypatch.setattr(installed, "requires", METADATA.get)
+    monkeypatch.setattr(installed, "version", version)
+    finding = installed.check_extra(extra)
+    assert (finding.name, finding.status) == (f"headrace[{extra}]", status)
+    assert found in finding.found
+    assert finding.remedy == ("" if status == Status.OK else f"pip install -U 'headrace[{extra}]'")
+    (numpy,) = installed.check_packages()
+    assert (numpy.status, numpy.found, numpy.remedy) == (
+        Status.FAIL, "not installed", "pip install -U 'numpy>=1.26'",
+    )  # fmt: skip
+
+
+def test_two_packages_with_the_module_pyspark_fail(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert installed.check_pyspark().status == Status.OK
+    monkeypatch.setattr(connect, "providers", lambda: ["pyspark", "pyspark-client"])
+    finding = installed.check_pyspark()
+    assert finding.status == Status.FAIL
+    assert finding.remedy == "pip uninstall pyspark pyspark-client, then install one of them again"
+    monkeypatch.setattr(connect, "providers", lambda: ["pyspark-client"])
+    monkeypatch.setattr("pyspark.util.is_remote_only", lambda: True)
+    assert "pyspark-client, only for servers of Spark Connect" in installed.check_pyspark().found
+    monkeypatch.setattr("pyspark.__version__", "3.5.9")
+    assert installed.check_pyspark().status == Status.FAIL
+
+
+def test_a_pyspark_without_java_classes_starts_no_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setattr("pyspark.util.is_remote_only", lambda: True)
+    monkeypatch.setattr(connect, "providers", lambda: ["pyspark-client"])
+    monkeypatch.delenv("SPARK_REMOTE", raising=False)
+    with pytest.raises(MissingDependencyError, match=r"pyspark of pyspark-client.*SPARK_REMOTE.*'headrace\[spark\]'"):
+        headrace.session()
+    for line in (["sql", "-e", "SELECT 1"], ["demo"], ["doctor", "--spark"]):
+        assert main(line) == 1
+        assert "no Java classes of Spark" in "".join(capsys.readouterr())
 
 
 def test_the_module_that_hides_all_data_sources_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import builtins
 import sys
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
@@ -106,14 +104,6 @@ def test_a_status_draws_its_history(tmp_path: Path) -> None:
 
 
 def test_without_matplotlib_the_extra_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
-    real = builtins.__import__
-
-    def no_matplotlib(name: str, *arguments: Any, **options: Any) -> Any:
-        if name.partition(".")[0] == "matplotlib":
-            raise ImportError(name)
-        return real(name, *arguments, **options)
-
-    monkeypatch.setattr(builtins, "__import__", no_matplotlib)
-    assert "matplotlib" in sys.modules
+    monkeypatch.setitem(sys.modules, "matplotlib", None)
     with pytest.raises(MissingDependencyError, match=r"pip install 'headrace\[plot\]'"):
         stream_figure("s", [])

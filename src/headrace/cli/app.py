@@ -65,6 +65,12 @@ class App:
         self.output.start_waiting("Waiting for the store")
         return self.open_store(self.store_url, create=create)
 
+    def store_extras(self) -> list[tuple[str, ...]]:
+        """Return what the store of ``--store`` needs, for `headrace.support.extras.check_extras`; empty without one."""
+        from headrace.stores.registry import extra_of
+
+        return [] if self.store_url is None else [extra_of(self.store_url)]
+
     def open_store(self, url: str, *, create: bool = False) -> Store:
         """Open a store with the options of `store_options`."""
         import headrace

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import click
 
 from headrace.cli.app import App, common_options, pass_app
-from headrace.cli.extras import PAGE, check_extras
+from headrace.support.extras import PAGE, SPARK, check_extras
 
 if TYPE_CHECKING:
     from headrace.demo.proof import Difference
@@ -47,9 +47,13 @@ def demo(
     """
     import tempfile
 
-    from headrace.demo.story import Story
+    from headrace.stores.registry import extra_of
 
-    check_extras(*([PAGE] if with_page else []), store_url=store)
+    check_extras("the demo", SPARK, *([PAGE] if with_page else []), *([] if store is None else [extra_of(store)]))
+    from headrace.demo.story import Story
+    from headrace.spark.connect import check_start
+
+    check_start()
     for number in (signal.SIGTERM, signal.SIGHUP):
         signal.signal(number, _leave)
     temporary = directory is None

@@ -10,8 +10,9 @@ from dataclasses import asdict
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
-from headrace.errors import HeadraceError, UnsupportedError, own_message
+from headrace.errors import HeadraceError, MissingDependencyError, UnsupportedError, own_message
 from headrace.model.findings import Finding, Status
+from headrace.support.extras import SPARK, check_extras
 
 
 @click.command(short_help="Check the machine for common problems.")
@@ -22,7 +23,7 @@ from headrace.model.findings import Finding, Status
 @pass_app
 @click.pass_context
 def doctor(context: click.Context, app: App, table: str | None, spark: bool) -> None:
-    """Check Java, Python, packages and temporary space; with --store, also a store.
+    """Check Python, packages and extras; with Spark, Java, its Python and temporary space; with --store, also a store.
 
     Of an embedded store: its files. Of PostgreSQL: the settings of the server and the rights of the user, with the SQL
     that grants what is missing. The exit code is 1 if a check fails.
@@ -32,15 +33,16 @@ def doctor(context: click.Context, app: App, table: str | None, spark: bool) -> 
       headrace doctor --spark -s shop
       headrace doctor --table orders -s postgresql://shop@db/shop
     """
-    from headrace.cli.environment_checks import environment_checks
+    from headrace.cli.environment_checks import environment_findings
 
     # Spark converts between Arrow and pandas.
     app.owns_process = app.owns_process and not spark
     with app.output.status("Checking"):
-        findings = [check() for check in environment_checks()]
+        findings = environment_findings()
         if app.store_url is not None:
             findings += store_findings(app, app.store_url, table)
         if spark:
+            check_extras("--spark", SPARK)
             findings.append(_check_spark())
     show(app, findings)
     if any(finding.status == Status.FAIL for finding in findings):
@@ -62,14 +64,16 @@ def show(app: App, findings: list[Finding]) -> None:
         return
     for finding in findings:
         app.output.done(f"{_MARKS[finding.status]} {finding.name}: {finding.found}")
-        if finding.remedy:
+        # The name of an absent extra is what pip installs.
+        if finding.remedy and finding.status != Status.ABSENT:
             app.output.done(f"       → {finding.remedy}")
-    app.output.done(", ".join(f"{counts[status]} {status}" for status in Status))
+    shown = [status for status in Status if counts[status] or status != Status.ABSENT]
+    app.output.done(", ".join(f"{counts[status]} {status}" for status in shown))
     if statements := [finding.sql for finding in findings if finding.sql]:
         app.output.done("\nSQL that grants what is missing:\n\n" + "\n".join(statements))
 
 
-_MARKS = {Status.OK: "ok    ", Status.WARN: "warn  ", Status.FAIL: "FAIL  "}
+_MARKS = {Status.OK: "ok    ", Status.WARN: "warn  ", Status.FAIL: "FAIL  ", Status.ABSENT: "–     "}
 
 
 def store_findings(app: App, url: str, table: str | None) -> list[Finding]:
@@ -94,6 +98,7 @@ def _check_spark() -> Finding:
 
     import headrace
     from headrace.cli.spark_errors import filtered
+    from headrace.spark.connect import check_start, names_server
 
     name, rows = "Spark", 3
     started = time.monotonic()
@@ -102,13 +107,19 @@ def _check_spark() -> Finding:
             with headrace.open(directory, create=True) as store:
                 table = store.create_table("trial", {"id": "long"}, "id")
                 table.put([{"id": value} for value in range(rows)])
-            with filtered():
-                spark = headrace.session("headrace doctor", master="local[1]")
+            check_start()
+            if names_server(()):
+                spark = headrace.session("headrace doctor")
+            else:
+                with filtered():
+                    spark = headrace.session("headrace doctor", master="local[1]")
             try:
                 read = spark.read.format("headrace").option("store", directory).option("table", "trial").load().count()
                 version = spark.version
             finally:
                 spark.stop()
+        except MissingDependencyError as error:
+            return Finding(name, Status.FAIL, f"{error.problem}; received: {error.received}", error.remedy or "")
         except Exception as error:
             text = str(error).split("\nJVM stacktrace:")[0].strip()
             text = own_message(text) or f"{type(error).__name__}: {text}"

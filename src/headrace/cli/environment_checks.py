@@ -3,43 +3,28 @@
 from __future__ import annotations
 
 import importlib
-import importlib.metadata
 import ipaddress
 import json
 import os
 import pkgutil
-import platform
 import re
 import shutil
 import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
 from pathlib import Path
 
 import click
 
+from headrace.cli import installed
 from headrace.model.findings import Finding, Status, disk_space
-from headrace.spark.java import check_java
 from headrace.support import entry_points
+from headrace.support.extras import SPARK, is_installed
 
-OLDEST_PYTHON = (3, 11)
-OLDEST_PACKAGES = {"pyspark": (4, 2), "pyarrow": (18,), "pandas": (2, 2), "numpy": (1, 26)}
 OLDEST_SQLITE = (3, 53, 0)
 _PROBE_SECONDS = 60
 _OTHER_SQLITES = ("_sqlite3", "pysqlite3", "sqlcipher3", "adbc_driver_sqlite")
-
-
-Check = Callable[[], Finding]
-
-
-def check_python() -> Finding:
-    """Check the version of this Python."""
-    found = f"Python {platform.python_version()} at {sys.executable}"
-    if sys.version_info < OLDEST_PYTHON:
-        return Finding("Python", Status.FAIL, found, "use Python 3.11 or newer")
-    return Finding("Python", Status.OK, found)
 
 
 def check_worker_python() -> Finding:
@@ -89,19 +74,6 @@ def check_driver_python() -> Finding:
             name, Status.WARN, f"{program} is not this Python ({sys.executable})", f"unset {name} or make them the same"
         )
     return Finding(name, Status.OK, program)
-
-
-def check_package(name: str) -> Finding:
-    """Check that a package is installed in a supported version."""
-    oldest = OLDEST_PACKAGES[name]
-    wanted = f"pip install -U '{name}>={'.'.join(map(str, oldest))}'"
-    try:
-        version = importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return Finding(name, Status.FAIL, "not installed", wanted)
-    if version_numbers(version) < oldest:
-        return Finding(name, Status.FAIL, version, wanted)
-    return Finding(name, Status.OK, version)
 
 
 def version_numbers(version: str) -> tuple[int, ...]:
@@ -240,20 +212,25 @@ def check_temporary_space() -> Finding:
     return disk_space(name, min(free.values()), found, "free some space, or set SPARK_LOCAL_DIRS to another directory")
 
 
-def environment_checks() -> list[Check]:
-    """Return the checks that need neither a store nor a Spark session, in the order in which they run."""
-    packages: list[Check] = [lambda name=name: check_package(name) for name in OLDEST_PACKAGES]  # type: ignore[misc]
+def environment_findings() -> list[Finding]:
+    """Return the findings that need neither a store nor a Spark session."""
     return [
-        check_java,
-        check_python,
-        check_worker_python,
-        check_driver_python,
-        *packages,
-        check_sqlite,
-        check_data_sources,
-        check_packages,
+        installed.check_python(),
+        *installed.check_packages(),
+        check_sqlite(),
+        *installed.check_extras(),
+        check_packages(),
+        *(_of_spark() if is_installed(SPARK[1]) else ()),
         # After the data sources, because their imports can load a SQLite library.
-        check_other_sqlites,
-        check_hostname,
-        check_temporary_space,
+        check_other_sqlites(),
     ]
+
+
+def _of_spark() -> list[Finding]:
+    from headrace.spark.connect import has_classes
+    from headrace.spark.java import check_java
+
+    found = [installed.check_pyspark(), check_data_sources()]
+    if has_classes():
+        found += [check_java(), check_worker_python(), check_driver_python(), check_hostname(), check_temporary_space()]
+    return found

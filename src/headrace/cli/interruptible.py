@@ -58,18 +58,18 @@ def run_interruptibly(spark: SparkSession, work: Callable[[], None]) -> bool:
 
 
 def _mark_jobs(spark: SparkSession) -> None:
-    if _is_connect(spark):
+    from headrace.spark.connect import is_connect
+
+    if is_connect(spark):
         spark.addTag(_JOB_GROUP)
     else:
         spark.sparkContext.setJobGroup(_JOB_GROUP, "statement at the prompt")
 
 
 def _cancel_jobs(spark: SparkSession) -> None:
-    if _is_connect(spark):
+    from headrace.spark.connect import is_connect
+
+    if is_connect(spark):
         spark.interruptTag(_JOB_GROUP)
     else:
         spark.sparkContext.cancelJobGroup(_JOB_GROUP)
-
-
-def _is_connect(spark: SparkSession) -> bool:
-    return type(spark).__module__.startswith("pyspark.sql.connect")

@@ -11,7 +11,7 @@ import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
 from headrace.cli.arguments import FORMAT_NAMES
-from headrace.cli.extras import QUERIES, check_extras
+from headrace.support.extras import QUERIES, check_extras
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -62,7 +62,7 @@ def query(
     from headrace.inspect.querying.engine import open_query
     from headrace.inspect.querying.process import QueryProcesses
 
-    check_extras(QUERIES, store_url=app.store_url)
+    check_extras("this command", QUERIES, *app.store_extras())
     text = sys.stdin.read() if sql == "-" else sql
     with contextlib.closing(QueryProcesses()) as processes:
         # It starts while the store is opened.

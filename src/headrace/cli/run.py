@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 import click
 
 from headrace.cli.app import App, Command, common_options, parse_pairs, pass_app, store_option
-from headrace.cli.extras import METRICS, TRACES, check_extras
 from headrace.cli.metrics import metrics_options, serving
 from headrace.cli.stream_progress import progress_facts, progress_line, progress_picture, progress_state
+from headrace.support.extras import METRICS, SPARK, TRACES, check_extras
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -117,8 +117,8 @@ def run(
 
     Example: headrace run job.sql --available-now
     """
-    wanted = [*([METRICS] if metrics_port is not None else []), *([TRACES] if traces else [])]
-    check_extras(*wanted, store_url=None if metrics_port is None else app.store_url)
+    metrics = [METRICS, *app.store_extras()] if metrics_port is not None else []
+    check_extras("this command", SPARK, *metrics, *([TRACES] if traces else []))
     name = "headrace" if file.name == "<stdin>" else Path(file.name).stem
     if log_format == "json":
         from headrace.http.logs import log_as_json
@@ -194,6 +194,7 @@ def streaming_session(app: App, name: str, options: SparkOptions) -> Iterator[St
     """Start Spark. At the end of the block, stop all streams and Spark."""
     import headrace
     from headrace.cli.spark_errors import filtered
+    from headrace.spark.connect import check_start, is_connect, names_server
 
     # Spark creates the directory even if no table is in it.
     warehouse = options.workspace.absolute() / ".headrace" / "spark-warehouse"
@@ -202,10 +203,11 @@ def streaming_session(app: App, name: str, options: SparkOptions) -> Iterator[St
         _silence_pyspark()
         if "SPARK_CONF_DIR" not in os.environ:
             conf = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"} | conf
-    quiet = contextlib.nullcontext() if app.debug or "SPARK_REMOTE" in os.environ else filtered()
+    check_start(conf)
+    quiet = contextlib.nullcontext() if app.debug or names_server(conf) else filtered()
     with app.output.status("Starting Spark"), quiet:
         spark = headrace.session(name, master=options.master, conf=conf)
-        if not app.debug and "SPARK_REMOTE" not in os.environ:
+        if not app.debug and not is_connect(spark):
             spark.sparkContext.setLogLevel("ERROR")
     # Spark's own handler would cancel the running batch, and the stream would count as failed.
     signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.app import App, Command, common_options, pass_app
-from headrace.cli.extras import METRICS, check_extras
 from headrace.cli.metrics import metrics_options, serving
 from headrace.http.endpoint import Endpoint
 from headrace.support import entry_points
+from headrace.support.extras import METRICS, check_extras
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -92,7 +92,8 @@ def serve(
             f"Serving {endpoint.system} at {url}", endpoint=url, host=at, port=bound, root=str(root.absolute())
         )
 
-    check_extras((endpoint.extra, *endpoint.packages), *([METRICS] if metrics_port is not None else []))
+    metrics = [METRICS] if metrics_port is not None else []
+    check_extras("this command", (endpoint.extra, *endpoint.packages), *metrics)
     settings = {name: given[name] for name in endpoint.settings}
     configuration = endpoint.configure(root, file, environ=os.environ, **settings)
     log_as_json(requests=log_requests)

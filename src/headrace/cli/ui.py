@@ -8,9 +8,9 @@ from pathlib import Path
 import click
 
 from headrace.cli.app import App, common_options, pass_app, store_option
-from headrace.cli.extras import PAGE, check_extras
 from headrace.cli.run import workspace_option
 from headrace.errors import OptionError
+from headrace.support.extras import PAGE, check_extras
 
 PASSWORD_VARIABLE = "HEADRACE_UI_PASSWORD"
 
@@ -50,7 +50,7 @@ def ui(app: App, workspace: Path, host: str, port: int, password_file: Path | No
         address = f"http://{in_url(at)}:{bound}"
         app.output.event(f"The page is at {address}", address=address, host=at, port=bound)
 
-    check_extras(PAGE, store_url=app.store_url)
+    check_extras("this command", PAGE, *app.store_extras())
     password = _password(password_file)
     with contextlib.ExitStack() as stack:
         store = None if app.store_url is None else stack.enter_context(app.store())

@@ -13,6 +13,8 @@ class Status(StrEnum):
     OK = "ok"
     WARN = "warn"
     FAIL = "fail"
+    ABSENT = "absent"
+    """An optional part is not installed."""
 
 
 @dataclass(frozen=True)

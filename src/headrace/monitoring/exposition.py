@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from headrace.errors import MissingDependencyError
 from headrace.http.application import Application, Receive, Scope, Send
 from headrace.http.limits import Limits
 from headrace.http.listening import LOOPBACK, in_url, listen
 from headrace.http.serving import ServingThread
 from headrace.http.threads import Threads
+from headrace.support.extras import METRICS, check_extras
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
@@ -36,14 +36,9 @@ def make_registry(
     Raises:
         MissingDependencyError: prometheus_client is not installed.
     """
-    try:
-        from prometheus_client import CollectorRegistry, ProcessCollector
-    except ImportError:
-        raise MissingDependencyError(
-            "metrics need a package that is not installed",
-            received="prometheus_client",
-            remedy="pip install 'headrace[metrics]'",
-        ) from None
+    check_extras("metrics", METRICS)
+    from prometheus_client import CollectorRegistry, ProcessCollector
+
     from headrace.monitoring.process_metrics import OperationCollector, StoreCollector
     from headrace.monitoring.stream_metrics import StreamCollector
 

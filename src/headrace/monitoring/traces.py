@@ -9,9 +9,9 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from headrace.errors import MissingDependencyError
 from headrace.streaming_sql.running_streams import observe_batches
 from headrace.streaming_sql.stream_history import PHASES, BatchRecord
+from headrace.support.extras import TRACES, check_extras
 
 if TYPE_CHECKING:
     from opentelemetry.trace import Tracer
@@ -24,17 +24,12 @@ def exporting_traces() -> Iterator[None]:
     Raises:
         MissingDependencyError: OpenTelemetry's packages are not installed.
     """
-    try:
-        from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
-        from opentelemetry.sdk.resources import SERVICE_NAME, Resource
-        from opentelemetry.sdk.trace import TracerProvider
-        from opentelemetry.sdk.trace.export import BatchSpanProcessor
-    except ImportError as error:
-        raise MissingDependencyError(
-            "traces need a package that is not installed",
-            received=error.name,
-            remedy="pip install 'headrace[otel]'",
-        ) from None
+    check_extras("traces", TRACES)
+    from opentelemetry.exporter.otlp.proto.http.trace_exporter import OTLPSpanExporter
+    from opentelemetry.sdk.resources import SERVICE_NAME, Resource
+    from opentelemetry.sdk.trace import TracerProvider
+    from opentelemetry.sdk.trace.export import BatchSpanProcessor
+
     # OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES take precedence.
     provider = TracerProvider(resource=Resource({SERVICE_NAME: "headrace"}).merge(Resource.create()))
     provider.add_span_processor(BatchSpanProcessor(OTLPSpanExporter()))

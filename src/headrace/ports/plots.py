@@ -9,7 +9,7 @@ import io
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from headrace.errors import MissingDependencyError
+from headrace.support.extras import PLOTS, check_extras
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -63,12 +63,8 @@ def new_figure(height: float) -> Figure:
     Raises:
         MissingDependencyError: matplotlib is not installed.
     """
-    try:
-        from matplotlib.figure import Figure
-    except ImportError:
-        raise MissingDependencyError(
-            "figures need a package that is not installed", received="matplotlib", remedy="pip install 'headrace[plot]'"
-        ) from None
+    check_extras("figures", PLOTS)
+    from matplotlib.figure import Figure
 
     class ShownFigure(Figure):
         """A figure that a notebook shows without pyplot."""

@@ -16,6 +16,7 @@ from headrace.model.tables.schema import KeyValue, TableSchema
 from headrace.model.types import type_name
 from headrace.ports.arguments import Port
 from headrace.support import notebooks
+from headrace.support.extras import PANDAS, check_extras
 
 if TYPE_CHECKING:
     import pandas
@@ -187,7 +188,12 @@ class Table(Port):
     def to_pandas(
         self, columns: Sequence[str] | None = None, where: Where | None = None, *, limit: int | None = None
     ) -> pandas.DataFrame:
-        """Return rows as a DataFrame of pandas, see `scan`."""
+        """Return rows as a DataFrame of pandas, see `scan`.
+
+        Raises:
+            MissingDependencyError: pandas (``headrace[pandas]``) is not installed.
+        """
+        check_extras("DataFrames", PANDAS)
         return self.scan(columns, where, limit=limit).read_all().to_pandas()
 
     def __iter__(self) -> Iterator[dict[str, Any]]:

@@ -15,8 +15,8 @@ from headrace.checkpoint_server.served_directories import DEFAULT_KEY
 from headrace.checkpoint_server.server import serve_default
 from headrace.errors import HeadraceError
 from headrace.formats.registry import CHECKPOINT_SCHEMES
-from headrace.spark.checkpoint import is_connect
 from headrace.spark.checkpoint_location import configure, server_host
+from headrace.spark.connect import is_connect
 from headrace.stores.registry import absolute
 from headrace.stores.registry import open as open_store
 

@@ -19,8 +19,9 @@ from headrace.options.option import SINK
 from headrace.ports import Store
 from headrace.spark.batch_errors import with_short_errors
 from headrace.spark.batch_tasks import LocatedSink, StreamBatches
-from headrace.spark.checkpoint import clear_unfinished_start, is_connect
+from headrace.spark.checkpoint import clear_unfinished_start
 from headrace.spark.checkpoint_location import checkpoint_errors, sink_checkpoint
+from headrace.spark.connect import is_connect
 from headrace.spark.default_checkpoint import default_checkpoint, given_checkpoint, record_stream
 from headrace.spark.executors import sent
 from headrace.stores.registry import StoreAddress

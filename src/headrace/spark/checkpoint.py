@@ -23,6 +23,7 @@ from headrace.checkpoint_server.server import served_files
 from headrace.formats.checkpoint_locations import parse_location
 from headrace.formats.registry import checkpoint_scheme
 from headrace.ports import Advance, Files, Store
+from headrace.spark.connect import is_connect
 from headrace.stores.registry import open as open_store
 
 if TYPE_CHECKING:
@@ -172,8 +173,3 @@ def _local(checkpoint: str) -> Path | None:
         return None
     # Hadoop does not decode the path of a URL: %20 is not a space.
     return Path(re.sub(r"^file:(//[^/]*)?", "", checkpoint, flags=re.IGNORECASE) if parts.scheme else checkpoint)
-
-
-def is_connect(spark: SparkSession) -> bool:
-    """Return whether a session is one of Spark Connect."""
-    return "connect" in type(spark).__module__

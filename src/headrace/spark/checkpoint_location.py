@@ -21,7 +21,8 @@ from headrace.errors import HeadraceError, OptionError
 from headrace.formats.checkpoint_locations import ANY_VALID, VALID, StoreLocation, checkpoint_text, parse_location
 from headrace.formats.registry import checkpoint_scheme
 from headrace.ports import Store
-from headrace.spark.checkpoint import clear_unfinished_start, is_connect
+from headrace.spark.checkpoint import clear_unfinished_start
+from headrace.spark.connect import is_connect
 from headrace.spark.masters import is_this_machine
 from headrace.stores.registry import StoreAddress
 from headrace.stores.registry import open as open_store

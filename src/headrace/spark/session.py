@@ -13,7 +13,7 @@ from headrace.errors import MissingDependencyError, OptionError
 from headrace.ports.arguments import any_value, mapping, text
 from headrace.spark import redaction
 from headrace.spark.bare_locations import register_bare_locations
-from headrace.spark.checkpoint import is_connect
+from headrace.spark.connect import check_start, is_connect, names_server
 from headrace.spark.java import check_java
 from headrace.spark.masters import is_this_machine
 
@@ -49,7 +49,8 @@ def session(
 
     Raises:
         OptionError: an argument or a setting is not valid.
-        MissingDependencyError: there is no Java 17, or its process ended at the start.
+        MissingDependencyError: there is no Java 17, its process ended at the start, or the installed pyspark can only
+            connect to a server of Spark Connect, and none is named.
     """
     from pyspark.sql import SparkSession
 
@@ -71,7 +72,8 @@ def session(
         "spark.ui.showConsoleProgress": "false",
     }
     builder = SparkSession.builder.appName(name)
-    if master is not None or (SparkSession.getActiveSession() is None and "SPARK_REMOTE" not in os.environ):
+    check_start(conf)
+    if master is not None or (not names_server(conf) and SparkSession.getActiveSession() is None):
         chosen = master or conf.get("spark.master") or os.environ.get("MASTER") or LOCAL_MASTER
         settings["spark.master"] = chosen
         if is_this_machine(chosen):
@@ -136,7 +138,7 @@ def carry_environment(spark: SparkSession) -> None:
     These processes have the environment that the Java process had at its start. A notebook may set a variable later,
     and a new session may use the Java process of a stopped one.
     """
-    if not hasattr(spark, "_jsparkSession"):
+    if is_connect(spark):
         # A server of Spark Connect has its own environment.
         return
     from headrace.formats.registry import FORMATS

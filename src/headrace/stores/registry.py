@@ -176,6 +176,16 @@ def opening_of(url: str | os.PathLike[str]) -> Opening:
     )
 
 
+def extra_of(url: str | os.PathLike[str]) -> tuple[str, ...]:
+    """Return what the store of a path or URL needs, for `headrace.support.extras.check_extras`.
+
+    Raises:
+        OptionError: the scheme is unknown.
+    """
+    opening = opening_of(url)
+    return (opening.extra or "", *opening.packages)
+
+
 def find_opening(url: str | os.PathLike[str]) -> Opening | None:
     """Return how the store of a path or URL is opened; None if no store has such addresses."""
     scheme = scheme_of(url)

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlencode
 
-from headrace.errors import MissingDependencyError
+from headrace.support.extras import PAGE, check_extras
 
 _CELL_LENGTH = 200
 _KIB = 1024
@@ -28,14 +28,9 @@ class Templates:
     """
 
     def __init__(self) -> None:
-        try:
-            import jinja2
-        except ImportError as error:
-            raise MissingDependencyError(
-                "the web page needs a package that is not installed",
-                received="jinja2",
-                remedy="pip install 'headrace[ui]'",
-            ) from error
+        check_extras("the web page", PAGE)
+        import jinja2
+
         self._environment = jinja2.Environment(
             loader=jinja2.PackageLoader("headrace.ui"),
             autoescape=True,

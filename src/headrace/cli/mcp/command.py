@@ -8,8 +8,8 @@ from pathlib import Path
 import click
 
 from headrace.cli.app import App, common_options, pass_app, stores_option
-from headrace.cli.extras import TOOLS, check_extras
 from headrace.cli.run import workspace_option
+from headrace.support.extras import TOOLS, check_extras
 
 
 @click.command(short_help="Offer stores and streams to an AI assistant, as tools of MCP.")
@@ -29,9 +29,10 @@ def mcp(app: App, urls: tuple[str, ...], workspace: Path, allow: bool) -> None:
       headrace mcp -s shop -w jobs
       headrace mcp -s shop -s postgresql://reader@db/shop
     """
-    for url in urls or (app.store_url,):
-        check_extras(TOOLS, store_url=url)
+    from headrace.stores.registry import extra_of
+
     urls = urls or ((app.store_url,) if app.store_url is not None else ())
+    check_extras("this command", TOOLS, *map(extra_of, urls))
 
     from headrace.cli.mcp.server import serve
     from headrace.cli.mcp.sources import Sources

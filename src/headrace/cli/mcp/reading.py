@@ -10,7 +10,7 @@ from pydantic import Field
 
 from headrace.cli.consumer import consumer_details, partition_offsets, registered
 from headrace.cli.doctor import store_findings
-from headrace.cli.environment_checks import environment_checks
+from headrace.cli.environment_checks import environment_findings
 from headrace.cli.json_rows import with_objects
 from headrace.cli.mcp.sources import Sources
 from headrace.cli.queue import queue_details, queue_summary
@@ -20,7 +20,7 @@ from headrace.cli.tunnel import tunnel_details, tunnel_summary
 from headrace.inspect.querying import engine
 from headrace.model.own_names import is_internal
 from headrace.rows.shown_values import shown_rows
-from headrace.streaming_sql.results import instant
+from headrace.support.instants import instant
 from headrace.ui.query_page import MAX_RESULT_BYTES, MAX_SECONDS, type_name_or_text
 from headrace.ui.stream_graph import Node, graph_of, guarantee_of
 
@@ -170,7 +170,7 @@ class ReadingTools:
         store: StoreName = None,
     ) -> Facts:
         """Check the machine and a store for common problems. Each failed check has a remedy; nothing is repaired."""
-        findings = [check() for check in environment_checks()]
+        findings = environment_findings()
         if store is not None or self._sources.names:
             app = self._sources.app(store)
             assert app.store_url is not None

@@ -18,7 +18,7 @@ from headrace.derived.follow.refusals import is_special_time, refuse_names
 from headrace.derived.follow.settings import changes_answers
 from headrace.errors import SqlError
 from headrace.model.own_names import PREFIX
-from headrace.spark.checkpoint import is_connect
+from headrace.spark.connect import is_connect
 from headrace.sql_text.lexer import TokenKind, quote_name, string_value, tokenize
 from headrace.sql_text.token_text import TokenText
 

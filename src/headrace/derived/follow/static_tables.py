@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import OptionError, SqlError
 from headrace.formats.registry import FORMATS, format_named
 from headrace.model.own_names import PREFIX
-from headrace.spark.checkpoint import is_connect
+from headrace.spark.connect import is_connect
 from headrace.spark.masters import is_this_machine
 from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.query_text import QueryText

@@ -12,13 +12,12 @@ import threading
 import time
 from collections import deque
 from collections.abc import Iterator
-from importlib.util import find_spec
 from multiprocessing.connection import Pipe, wait
 from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, MissingDependencyError, NotFoundError, QueryLimitError, SqlError
+from headrace.errors import HeadraceError, NotFoundError, QueryLimitError, SqlError
 from headrace.inspect.querying.messages import (
     CLOSE,
     NEXT,
@@ -34,6 +33,7 @@ from headrace.inspect.querying.messages import (
 from headrace.inspect.querying.names import find
 from headrace.inspect.querying.queue_rows import queue_rows, queue_schema
 from headrace.ports import Queue, Store, Table
+from headrace.support.extras import QUERIES, check_extras
 
 # Small, because a query with a LIMIT may need only a few rows.
 _BATCH_ROWS = 8192
@@ -54,7 +54,7 @@ class QueryProcesses:
 
     def prepare(self) -> None:
         """Start a process for the next query, and do not wait for it."""
-        _check_duckdb()
+        check_extras("queries", QUERIES)
         if not self._idle:
             self._idle.append(_QueryProcess())
 
@@ -72,7 +72,7 @@ class QueryProcesses:
         Raises:
             QueryLimitError: the query needs more time or memory, or too many queries run.
         """
-        _check_duckdb()
+        check_extras("queries", QUERIES)
         if not self._running.acquire(timeout=seconds):
             raise QueryLimitError("other queries run", received=f"{_MOST_RUNNING} queries", remedy="try it again later")
         try:
@@ -239,10 +239,3 @@ class _Tables:
             case EndScan(scan):
                 self._scans.pop(scan, None)
         return None
-
-
-def _check_duckdb() -> None:
-    if find_spec("duckdb") is None:
-        raise MissingDependencyError(
-            "queries need a package that is not installed", received="duckdb", remedy="pip install 'headrace[query]'"
-        )

@@ -11,7 +11,8 @@ from collections.abc import Mapping
 from types import ModuleType
 from typing import Any, Final
 
-from headrace.errors import HeadraceError, MissingDependencyError
+from headrace.errors import HeadraceError
+from headrace.support.extras import check_extras
 
 MAX_DEPTH: Final = 128
 """The maximum nesting of lists, maps and attributes; the limit of YTsaurus is 256."""
@@ -129,11 +130,8 @@ def short_reason(error: BaseException) -> str:
 
 
 def _library() -> ModuleType:
-    try:
-        import yt.yson
-    except ImportError:
-        raise MissingDependencyError(
-            "YSON needs YTsaurus' client library", remedy="install it: pip install 'headrace[yt]'"
-        ) from None
+    check_extras("YSON", ("headrace[yt]", "yt.yson"))
+    import yt.yson
+
     library: ModuleType = yt.yson
     return library
