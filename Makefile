@@ -18,6 +18,8 @@ STORM_KILLS ?= 30
 VERSION ?= 14
 # The number of sequences of forks in `make chaos`.
 FORKS ?= 200
+# The version of the site in `make docs-deploy`.
+SITE ?= dev
 # The first of the 20 random orders of `make seeds`.
 FIRST_SEED ?= 1
 
@@ -85,7 +87,14 @@ types: $(READY) ## Check types
 	$(BIN)/mypy
 
 docs: $(READY) ## Build the site of the documents in build/site; warnings and dead links are errors
-	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# mike calls mkdocs.
+docs-deploy: export PATH := $(abspath $(BIN)):$(PATH)
+docs-deploy: export NO_MKDOCS_2_WARNING := 1
+docs-deploy: $(READY) ## Add the site to the local branch gh-pages, as the version SITE: dev, or a tag such as v0.1.0
+	mike deploy --update-aliases $(SITE:v%=%) $(if $(filter v%,$(SITE)),latest)
+	$(if $(filter v%,$(SITE)),mike set-default latest)
 
 bench: $(READY) check-java ## Run the benchmarks, and write their results to build/benchmarks.md
 	@mkdir -p build

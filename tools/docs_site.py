@@ -1,4 +1,4 @@
-"""Hooks of MkDocs for `make docs`: the navigation, the reference, and pages of linked files outside docs/.
+"""Hooks of MkDocs for `make docs`: the navigation, the reference, pages of linked files outside docs/, and llms.txt.
 
 The documents are written for GitHub, where their links lead to files of the repository. Here each linked file outside
 docs/ is a page of the folder ``project``, each notebook is a page, and each link is rewritten.
@@ -60,6 +60,18 @@ def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Fil
     return _outside_fences(_lists_for_python_markdown(markdown), lambda line: _LINK.sub(_rewriter(here), line))
 
 
+def on_post_build(config: MkDocsConfig) -> None:
+    """Write llms.txt, an index for language models (llmstxt.org), and llms-full.txt, the pages of docs/."""
+    index, pages = _index_for_models(str(config.site_name), str(config.site_description))
+    site = Path(config.site_dir)
+    missing = [link for link, _ in _LINK.findall(index) if not (site / link).is_file()]
+    if missing:
+        raise PluginError(f"llms.txt links to pages that the site does not have: {missing}")
+    (site / "llms.txt").write_text(index)
+    texts = (f"<!-- {page} -->\n{(ROOT / page).read_text()}" for page in pages)
+    (site / "llms-full.txt").write_text("\n".join(texts))
+
+
 def _add(files: Files, config: MkDocsConfig, path: str, text: str) -> None:
     made = File.generated(config, path, content=text)
     made.inclusion = InclusionLevel.NOT_IN_NAV
@@ -104,7 +116,8 @@ def _rewriter(site_path: str) -> Callable[[re.Match[str]], str]:
 
     def replaced(link: re.Match[str]) -> str:
         target = _target(_repository_path(site_path), link[1])
-        if target is None or target.endswith((".png", ".svg")):
+        # The site has pictures and data of docs/ as they are.
+        if target is None or (target.startswith("docs/") and not target.endswith((".md", ".ipynb"))):
             return link[0]
         return f"]({posixpath.relpath(_site_path(target), posixpath.dirname(site_path) or '.')}{link[2]})"
 
@@ -167,12 +180,39 @@ def _navigation() -> list[Any]:
         cell = line.split("|")[1].strip() if line.startswith("|") else ""
         if cell.startswith("**"):
             sections[cell.strip("*")] = []
-        for title, link in re.findall(r"\[([^]]+)\]\(([^)]+)\)", cell):
+        # A description can name further pages of its subject.
+        for title, link in re.findall(r"\[([^]]+)\]\(([^)]+)\)", line if line.startswith("|") else ""):
             target = _target("docs/README.md", link)
             if target:
                 sections[next(reversed(sections))].append({title: _site_path(target)})
     python = [{title: _reference_path(title)} for title in _REFERENCE]
     return [{"headrace": "README.md"}, *({name: pages} for name, pages in sections.items()), {"Python": python}]
+
+
+def _index_for_models(name: str, description: str) -> tuple[str, list[str]]:
+    """Return the index of docs/README.md in the form of llms.txt, and the paths of its Markdown pages in docs/."""
+    lines = [f"# {name}", "", f"> {description}"]
+    pages = ["docs/README.md"]
+    for row in (ROOT / "docs" / "README.md").read_text().splitlines():
+        cells = [cell.strip() for cell in row.split("|")[1:-1]]
+        if len(cells) != 2:
+            continue
+        if cells[0].startswith("**"):
+            lines += ["", f"## {cells[0].strip('*')}", ""]
+        for title, link in re.findall(r"\[([^]]+)\]\(([^)]+)\)", row):
+            target = _target("docs/README.md", link)
+            if target:
+                text = re.sub(r"\[([^]]+)\]\([^)]+\)", r"\1", cells[1] if link in cells[0] else "")
+                lines.append(f"- [{title}]({_html(_site_path(target))})" + (f": {text}" if text else ""))
+                pages += [target] if target.startswith("docs/") and target.endswith(".md") else []
+    lines += ["", "## Python", ""]
+    for title, names in _REFERENCE.items():
+        lines.append(f"- [{title}]({_html(_reference_path(title))}): {', '.join(f'`{each}`' for each in names)}")
+    return "\n".join(lines) + "\n", pages
+
+
+def _html(site_path: str) -> str:
+    return site_path.removesuffix(".md").replace("README", "index") + ".html"
 
 
 # -- Markdown ----------------------------------------------------------------------------------------------
