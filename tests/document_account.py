@@ -61,6 +61,7 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
         "python": POSTGRES,
         "json": "the form of an event; tests/unit/test_debezium_events.py compares whole events",
     },
+    "docs/python.md": {"python": "tests/api/examples.py"},
     "docs/queues.md": {"python": DOCS, "sh": COMMANDS},
     "docs/reliability.md": {"sh": "storms take minutes to hours; tests/chaos runs short ones"},
     "docs/sql.md": {

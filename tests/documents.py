@@ -64,7 +64,12 @@ def claimed(document: str, test: str) -> list[Block]:
 
 def code_of(document: str, language: str, directory: Path) -> str:
     """Return all blocks of a language in a document, with ``directory`` before relative paths."""
-    return _RELATIVE.sub(rf'"{directory}/\1', "\n".join(blocks(document, language)))
+    return absolute("\n".join(blocks(document, language)), directory)
+
+
+def absolute(code: str, directory: Path) -> str:
+    """Return code with ``directory`` before relative paths."""
+    return _RELATIVE.sub(rf'"{directory}/\1', code)
 
 
 def run_code(code: str, capsys: pytest.CaptureFixture[str], names: dict[str, object] | None = None) -> list[str]:

@@ -46,6 +46,13 @@ class HeadraceError(Exception):
         received: the invalid value; never a value that may contain a secret.
         valid: the valid values, as a text or a list.
         remedy: an action that solves the problem, with the option or command.
+
+    Examples:
+        >>> try:
+        ...     headrace.open("shop", synchronus="off")
+        ... except headrace.HeadraceError as error:
+        ...     print(type(error).__name__, error.problem, error.received, error.valid, error.remedy, sep=" | ")
+        OptionError | unknown option of an embedded store | 'synchronus' | synchronous | did you mean synchronous?
     """
 
     retryable: ClassVar[bool] = False
@@ -140,11 +147,27 @@ def remedy_in(message: str) -> str | None:
 
 
 class OptionError(HeadraceError, ValueError):
-    """An option, argument or address is missing or invalid."""
+    """An option, argument or address is missing or invalid.
+
+    Examples:
+        >>> try:
+        ...     headrace.open("gopher://shop")
+        ... except headrace.OptionError as error:
+        ...     print(error.problem)
+        unknown kind of store
+    """
 
 
 class SchemaError(HeadraceError, ValueError):
-    """Columns, keys or rows do not fit the table or queue."""
+    """Columns, keys or rows do not fit the table or queue.
+
+    Examples:
+        >>> try:
+        ...     orders.put([{"id": "o3", "cost": 1.0}])
+        ... except headrace.SchemaError as error:
+        ...     print(error.problem)
+        the table does not have a column of the rows
+    """
 
 
 _LONGEST_LINE = 500
@@ -154,6 +177,13 @@ class SqlError(HeadraceError):
     """A statement cannot be parsed or run.
 
     ``line`` and ``column`` start at 1. The message ends with the line, and a caret under the column.
+
+    Examples:
+        >>> try:
+        ...     headrace.sql(spark).run("CREATE SCAN now ON orders USING STREAMS")
+        ... except headrace.SqlError as error:
+        ...     print(error.line, error.column)
+        1 33
     """
 
     def __init__(
@@ -190,31 +220,92 @@ def _excerpt(line: str, index: int) -> tuple[str, int]:
 
 
 class QueryLimitError(HeadraceError):
-    """A query needs more time or memory than it may use."""
+    """A query needs more time or memory than it may use.
+
+    Examples:
+        >>> try:
+        ...     store.query("SELECT count(*) FROM range(1000000000000)", timeout_seconds=0.1)
+        ... except headrace.QueryLimitError as error:
+        ...     print(error.problem)
+        the query takes longer than it may
+    """
 
 
 class NotFoundError(HeadraceError, LookupError):
-    """A store, table, tunnel, scan or stream does not exist."""
+    """A store, table, tunnel, scan or stream does not exist.
+
+    Examples:
+        >>> try:
+        ...     store.table("missing")
+        ... except headrace.NotFoundError as error:
+        ...     print(error.problem)
+        no such table
+    """
 
 
 class AlreadyExistsError(HeadraceError):
-    """The name is in use."""
+    """The name is in use.
+
+    Examples:
+        >>> try:
+        ...     store.create_consumer("reader")
+        ... except headrace.AlreadyExistsError as error:
+        ...     print(error.problem)
+        a consumer of this name already exists
+    """
 
 
 class InUseError(HeadraceError):
-    """A table, queue, consumer or tunnel cannot be dropped without force, because others use it."""
+    """A table, queue, consumer or tunnel cannot be dropped without force, because others use it.
+
+    Examples:
+        >>> sql = headrace.sql(spark)
+        >>> try:
+        ...     sql.run('''
+        ...         CREATE QUEUE IF NOT EXISTS clicks (user STRING, page STRING) OPTIONS (store = "shop");
+        ...         DROP QUEUE clicks;
+        ...     ''')
+        ... except headrace.InUseError as error:
+        ...     print(error.received)
+        consumer reader
+    """
 
 
 class UnsupportedError(HeadraceError):
-    """The store, or this version of headrace, does not support the operation."""
+    """The store, or this version of headrace, does not support the operation.
+
+    Examples:
+        >>> try:
+        ...     store.create_tunnel_of_tables(["orders"], "all")
+        ... except headrace.UnsupportedError as error:
+        ...     print(error.problem)
+        a tunnel of this store follows one table
+    """
 
 
 class MissingDependencyError(HeadraceError, ImportError):
-    """An optional package is not installed; the remedy names the pip command."""
+    """An optional package is not installed; the remedy names the pip command.
+
+    Examples:
+        >>> try:
+        ...     rows = store.query("SELECT count(*) AS n FROM orders")
+        ... except headrace.MissingDependencyError as error:
+        ...     print(error.remedy)  # pip install 'headrace[query]'
+    """
 
 
 class DataLossError(HeadraceError):
-    """Requested rows no longer exist: they were trimmed, have expired or were dropped."""
+    """Requested rows no longer exist: they were trimmed, have expired or were dropped.
+
+    Examples:
+        >>> addresses = clicks.append([{"user": "u1", "page": "/"}], partition=0)
+        >>> removed = clicks.trim(0, before=1)
+        >>> try:
+        ...     clicks.read(0, first_row=0)
+        ... except headrace.DataLossError as error:
+        ...     print(error.problem)
+        rows of queue 'clicks' were trimmed before they were read
+    """
 
     def with_option(self, name: str) -> DataLossError:
         """Return the error with the name that option ``failOnDataLoss=false`` has for another kind of reader."""
@@ -227,67 +318,176 @@ class DataLossError(HeadraceError):
 
 
 class StateMismatchError(HeadraceError):
-    """Changes do not fit the kept state of a followed query, for example a row leaves a group that it never entered."""
+    """Changes do not fit the kept state of a followed query, for example a row leaves a group that it never entered.
+
+    Examples:
+        The text of the exception that ended a query of Spark has the name:
+
+        >>> headrace.StateMismatchError.__name__ in str(query.exception())
+        False
+    """
 
 
 class ExpressionError(HeadraceError, ValueError):
-    """An expression of a query fails for the values of a row."""
+    """An expression of a query fails for the values of a row.
+
+    Examples:
+        The text of the exception that ended a query of Spark has the name:
+
+        >>> headrace.ExpressionError.__name__ in str(query.exception())
+        False
+    """
 
 
 class BatchFailedError(HeadraceError):
-    """A batch of a stream failed. The log has the whole error, which is too long for Spark."""
+    """A batch of a stream failed. The log has the whole error, which is too long for Spark.
+
+    Examples:
+        The text of the exception that ended a query of Spark has the name:
+
+        >>> headrace.BatchFailedError.__name__ in str(query.exception())
+        False
+    """
 
 
 class NumericOverflowError(HeadraceError, ArithmeticError):
-    """A number does not fit its type."""
+    """A number does not fit its type.
+
+    Examples:
+        The text of the exception that ended a query of Spark has the name:
+
+        >>> headrace.NumericOverflowError.__name__ in str(query.exception())
+        False
+    """
 
 
 class StoreError(HeadraceError):
-    """The store failed: disk, permissions, server."""
+    """The store failed: disk, permissions, server.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> Path("file").touch()
+        >>> try:
+        ...     headrace.open("file", create=True)
+        ... except headrace.StoreError as error:
+        ...     print(error.problem)
+        cannot create the store's directory: File exists
+    """
 
 
 class StoreBusyError(StoreError):
-    """Another process holds the store for longer than the timeout."""
+    """Another process holds the store for longer than the timeout.
+
+    Examples:
+        >>> headrace.StoreBusyError.retryable
+        True
+    """
 
     retryable = True
 
 
 class RowsNotWrittenError(StoreError):
-    """The store rejected some rows of a write; the message has their keys. Other rows may have been written."""
+    """The store rejected some rows of a write; the message has their keys. Other rows may have been written.
+
+    Examples:
+        >>> try:
+        ...     orders.put([{"id": "o3", "price": 1.0}])
+        ... except headrace.RowsNotWrittenError as error:
+        ...     print("write these again:", error.received)
+        2
+    """
 
 
 class StoreDamagedError(StoreError):
-    """Files or records of a store are invalid."""
+    """Files or records of a store are invalid.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> Path("damaged").mkdir()
+        >>> Path("damaged", "db").write_bytes(b"no database")
+        11
+        >>> try:
+        ...     headrace.open("damaged")
+        ... except headrace.StoreDamagedError as error:
+        ...     print(error.problem)
+        the store's database is damaged
+    """
 
 
 class LostRaceError(HeadraceError):
-    """Another reader of the batch recorded a different end first. A retry reads up to that end."""
+    """Another reader of the batch recorded a different end first. A retry reads up to that end.
+
+    Examples:
+        >>> headrace.LostRaceError.retryable
+        True
+    """
 
     retryable = True
 
 
 class PublicationError(HeadraceError):
-    """Staged rows cannot be published: they do not exist, do not fit, or the checkpoint is outdated."""
+    """Staged rows cannot be published: they do not exist, do not fit, or the checkpoint is outdated.
+
+    Examples:
+        The text of the exception that ended a query of Spark has the name:
+
+        >>> headrace.PublicationError.__name__ in str(query.exception())
+        False
+    """
 
 
 class ClaimLostError(PublicationError):
-    """Another job has taken the target of a publication. Nothing is published."""
+    """Another job has taken the target of a publication. Nothing is published.
+
+    Examples:
+        The text of the exception that ended a query of Spark has the name:
+
+        >>> headrace.ClaimLostError.__name__ in str(query.exception())
+        False
+    """
 
 
 class TunnelTakenError(HeadraceError):
-    """Another query, or a client, has started to read the tunnel. A tunnel serves either one query or clients."""
+    """Another query, or a client, has started to read the tunnel. A tunnel serves either one query or clients.
+
+    Examples:
+        >>> try:
+        ...     for batch in tunnel.consume(idle="stop"):
+        ...         print(len(batch.to_arrow()))
+        ... except headrace.TunnelTakenError:
+        ...     print("a streaming query reads the tunnel now")
+        2
+    """
 
 
 class ClientGoneError(HeadraceError):
-    """A client of a tunnel has sent no heartbeat for its timeout, or is closed. Connect again."""
+    """A client of a tunnel has sent no heartbeat for its timeout, or is closed. Connect again.
+
+    Examples:
+        >>> try:
+        ...     tunnel.client("c1")
+        ... except headrace.ClientGoneError as error:
+        ...     print(error.problem)
+        the client was closed, or sent no heartbeat within its timeout
+    """
 
 
 class OffsetConflictError(HeadraceError):
     """A consumer's offset is not the expected offset, because another reader has moved it.
 
     Attributes:
+        consumer: the consumer's name.
+        queue: the queue's name.
+        partition: the partition number.
         expected: the expected offset.
         found: the current offset.
+
+    Examples:
+        >>> try:
+        ...     store.consumer("reader").advance("clicks", {0: 10}, expected={0: 5})
+        ... except headrace.OffsetConflictError as error:
+        ...     print(error.expected, error.found)
+        5 0
     """
 
     consumer: str
@@ -311,8 +511,29 @@ class OffsetConflictError(HeadraceError):
 
 
 class SessionEpochError(HeadraceError):
-    """A push has another epoch than its session: the session was opened again, or the epoch was never assigned."""
+    """A push has another epoch than its session: the session was opened again, or the epoch was never assigned.
+
+    Examples:
+        >>> producer = store.create_producer("web")
+        >>> former = producer.open_session("clicks", "host-1")
+        >>> current = producer.open_session("clicks", "host-1")
+        >>> try:
+        ...     producer.push(former, [{"user": "u1", "page": "/"}], sequence_number=0)
+        ... except headrace.SessionEpochError as error:
+        ...     print(error.problem)
+        session 'host-1' of producer 'web' on queue 'clicks' was opened by another writer
+    """
 
 
 class SequenceNumberError(HeadraceError, ValueError):
-    """Sequence numbers of a push are missing, set in two ways or not increasing; or the number of a save is invalid."""
+    """Sequence numbers of a push are missing, set in two ways or not increasing; or the number of a save is invalid.
+
+    Examples:
+        >>> producer = store.create_producer("web")
+        >>> session = producer.open_session("clicks", "host-1")
+        >>> try:
+        ...     producer.push(session, [{"user": "u1", "page": "/"}])
+        ... except headrace.SequenceNumberError as error:
+        ...     print(error.problem)
+        row 0 has no sequence number
+    """

@@ -74,7 +74,20 @@ def _html(described: QueueDescription) -> str:
 
 
 class Queue(Port):
-    """An append-only table. A row's address is (partition number, row index), assigned at commit and never reused."""
+    """An append-only table. A row's address is (partition number, row index), assigned at commit and never reused.
+
+    Attributes:
+        name: the queue's name in its store.
+
+    Examples:
+        >>> clicks.append([{"user": "u1", "page": "/"}, {"user": "u2", "page": "/help"}], partition=0)
+        [RowRange(partition=0, first=0, next=2)]
+        >>> page = clicks.read(0, first_row=1)
+        >>> page.rows.to_pylist()
+        [{'user': 'u2', 'page': '/help'}]
+        >>> clicks.bounds()[0].upper
+        2
+    """
 
     name: str
 
@@ -88,7 +101,8 @@ class Queue(Port):
 
     @property
     @abstractmethod
-    def schema(self) -> QueueSchema: ...
+    def schema(self) -> QueueSchema:
+        """The columns, without `$tablet_index` and `$row_index`."""
 
     @abstractmethod
     def append(
@@ -156,11 +170,24 @@ class Queue(Port):
         """Change some of the `QueueOptions`; return all of them."""
 
     @abstractmethod
-    def describe(self) -> QueueDescription: ...
+    def describe(self) -> QueueDescription:
+        """Return the columns, bounds, sizes, options and consumers of the queue, as one snapshot."""
 
 
 class Consumer(Port):
-    """Named read offsets: for each partition of a queue, the index of the first unread row."""
+    """Named read offsets: for each partition of a queue, the index of the first unread row.
+
+    Attributes:
+        name: the consumer's name.
+
+    Examples:
+        >>> reader = store.consumer("reader")
+        >>> reader.offsets("clicks")
+        {0: 0, 1: 0}
+        >>> reader.advance("clicks", {0: 2}, expected={0: 0})
+        >>> reader.offsets("clicks")
+        {0: 2, 1: 0}
+    """
 
     name: str
 
@@ -191,7 +218,8 @@ class Consumer(Port):
         """
 
     @abstractmethod
-    def registrations(self) -> list[Registration]: ...
+    def registrations(self) -> list[Registration]:
+        """Return the queues for which the consumer is registered, and whether it is vital for each."""
 
     @abstractmethod
     def status(self, queue: str) -> list[ConsumerPartition]:
@@ -199,7 +227,20 @@ class Consumer(Port):
 
 
 class Producer(Port):
-    """Sessions of writers outside Spark: a row that is pushed several times is appended once."""
+    """Sessions of writers outside Spark: a row that is pushed several times is appended once.
+
+    Attributes:
+        name: the producer's name.
+
+    Examples:
+        >>> producer = store.create_producer("web")
+        >>> session = producer.open_session("clicks", "host-1")
+        >>> rows = [{"user": "u1", "page": "/"}, {"user": "u1", "page": "/help"}]
+        >>> producer.push(session, rows, sequence_number=0, partition=0)
+        Pushed(last_sequence_number=1, skipped_rows=0)
+        >>> producer.push(session, rows, sequence_number=0, partition=0).skipped_rows
+        2
+    """
 
     name: str
 
@@ -242,4 +283,5 @@ class Producer(Port):
         """Delete a session. If it is opened again, it starts at epoch 0."""
 
     @abstractmethod
-    def sessions(self, queue: str | None = None) -> list[ProducerSession]: ...
+    def sessions(self, queue: str | None = None) -> list[ProducerSession]:
+        """Return the sessions over a queue, or over all queues, with their epochs and last sequence numbers."""

@@ -103,11 +103,23 @@ class Store(Port):
     """A store of tables, and optionally of tunnels, queues and files, see `capabilities`.
 
     The methods for tunnels, queues and files raise `UnsupportedError` unless a store overrides them.
+
+    Attributes:
+        url: the path or URL of the store, without secrets.
+        id: the identity of the store, the same for each URL that reaches it; contains no secret.
+        capabilities: the abilities in which stores differ.
+
+    Examples:
+        >>> store.create_table("customers", {"id": "long", "city": "string"}, "id").name
+        'customers'
+        >>> store.tables()
+        ['customers', 'orders']
+        >>> store.query("SELECT sum(price) AS spent FROM orders").to_pylist()
+        [{'spent': 12.5}]
     """
 
     url: str
     id: str
-    """The identity of the store, the same for each URL that reaches it; contains no secret."""
     capabilities: Capabilities
 
     def instance(self) -> str:
@@ -278,6 +290,7 @@ class Store(Port):
         return []
 
     def drop_tunnel(self, id_or_name: str, table: str | None = None, *, missing_ok: bool = False) -> None:
+        """Remove a tunnel with its positions and clients. Changes that it held are no longer kept for it."""
         if not missing_ok:
             raise self._no_tunnels()
 
@@ -313,6 +326,7 @@ class Store(Port):
         raise self._no_queues()
 
     def create_consumer(self, name: str, *, exist_ok: bool = False) -> Consumer:
+        """Create a consumer, which can be registered for queues. With ``exist_ok``, an existing one is returned."""
         raise self._no_queues()
 
     def consumer(self, name: str) -> Consumer:
@@ -320,6 +334,7 @@ class Store(Port):
         raise self._no_queues()
 
     def consumers(self) -> list[str]:
+        """Return the names of all consumers, sorted."""
         raise self._no_queues()
 
     def drop_consumer(self, name: str, *, missing_ok: bool = False) -> None:
@@ -335,9 +350,11 @@ class Store(Port):
         raise self._no_queues()
 
     def registrations(self, queue: str | None = None, consumer: str | None = None) -> list[Registration]:
+        """Return the registrations of consumers for queues: all, or those of a queue or of a consumer."""
         raise self._no_queues()
 
     def create_producer(self, name: str, *, exist_ok: bool = False) -> Producer:
+        """Create a producer. With ``exist_ok``, an existing one is returned."""
         raise self._no_queues()
 
     def producer(self, name: str) -> Producer:
@@ -345,9 +362,11 @@ class Store(Port):
         raise self._no_queues()
 
     def producers(self) -> list[str]:
+        """Return the names of all producers, sorted."""
         raise self._no_queues()
 
     def drop_producer(self, name: str, *, missing_ok: bool = False) -> None:
+        """Remove a producer with its sessions."""
         raise self._no_queues()
 
     # -- files ------------------------------------------------------------------------------------------

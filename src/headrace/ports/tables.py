@@ -87,7 +87,20 @@ def _html(described: TableDescription) -> str:
 
 
 class Table(Port):
-    """Rows with a primary key."""
+    """Rows with a primary key.
+
+    Attributes:
+        name: the table's name in its store.
+
+    Examples:
+        >>> version = orders.put([{"id": "o3", "price": 4.0}])
+        >>> version = orders.update({"id": "o1", "price": 12.5})
+        >>> version = orders.delete({"id": "o2"})
+        >>> orders.scan(where={"id": "o1"}).read_all().to_pylist()
+        [{'id': 'o1', 'price': 12.5}]
+        >>> [row["id"] for row in orders]
+        ['o1', 'o3']
+    """
 
     name: str
 
@@ -234,7 +247,8 @@ class Table(Port):
         """Change some of the `TableOptions`; return all of them."""
 
     @abstractmethod
-    def describe(self) -> TableDescription: ...
+    def describe(self) -> TableDescription:
+        """Return the columns, options, number of rows and partitions of the table."""
 
     @abstractmethod
     def trim(self, *, before: Mapping[int, int] | None = None, cut_tunnels: bool = False) -> TrimReport:

@@ -170,7 +170,24 @@ class BatchRecords(Port):
 
 
 class Tunnel(Port):
-    """A durable subscription to the changes of a table."""
+    """A durable subscription to the changes of a table.
+
+    Attributes:
+        id: the tunnel's id, which another tunnel of its name does not have.
+        name: the tunnel's name, unique for its table.
+        kind: BaseData, Stream or BaseAndStream.
+        table: the table, as the tunnel shows its rows.
+        batches: the records of the batches that a streaming query has read.
+
+    Examples:
+        >>> tunnel.kind
+        <TunnelKind.BASE_AND_STREAM: 'BaseAndStream'>
+        >>> for batch in tunnel.consume(idle="stop"):
+        ...     print(batch.to_arrow().column("id").to_pylist())
+        ['o1', 'o2']
+        >>> [channel.backlog.rows for channel in tunnel.describe().channels]
+        [0, 0]
+    """
 
     id: str
     name: str
@@ -202,7 +219,8 @@ class Tunnel(Port):
         return Origin()
 
     @abstractmethod
-    def describe(self) -> TunnelDescription: ...
+    def describe(self) -> TunnelDescription:
+        """Return the stage of the tunnel, and its channels with their clients and backlogs."""
 
     def shown_position(self, position: Position) -> str:
         """Return a position for people: the token, unless the store has a more readable form."""

@@ -60,6 +60,11 @@ def checkpoint(
         OptionError: neither a store nor Spark can write to the URL, the store is unknown, or ``store`` is
             given for a location outside of stores.
         UnsupportedError: the store has no files.
+
+    Examples:
+        >>> location = headrace.checkpoint("headrace:///checkpoints/totals", store="shop", spark=spark)
+        >>> location.endswith("/checkpoints/totals")
+        True
     """
     text = checkpoint_text(url)
     location = parse_location(text)

@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 
+# Of each class that `data_source` makes.
+_DESCRIPTION = """The data source of format ``{0}``, for a session that does not find it by the name of its module.
+
+docs/options.md has the options. An unknown or invalid one is an `OptionError`.
+
+Examples:
+    >>> spark.dataSource.register(headrace.{1}DataSource)
+"""
+
+
 class FormatDataSource(Sent, DataSource):
     """The data source of a format. Names of parameters (`schema`, `overwrite`) are part of Spark's interface.
 
@@ -77,5 +87,9 @@ def data_source(name: str) -> type[FormatDataSource]:
 
     Spark's processes find the class as this attribute.
     """
-    attributes = {"__module__": f"pyspark_{name}", "format": format_named(name)}
+    attributes = {
+        "__module__": f"pyspark_{name}",
+        "__doc__": _DESCRIPTION.format(name, name.capitalize()),
+        "format": format_named(name),
+    }
     return type("DefaultSource", (FormatDataSource,), attributes)

@@ -58,7 +58,12 @@ class SourceLag:
 
 
 def lag_of(progress: StreamingQueryProgress | dict[str, Any]) -> list[SourceLag | None]:
-    """Return the lag of each source in a query's progress report; None for a source of another package."""
+    """Return the lag of each source in a query's progress report; None for a source of another package.
+
+    Examples:
+        >>> [lag.total_rows_behind for lag in headrace.lag_of(query.lastProgress) if lag]
+        [0]
+    """
     sources = progress["sources"] if isinstance(progress, dict) else json.loads(progress.json)["sources"]
     return [_lag_of_source(source.get("latestOffset")) for source in sources]
 
@@ -84,6 +89,12 @@ class LagListener(StreamingQueryListener):
 
     Add it with ``spark.streams.addListener(LagListener(publish))``. The arguments of ``publish`` are the query's name,
     or its id if it has none, and the list that `lag_of` returns.
+
+    Examples:
+        >>> lags = {}
+        >>> listener = headrace.LagListener(lambda name, lag: lags.update({name: lag}))
+        >>> spark.streams.addListener(listener)
+        >>> spark.streams.removeListener(listener)
     """
 
     def __init__(self, publish: Callable[[str, list[SourceLag | None]], None]) -> None:

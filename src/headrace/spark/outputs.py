@@ -34,6 +34,21 @@ class Output:
 
     Raises:
         OptionError: both or neither of table and queue, an argument of the other kind, or an invalid value.
+
+    Examples:
+        >>> changes = spark.readStream.format("headrace").options(store="shop", tunnel="stats").load()
+        >>> large = store.create_table("large", {"id": "string", "price": "double"}, "id")
+        >>> outputs = [
+        ...     headrace.Output(table="large", select=lambda rows: rows.where("price > 5").select("id", "price")),
+        ...     headrace.Output(queue="clicks", select=lambda rows: rows.selectExpr("id AS user", "'/' AS page")),
+        ... ]
+        >>> stream = headrace.write_stream(
+        ...     changes, checkpoint="checkpoints/two", store="shop", outputs=outputs, trigger={"availableNow": True}
+        ... )
+        >>> stream.start().awaitTermination(60)
+        True
+        >>> [row["id"] for row in large]
+        ['o1']
     """
 
     table: str | None = None

@@ -51,6 +51,11 @@ def session(
         OptionError: an argument or a setting is not valid.
         MissingDependencyError: there is no Java 17, its process ended at the start, or the installed pyspark can only
             connect to a server of Spark Connect, and none is named.
+
+    Examples:
+        >>> spark = headrace.session("orders", conf={"spark.sql.shuffle.partitions": 2})
+        >>> spark.conf.get("spark.sql.session.timeZone")
+        'UTC'
     """
     from pyspark.sql import SparkSession
 

@@ -125,6 +125,21 @@ def write_stream(
         NotFoundError: the store, table or queue does not exist.
         OptionError: an option is missing, invalid, or unknown to the format; ``outputs`` has a table twice; the
             checkpoint is not a valid location; or both name and checkpoint are missing.
+
+    Examples:
+        >>> changes = spark.readStream.format("headrace").options(store="shop", tunnel="stats").load()
+        >>> copy = store.create_table("copies", {"id": "string", "price": "double"}, "id")
+        >>> stream = headrace.write_stream(
+        ...     changes.select("id", "price"),
+        ...     checkpoint="checkpoints/copies",
+        ...     store="shop",
+        ...     table="copies",
+        ...     trigger={"availableNow": True},
+        ... )
+        >>> stream.start().awaitTermination(60)
+        True
+        >>> [row["id"] for row in copy]
+        ['o1', 'o2']
     """
     mode = output_mode(mode)
     source = sink_of("write_stream", format, options, store=store, table=table, queue=queue)

@@ -79,6 +79,11 @@ def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: 
             value, or an access key is missing.
         MissingDependencyError: this kind of store needs packages that are not installed.
         StoreError: the file system rejects the path.
+
+    Examples:
+        >>> store = headrace.open("orders-of-today", create=True)
+        >>> store.tables()
+        []
     """
     _check_address(url)
     may_create = create is not None and flag(create, "create")
@@ -136,6 +141,12 @@ def restore(backup: str | os.PathLike[str], url: str | os.PathLike[str], *, prog
         StoreDamagedError: the backup is damaged.
         UnsupportedError: headrace cannot restore a store of this kind.
         StoreError: the file system refuses a read or write.
+
+    Examples:
+        >>> backup = store.back_up("backup")
+        >>> restored = headrace.restore("backup", "copy")
+        >>> headrace.open("copy").table("orders").get({"id": "o1"})
+        {'id': 'o1', 'price': 10.0}
     """
     _check_address(url)
     opening = opening_of(url)

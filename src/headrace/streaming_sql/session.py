@@ -43,6 +43,17 @@ class StreamingSql:
     Args:
         spark: the session that runs all queries.
         workspace: a directory; its files are in the sub-directory ``.headrace``.
+
+    Examples:
+        >>> sql = headrace.sql(spark, "workspace")
+        >>> results = sql.run(
+        ...     '''CREATE TABLE orders USING headrace OPTIONS (store = "shop", table = "orders");
+        ...     SELECT id, price FROM orders ORDER BY id'''
+        ... )
+        >>> results[1].columns, results[1].fetch()
+        (('id', 'price'), [('o1', 10.0), ('o2', 2.5)])
+        >>> sql.wait()
+        True
     """
 
     def __init__(self, spark: SparkSession, workspace: str | Path = ".") -> None:
@@ -364,5 +375,11 @@ def users_note(users: Sequence[str]) -> str:
 
 
 def sql(spark: SparkSession, workspace: str | Path = ".") -> StreamingSql:
-    """Return a `StreamingSql` for a session: ``headrace.sql(spark).run(open("job.sql").read())``."""
+    """Return a `StreamingSql` for a session: ``headrace.sql(spark).run(open("job.sql").read())``.
+
+    Examples:
+        >>> sql = headrace.sql(spark, "workspace")
+        >>> sql.run("SELECT 1 AS one")[0].fetch()
+        [(1,)]
+    """
     return StreamingSql(spark, workspace)

@@ -30,6 +30,14 @@ class ChangeBatch:
         channel: the id of the channel. All changes of a row are in one channel, or in a channel and its children.
         changes: the changes as arrays.
         position: the opaque position after the last change.
+
+    Examples:
+        >>> for batch in tunnel.consume(idle="stop"):
+        ...     for change in batch.to_arrow().to_pylist():
+        ...         print(change["_change_type"], change["id"], change["price"])
+        ...     batch.done()
+        insert o1 10.0
+        insert o2 2.5
     """
 
     def __init__(
@@ -83,6 +91,11 @@ class TunnelWorker:
         NotFoundError: the tunnel was dropped.
         TunnelTakenError: a streaming query has started to read the tunnel.
         HeadraceError: another permanent error of the store.
+
+    Examples:
+        >>> with tunnel.consume(client="audit", batch_rows=1000, idle="stop") as worker:
+        ...     print(sum(batch.to_arrow().num_rows for batch in worker))
+        2
     """
 
     def __reduce__(self) -> NoReturn:

@@ -174,6 +174,23 @@ def follow(
     Raises:
         SqlError: the query has a construct that cannot be followed, or Spark refuses it.
         OptionError: an option is missing, invalid, or unknown to the format; or a scan is not a followed one.
+
+    Examples:
+        >>> totals = store.create_table("totals", {"kind": "string", "spent": "double"}, "kind")
+        >>> reader = spark.readStream.format("headrace").options(store="shop", tunnel="stats", readAs="table")
+        >>> stream = headrace.follow(
+        ...     spark,
+        ...     "SELECT left(id, 1) AS kind, sum(price) AS spent FROM orders_now GROUP BY left(id, 1)",
+        ...     scans={"orders_now": reader.load()},
+        ...     store="shop",
+        ...     table="totals",
+        ...     checkpoint="checkpoints/totals",
+        ...     trigger={"availableNow": True},
+        ... )
+        >>> stream.start().awaitTermination(60)
+        True
+        >>> totals.get({"kind": "o"})
+        {'kind': 'o', 'spent': 12.5}
     """
     sink = sink_of("follow", format, options, store=store, table=table)
     arguments = SinkArguments.of(sink, spark, checkpoint=checkpoint, name=name, trigger=trigger)

@@ -101,6 +101,22 @@ def merge(
         UnsupportedError: the store has no transactions, and a repeated batch could give another result.
         OptionError: an option is missing or invalid.
         pyspark.errors.AnalysisException: Spark cannot resolve an expression.
+
+    Examples:
+        >>> copy = store.create_table("copies", {"id": "string", "price": "double"}, "id")
+        >>> changes = spark.readStream.format("headrace").options(store="shop", tunnel="stats").load()
+        >>> statement = '''MERGE INTO copies t USING orders s ON t.id = s.id
+        ...     WHEN MATCHED AND s._change_type = 'delete' THEN DELETE
+        ...     WHEN MATCHED THEN UPDATE SET price = s.price
+        ...     WHEN NOT MATCHED AND s._change_type <> 'delete' THEN INSERT (id, price) VALUES (s.id, s.price)'''
+        >>> stream = headrace.merge(
+        ...     spark, statement, scans={"orders": changes}, store="shop", checkpoint="checkpoints/copies",
+        ...     trigger={"availableNow": True},
+        ... )
+        >>> stream.start().awaitTermination(60)
+        True
+        >>> [row["id"] for row in copy]
+        ['o1', 'o2']
     """
     if not isinstance(text, str):
         raise OptionError("a statement must be a text", received=shown(text), valid="MERGE INTO …")

@@ -173,6 +173,16 @@ def mirror(
     Raises:
         OptionError: an option is missing, invalid or unknown, or the target is a queue.
         NotFoundError: the store of the target does not exist.
+
+    Examples:
+        >>> archive = headrace.open("copy", create=True)
+        >>> stream = headrace.mirror(
+        ...     spark, source="shop", table="orders", to="copy", name="archive", trigger={"availableNow": True}
+        ... )
+        >>> stream.start().awaitTermination(60)
+        True
+        >>> archive.table("orders").get({"id": "o1"})
+        {'id': 'o1', 'price': 10.0}
     """
     sink = sink_of("mirror", to_format, to_options, store=to, table=to_table)
     arguments = SinkArguments.of(sink, spark, checkpoint=checkpoint, name=name, trigger=trigger)

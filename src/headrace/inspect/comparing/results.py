@@ -50,6 +50,12 @@ class TableChecksum:
         rows: the number of rows.
         checksum: the sum of the checksums of the ranges modulo 2^64, so it does not depend on them.
         ranges: the parts, in key order.
+
+    Examples:
+        >>> before = headrace.checksum_table(orders)
+        >>> version = orders.put([{"id": "o1", "price": 10.0}])
+        >>> headrace.checksum_table(orders).checksum == before.checksum
+        True
     """
 
     columns: tuple[str, ...]
@@ -84,6 +90,12 @@ class TableDiff:
         columns: the columns that differ in the schemas.
         differences: the first differing rows in key order, up to the limit.
         ranges: rows and checksums by key range, in the first pass; empty unless they were requested.
+
+    Examples:
+        >>> copy = store.create_table("copy", {"id": "string", "price": "double"}, "id")
+        >>> for difference in headrace.diff_tables(orders, copy, limit=1).differences:
+        ...     print(difference)
+        RowDifference(kind='only in a', key={'id': 'o1'}, columns=(), a={'id': 'o1', 'price': 10.0}, b=None)
     """
 
     rows_a: int

@@ -71,6 +71,13 @@ def diff_tables(
         OptionError: an argument is invalid.
         SchemaError: the primary keys differ, or a table does not have one of ``columns``.
         StoreError: a table returns rows in another order than that of its key (YTsaurus with computed key columns).
+
+    Examples:
+        >>> copy = store.create_table("copy", {"id": "string", "price": "double"}, "id")
+        >>> version = copy.put([{"id": "o1", "price": 10.0}, {"id": "o2", "price": 3.0}])
+        >>> diff = headrace.diff_tables(orders, copy)
+        >>> diff.equal, diff.changed
+        (False, 1)
     """
     for table in (a, b):
         _check_table(table)
@@ -115,6 +122,10 @@ def checksum_table(
     Raises:
         OptionError: an argument is invalid.
         SchemaError: the table does not have one of ``columns``.
+
+    Examples:
+        >>> headrace.checksum_table(orders).rows
+        2
     """
     _check_table(table)
     for name, value, most in (("ranges", ranges, MAX_RANGES), ("parallel", parallel, MAX_PARALLEL)):
