@@ -67,6 +67,13 @@ test-postgres: $(READY) ## Run the tests of PostgreSQL on one version, which is 
 	HEADRACE_POSTGRES_BIN=$$($(BIN)/python tools/postgres_programs.py $(VERSION)) \
 		$(PYTEST) tests/unit $(CONFORMANCE) tests/interop -k postgres $(ARGS)
 
+# Each scheduler in an environment of its own, without headrace: their dependencies need not agree.
+test-recipes: $(READY) check-java ## Run a job from Airflow and from Dagster, which are installed into build/recipes
+	for each in apache-airflow dagster; do \
+		$(PYTHON) -m venv build/recipes/$$each && build/recipes/$$each/bin/python -m pip install --quiet $$each || exit 1; \
+	done
+	$(BIN)/python -m pytest tests/spark/test_recipes.py $(ARGS)
+
 seeds: $(READY) ## Run unit and conformance tests in 20 random orders
 	for seed in $$(seq $(FIRST_SEED) $$(($(FIRST_SEED) + 19))); do \
 		$(PYTEST) tests/unit tests/tablestore/unit tests/ytsaurus/unit $(CONFORMANCE) --randomly-seed=$$seed $(ARGS) || exit 1; \

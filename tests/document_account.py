@@ -62,6 +62,12 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
         "json": "the form of an event; tests/unit/test_debezium_events.py compares whole events",
     },
     "docs/python.md": {"python": "tests/api/examples.py"},
+    "docs/recipes.md": {
+        "sh": [
+            "changes the machine; tests/spark/test_recipes.py checks the unit",
+            "needs Docker; tests/unit/test_deployment.py checks the Dockerfile",
+        ]
+    },
     "docs/queues.md": {"python": DOCS, "sh": COMMANDS},
     "docs/reliability.md": {"sh": "storms take minutes to hours; tests/chaos runs short ones"},
     "docs/sql.md": {

@@ -1,7 +1,11 @@
 #!/bin/bash
-# The entrypoint of the image. Spark starts an executor with the argument "executor", and describes it in variables.
+# The entrypoint of the image. Spark starts an executor with the argument "executor", and describes it in variables;
+# spark-submit in cluster mode, such as that of Spark's operator, starts the driver with the argument "driver".
 # pip's package of Spark has no such script. tini passes signals on, and collects processes of Python that have ended.
 set -eu
+if [ "${1:-}" = driver ]; then
+    exec tini -- spark-submit --deploy-mode client --conf "spark.driver.bindAddress=$SPARK_DRIVER_BIND_ADDRESS" "${@:2}"
+fi
 if [ "${1:-}" != executor ]; then
     exec tini -- "$@"
 fi
