@@ -82,9 +82,15 @@ seeds: $(READY) ## Run unit and conformance tests in 20 random orders
 durations: $(READY) $(ARCHIVE) check-java ## Run the quick tests and those of deployment, and record the duration of each file
 	$(PYTEST) --record-durations $(ARGS)
 
-lint: $(READY) ## Check style and formatting
+lint: $(READY) $(if $(shell command -v go),$(BIN)/actionlint) ## Check style and formatting, and the workflows of .github
 	$(BIN)/ruff check
 	$(BIN)/ruff format --check
+	$(BIN)/zizmor --offline --persona=pedantic --no-progress --quiet .github
+	@if [ -x $(BIN)/actionlint ]; then $(BIN)/actionlint; else echo "actionlint needs Go: left out"; fi
+
+# A program in Go. Its package on PyPI has no program, and fetches one from another host.
+$(BIN)/actionlint: $(READY)
+	GOBIN=$(abspath $(BIN)) go install github.com/rhysd/actionlint/cmd/actionlint@v1.7.12
 
 format: $(READY) ## Repair style and formatting
 	$(BIN)/ruff check --fix
