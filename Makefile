@@ -24,7 +24,7 @@ SITE ?= dev
 FIRST_SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clusters test-all test-postgres seeds durations docs lint format types bench chaos soak proto clean check-python check-java
+.PHONY: help setup demo test test-clusters test-all test-postgres test-recipes seeds durations docs docs-deploy release lint format types bench chaos soak proto clean check-python check-java
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -101,6 +101,13 @@ types: $(READY) ## Check types
 
 docs: $(READY) ## Build the site of the documents in build/site; warnings and dead links are errors
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# In a separate environment, because a release needs no package for development.
+release: check-python check-java ## Build sdist and wheel of the last commit in dist/ twice, check them, try the wheel, write an SBOM
+	$(PYTHON) -m venv build/release
+	build/release/bin/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
+	build/release/bin/python -m pip install --quiet --disable-pip-version-check --group release
+	build/release/bin/python -m tools.release $(ARGS)
 
 # mike calls mkdocs.
 docs-deploy: export PATH := $(abspath $(BIN)):$(PATH)
