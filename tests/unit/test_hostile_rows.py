@@ -23,7 +23,7 @@ KINDS = [
     *("interval day to second", "array<struct<a:decimal(3,1)>>", "map<string,long>", "struct<a:long,b:string>"),
 ]
 MORE: list[Any] = [
-    *(1j, uuid.UUID(int=1), decimal.Decimal("1e999999"), pd.NaT, pd.NA, pd.Timestamp.max, np.datetime64("NaT")),
+    *(1j, uuid.UUID(int=1), decimal.Decimal("1e999999"), pd.NaT, pd.NA, pd.Timestamp.max, np.datetime64("NaT", "us")),
     *(np.array("x"), np.array([[1, 2]]), np.str_("\ud800"), memoryview(b"abc")[::2]),
     memoryview(b"abcd").cast("B", (2, 2)),
     *([("a", 1), ("a", 2)], [("a",)], [(None, 1)], {"a": 2**70}, {"a": "\ud800"}, {"\ud800": 1}, [[[]]]),

@@ -146,7 +146,8 @@ def work_of(step: Callable[[], Any]) -> int:
 
 def test_work_is_proportional_to_the_number_of_columns(tmp_path: Path) -> None:
     work: dict[int, dict[str, int]] = {}
-    for width in (NARROW, WIDE):
+    # Python 3.13 counts the instructions of a function from its second call on. Equal schemas are cached.
+    for width in (NARROW // 2, NARROW, WIDE):
         faces = Faces(width, tmp_path)
         work[width] = {name: work_of(step) for name, step in faces.steps()}
         faces.close()
