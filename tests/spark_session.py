@@ -34,10 +34,12 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace.spark import bare_locations
 from headrace.spark.session import carry_environment
+from headrace.spark.versions import INSTALLED, register
 from headrace.streaming_sql import running_streams
 
 FILE_MANAGER = "spark.sql.streaming.checkpointFileManagerClass"
-_SECOND_FILE_MANAGER = "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
+_PACKAGE = "org.apache.spark.sql.execution.streaming" + (".checkpointing" if INSTALLED >= (4, 1) else "")
+_SECOND_FILE_MANAGER = f"{_PACKAGE}.FileSystemBasedCheckpointFileManager"
 FAST_FILE_MANAGER = {FILE_MANAGER: _SECOND_FILE_MANAGER}
 # A test names stores by variables that begin so. Spark's processes keep the environment of their start.
 _VARIABLES = ("HEADRACE_", "YT_")
@@ -131,4 +133,4 @@ def _set_environment(session: SparkSession, environment: dict[str, str]) -> None
         known.update(environment)
         # A registered format keeps the environment of its registration.
         for source in (headrace.HeadraceDataSource, headrace.TablestoreDataSource, headrace.YtDataSource):
-            session.dataSource.register(source)
+            register(session, source, ())

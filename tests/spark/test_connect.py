@@ -9,6 +9,8 @@ from pathlib import Path
 import pytest
 from pyspark.sql import SparkSession
 
+from headrace.spark.versions import SESSIONS
+
 pytest.importorskip("grpc")
 
 _CLIENT = """
@@ -17,6 +19,7 @@ from pathlib import Path
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as F
 import headrace
+from headrace.spark.versions import SESSIONS
 
 directory = Path(sys.argv[1])
 store = headrace.open(directory / "store", create=True)
@@ -50,31 +53,45 @@ followed = store.create_table("followed", {"bucket": "long", "n": "long"}, "buck
 store.create_tunnel("live", "table", kind="BaseAndStream")
 live.put([{"id": n} for n in range(10)])
 current = spark.readStream.format("headrace").options(store=store.url, tunnel="table", readAs="table").load()
-statement = "SELECT id % 2 AS bucket, count(*) AS n FROM current GROUP BY id % 2"
-settings = spark.sql("SET").collect()
-query = headrace.follow(spark, statement, scans={"current": current}, store=store.url, table="followed",
-    checkpoint=directory / "f").trigger(availableNow=True).start()
-query.awaitTermination()
-assert spark.sql("SET").collect() == settings
-print(followed.scan().read_all().to_pylist())
-spark.sql("CREATE TEMPORARY FUNCTION number() RETURNS STRING RETURN uuid()")
-spark.sql("CREATE TEMPORARY FUNCTION moment() RETURNS TIMESTAMP RETURN now()")
-spark.udf.register("changing", F.udf(lambda id: id, "long").asNondeterministic())
-spark.udf.register("same", F.udf(lambda id: id, "long"))
-accepted = []
-for condition in ("same(id) = 1", "changing(id) = 1", "number() = 'x'", "moment() > DATE '2026-01-01'", "user = 'x'",
-        "to_date('today') > DATE '2026-01-01'", "CAST('no' || 'w' AS TIMESTAMP) > DATE '2026-01-01'",
-        "CAST(substr('now#1', 1, 3) AS TIMESTAMP) > DATE '2026-01-01'", "DATE '2026-01-01' < '2026-01-02'",
-        "nullif(timestamp_seconds(id), 'no' || 'w') > DATE '2026-01-01'",
-        "nullif(timestamp_seconds(id), '2026-01-01') > DATE '2026-01-01'",
-        "array_contains(array(1, 2), id) AND nullif(id, CAST(2 AS INT)) > 0"):
+def followed_queries():
+    statement = "SELECT id % 2 AS bucket, count(*) AS n FROM current GROUP BY id % 2"
+    settings = spark.sql("SET").collect()
+    query = headrace.follow(spark, statement, scans={"current": current}, store=store.url, table="followed",
+        checkpoint=directory / "f").trigger(availableNow=True).start()
+    query.awaitTermination()
+    assert spark.sql("SET").collect() == settings
+    print(followed.scan().read_all().to_pylist())
+    spark.sql("CREATE TEMPORARY FUNCTION number() RETURNS STRING RETURN uuid()")
+    spark.sql("CREATE TEMPORARY FUNCTION moment() RETURNS TIMESTAMP RETURN now()")
+    spark.udf.register("changing", F.udf(lambda id: id, "long").asNondeterministic())
+    spark.udf.register("same", F.udf(lambda id: id, "long"))
+    accepted = []
+    for condition in ("same(id) = 1", "changing(id) = 1", "number() = 'x'", "moment() > DATE '2026-01-01'",
+            "user = 'x'", "to_date('today') > DATE '2026-01-01'",
+            "CAST('no' || 'w' AS TIMESTAMP) > DATE '2026-01-01'",
+            "CAST(substr('now#1', 1, 3) AS TIMESTAMP) > DATE '2026-01-01'", "DATE '2026-01-01' < '2026-01-02'",
+            "nullif(timestamp_seconds(id), 'no' || 'w') > DATE '2026-01-01'",
+            "nullif(timestamp_seconds(id), '2026-01-01') > DATE '2026-01-01'",
+            "array_contains(array(1, 2), id) AND nullif(id, CAST(2 AS INT)) > 0"):
+        try:
+            headrace.follow(spark, f"SELECT id FROM current WHERE {condition}; -- all", scans={"current": current},
+                store=store.url, table="live", checkpoint=directory / "g")
+            accepted.append(condition)
+        except headrace.HeadraceError as error:
+            assert "value for the same row changes" in str(error), error
+    print(accepted)
+
+if SESSIONS.present:
+    followed_queries()
+else:
     try:
-        headrace.follow(spark, f"SELECT id FROM current WHERE {condition}; -- all", scans={"current": current},
-            store=store.url, table="live", checkpoint=directory / "g")
-        accepted.append(condition)
-    except headrace.HeadraceError as error:
-        assert "value for the same row changes" in str(error), error
-print(accepted)
+        headrace.follow(spark, "SELECT id FROM current", scans={"current": current}, store=store.url, table="live",
+            checkpoint=directory / "g")
+    except headrace.UnsupportedError:
+        print([])
+        print([])
+# Java caches one client of checkpoints in stores, which would have the server of this process after its end.
+spark.conf.set("fs.webhdfs.impl.disable.cache", "true")
 clicks = store.create_queue("clicks", {"id": "long"})
 store.create_queue("copy", {"id": "long"})
 store.create_consumer("c")
@@ -88,7 +105,7 @@ outputs = [
 query = headrace.write_stream(rows, store=store.url, outputs=outputs, checkpoint="headrace:///d")
 query.trigger(availableNow=True).start().awaitTermination()
 print(store.queue("copy").bounds()[0].rows, store.consumer("c").offsets("clicks"), items.get({"id": 8}))
-print(store.files().status("/d/commits/1") is not None)
+print(store.files().status("/d/commits/0") is not None)
 copied = spark.read.format("headrace").option("store", store.url).load("items")
 print(copied.count(), copied.where("id >= 90").count())
 spark.stop()
@@ -109,15 +126,18 @@ def test_streams_and_batches_run_over_connect(spark: SparkSession, connect: str,
     even, odd = sum(n / 4 for n in range(0, 100, 2)), sum(n / 4 for n in range(1, 100, 2))
     assert lines[-6] == "{'id': 0, 'price': 7.0, 'times': 1} {'id': 2, 'price': 0.5, 'times': 0}"
     assert lines[-7] == str([{"bucket": 0, "count": 50, "total": even}, {"bucket": 1, "count": 50, "total": odd}])
-    assert lines[-5] == str([{"bucket": 0, "n": 5}, {"bucket": 1, "n": 5}])
-    assert lines[-4] == str(
-        [
-            "same(id) = 1",
-            "DATE '2026-01-01' < '2026-01-02'",
-            "nullif(timestamp_seconds(id), '2026-01-01') > DATE '2026-01-01'",
-            "array_contains(array(1, 2), id) AND nullif(id, CAST(2 AS INT)) > 0",
-        ]
-    )
+    if not SESSIONS.present:
+        assert lines[-5:-3] == ["[]", "[]"]
+    else:
+        assert lines[-5] == str([{"bucket": 0, "n": 5}, {"bucket": 1, "n": 5}])
+        assert lines[-4] == str(
+            [
+                "same(id) = 1",
+                "DATE '2026-01-01' < '2026-01-02'",
+                "nullif(timestamp_seconds(id), '2026-01-01') > DATE '2026-01-01'",
+                "array_contains(array(1, 2), id) AND nullif(id, CAST(2 AS INT)) > 0",
+            ]
+        )
     assert lines[-3] == "10 {0: 10} {'id': 8, 'price': 0.0}"
     # The server of the second checkpoint is in the client's process.
     assert lines[-2] == "True"

@@ -130,3 +130,7 @@ def test_the_code_of_a_page_prints_the_output_that_the_page_shows(
 
 def test_the_page_of_options_matches_the_code() -> None:
     subprocess.run([sys.executable, str(ROOT / "tools" / "options_page.py"), "--check"], check=True)
+
+
+def test_the_page_of_versions_matches_the_code() -> None:
+    subprocess.run([sys.executable, str(ROOT / "tools" / "spark_versions_page.py"), "--check"], check=True)

@@ -12,7 +12,6 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, Row, SparkSession
 from pyspark.sql.pandas.functions import PandasUDFType, pandas_udf
-from pyspark.sql.pandas.types import to_arrow_schema
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -32,6 +31,7 @@ from headrace.derived.follow.items import AggregateCall
 from headrace.derived.follow.plan import FollowedPlan
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
+from headrace.spark.versions import arrow_schema
 from headrace.sql_text.query_text import with_views
 
 SCHEMA = (
@@ -168,7 +168,7 @@ REFUSED = [
 def local(spark: SparkSession, rows: Sequence[Sequence[Any]], schema: StructType) -> DataFrame:
     """Return a frame of rows in the plan itself, which Spark reads without a task."""
     columns = list(zip(*rows, strict=True)) or [() for _ in schema]
-    types = to_arrow_schema(schema, timezone="UTC")
+    types = arrow_schema(schema)
     arrays = [
         pa.array([plain(value) for value in column], field.type) for column, field in zip(columns, types, strict=True)
     ]

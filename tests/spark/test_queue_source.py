@@ -15,6 +15,8 @@ from pyspark.sql import functions as F
 import headrace
 from headrace.ports import Queue, Store
 from headrace.spark.listener import lag_of
+from headrace.spark.versions import FILTERS, LAG, STARTS
+from tests.spark_versions import needs
 
 Batches = list[list[dict[str, Any]]]
 
@@ -54,6 +56,7 @@ def ids(batches: Batches) -> list[int]:
     return [row["id"] for row in chain.from_iterable(batches)]
 
 
+@needs(STARTS)
 def test_rows_arrive_in_the_order_of_their_partition_with_their_address(
     spark: SparkSession, store: Store, clicks: Queue, checkpoint: str
 ) -> None:
@@ -83,6 +86,7 @@ def test_a_restart_continues_and_reads_added_partitions(
     assert ids(run(stream(spark, store), checkpoint)) == []
 
 
+@needs(STARTS)
 def test_once_ignores_the_limits(spark: SparkSession, store: Store, clicks: Queue, checkpoint: str) -> None:
     clicks.append(rows(0, 5), partition=0)
     assert [len(batch) for batch in run(stream(spark, store, maxRowsPerTrigger=2), checkpoint, once=True)] == [5]
@@ -101,6 +105,7 @@ def test_several_queues_are_one_stream(spark: SparkSession, store: Store, clicks
     ]
 
 
+@needs(STARTS)
 def test_the_consumer_follows_and_a_new_query_starts_at_it(
     spark: SparkSession, store: Store, clicks: Queue, checkpoint: str, tmp_path: Path
 ) -> None:
@@ -136,6 +141,7 @@ def test_a_query_fails_if_its_consumer_is_moved(
         query.stop()
 
 
+@needs(LAG)
 def test_lag_is_reported_for_each_partition(spark: SparkSession, store: Store, clicks: Queue, checkpoint: str) -> None:
     clicks.append(rows(0, 30), partition=0)
     clicks.append(rows(0, 3), partition=1)
@@ -164,6 +170,7 @@ def test_trimmed_rows_fail_the_query_unless_loss_is_accepted(
     assert ids(run(stream(spark, store, failOnDataLoss=False), checkpoint)) == [6, 7]
 
 
+@needs(STARTS)
 def test_large_partitions_are_split_and_small_ones_share_a_task(
     spark: SparkSession, store: Store, checkpoint: str, tmp_path: Path
 ) -> None:
@@ -219,6 +226,7 @@ def test_a_queue_is_read_as_a_batch_by_several_tasks(spark: SparkSession, store:
     assert reader.options(startingPosition="latest").load("clicks").collect() == []
 
 
+@needs(FILTERS)
 def test_filters_on_the_address_reduce_the_rows_that_are_read(spark: SparkSession, store: Store, clicks: Queue) -> None:
     clicks.append(rows(0, 50), partition=0)
     clicks.append(rows(50, 50), partition=1)

@@ -14,7 +14,9 @@ from pyspark.sql import functions as F
 import headrace
 from headrace.errors import OptionError, SchemaError
 from headrace.ports import Store, Table
+from headrace.spark.versions import FILTERS
 from tests.embedded_database import raw_connection
+from tests.spark_versions import needs
 
 
 @pytest.fixture
@@ -236,6 +238,7 @@ def test_batch_write_and_read(spark: SparkSession, store: Store, orders: Table) 
     assert orders.describe().rows == 10
 
 
+@needs(FILTERS)
 def test_filters_reach_the_store_with_the_option(spark: SparkSession, store: Store, orders: Table) -> None:
     orders.put(some(0, 100))
 

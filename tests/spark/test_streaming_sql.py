@@ -12,6 +12,7 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, OptionError, SqlError
 from headrace.ports import Store
+from headrace.spark.versions import WATERMARKS
 from headrace.streaming_sql.session import StreamingSql
 from tests.spark.sql_scripts import (
     WINDOWS,
@@ -22,6 +23,7 @@ from tests.spark.sql_scripts import (
     sql_session,
     vendor_script,
 )
+from tests.spark_versions import needs
 
 
 @pytest.fixture
@@ -206,6 +208,7 @@ def test_the_older_dialect_starts_streams(session: StreamingSql, store: Store, t
     assert sink_rows(store) == WINDOWS
 
 
+@needs(WATERMARKS)
 def test_a_watermark_without_a_time_zone_says_how_to_cast(spark: SparkSession, tmp_path: Path) -> None:
     with headrace.open(tmp_path / "shop", create=True) as store:
         store.create_table("orders", {"id": "long", "at": "timestamp_ntz"}, ["id"])

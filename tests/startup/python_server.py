@@ -22,6 +22,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib import import_module
+from importlib.util import find_spec
 from pathlib import Path
 
 LAUNCHER = Path(__file__).with_name("launcher.py")
@@ -74,7 +75,9 @@ def serve(address: str) -> None:
     listener.bind(address)
     listener.listen(64)
     for name in _LOADED:
-        import_module(name)
+        # Old versions of Spark do not have `pyspark.sql.worker.utils`.
+        if find_spec(name) is not None:
+            import_module(name)
     gc.collect()
     gc.freeze()
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)

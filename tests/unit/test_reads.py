@@ -15,6 +15,7 @@ from headrace.formats.registry import source_of
 from headrace.formats.source import QueueRead, TableRead, TunnelRead
 from headrace.ports import Store
 from headrace.spark.data_sources import FormatDataSource, data_source
+from headrace.spark.stream_reader import StreamReader
 from headrace.stores import registry
 
 
@@ -85,8 +86,8 @@ def test_a_stream_opens_its_store_once_before_the_first_offset(
 ) -> None:
     source, schema = planned(store, options)
     openings.clear()
-    reader = source.streamReader(schema)
-    reader.latestOffset(reader.initialOffset(), reader.getDefaultReadLimit())
+    reader = StreamReader(source.source, schema)
+    reader.next_offset(reader.initialOffset())
     reader.stop()
     assert openings == [store]
 

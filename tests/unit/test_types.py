@@ -5,11 +5,11 @@ from __future__ import annotations
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
-from pyspark.sql.pandas.types import from_arrow_schema, to_arrow_schema
 
 from headrace.errors import SchemaError
 from headrace.model.tables.schema import TableSchema, parse_columns
 from headrace.model.types import can_hold, parse_type, type_name
+from headrace.spark.versions import arrow_schema, spark_schema
 from tests.unit.type_strategies import TYPE_NAMES
 
 
@@ -26,7 +26,7 @@ def test_every_type_has_a_name_that_parses_to_it(name: str) -> None:
 @given(TYPE_NAMES)
 def test_spark_has_exactly_the_same_arrow_type(name: str) -> None:
     schema = pa.schema([pa.field("x", parse_type(name))])
-    assert to_arrow_schema(from_arrow_schema(schema), timezone="UTC").equals(schema, check_metadata=True)
+    assert arrow_schema(spark_schema(schema)).equals(schema, check_metadata=True)
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from headrace.formats.source import Source
 from headrace.options.names import check_names
 from headrace.options.option import SINK
 from headrace.ports import Store
+from headrace.spark import versions
 from headrace.spark.batch_errors import with_short_errors
 from headrace.spark.batch_tasks import LocatedSink, StreamBatches
 from headrace.spark.checkpoint import clear_unfinished_start
@@ -129,11 +130,13 @@ class BatchedStream:
         stream = df.writeStream.outputMode(mode).option("checkpointLocation", location)
         if self.arguments.name:
             stream = stream.queryName(self.arguments.name)
-        if self.arguments.trigger:
-            stream = triggered(stream, self.arguments.trigger)
+        trigger = self.arguments.trigger or {}
+        if trigger:
+            stream = triggered(stream, versions.trigger_of(trigger))
         with checkpoint_errors(self.arguments.checkpoint or location):
             # Over Spark Connect, the function runs in a process of the server.
-            return stream.foreachBatch(sent(write) if is_connect(df.sparkSession) else write).start()
+            stream = stream.foreachBatch(sent(write) if is_connect(df.sparkSession) else write)
+            return versions.started(stream, trigger)
 
 
 def sink_of(function: str, format: object, options: Mapping[str, Any] | None, **named: object) -> Source:

@@ -12,6 +12,7 @@ from headrace.errors import UnsupportedError
 from headrace.formats.format import Format
 from headrace.formats.option_checks import checked_by_spark
 from headrace.formats.registry import format_named, source_of
+from headrace.spark import versions
 from headrace.spark.executors import Sent
 
 if TYPE_CHECKING:
@@ -45,10 +46,8 @@ class FormatDataSource(Sent, DataSource):
         return cls.format.name
 
     def schema(self) -> StructType:
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         columns = self.source.schema()
-        schema = from_arrow_schema(columns)
+        schema = versions.spark_schema(columns)
         for field, column in zip(schema.fields, columns, strict=True):
             field.metadata = {name.decode(): text.decode() for name, text in (column.metadata or {}).items()}
         return schema
@@ -57,14 +56,18 @@ class FormatDataSource(Sent, DataSource):
         from headrace.spark.stream_reader import StreamReader
 
         self.source.check_stream_read()
-        return StreamReader(self.source, schema)
+        return versions.stream_reader(StreamReader(self.source, schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:
-        from headrace.spark.batch_reader import BatchReader, FilteringBatchReader
-
         self.source.check_batch_read()
-        reader = FilteringBatchReader if self.source.settings.get("pushDownFilters") else BatchReader
-        return reader(self.source, schema)
+        if self.source.settings.get("pushDownFilters"):
+            versions.FILTERS.check()
+            from headrace.spark.filtering_reader import FilteringBatchReader
+
+            return FilteringBatchReader(self.source, schema)
+        from headrace.spark.batch_reader import BatchReader
+
+        return BatchReader(self.source, schema)
 
     def writer(self, schema: StructType, overwrite: bool) -> BatchWriter:
         from headrace.spark.native_sinks import BatchSink

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pyspark import TaskContext
-from pyspark.sql.datasource import DataSourceArrowWriter, DataSourceStreamArrowWriter, WriterCommitMessage
+from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
 from headrace.batches.sinks.batch_writer import BatchWriter
@@ -25,6 +25,7 @@ from headrace.ports import Queue, Staged, Store
 from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, batch_content, queue_progress, stored_query_id
 from headrace.spark.executors import Sent, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
+from headrace.spark.versions import DataSourceStreamArrowWriter, arrow_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,8 +66,6 @@ class _NativeSink(Sent):
     """A writer for one target, which the constructor finds and checks while Spark plans the write."""
 
     def __init__(self, source: Source, schema: StructType, *, overwrite: bool = False) -> None:
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         self._source = source
         with source.open_store() as store:
             sink = source.open_sink(store)
@@ -76,7 +75,7 @@ class _NativeSink(Sent):
             else:
                 change = RowChange.REPLACE_ALL if overwrite else source.row_change()
                 self._target = TableTarget(sink.name, change, source.location.columns)
-            self._target.check(store, to_arrow_schema(schema, timezone="UTC"))
+            self._target.check(store, arrow_schema(schema))
             self._check_writer(store)
             self._store = source.location.store.of(store)
 

@@ -147,6 +147,7 @@ def carry_environment(spark: SparkSession) -> None:
         # A server of Spark Connect has its own environment.
         return
     from headrace.formats.registry import FORMATS
+    from headrace.spark import versions
 
     prefixes = tuple({prefix for each in FORMATS.values() for prefix in each.environment})
     context = spark.sparkContext
@@ -160,4 +161,4 @@ def carry_environment(spark: SparkSession) -> None:
     # Spark runs the sources that it finds itself with the driver's interpreter, on executors, too.
     if changed or os.environ.get("PYSPARK_DRIVER_PYTHON", context.pythonExec) != context.pythonExec:
         for format_name in FORMATS:
-            spark.dataSource.register(import_module(f"pyspark_{format_name}").DefaultSource)
+            versions.register(spark, import_module(f"pyspark_{format_name}").DefaultSource, sorted(changed))

@@ -9,8 +9,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, ReadMaxRows, SupportsTriggerAvailableNow
+from pyspark.sql.datasource import InputPartition
 from pyspark.sql.types import StructType
 
 from headrace.batches.feeds.feed import FeedPlanner, Offset
@@ -18,6 +17,7 @@ from headrace.formats.source import Read, Source, StreamRead
 from headrace.model.tables.conditions import Predicate
 from headrace.spark.executors import Sent, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
+from headrace.spark.versions import PlanningReader, ReadAllAvailable, ReadLimit, ReadMaxRows, arrow_schema
 from headrace.stores.registry import StoreAddress
 
 if TYPE_CHECKING:
@@ -38,14 +38,12 @@ class PlannedTask(InputPartition):
 
     def rows(self, schema: StructType, predicates: Sequence[Predicate] = ()) -> Iterator[pa.RecordBatch]:
         """Yield the rows, in the worker."""
-        from pyspark.sql.pandas.types import to_arrow_schema
-
         with task_store(self.store) as store:
-            yield from self.read.rows(store, self.task, to_arrow_schema(schema, timezone="UTC"), predicates)
+            yield from self.read.rows(store, self.task, arrow_schema(schema), predicates)
         freeze_loaded_modules()
 
 
-class StreamReader(Sent, DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(Sent, PlanningReader):
     """A tunnel or queues as a streaming source. It opens the store once, to choose the read and to plan its batches."""
 
     def __init__(self, source: Source, schema: StructType) -> None:
@@ -79,6 +77,10 @@ class StreamReader(Sent, DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         return self._planner.latest(start, unlimited=isinstance(limit, ReadAllAvailable))
+
+    def next_offset(self, start: Offset) -> Offset:
+        # It may be the only batch.
+        return self._planner.latest(start, with_start=True)
 
     def prepareForTriggerAvailableNow(self) -> None:
         self._planner.feed.fix_end()

@@ -22,6 +22,7 @@ from headrace.spark.batch_tasks import PublishedBatches
 from headrace.spark.batched_stream import BatchedStream, SinkArguments, output_mode, sink_of
 from headrace.spark.outputs import Output, OutputRows
 from headrace.spark.own_source import check_no_feedback
+from headrace.spark.versions import arrow_schema
 from headrace.support import notebooks
 
 if TYPE_CHECKING:
@@ -68,12 +69,10 @@ class StreamWriter(BatchedStream):
 
 def _columns(df: DataFrame, output: Output) -> pa.Schema:
     """Return the columns of an output's rows."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     if output.select is None:
-        return to_arrow_schema(df.schema, timezone="UTC")
+        return arrow_schema(df.schema)
     # `select` may use operations that a streaming DataFrame does not have.
-    return to_arrow_schema(output.rows(df.sparkSession.createDataFrame([], df.schema)).schema, timezone="UTC")
+    return arrow_schema(output.rows(df.sparkSession.createDataFrame([], df.schema)).schema)
 
 
 def write_stream(

@@ -108,7 +108,7 @@ class TableStatements:
         self, statement: st.Update | st.Delete, definition: TableDefinition, schema: TableSchema, values: list[str]
     ) -> pa.Table:
         """Return the keys of the rows that a statement changes, and values of columns."""
-        from pyspark.sql.pandas.types import to_arrow_schema
+        from headrace.spark.versions import arrow_schema
 
         alias = quote_name(statement.alias or definition.name)
         columns = ", ".join([*(f"{alias}.{quote_name(name)}" for name in schema.primary_key), *values])
@@ -117,7 +117,7 @@ class TableStatements:
         frame = self._tables.spark_sql(self._query(text), of_script=False)
         frame = assigned(frame, column_types(definition), definition.name)
         # Without rows, too, as Spark checks the types of an UPDATE.
-        check_columns(to_arrow_schema(frame.schema, timezone="UTC"), schema, f"table {definition.name!r}")
+        check_columns(arrow_schema(frame.schema), schema, f"table {definition.name!r}")
         return frame.toArrow()
 
     @staticmethod

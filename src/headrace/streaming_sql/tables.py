@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -32,6 +33,8 @@ if TYPE_CHECKING:
     from pyspark.sql.streaming.readwriter import DataStreamReader
     from pyspark.sql.types import DataType
 
+_WATERMARK = re.compile(r"\bWATERMARK\b.*\bDELAY\s+OF\b", re.IGNORECASE | re.DOTALL)
+
 
 class Tables:
     """Creates views for the tables and scans of statements, and reads and writes tables in batch."""
@@ -52,8 +55,7 @@ class Tables:
         Raises:
             SqlError, NotFoundError: Spark refuses the query.
         """
-        self.create_views_for(part)
-        sent = rewrite(part, self._types_of)
+        sent = self.rewritten(part)
         with self.own_errors(part, sent if of_script else None):
             return self._spark.sql(sent)
 
@@ -76,8 +78,13 @@ class Tables:
 
     def rewritten(self, part: ScriptPart) -> str:
         """Return a query as Spark SQL, without the dialect's functions."""
+        from headrace.spark.versions import WATERMARKS
+
         self.create_views_for(part)
-        return rewrite(part, self._types_of)
+        sent = rewrite(part, self._types_of)
+        if _WATERMARK.search(sent):
+            WATERMARKS.check()
+        return sent
 
     def types_of(self, relation: str) -> dict[str, str]:
         """Return the types of the columns of a table or scan in Spark SQL, by name."""
@@ -235,13 +242,13 @@ def check_scan_options(scan: ScanDefinition, table: TableDefinition) -> None:
 
 def column_types(table: TableDefinition) -> dict[str, DataType]:
     """Return the types of the columns of a table or queue in its store, which a batch can write."""
-    from pyspark.sql.pandas.types import from_arrow_type
+    from headrace.spark.versions import spark_type
 
     location = location_of(table)
     with location.open_store() as store:
         found = location.open(store)
         schema = found.schema if isinstance(found, Table) else found.schema.written
-        return {column.name: from_arrow_type(column.type) for column in schema.columns}
+        return {column.name: spark_type(column.type) for column in schema.columns}
 
 
 def _with_columns(changes: DataFrame, columns: str | None) -> DataFrame:

@@ -40,7 +40,7 @@ class Feed(ABC, Generic[FeedPosition, Task]):
         """Return the position before the first batch."""
 
     @abstractmethod
-    def latest(self, previous: FeedPosition, *, unlimited: bool = False) -> FeedPosition:
+    def latest(self, previous: FeedPosition, *, unlimited: bool = False, with_start: bool = False) -> FeedPosition:
         """Plan the batch that starts at ``previous`` and return its end; ``previous`` if there is nothing to read.
 
         A call means that all batches up to ``previous`` are complete, so the feed commits ``previous``. Spark's own
@@ -48,6 +48,7 @@ class Feed(ABC, Generic[FeedPosition, Task]):
 
         Args:
             unlimited: read all existing rows, regardless of the limits.
+            with_start: the first batch of a queue has rows, and its end has the start, as if ``unlimited``.
         """
 
     @abstractmethod
@@ -106,13 +107,13 @@ class FeedPlanner(Generic[FeedPosition, Task]):
         """Return the offset before the first batch."""
         return self.feed.offset_of(self.feed.initial())
 
-    def latest(self, start: Offset, *, unlimited: bool) -> Offset:
+    def latest(self, start: Offset, *, unlimited: bool = False, with_start: bool = False) -> Offset:
         """Return the end of the batch that starts at an offset; see `Feed.latest`."""
         previous = self.feed.position_of(start)
         end = previous
         if not (self._idle and self._nothing_new()):
             begin = time.monotonic()
-            end = self.feed.latest(previous, unlimited=unlimited)
+            end = self.feed.latest(previous, unlimited=unlimited, with_start=with_start)
             self._idle = end == previous
             self._looks_in_vain = self._looks_in_vain + 1 if self._idle else 0
             if self._looks_in_vain > _QUICK_LOOKS:

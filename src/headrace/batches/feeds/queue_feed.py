@@ -2,8 +2,8 @@
 
 An offset contains the index of the first unread row of each partition of each queue. The offset before the first batch
 contains no queue. The first batch that contains a queue reads none of its rows and only fixes where reading starts,
-because Spark saves the ends of batches and not their starts. If Spark asks for a single batch with all rows, the offset
-of that batch also contains its start: `QueueOffset.since`.
+because Spark saves the ends of batches and not their starts. If Spark asks for a single batch, the offset of that batch
+also contains its start: `QueueOffset.since`.
 
 A consumer, if the query has one, follows the offsets. When a feed starts, the checkpoint takes precedence: the feed
 moves the consumer to the checkpoint's offset and logs the difference. After that, every advance is a compare-and-set,
@@ -85,13 +85,14 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
     def initial(self) -> QueueOffset:
         return QueueOffset(self._store, None if self._consumer is None else self._consumer.name, {})
 
-    def latest(self, previous: QueueOffset, *, unlimited: bool = False) -> QueueOffset:
+    def latest(self, previous: QueueOffset, *, unlimited: bool = False, with_start: bool = False) -> QueueOffset:
         """Plan the next batch; see `Feed.latest`.
 
         Raises:
             OffsetConflictError: another reader has moved the consumer.
             DataLossError: rows from ``previous`` on no longer exist.
         """
+        with_start = with_start or unlimited
         self._check_store(previous)
         previous = self._without_dropped(previous, {name: queue.id for name, queue in self._queues.items()})
         previous = self._with_same_rows(previous)
@@ -107,8 +108,8 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
             for name, partitions in bounds.items()
             if name not in previous.queues
         }
-        starts = dict(previous.queues) | (since if unlimited else {})
-        ends = self._next_ends(starts, bounds, NO_LIMITS if unlimited else self.limits) | ({} if unlimited else since)
+        starts = dict(previous.queues) | (since if with_start else {})
+        ends = self._next_ends(starts, bounds, NO_LIMITS if unlimited else self.limits) | ({} if with_start else since)
         self._rows_behind = {
             _label(name, number): max(0, rows.upper - ends[name].get(number, 0))
             for name, partitions in bounds.items()
@@ -118,7 +119,7 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
             return previous
         ids = {name: self._queues[name].id for name in ends}
         times = self._times(ends, previous) if self._knows_times else {}
-        return replace(self.initial(), queues=ends, since=since if unlimited else {}, ids=ids, times=times)
+        return replace(self.initial(), queues=ends, since=since if with_start else {}, ids=ids, times=times)
 
     def ranges(self, start: QueueOffset, end: QueueOffset) -> list[QueueRange]:
         """Return the row ranges of the batch between two offsets, by queue and partition.

@@ -79,7 +79,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
     def initial(self) -> str:
         return INITIAL_BATCH
 
-    def latest(self, previous: str, *, unlimited: bool = False) -> str:
+    def latest(self, previous: str, *, unlimited: bool = False, with_start: bool = False) -> str:
         """Plan the next batch; see `Feed.latest`.
 
         Spark commits a batch only after it has planned the next one. The children of finished channels open only after

@@ -19,6 +19,7 @@ from headrace.derived.follow.settings import changes_answers
 from headrace.errors import SqlError
 from headrace.model.own_names import PREFIX
 from headrace.spark.connect import is_connect
+from headrace.spark.versions import function_lines
 from headrace.sql_text.lexer import TokenKind, quote_name, string_value, tokenize
 from headrace.sql_text.token_text import TokenText
 
@@ -107,7 +108,7 @@ def called_functions(spark: SparkSession, sql: str) -> list[CalledFunction]:
     pairs = pairwise(tokenize(sql).tokens)
     called = {token.name.lower() for token, following in pairs if token.is_name and following.is_symbol("(")}
     return [
-        _function(parts[-1].lower(), _described(spark, parts))
+        _function(parts[-1].lower(), function_lines(_described(spark, parts)))
         for parts in _users_functions(spark)
         if parts[-1].lower() in called
     ]

@@ -26,6 +26,7 @@ from headrace.derived.state.group_states import GroupStates
 from headrace.errors import SchemaError, SqlError
 from headrace.model.own_names import PREFIX, is_own
 from headrace.spark.analysed_plans import analysed_plan, operators
+from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import quote_name, tokenize
 from headrace.sql_text.query_text import with_views
 
@@ -106,9 +107,8 @@ class FollowedPlan:
     def output(self) -> pa.Schema:
         """The output columns."""
         import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_schema
 
-        types = to_arrow_schema(self.schema, timezone="UTC")
+        types = arrow_schema(self.schema)
         return pa.schema([field.with_name(name) for name, field in zip(self.names, types, strict=True)])
 
     @property
@@ -129,13 +129,12 @@ class FollowedPlan:
             UnsupportedError: an aggregate cannot be kept for the types of its arguments.
         """
         import pyarrow as pa
-        from pyspark.sql.pandas.types import to_arrow_schema
 
         groups = self.query.groups
         if groups is None or self.group_types is None:
             return None
-        types = to_arrow_schema(self.group_types, timezone="UTC")
-        rows = to_arrow_schema(self.rows, timezone="UTC")
+        types = arrow_schema(self.group_types)
+        rows = arrow_schema(self.rows)
         aggregates = [
             Aggregate(
                 each.kind,

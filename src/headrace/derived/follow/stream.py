@@ -24,7 +24,9 @@ from headrace.ports import Store
 from headrace.ports.arguments import flag
 from headrace.spark.batched_stream import BatchedStream, SinkArguments, sink_of
 from headrace.spark.checkpoint import stored_query_id
+from headrace.spark.connect import is_connect
 from headrace.spark.sql_errors import errors_in_a_sentence
+from headrace.spark.versions import SESSIONS
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -225,7 +227,10 @@ def followed_stream(
         SqlError: the query cannot be followed.
         AnalysisException, ParseException: the query is invalid, in Spark's words.
         OptionError: a DataFrame is not a followed scan; or the options name no table.
+        UnsupportedError: over Spark Connect, Spark is too old.
     """
+    if is_connect(spark):
+        SESSIONS.check()
     text, variables = with_variables(spark, sql)
     plan = FollowedPlan.read(spark, text, [FollowedScan.of(name, df) for name, df in frames.items()], columns)
     location = sink.location

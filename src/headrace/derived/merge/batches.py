@@ -18,6 +18,7 @@ from headrace.model.tables.schema import TableSchema
 from headrace.ports import Store
 from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts
 from headrace.spark.executors import sent
+from headrace.spark.versions import spark_schema
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -95,10 +96,9 @@ class MergeRows(BatchContent):
         return spark.createDataFrame([], self._looked_up_columns(keyed))
 
     def _looked_up_columns(self, keyed: StructType) -> StructType:
-        from pyspark.sql.pandas.types import from_arrow_schema
         from pyspark.sql.types import BooleanType, StructField, StructType
 
-        found = from_arrow_schema(self.schema.nullable(self.queries.plan.looked_up))
+        found = spark_schema(self.schema.nullable(self.queries.plan.looked_up))
         names = self.queries.looked_up_columns
         fields = [StructField(name, field.dataType) for name, field in zip(names, found, strict=True)]
         rest = [field for field in keyed if field.name != self.queries.repeats]

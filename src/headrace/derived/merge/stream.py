@@ -27,6 +27,7 @@ from headrace.ports import Queue
 from headrace.spark.batch_tasks import PublishedBatches
 from headrace.spark.batched_stream import BatchedStream, SinkArguments, sink_of
 from headrace.spark.own_source import check_no_feedback
+from headrace.spark.versions import arrow_schema
 from headrace.sql_text.cursor import Cursor
 from headrace.sql_text.lexer import fingerprint, quote_name, tokenize
 
@@ -243,6 +244,4 @@ def _check_same_kind(column: str, found: set[pa.DataType], wanted: pa.DataType) 
 
 
 def _arrow(frame: DataFrame) -> pa.Schema:
-    from pyspark.sql.pandas.types import to_arrow_schema
-
-    return to_arrow_schema(frame.schema, timezone="UTC")
+    return arrow_schema(frame.schema)

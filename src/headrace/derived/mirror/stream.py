@@ -23,6 +23,7 @@ from headrace.options.option import SOURCE
 from headrace.ports import Store
 from headrace.spark.batch_tasks import BatchContent, BatchTasks, PublishedBatches, Receipts
 from headrace.spark.batched_stream import BatchedStream, SinkArguments, given_options, sink_of
+from headrace.spark.versions import spark_schema
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -90,8 +91,6 @@ class MirrorStream(BatchedStream):
 
     def _changes(self, form: MirrorForm, tunnel: str) -> DataFrame:
         """Return the changes of the source with the columns that the mirror needs."""
-        from pyspark.sql.pandas.types import from_arrow_schema
-
         fixed = {"preImages": "false", "readAs": "changes", "tunnel": tunnel}
         fixed_names = {name.lower() for name in fixed}
         options = {name: value for name, value in self.source_options.items() if name.lower() not in fixed_names}
@@ -101,7 +100,7 @@ class MirrorStream(BatchedStream):
         # The columns that the target was prepared for, also if the source has got another one since.
         columns = ChangeShape(form.source, [*form.source.names, *form.change_columns]).schema
         reader = self.spark.readStream.format(DEFAULT_FORMAT.name).options(**options)
-        return reader.schema(from_arrow_schema(columns)).load()
+        return reader.schema(spark_schema(columns)).load()
 
 
 @dataclass(frozen=True)

@@ -1,0 +1,269 @@
+"""Versions of Spark, and all in which they differ for headrace. No other module asks for Spark's version.
+
+`DIFFERENCES` has the limits of old versions: ``tools/spark_versions_page.py`` writes docs/spark-versions.md from them.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import re
+import threading
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import pyspark
+from pyspark.sql.datasource import (
+    DataSource,
+    DataSourceArrowWriter,
+    DataSourceStreamReader,
+    DataSourceStreamWriter,
+    InputPartition,
+)
+
+from headrace.batches.feeds.feed import Offset
+from headrace.errors import UnsupportedError
+from headrace.spark.executors import Sent
+
+try:
+    from pyspark.sql.streaming.datasource import ReadAllAvailable as ReadAllAvailable
+    from pyspark.sql.streaming.datasource import ReadLimit as ReadLimit
+    from pyspark.sql.streaming.datasource import ReadMaxRows as ReadMaxRows
+    from pyspark.sql.streaming.datasource import SupportsTriggerAvailableNow as SupportsTriggerAvailableNow
+except ImportError:
+    # Spark 4.0 and 4.1 do not call the methods that use these.
+    ReadAllAvailable = ReadLimit = ReadMaxRows = SupportsTriggerAvailableNow = object  # type: ignore[assignment, misc]
+
+if TYPE_CHECKING:
+    import pyarrow as pa
+    from pyspark.sql import SparkSession
+    from pyspark.sql.streaming.query import StreamingQuery
+    from pyspark.sql.streaming.readwriter import DataStreamWriter
+    from pyspark.sql.types import DataType, StructType
+
+OLDEST, NEWEST = (4, 0), (4, 3)
+"""The versions of Spark with which the tests run."""
+_FUNCTION_SETTING = "sqlConfig."
+_log = logging.getLogger("headrace")
+
+
+def _numbers(version: str) -> tuple[int, int]:
+    major, minor = re.findall(r"\d+", version)[:2]
+    return int(major), int(minor)
+
+
+INSTALLED = _numbers(pyspark.__version__)
+
+
+@dataclass(frozen=True)
+class Difference:
+    """What versions of Spark before one do not have.
+
+    Attributes:
+        feature: the feature of headrace.
+        since: the first version of Spark with the feature.
+        before: what headrace does with older versions.
+    """
+
+    feature: str
+    since: tuple[int, int]
+    before: str
+
+    @property
+    def present(self) -> bool:
+        """Whether the installed version has the feature."""
+        return self.since <= INSTALLED
+
+    def check(self) -> None:
+        """Raise `UnsupportedError` if the installed version does not have the feature."""
+        if not self.present:
+            raise UnsupportedError(
+                f"{self.feature} needs a newer Spark",
+                received=f"pyspark {pyspark.__version__}",
+                valid=f"pyspark {self.since[0]}.{self.since[1]} and newer",
+                remedy="docs/spark-versions.md lists the differences of Spark's versions",
+            )
+
+
+STARTS = Difference(
+    "`trigger(availableNow=True)` reads all rows that exist at its start, in several batches",
+    (4, 2),
+    "Queries of headrace and of its SQL have the trigger `processingTime` and stop when they find no new rows, so they "
+    "also read rows that are committed meanwhile. Others (`df.writeStream … .start()`) run one batch, which keeps the "
+    "limits of the options and reads only the base data of a tunnel that has some: start them again",
+)
+SINGLE_BATCH = Difference(
+    "`trigger(once=True)` reads all rows in one batch, without limits",
+    (4, 2),
+    "The batch keeps the limits of the options",
+)
+LAG = Difference(
+    "Progress reports have the lag of each source (`headrace.lag_of`, lag in metrics, traces, the web page)",
+    (4, 2),
+    "Reports have no lag; `headrace tunnel describe` and `headrace consumer describe` have it",
+)
+FILTERS = Difference(
+    "Option `pushDownFilters`",
+    (4, 1),
+    "The option is an error",
+)
+ENVIRONMENT = Difference(
+    "Variables such as `HEADRACE_STORE`, and interpreters, that are set after Spark's Java process has started reach "
+    "sources and native sinks",
+    (4, 1),
+    "Set them before the first session: these keep the environment of the start, and a warning names the variables",
+)
+WATERMARKS = Difference(
+    "Watermarks in SQL: `FROM t WATERMARK …`, `DELAY`, `WATERMARK(…)`",
+    (4, 1),
+    "They are an error; `DataFrame.withWatermark` has the same meaning",
+)
+SESSIONS = Difference(
+    "`headrace.follow` over Spark Connect",
+    (4, 3),
+    "The call is an error: batches would run in the user's own session, whose settings and views can change",
+)
+PIPELINES = Difference(
+    "[Declarative pipelines](pipelines.md) over tables and queues",
+    (4, 3),
+    "Not supported: their tests need Spark 4.3",
+)
+DIFFERENCES = (STARTS, SINGLE_BATCH, LAG, FILTERS, ENVIRONMENT, WATERMARKS, SESSIONS, PIPELINES)
+
+if INSTALLED >= (4, 1):
+    from pyspark.sql.datasource import DataSourceStreamArrowWriter as DataSourceStreamArrowWriter
+else:
+
+    class DataSourceStreamArrowWriter(DataSourceStreamWriter, DataSourceArrowWriter):  # type: ignore[misc, no-redef]
+        """A sink of streams that takes Arrow: Spark 4.0 passes Arrow to all subclasses of the base for batches."""
+
+
+class PlanningReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+    """A reader with the methods of the newest Spark, and one for older ones."""
+
+    @abstractmethod
+    def next_offset(self, start: Offset) -> Offset:
+        """Return the end of the batch that starts at an offset, within the limits of the options."""
+
+
+def stream_reader(reader: PlanningReader) -> DataSourceStreamReader:
+    """Return a reader with the methods that the installed version calls."""
+    return reader if STARTS.present else _WithoutStarts(reader)
+
+
+class _WithoutStarts(Sent, DataSourceStreamReader):
+    """A reader for Spark 4.0 and 4.1, which ask for the end of the next batch without its start.
+
+    The start is the end of the batch that Spark has planned last. Before the first batch after a restart, Spark plans
+    an empty one at the last offset of the checkpoint.
+    """
+
+    def __init__(self, reader: PlanningReader) -> None:
+        self._reader = reader
+        self._initial: Offset | None = None
+        self._start: Offset | None = None
+        self._planned: Offset | None = None
+
+    def initialOffset(self) -> Offset:
+        if self._initial is None:
+            self._initial = self._reader.initialOffset()
+        return self._initial
+
+    def latestOffset(self) -> Offset:  # type: ignore[override]
+        # With availableNow, Spark also calls this for its progress reports, between the plan and the batch.
+        if self._planned is None:
+            start = self._start or self.initialOffset()
+            end = self._reader.next_offset(start)
+            self._planned = None if end == start else end
+            return end
+        return self._planned
+
+    def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
+        self._start, self._planned = end, None
+        return [] if start == end else self._reader.partitions(start, end)
+
+    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
+        return self._reader.read(partition)
+
+    def commit(self, end: Offset) -> None:
+        self._reader.commit(end)
+
+    def stop(self) -> None:
+        self._reader.stop()
+
+
+def started(stream: DataStreamWriter, trigger: Mapping[str, Any]) -> StreamingQuery:
+    """Start a query of headrace, which reads all existing rows with the trigger ``availableNow``."""
+    query = stream.start()
+    if trigger.get("availableNow") and not STARTS.present:
+        threading.Thread(target=_stop_at_end, args=(query,), name=f"headrace-end-{query.id}", daemon=True).start()
+    return query
+
+
+def trigger_of(trigger: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the trigger with which Spark starts a query; see `started`."""
+    return {"processingTime": "0 seconds"} if trigger.get("availableNow") and not STARTS.present else trigger
+
+
+def _stop_at_end(query: StreamingQuery) -> None:
+    """Stop a query when it has no new rows."""
+    try:
+        query.processAllAvailable()
+        query.stop()
+    except Exception:
+        # The query has failed, and says so to those who wait for it, or the session has ended.
+        _log.debug("query %s was not stopped", query.id, exc_info=True)
+
+
+def register(spark: SparkSession, source: type[DataSource], changed: Sequence[str]) -> None:
+    """Register a data source again, so that Spark's processes get the current environment.
+
+    Args:
+        changed: the variables that differ from the environment of Spark's Java process.
+    """
+    if ENVIRONMENT.present:
+        spark.dataSource.register(source)
+    elif changed:
+        # Spark 4.0 does not replace a source that it has found itself.
+        _log.warning("Spark %s does not pass %s to format %s", spark.version, ", ".join(changed), source.name())
+
+
+def function_lines(lines: Sequence[str]) -> list[str]:
+    """Return the lines of ``DESCRIBE FUNCTION EXTENDED`` in the form of Spark 4.3.
+
+    Spark 4.0 and 4.1 show a temporary function in SQL as JSON, with the time of its creation.
+    """
+    return [shown for line in lines for shown in (_properties(line) if line.startswith('Usage: {"') else [line])]
+
+
+def _properties(line: str) -> list[str]:
+    values: dict[str, str] = json.loads(line.removeprefix("Usage: "))
+    values.pop("sqlFunction.createTime", None)
+    settings = {name: value for name, value in values.items() if name.startswith(_FUNCTION_SETTING)}
+    meaning = sorted(f"{name}={value}" for name, value in values.items() if name not in settings)
+    configs = [f"{name.removeprefix(_FUNCTION_SETTING)}={value}" for name, value in settings.items()]
+    return ["Usage:", *meaning, "Configs:", *configs]
+
+
+def arrow_schema(schema: StructType) -> pa.Schema:
+    """Return the Arrow types of rows, with times in UTC."""
+    from pyspark.sql.pandas.types import to_arrow_schema
+
+    zone: dict[str, Any] = {"timezone": "UTC"} if INSTALLED >= (4, 2) else {"timestamp_utc": True}
+    return to_arrow_schema(schema, **zone)
+
+
+def spark_schema(columns: pa.Schema) -> StructType:
+    """Return Spark's types of columns. A time without a zone is ``timestamp_ntz``."""
+    from pyspark.sql.pandas.types import from_arrow_schema
+
+    return from_arrow_schema(columns, prefer_timestamp_ntz=True)
+
+
+def spark_type(type: pa.DataType) -> DataType:
+    """Return Spark's type of a column; see `spark_schema`."""
+    from pyspark.sql.pandas.types import from_arrow_type
+
+    return from_arrow_type(type, prefer_timestamp_ntz=True)
