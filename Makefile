@@ -24,7 +24,7 @@ SITE ?= dev
 FIRST_SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clusters test-all test-postgres test-recipes seeds durations docs docs-deploy release lint format types bench chaos soak proto clean check-python check-java
+.PHONY: help setup demo test test-clusters test-all test-lowest test-matrix test-postgres test-recipes seeds durations docs docs-deploy release lint format types bench chaos soak proto clean check-python check-java
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -73,6 +73,14 @@ test-recipes: $(READY) check-java ## Run a job from Airflow and from Dagster, wh
 		$(PYTHON) -m venv build/recipes/$$each && build/recipes/$$each/bin/python -m pip install --quiet $$each || exit 1; \
 	done
 	$(BIN)/python -m pytest tests/spark/test_recipes.py $(ARGS)
+
+test-matrix: $(READY) check-java ## Run a slice of the tests with each version of Spark, Python and PostgreSQL: the table of README.md
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group matrix
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/version_matrix.py run $(ARGS)
+
+test-lowest: $(READY) ## Run unit and conformance tests with the lowest versions of the dependencies that pyproject.toml allows
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group matrix
+	PATH="$(CURDIR)/$(BIN):$$PATH" $(BIN)/python tools/version_matrix.py lowest $(ARGS)
 
 seeds: $(READY) ## Run unit and conformance tests in 20 random orders
 	for seed in $$(seq $(FIRST_SEED) $$(($(FIRST_SEED) + 19))); do \

@@ -134,3 +134,7 @@ def test_the_page_of_options_matches_the_code() -> None:
 
 def test_the_page_of_versions_matches_the_code() -> None:
     subprocess.run([sys.executable, str(ROOT / "tools" / "spark_versions_page.py"), "--check"], check=True)
+
+
+def test_the_table_of_the_readme_has_the_last_results() -> None:
+    subprocess.run([sys.executable, str(ROOT / "tools" / "version_matrix.py"), "check"], check=True)
