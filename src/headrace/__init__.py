@@ -13,7 +13,7 @@ Tables and their changes need no Spark:
     for batch in tunnel.consume(idle="stop"):
         print(batch.to_arrow().to_pylist())
 
-Spark, from ``pip install 'headrace[spark]'``, streams a tunnel into a table with ``headrace.session``,
+Spark, from the extra ``spark``, streams a tunnel into a table with ``headrace.session``,
 ``headrace.write_stream`` and ``headrace.sql``; the command ``headrace demo`` shows it.
 """
 

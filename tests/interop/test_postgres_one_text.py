@@ -260,7 +260,7 @@ def test_a_value_of_every_type_is_the_same_in_every_way(
     server.execute(f"CREATE TABLE copy_of_{name} (LIKE {name} INCLUDING ALL)")
     table, tunnel = store.table(name), store.create_tunnel(name, name)
     assert isinstance(tunnel, PostgresTunnel)
-    assert tunnel._now().tables.binary == binary
+    assert tunnel._fresh().tables.binary == binary
     several = {
         form: store.create_tunnel_of_tables(f"public.{name}", f"{name}_{form.debezium}").with_json(form)
         for form in FORMS
@@ -308,7 +308,7 @@ def _check_key(store: Store, server: Server, kinds: Sequence[Kind], names: Seque
     table, tunnel = store.table("keyed"), store.create_tunnel("keyed", "keyed")
     several = store.create_tunnel_of_tables("public.keyed", "all_keyed")
     assert isinstance(tunnel, PostgresTunnel)
-    assert tunnel._now().tables.binary == binary, kinds
+    assert tunnel._fresh().tables.binary == binary, kinds
     server.execute("UPDATE keyed SET v = v + 100")
     server.execute("DELETE FROM keyed WHERE v = 100")
     own = [own_texts(server, "keyed", column, kind, "v") for column, kind in zip(names, kinds, strict=True)]

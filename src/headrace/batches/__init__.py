@@ -10,8 +10,8 @@ such as `formats/headrace/source` → `feeds/feed` → `feeds/tunnel_feed` (`mod
 
 To a sink: `spark/write_stream` (`spark/outputs`, `spark/batched_stream`) → `spark/batch_tasks`, or
 `spark/native_sinks` → `sinks/batch_writer` → `sinks/targets` → `rows/from_user` → `STORE/publication/publisher`,
-`STORE/publication/staging`. `spark/checkpoint` reads the job, the consumers' progress and the batch's content from
-Spark's checkpoint.
+`STORE/publication/staging`. `spark/checkpoint` finds the job, and reads the consumers' progress and the batch's content
+from Spark's checkpoint.
 
 1. A writer's transaction changes rows of a table and appends the changes to the log of their partition, with one
    commit version and timestamp.
@@ -27,9 +27,9 @@ Spark's checkpoint.
    batch reads exactly up to the recorded end. A `Shape` makes Spark's rows of the changes.
 5. Tasks of the sink stage Arrow batches in the store, invisibly (`BatchWriter.stage`, for `write_stream`, native sinks
    and batch writes alike). A `Target` checks the columns, and converts the rows. The driver publishes the whole batch
-   in one transaction with the marker (job, batch id) (`BatchWriter.publish`). A batch with a marker changes nothing.
-   `write_stream` runs both in `foreachBatch` (`spark/batch_tasks`); Spark runs a native sink's `write` in tasks, and
-   its `commit` in the driver.
+   with the marker (job, batch id), in one transaction if the store has such (`BatchWriter.publish`). A batch with a
+   marker changes nothing. `write_stream` runs both in `foreachBatch` (`spark/batch_tasks`); Spark runs a native sink's
+   `write` in tasks, and its `commit` in the driver.
 6. When Spark asks for the next offset (`TunnelFeed.latest` again), the previous batch is complete. The feed commits
    the position of every channel to the tunnel, which opens children, and deletes batches beyond the retained ones.
 

@@ -8,7 +8,7 @@ A file has the same name in every store that needs it:
 - failures: its errors as headrace's errors
 - catalog: names and kinds of tables, queues, consumers and producers
 - schemas: columns as the store keeps them
-- meta_table: rows that headrace keeps for itself in tables of the store
+- meta_table: rows that headrace keeps for itself in tables of a cluster or an instance
 - files: the `Files`
 - tables/table: the `Table`
 - tables/stored_tables: creating, describing and dropping tables

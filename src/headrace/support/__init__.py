@@ -1,1 +1,1 @@
-"""What every part of headrace may use: no module here knows stores, tables or Spark."""
+"""What every part of headrace may use: no module here imports stores, tables or Spark."""

@@ -1,1 +1,1 @@
-"""Protocols of stores as pure functions over values, without I/O: shared by clients and endpoints."""
+"""The protocol of PostgreSQL's slots and texts, without I/O. Packages of other stores have their own."""

@@ -8,7 +8,7 @@ The way of `insert_rows` from a request to the store's transaction:
 2. `dispatcher.py` checks prerequisites, and runs the handler with a `Context`. Clients send no mutation id for a
    *heavy* command such as this one, and its handler starts the store's transaction. (A *light* command that changes
    something runs once for each mutation id, in one write transaction that the dispatcher starts.)
-3. `tables/row_commands.py` has the handler. It loads the table once (`find_table` in `tables/state.py`), and decodes
+3. `tables/row_commands.py` has the handler. It loads the table (`find_table` in `tables/state.py`), and decodes
    the rows to Arrow (`read_rows` in `formats.py`, which calls `wire/yson/rows_decoding.py`).
 4. `tables/row_changes.py` makes a `TableChange`, without the writer's lock: `tables/layout.py` converts rows to the
    store's columns, and `EmbeddedTable.prepare` encodes them. Queues, consumers, producers and locks have classes of
@@ -17,7 +17,8 @@ The way of `insert_rows` from a request to the store's transaction:
    transaction: it checks the conflicts of a client's transaction (`tables/row_locks.py`), and applies each change
    (`TableChange.apply` → `EmbeddedTable.apply`, which also writes the change log). It loads the state of each table
    again, once, because another client may have unmounted the table since step 3.
-6. `http/responses.py` writes the answer in the client's format. Responses that clients do not read move to disk.
+6. `http/responses.py` writes the answer in the client's format. Responses that do not fit into the memory for answers
+   move to disk.
 
 `Context` knows `Cypress`, which knows no node types; `cypress/operations.py` connects the two. So there is no import
 circle. YSON is parsed by YTsaurus' client (`wire/yson/documents.py`), rows by our own vectorized code. The client's

@@ -8,15 +8,16 @@ From CREATE STREAM over a scan with readAs = 'table' to a published aggregate, i
 3. `plan`: `FollowedPlan.read` splits the query, lets Spark analyse the parts over empty views (`analysis`), and refuses
    what is not deterministic (`determinism`). It also has the rules for the key of the target.
 4. `split` makes of the text the rows SQL, the aggregates and the result SQL. `relations` carries the sign and the order
-   from the scans up to the result; `items` replaces aggregates and groups by columns. Both read `sql_text/query_text`.
-5. `stream`: `followed_stream` notes the variables and settings on which the answer depends (`settings`), and makes the
-   `FollowedStream`. Its `start` reads static tables (`static_tables`), checks the target, and notes the functions that
-   the query calls (`determinism`). The query has one DataFrame: the scan, or the tagged union of several.
+   from the scans up to the result; `items` replaces aggregates and groups by columns. Both read `sql_text`.
+5. `stream`: `followed_stream` puts the values of variables into the text before all this, notes the settings on which
+   the answer depends (`settings`), and makes the `FollowedStream`. Its `start` reads static tables (`static_tables`),
+   checks the target, and notes the functions that the query calls (`determinism`). The query has one DataFrame: the
+   scan, or the tagged union of several.
 6. `batches`: before each batch, `FollowedBatches` asks `batches/sinks/jobs` whether the target has this job and no
    other. A job begins in batch 0, with an empty target or one that it replaces. Mirrors are in the same registry, and
    `MERGE` reads it.
-7. `FollowedBatch.run`: each change gets a sign, 1 for an insert and a post-image, -1 for a pre-image and a delete.
-   Spark runs the rows SQL over them.
+7. `FollowedBatch.run`: each change gets a sign from its scan (`scans`), 1 for an insert and a post-image, -1 for a
+   pre-image and a delete. Spark runs the rows SQL over them.
 8. `FollowedRows`, without aggregates: `derived/last_rows` puts the last row of each key of the target, or deletes the
    key. A key's rows are in one task in their order, because a channel is a task; after a join they are gathered and
    sorted.
@@ -29,7 +30,7 @@ From CREATE STREAM over a scan with readAs = 'table' to a published aggregate, i
     row also has what it was before the last batch.
 
 The query is five values on this way: `FollowedQuery` is its text in parts, `FollowedPlan` has what Spark says about
-it, `FollowedStream` its target, and `BatchQuery` with `GroupQuery` what a batch runs, which is all that tasks get.
+it, `FollowedStream` its target, and `BatchQuery` with `GroupQuery` what a batch runs.
 
 A join of two followed scans does not exist yet. `relations` refuses it in one place. Its rows would be
 ``d_left JOIN right_before`` and ``left_after JOIN d_right``, with the product of the two signs;

@@ -3,8 +3,8 @@
 From a change in the slot to Arrow, a `SlotRead` becomes a `Window`, `WindowRows` of it, and a `Page`:
 
 1. `tunnel`: `PostgresTunnel.read` reads base data from a spool (below), and asks the log for the rows at a position. A
-   position is an LSN and a number of rows to skip of the transactions that commit at or after it (`positions`). Each
-   call looks at the definitions of the tables first (`PostgresTunnel._now`).
+   position is an LSN and a number of rows to skip of the transactions that commit at or after it (`positions`). A call
+   that decodes rows looks at the definitions of the tables first (`PostgresTunnel._fresh`).
 2. `log`: `ChangeLog.rows` looks at the slot, and searches the window at the position. A window has the transactions
    that commit between two LSNs, so a repeated batch reads the same changes. The last window is kept, and its read.
 3. `slot_reads`: a `SlotRead` has the messages of one call of the server, which serve several windows, because each call
@@ -24,8 +24,9 @@ From a change in the slot to Arrow, a `SlotRead` becomes a `Window`, `WindowRows
 **Definitions**: `catalog` reads them, `seen_definitions` records their versions, `definitions` has the rules for
 changes between two versions, and `followable` is the list of what is refused.
 
-**Release of the log**: after a commit, and while the table is idle, the slot advances (`retention.LogRelease`) to 1 MB
-before the position. What headrace has released itself is recorded before, so a slot that others moved is an error.
+**Release of the log**: after a commit, the slot advances (`retention.LogRelease`) to 1 MB before the position; while
+the table is idle, to the end of what is known to have no change of it. What headrace has released itself is recorded
+before, so a slot that others moved is an error.
 
 **Several tables** (`followed_tables`, found by `table_patterns`) have one slot, one publication and one stream channel,
 and base channels for each table. `Decoder` separates the messages by table, each table is decoded column by column and

@@ -102,7 +102,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         return PostgresTunnel(self._database, self.table, self._stored, self._follow, form)
 
     def describe(self) -> TunnelDescription:
-        view, rows = self._now(), self._rows()
+        view, rows = self._fresh(), self._rows()
         channels = channels_of(rows)
         clients = self._database.ask(lambda statements: holders(statements, self.id))
         described = []
@@ -158,7 +158,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         if start.kind is StartKind.BEGINNING:
             self._check_unread(rows)
             return {row.id: row.start for row in rows}
-        positions, view = {}, self._now()
+        positions, view = {}, self._fresh()
         for row in rows:
             if row.kind is ChannelKind.BASE_DATA or row.finished:
                 positions[row.id] = FINISHED
@@ -180,7 +180,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
 
     def latest_positions(self) -> dict[str, Position]:
         rows = self._rows()
-        end = self._before().log.end() if self._stored.slot is not None else FINISHED
+        end = self._last().log.end() if self._stored.slot is not None else FINISHED
         return {row.id: FINISHED if row.kind is ChannelKind.BASE_DATA else end for row in rows}
 
     def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
@@ -189,7 +189,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
     def backlogs(
         self, positions: Mapping[str, Position], until: Mapping[str, Position] | None = None
     ) -> dict[str, Backlog]:
-        view, rows = self._now(), {row.id: row for row in self._rows()}
+        view, rows = self._fresh(), {row.id: row for row in self._rows()}
         spooled = self._database.ask(lambda statements: base_data.row_counts(statements, self.id))
         backlogs: dict[str, Backlog] = {}
         for channel, position in positions.items():
@@ -238,7 +238,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         *,
         total: int | None = None,
     ) -> Page:
-        view, row = self._now(), self._row(channel)
+        view, row = self._fresh(), self._row(channel)
         if position == FINISHED:
             return base_data.no_rows(view.tables.schema)
         view.tables.check()
@@ -254,7 +254,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
     def _read_base_data(self, row: ChannelRow, position: Position, max_rows: int, until: Position | None) -> Page:
         # After the chunk: the tables may have changed while it was read.
         chunk = self._chunk(row)
-        tables = self._before().tables
+        tables = self._last().tables
 
         def rows_of(rows: pa.RecordBatch) -> pa.RecordBatch:
             try:
@@ -276,16 +276,16 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
             return FINISHED, 0
         if row.kind is ChannelKind.BASE_DATA:
             return (FINISHED, None) if channel in self._unreadable else (FINISHED, 0) if row.finished else (position, 0)
-        return self._before().log.skip_lost(position)
+        return self._last().log.skip_lost(position)
 
     def accept_lost(self, channel: str, position: Position) -> bool:
-        view = self._before()
+        view = self._last()
         if view.tables.accept():
             return True
         return self._row(channel).kind is ChannelKind.STREAM and view.log.accept_publication()
 
     def check_new_columns(self, names: Sequence[str]) -> None:
-        self._now().tables.check_new_columns(names)
+        self._fresh().tables.check_new_columns(names)
 
     def advance(self, channel: str, position: Position, rows: int) -> Position:
         row = self._row(channel)
@@ -338,7 +338,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
             return FINISHED if spooled is not None and index >= spooled else row_position(index)
         if lsn_of(position) and (position.skip == 0 or position.token == row.committed.token):
             return position
-        return self._before().log.canonical(position)
+        return self._last().log.canonical(position)
 
     def release_log(self) -> None:
         """Advance the slot, if the server keeps much log that the tunnel no longer needs; see `LogRelease`."""
@@ -348,7 +348,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         if committed == FINISHED:
             return
         lsn = lsn_of(committed)
-        idle = self._before().log.idle_until(lsn) if committed.skip == 0 else lsn
+        idle = self._last().log.idle_until(lsn) if committed.skip == 0 else lsn
         self._release.release(lsn, idle)
 
     # -- clients that share the channels -------------------------------------------------------------
@@ -382,15 +382,15 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         chunk = self._database.ask(lambda statements: base_data.find(statements, self.id, row.id))
         if chunk is not None:
             return chunk
-        view = self._before()
+        view = self._last()
         rows = view.tables.snapshot(row.relation, row.keys)
-        while (newer := self._now()) is not view:
+        while (newer := self._fresh()) is not view:
             # A table has changed in the meantime: names may be those of other columns.
             view = newer
             rows = view.tables.snapshot(row.relation, row.keys)
         return self._database.run(lambda statements: base_data.spool(statements, self.id, row.id, rows))
 
-    def _now(self) -> _View:
+    def _fresh(self) -> _View:
         """Return the tables and their log with the present definitions: others can change them at any time."""
         view = self._view
         if view is None:
@@ -399,9 +399,9 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
             view = self._view = _View(self._database, self._stored, view.tables)
         return view
 
-    def _before(self) -> _View:
-        """Return the view of the last `_now`, for a part of its call, or a call that decodes no row."""
-        return self._view or self._now()
+    def _last(self) -> _View:
+        """Return the view of the last `_fresh`, for a part of its call, or a call that decodes no row."""
+        return self._view or self._fresh()
 
     # -- rows of the database -------------------------------------------------------------------------
 
