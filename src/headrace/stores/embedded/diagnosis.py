@@ -10,6 +10,7 @@ from pathlib import Path
 from headrace.model.findings import Finding, Status, disk_space
 from headrace.stores.embedded.checks.store import check_integrity
 from headrace.stores.embedded.connection import Database
+from headrace.stores.embedded.store_files import size_of
 
 # WAL mode needs shared memory and file locks between all processes, which network file systems do not provide.
 # fmt: off
@@ -72,8 +73,7 @@ def _disk_space(directory: Path) -> Finding:
 def _wal(database: Database) -> Finding:
     name = "Store: write-ahead log"
     # stat only: closing an opened file would drop this process's locks on it.
-    file = next(iter(database.directory.glob("*-wal")), None)
-    size = 0 if file is None else file.stat().st_size
+    size = sum(size_of(file) for file in database.directory.glob("*-wal"))
     found = f"{size / 2**20:.1f} MiB"
     if size > LONG_WAL_BYTES:
         return Finding(

@@ -134,15 +134,16 @@ def rewrite_with_checksums(file: Path, patience_seconds: float) -> None:
         apsw.BusyError: other processes had the database open for all of ``patience_seconds``.
     """
     with contextlib.closing(apsw.Connection(str(file), vfs=checksum_vfs())) as connection:
-        if int(connection.pragma("user_version")) != CHECKSUM_FORMAT - 1:
-            return
-        # A killed upgrade leaves pages with checksums and pages without.
-        connection.pragma("checksum_verification", "off")
-        connection.pragma("synchronous", "full")
-        connection.pragma("locking_mode", "exclusive")
         retries = Retries(patience_seconds, first_pause=0.01, longest_pause=0.2)
         while True:
             try:
+                # A process that closes the database locks it for a moment, so this read can fail, too.
+                if int(connection.pragma("user_version")) != CHECKSUM_FORMAT - 1:
+                    return
+                # A killed upgrade leaves pages with checksums and pages without.
+                connection.pragma("checksum_verification", "off")
+                connection.pragma("synchronous", "full")
+                connection.pragma("locking_mode", "exclusive")
                 connection.pragma("journal_mode", "delete")
                 break
             except apsw.BusyError as error:

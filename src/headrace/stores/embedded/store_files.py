@@ -78,8 +78,13 @@ class StoreFiles:
         # Garbage collection can close connections while a list of pairs is built; no code runs while a dict is copied.
         for connection, opened in _opened.copy().items():
             if opened.database == database and connection not in closed_early:
-                self._check_logs(opened)
-                break
+                try:
+                    self._check_logs(opened)
+                    break
+                except StoreError:
+                    # Another thread may have closed it meanwhile: the last connection removes the log.
+                    if connection in _opened:
+                        raise
         log, index = map(Path, self._logs)
         # Looked at twice: another process may have created both in between.
         if not log.exists() and index.exists() and not log.exists():
@@ -94,7 +99,7 @@ class StoreFiles:
         """Raise `StoreDamagedError` for a write-ahead log without a database: SQLite removes it, with its commits."""
         log = Path(self._logs[0])
         # The log first: while another process creates the store, the database is written before it.
-        if log.exists() and log.stat().st_size and not (self.database.exists() and self.database.stat().st_size):
+        if size_of(log) and not size_of(self.database):
             raise StoreDamagedError(
                 "the store's database is missing, and its write-ahead log has commits",
                 received=f"{log} without {self.database}",
@@ -191,3 +196,11 @@ def sync(path: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
+
+
+def size_of(file: Path) -> int:
+    """Return the size of a file in bytes; 0 if it does not exist: SQLite can remove a log at any moment."""
+    try:
+        return file.stat().st_size
+    except (FileNotFoundError, NotADirectoryError):
+        return 0
