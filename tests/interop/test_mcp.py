@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
+import sqlite3
 import subprocess
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -18,7 +20,7 @@ import pytest
 from mcp import Client, StdioServerParameters, stdio_client
 
 import headrace
-from headrace.cli.mcp.limits import MOST_CHARACTERS, MOST_IN_ALL
+from headrace.cli.mcp.limits import MOST_CHARACTERS, MOST_IN_ALL, MOST_ITEMS
 from headrace.cli.mcp.reading import MOST_LISTED
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
@@ -139,6 +141,8 @@ def test_rows_are_data_with_limits(shop: Path) -> None:
         assert large.structured_content is not None
         assert re.match(r"the first \d+ of 1000", large.structured_content["cut"]["rows"])
         assert len(large.content[0].text) < 1.5 * MOST_IN_ALL  # type: ignore[union-attr]
+        wide = await ask(client, "query", sql="SELECT map(range(5000), range(5000)) AS m")
+        assert (len(wide["rows"][0]["m"]), wide["cut"]) == (MOST_ITEMS, {"rows.m": f"the first {MOST_ITEMS} of 5000"})
         slow = await refused(client, "query", sql="SELECT count(*) FROM range(10000000000) a, range(999999)", seconds=1)
         assert (slow["type"], slow["received"]) == ("QueryLimitError", "1 seconds")
         drop = await refused(client, "query", sql="DROP TABLE orders")
@@ -181,12 +185,31 @@ def test_several_stores_and_a_store_that_comes_later(shop: Path, tmp_path: Path)
         assert (await refused(client, "lag", store=str(later)))["received"] == str(later)
         with headrace.open(later, create=True, synchronous="off"):
             assert (await ask(client, "lag", store=str(later)))["tunnels"] == []
+        shutil.rmtree(later)
+        headrace.open(later, create=True, synchronous="off").close()
+        assert "replaced" in (await refused(client, "lag", store=str(later)))["problem"]
+        assert (await ask(client, "lag", store=str(later)))["tunnels"] == []
         assert SECRET not in str(await refused(client, "list_objects", kind="table", store=hidden))
         doctor = await ask(client, "doctor", store=hidden)
         assert "fail" in {each["status"] for each in doctor["findings"]}
         assert SECRET not in str(doctor)
 
     play(scene, "-s", str(shop), "-s", str(later), "-s", database, "-w", str(tmp_path))
+
+
+def test_reading_does_not_upgrade_a_store(tmp_path: Path) -> None:
+    headrace.open(tmp_path / "shop", create=True, synchronous="off").close()
+    database = sqlite3.connect(tmp_path / "shop" / "db", isolation_level=None)
+    database.execute("PRAGMA user_version = 6")
+
+    async def scene(client: Client) -> None:
+        error = await refused(client, "list_objects", kind="table")
+        assert "older format" in error["problem"]
+        assert "headrace store check" in error["remedy"]
+
+    play(scene, "-s", str(tmp_path / "shop"), "--allow")
+    assert database.execute("PRAGMA user_version").fetchone() == (6,)
+    database.close()
 
 
 def test_allowed_tools_write_rows_and_control_streams(tmp_path: Path) -> None:

@@ -84,7 +84,7 @@ def test_an_upgraded_store_has_the_same_tables_as_a_new_one(
 def test_a_task_does_not_upgrade_another_store_than_its_drivers(older: Path) -> None:
     before = {path.name: path.read_bytes() for path in older.iterdir()}
     with (
-        pytest.raises(StoreError, match="it is another store"),
+        pytest.raises(StoreError, match="not the store that the driver has upgraded"),
         task_store(StoreAddress(str(older), instance="of the driver")),
     ):
         pass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -169,10 +169,14 @@ def drop_consumer(app: App, name: str, if_exists: bool, force: bool) -> None:
     app.output.done(f"Dropped consumer {name}.", consumer=name)
 
 
-def registered(store: Store, queue: str | None) -> list[dict[str, Any]]:
-    """Return one record for each registration. Without ``queue``, also one for each consumer without registrations."""
+def registered(store: Store, queue: str | None, names: Iterable[str] | None = None) -> list[dict[str, Any]]:
+    """Return one record for each registration. Without ``queue``, also one for each consumer without registrations.
+
+    Args:
+        names: the consumers; by default all.
+    """
     records: list[dict[str, Any]] = []
-    for name in store.consumers():
+    for name in store.consumers() if names is None else names:
         found = store.consumer(name)
         registrations = [item for item in found.registrations() if queue in (None, item.queue)]
         for registration in registrations:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import itertools
 from typing import Any
 
 MOST_ITEMS = 1000
-"""The most items of one list."""
+"""The most items of one list, and entries of one object."""
 MOST_CHARACTERS = 2000
 """The most characters of one text."""
 MOST_IN_ALL = 60_000
 """The characters of a result after which lists end, and texts have `FEW_CHARACTERS`."""
 FEW_CHARACTERS = 50
+FEW_ENTRIES = 100
+"""The entries of an object after that."""
 _CHARACTERS_OF_A_NUMBER = 8
 
 
@@ -28,14 +31,23 @@ class _Cutting:
 
     def value(self, value: Any, path: str) -> Any:
         if isinstance(value, dict):
-            self._left -= sum(len(str(key)) for key in value)
-            return {key: self.value(item, f"{path}.{key}" if path else str(key)) for key, item in value.items()}
+            return self._entries(value, path)
         if isinstance(value, list | tuple):
             return self._items(value, path)
         if isinstance(value, str | bytes):
             return self._text(value, path)
         self._left -= _CHARACTERS_OF_A_NUMBER
         return value
+
+    def _entries(self, values: dict[Any, Any], path: str) -> dict[Any, Any]:
+        most = MOST_ITEMS if self._left > 0 else FEW_ENTRIES
+        if len(values) > most:
+            self.cut[path] = f"the first {most} of {len(values)}"
+        found = {}
+        for key, item in itertools.islice(values.items(), most):
+            self._left -= len(str(key))
+            found[key] = self.value(item, f"{path}.{key}" if path else str(key))
+        return found
 
     def _items(self, values: list[Any] | tuple[Any, ...], path: str) -> list[Any]:
         found: list[Any] = []

@@ -19,6 +19,7 @@ from headrace.cli.table import table_details, table_summary
 from headrace.cli.tunnel import tunnel_details, tunnel_summary
 from headrace.inspect.querying import engine
 from headrace.model.own_names import is_internal
+from headrace.ports import Store
 from headrace.rows.shown_values import shown_rows
 from headrace.support.instants import instant
 from headrace.ui.query_page import MAX_RESULT_BYTES, MAX_SECONDS, type_name_or_text
@@ -68,8 +69,7 @@ class ReadingTools:
                 tunnels = [each for each in opened.tunnels() if search.lower() in each.name.lower()]
                 return _listed(tunnels, lambda tunnel: tunnel_summary(tunnel.describe()))
             case "consumer":
-                found = [each for each in registered(opened, None) if search.lower() in each["name"].lower()]
-                return _listed(found, lambda facts: facts)
+                return _consumers(opened, "items", search)
 
     def describe(
         self,
@@ -100,9 +100,9 @@ class ReadingTools:
             return streams
         opened = self._sources.store(store)
         tunnels = _listed(opened.tunnels(), lambda tunnel: tunnel_summary(tunnel.describe()), "tunnels")
-        consumers = registered(opened, None) if opened.capabilities.queues else []
-        cut = {**streams.get("cut", {}), **tunnels.get("cut", {})}
-        return {**streams, **tunnels, "consumers": consumers, **({"cut": cut} if cut else {})}
+        consumers = _consumers(opened, "consumers") if opened.capabilities.queues else {"consumers": []}
+        cut = {**streams.get("cut", {}), **tunnels.get("cut", {}), **consumers.get("cut", {})}
+        return {**streams, **tunnels, **consumers, **({"cut": cut} if cut else {})}
 
     def explain(self, stream: str) -> Facts:
         """Explain a stream, without Spark: sources, sink, guarantee, checkpoint and statements; no secrets.
@@ -182,6 +182,15 @@ def _listed(found: Sequence[Any], facts: Callable[[Any], Facts], key: str = "ite
     """Return the first items of a list as records."""
     cut = {"cut": {key: f"the first {MOST_LISTED} of {len(found)}"}} if len(found) > MOST_LISTED else {}
     return {key: [facts(each) for each in found[:MOST_LISTED]], **cut}
+
+
+def _consumers(store: Store, key: str, search: str = "") -> Facts:
+    """Return the registrations of the first consumers of a store."""
+    names = _matching(store.consumers(), search)
+    facts: Facts = {key: registered(store, None, names[:MOST_LISTED])}
+    if len(names) > MOST_LISTED:
+        facts["cut"] = {key: f"those of the first {MOST_LISTED} of {len(names)} consumers"}
+    return facts
 
 
 def _node_facts(node: Node) -> Facts:

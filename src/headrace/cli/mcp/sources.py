@@ -43,6 +43,7 @@ class Sources:
                 remedy="start a server for each store with options",
             )
         self._open: dict[str, Store] = {}
+        self._left: list[Store] = []
         self._opening = threading.Lock()
         self.directory = directory
         self.workspace = Workspace(directory)
@@ -76,11 +77,17 @@ class Sources:
                 self._open[app.store_url] = app.store()
             return self._open[app.store_url]
 
+    def open_again(self) -> None:
+        """Let the next calls open the stores again. Calls that run keep those that they have."""
+        with self._opening:
+            self._left += self._open.values()
+            self._open.clear()
+
     def close(self) -> None:
         """Close the stores and the workspace, and end the processes of queries."""
         self.queries.close()
         self.workspace.close()
-        for store in self._open.values():
+        for store in [*self._left, *self._open.values()]:
             store.close()
 
 

@@ -105,11 +105,11 @@ class Database:
         version = self._format()
         if version != FORMAT_VERSION and not upgrades.are_permitted():
             raise StoreError(
-                "the store has an older format, and was not upgraded by the driver: it is another store",
+                "the store has an older format, which is not upgraded here",
                 received=f"{self.directory}: format {version}",
                 valid=f"format {FORMAT_VERSION}",
-                remedy="check the path on this host: executors on other machines cannot use an embedded store, see "
-                "docs/deployment.md",
+                remedy="upgrade it by `headrace store check`. In a task of Spark it is not the store that the driver "
+                "has upgraded: executors on other machines cannot use an embedded store, see docs/deployment.md",
             )
         if version not in (0, FORMAT_VERSION):
             # Before this thread waits for another one, which needs the database for itself to upgrade it.
