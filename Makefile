@@ -117,12 +117,14 @@ release: check-python check-java ## Build sdist and wheel of the last commit in 
 	build/release/bin/python -m pip install --quiet --disable-pip-version-check --group release
 	build/release/bin/python -m tools.release $(ARGS)
 
+# The tag of the newest release that is final.
+NEWEST = $(shell git tag --list 'v*' --sort=-v:refname | grep -Ev '[0-9](a|b|rc)[0-9]' | head -n 1)
 # mike calls mkdocs.
 docs-deploy: export PATH := $(abspath $(BIN)):$(PATH)
 docs-deploy: export NO_MKDOCS_2_WARNING := 1
 docs-deploy: $(READY) ## Add the site to the local branch gh-pages, as the version SITE: dev, or a tag such as v0.1.0
-	mike deploy --update-aliases $(SITE:v%=%) $(if $(filter v%,$(SITE)),latest)
-	$(if $(filter v%,$(SITE)),mike set-default latest)
+	mike deploy --update-aliases $(SITE:v%=%) $(if $(filter $(NEWEST),$(SITE)),latest)
+	$(if $(filter $(NEWEST),$(SITE)),mike set-default latest)
 
 bench: $(READY) check-java ## Run the benchmarks, and write their results to build/benchmarks.md
 	@mkdir -p build
