@@ -136,7 +136,7 @@ class BatchedStream:
         with checkpoint_errors(self.arguments.checkpoint or location):
             # Over Spark Connect, the function runs in a process of the server.
             stream = stream.foreachBatch(sent(write) if is_connect(df.sparkSession) else write)
-            return versions.started(stream, trigger)
+            return versions.started(stream.start, trigger)
 
 
 def sink_of(function: str, format: object, options: Mapping[str, Any] | None, **named: object) -> Source:

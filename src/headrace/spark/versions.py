@@ -10,7 +10,7 @@ import logging
 import re
 import threading
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyspark.sql import SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
-    from pyspark.sql.streaming.readwriter import DataStreamWriter
     from pyspark.sql.types import DataType, StructType
 
 OLDEST, NEWEST = (4, 0), (4, 3)
@@ -90,8 +89,9 @@ class Difference:
 STARTS = Difference(
     "`trigger(availableNow=True)` reads all rows that exist at its start, in several batches",
     (4, 2),
-    "Queries of headrace and of its SQL have the trigger `processingTime` and stop when they find no new rows, so they "
-    "also read rows that are committed meanwhile. Others (`df.writeStream … .start()`) run one batch, which keeps the "
+    "Queries of headrace and of its SQL have the trigger `processingTime` and stop when they find no new rows. So they "
+    "also read rows that are committed meanwhile, do not stop before writers pause, and leave rows unread that wait "
+    "for `minRowsPerTrigger`. Others (`df.writeStream … .start()`) run one batch, which keeps the "
     "limits of the options and reads only the base data of a tunnel that has some: start them again",
 )
 SINGLE_BATCH = Difference(
@@ -102,7 +102,8 @@ SINGLE_BATCH = Difference(
 LAG = Difference(
     "Progress reports have the lag of each source (`headrace.lag_of`, lag in metrics, traces, the web page)",
     (4, 2),
-    "Reports have no lag; `headrace tunnel describe` and `headrace consumer describe` have it",
+    "Reports have no lag, and alerts on it are silent; `headrace tunnel describe` and `headrace consumer describe` "
+    "have it",
 )
 FILTERS = Difference(
     "Option `pushDownFilters`",
@@ -194,9 +195,9 @@ class _WithoutStarts(Sent, DataSourceStreamReader):
         self._reader.stop()
 
 
-def started(stream: DataStreamWriter, trigger: Mapping[str, Any]) -> StreamingQuery:
+def started(start: Callable[[], StreamingQuery], trigger: Mapping[str, Any]) -> StreamingQuery:
     """Start a query of headrace, which reads all existing rows with the trigger ``availableNow``."""
-    query = stream.start()
+    query = start()
     if trigger.get("availableNow") and not STARTS.present:
         threading.Thread(target=_stop_at_end, args=(query,), name=f"headrace-end-{query.id}", daemon=True).start()
     return query

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import re
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -14,7 +13,7 @@ from headrace.options.option import BATCH_READ, BATCH_WRITE, SOURCE
 from headrace.options.secrets import secret_values
 from headrace.ports import Table
 from headrace.spark.sql_errors import translated
-from headrace.sql_text.lexer import quote_name
+from headrace.sql_text.lexer import quote_name, tokenize
 from headrace.sql_text.query_text import QueryText
 from headrace.sql_text.script import ScriptPart
 from headrace.streaming_sql.assignment import assigned
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
     from pyspark.sql.readwriter import DataFrameReader
     from pyspark.sql.streaming.readwriter import DataStreamReader
     from pyspark.sql.types import DataType
-
-_WATERMARK = re.compile(r"\bWATERMARK\b.*\bDELAY\s+OF\b", re.IGNORECASE | re.DOTALL)
 
 
 class Tables:
@@ -82,7 +79,7 @@ class Tables:
 
         self.create_views_for(part)
         sent = rewrite(part, self._types_of)
-        if _WATERMARK.search(sent):
+        if {"watermark", "delay"} <= {token.name.lower() for token in tokenize(sent).tokens if token.is_name}:
             WATERMARKS.check()
         return sent
 

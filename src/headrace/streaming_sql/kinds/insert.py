@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.errors import OptionError, SqlError
+from headrace.spark import versions
 from headrace.spark.analysed_plans import refuse_table_rows
 from headrace.spark.checkpoint import clear_unfinished_start
 from headrace.spark.checkpoint_location import checkpoint, checkpoint_errors
@@ -74,5 +76,7 @@ def _start(stream: DefinedStream, frame: DataFrame, target_options: Mapping[str,
     writer = writer.options(**(options.sink if target is None else target_options)).outputMode(options.output_mode)
     with checkpoint_errors(location):
         clear_unfinished_start(location)
-        writer = writer.queryName(stream.name).option("checkpointLocation", location).trigger(**options.trigger)
-        return writer.start() if target is not None else writer.toTable(str(body.target))
+        writer = writer.queryName(stream.name).option("checkpointLocation", location)
+        writer = writer.trigger(**versions.trigger_of(options.trigger))
+        start = writer.start if target is not None else functools.partial(writer.toTable, str(body.target))
+        return versions.started(start, options.trigger)
