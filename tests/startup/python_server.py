@@ -70,7 +70,8 @@ def serving(directory: Path) -> Iterator[Path]:
 
 
 def serve(address: str) -> None:
-    """Fork a process for each connection until the standard input ends."""
+    """Fork a process for each connection until the standard input ends; then kill those that still run."""
+    os.setpgid(0, 0)
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(address)
     listener.listen(64)
@@ -88,6 +89,8 @@ def serve(address: str) -> None:
             listener.close()
             _run(connection)
         connection.close()
+    # At its end, a process of Spark Connect waits for a server that has ended, without limit.
+    os.killpg(0, signal.SIGKILL)
 
 
 def _run(connection: socket.socket) -> None:
