@@ -16,7 +16,7 @@ def are_permitted() -> bool:
 
 @contextmanager
 def not_permitted() -> Iterator[None]:
-    """Let this thread upgrade no store: it does not know yet whether it is the right one."""
+    """Let this thread upgrade no store: it only reads, or does not know yet whether a store is the right one."""
     token = _permitted.set(False)
     try:
         yield
