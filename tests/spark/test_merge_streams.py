@@ -15,10 +15,9 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace
-from headrace.batches.sinks.batch_writer import BatchWriter
 from headrace.derived.merge.stream import MergeStream
 from headrace.errors import HeadraceError, SqlError, own_message
-from headrace.ports import Store
+from headrace.ports import Publisher, Store
 from headrace.streaming_sql.session import StreamingSql
 from tests.conformance import serving
 from tests.spark.sql_scripts import sql_session
@@ -111,10 +110,11 @@ def test_a_merge_is_the_merge_of_the_last_changes_after_each_batch_also_after_fa
     oracle = duckdb.connect()
     oracle.execute("CREATE TABLE counts (nr BIGINT, price DOUBLE, seen INT, note VARCHAR)")
     orders = Orders(store, seed=7)
-    publish: Callable[..., bool] = BatchWriter.publish
+    publisher = type(store.publisher("any"))
+    publish: Callable[..., bool] = publisher.publish
     failures: dict[int, str] = {1: "before", 2: "after"}
 
-    def failing(self: BatchWriter, batch: int, *args: Any, **kwargs: Any) -> bool:
+    def failing(self: Publisher, batch: int, *args: Any, **kwargs: Any) -> bool:
         failure = failures.pop(batch, None)
         if failure == "before":
             raise OSError("failed before publication")
@@ -123,7 +123,7 @@ def test_a_merge_is_the_merge_of_the_last_changes_after_each_batch_also_after_fa
             raise OSError("failed after publication")
         return published
 
-    monkeypatch.setattr(BatchWriter, "publish", failing)
+    monkeypatch.setattr(publisher, "publish", failing)
     for number in range(4):
         orders.write(30)
         started = (

@@ -112,7 +112,7 @@ def test_the_rows_of_one_write_are_limited(store: Store, target: Target) -> None
     note = {} if target.name == "clicks" else {"note": pa.array(["n"] * 7)}
     receipts = writer.stage(0, target, batches(7, 7, 7, **note), rows_per_write=5)
     assert [receipt.rows for receipt in receipts] == [5, 5, 5, 5, 1]
-    assert writer.publish(0, [receipts])
+    assert writer.publisher.publish(0, writer.writes([receipts]))
 
 
 @pytest.mark.parametrize("limit", [None, 3])
@@ -137,7 +137,7 @@ def test_a_task_that_fails_leaves_nothing_staged(store: Store, target: Target, l
 def test_a_published_batch_is_read_to_its_end_and_stages_nothing(store: Store, limit: int | None) -> None:
     target = QueueTarget("clicks")
     writer = BatchWriter(store, "job", [target])
-    writer.publish(0, [writer.stage(0, target, batches(2))])
+    writer.publisher.publish(0, writer.writes([writer.stage(0, target, batches(2))]))
     rows = batches(1, 1)
     assert writer.stage(0, target, rows, limit) == []
     assert next(rows, None) is None
@@ -148,6 +148,6 @@ def test_a_column_chooses_the_partition_of_each_row(store: Store) -> None:
     target = QueueTarget("clicks")
     writer = BatchWriter(store, "job", [target])
     chosen = pa.array([1, 1, 0, 1], pa.int16())
-    writer.publish(0, [writer.stage(0, target, batches(4, **{"$tablet_index": chosen}))])
+    writer.publisher.publish(0, writer.writes([writer.stage(0, target, batches(4, **{"$tablet_index": chosen}))]))
     queue = store.queue("clicks")
     assert [queue.read(number, 0).rows.column("id").to_pylist() for number in (0, 1)] == [[2], [0, 1, 3]]

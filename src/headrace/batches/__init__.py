@@ -27,7 +27,7 @@ from Spark's checkpoint.
    batch reads exactly up to the recorded end. A `Shape` makes Spark's rows of the changes.
 5. Tasks of the sink stage Arrow batches in the store, invisibly (`BatchWriter.stage`, for `write_stream`, native sinks
    and batch writes alike). A `Target` checks the columns, and converts the rows. The driver publishes the whole batch
-   with the marker (job, batch id), in one transaction if the store has such (`BatchWriter.publish`). A batch with a
+   with the marker (job, batch id), in one transaction if the store has such (`Publisher.publish`). A batch with a
    marker changes nothing. `write_stream` runs both in `foreachBatch` (`spark/batch_tasks`); Spark runs a native sink's
    `write` in tasks, and its `commit` in the driver.
 6. When Spark asks for the next offset (`TunnelFeed.latest` again), the previous batch is complete. The feed commits

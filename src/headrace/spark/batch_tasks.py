@@ -109,7 +109,7 @@ class BatchTasks:
                     done += staged
                     yield target, staged
             except BaseException:
-                writer.discard(self.batch, done)
+                writer.publisher.discard(self.batch, done)
                 raise
 
         return self._run(rows, in_task)
@@ -121,7 +121,7 @@ class BatchTasks:
     def discard(self) -> None:
         """Delete all that a failed attempt at the batch has staged."""
         with self.open_store() as store:
-            self.writer(store).discard(self.batch)
+            self.writer(store).publisher.discard(self.batch)
 
     def _run(
         self,
@@ -253,17 +253,18 @@ def publish_batch(
         claim: what must be unchanged for the publication.
     """
     spark, number, checkpoint, writer = batch.sparkSession, tasks.batch, tasks.sink.checkpoint, tasks.writer(store)
+    publisher = writer.publisher
     try:
         if check:
-            writer.check_complete(number)
+            publisher.check_complete(number)
         # `run` may read the rows of the targets, of which a part of the batch must not be visible.
-        published = writer.resume(number)
+        published = publisher.resume(number)
         runs = content.rereads_published or not published
         staged = content.run(batch, tasks) if runs else [[] for _ in tasks.targets]
         # For a published batch, too: `publish` checks that the batch has the same content as before.
-        writer.publish(
+        publisher.publish(
             number,
-            staged,
+            writer.writes(staged),
             advances=queue_progress(checkpoint, number, store.id, spark, store=store),
             content=batch_content(checkpoint, number, spark, store=store),
             claim=claim,
@@ -271,5 +272,5 @@ def publish_batch(
         shown = (receipts for target, receipts in zip(tasks.targets, staged, strict=True) if not target.is_state)
         published_rows.note(tasks.job, number, sum(each.rows for receipts in shown for each in receipts))
     except Exception:
-        writer.discard(number)
+        publisher.discard(number)
         raise

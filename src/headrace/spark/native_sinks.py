@@ -95,7 +95,7 @@ class _NativeSink(Sent):
     def _discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
         with self._source.open_store() as store:
             for task in _staged_by_tasks(messages):
-                self._batch_writer(store, task.job).discard(task.batch, task.staged)
+                self._batch_writer(store, task.job).publisher.discard(task.batch, task.staged)
 
 
 class StreamSink(_NativeSink, DataSourceStreamArrowWriter):
@@ -118,9 +118,10 @@ class StreamSink(_NativeSink, DataSourceStreamArrowWriter):
             if checkpoint and stored_query_id(checkpoint, store) not in (job, None):
                 # A bare location, and this process has another environment than the driver at its start.
                 checkpoint = ""
-            self._batch_writer(store, job).publish(
+            writer = self._batch_writer(store, job)
+            writer.publisher.publish(
                 batch,
-                [[receipt for task in tasks for receipt in task.staged]],
+                writer.writes([[receipt for task in tasks for receipt in task.staged]]),
                 advances=queue_progress(checkpoint, batchId, store.id, store=store) if checkpoint else (),
                 content=batch_content(checkpoint, batchId, store=store) if checkpoint else "",
             )
@@ -143,7 +144,8 @@ class BatchSink(_NativeSink, DataSourceArrowWriter):
         # Without messages too: an overwrite without rows deletes the existing rows.
         staged = [receipt for task in _staged_by_tasks(messages) for receipt in task.staged]
         with self._source.open_store() as store:
-            self._batch_writer(store, self._job).publish(0, [staged], last=True)
+            writer = self._batch_writer(store, self._job)
+            writer.publisher.publish(0, writer.writes([staged]), last=True)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._discard(messages)

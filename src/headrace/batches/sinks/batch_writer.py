@@ -2,9 +2,9 @@
 
 1. Each task *stages* its rows with `BatchWriter.stage`: the rows are converted into the types of their target and kept
    in the store, where readers do not see them. The task returns receipts.
-2. The driver *publishes* the batch with `BatchWriter.publish`: one transaction makes the rows of all receipts visible
-   and saves the marker (job, batch id) and the progress of consumers.
-3. If the batch fails, the driver removes its staged rows with `BatchWriter.discard`.
+2. The driver *publishes* the batch with `Publisher.publish`: one transaction makes the rows of all receipts visible and
+   saves the marker (job, batch id) and the progress of consumers.
+3. If the batch fails, the driver removes its staged rows with `Publisher.discard`.
 
 A batch that has a marker can run again: both steps then change nothing.
 """
@@ -16,11 +16,14 @@ from collections.abc import Iterable, Iterator, Sequence
 import pyarrow as pa
 
 from headrace.batches.sinks.targets import Target
-from headrace.ports import Advance, Claim, Staged, Store
+from headrace.ports import Append, Staged, Store, Write
 
 
 class BatchWriter:
     """Writes the batches of one job into its targets. Cheap to create: each task and each commit creates its own.
+
+    Attributes:
+        publisher: the publisher of the job's batches.
 
     Args:
         store: the store of all targets.
@@ -31,19 +34,19 @@ class BatchWriter:
     def __init__(self, store: Store, job: str, targets: Sequence[Target]) -> None:
         self._store = store
         self._targets = tuple(targets)
-        self._publisher = store.publisher(job, "+".join(sorted(target.name for target in targets)))
+        self.publisher = store.publisher(job, "+".join(sorted(target.name for target in targets)))
 
     def published(self, batch: int) -> bool:
         """Return whether this batch, or a later one, is published."""
-        return self._publisher.published(batch)
+        return self.publisher.published(batch)
 
-    def check_complete(self, batch: int) -> None:
-        """Raise `DataLossError` if earlier batches are missing; see `headrace.ports.Publisher.check_complete`."""
-        self._publisher.check_complete(batch)
+    def writes(self, staged: Sequence[Iterable[Staged]]) -> list[Write | Append]:
+        """Return the writes of a batch for `Publisher.publish`.
 
-    def resume(self, batch: int) -> bool:
-        """Complete an interrupted publication; see `headrace.ports.Publisher.resume`."""
-        return self._publisher.resume(batch)
+        Args:
+            staged: the receipts of all tasks, for each target in the order of the writer's targets.
+        """
+        return [target.write(receipts) for target, receipts in zip(self._targets, staged, strict=True)]
 
     def stage(
         self, batch: int, target: Target, rows: Iterable[pa.RecordBatch], rows_per_write: int | None = None
@@ -57,7 +60,7 @@ class BatchWriter:
             rows_per_write: the maximum number of rows in one write to the store; None is no limit.
 
         Returns:
-            The receipts, for `publish`.
+            The receipts, for `writes`.
         """
         if self.published(batch):
             # Spark's state depends on every row of the batch being read.
@@ -66,37 +69,15 @@ class BatchWriter:
             return []
         filled = (part for part in rows if part.num_rows)
         if rows_per_write is None:
-            return target.stage_rows(self._store, self._publisher, batch, filled)
+            return target.stage_rows(self._store, self.publisher, batch, filled)
         staged: list[Staged] = []
         try:
             for one_write in _split(filled, rows_per_write):
-                staged += target.stage_rows(self._store, self._publisher, batch, one_write)
+                staged += target.stage_rows(self._store, self.publisher, batch, one_write)
         except BaseException:
-            self.discard(batch, staged)
+            self.publisher.discard(batch, staged)
             raise
         return staged
-
-    def publish(
-        self,
-        batch: int,
-        staged: Sequence[Iterable[Staged]],
-        *,
-        advances: Sequence[Advance] = (),
-        content: str = "",
-        last: bool = False,
-        claim: Claim | None = None,
-    ) -> bool:
-        """Publish a batch; see `headrace.ports.Publisher.publish`.
-
-        Args:
-            staged: the receipts of all tasks, for each target in the order of the writer's targets.
-        """
-        writes = [target.write(receipts) for target, receipts in zip(self._targets, staged, strict=True)]
-        return self._publisher.publish(batch, writes, advances=advances, content=content, last=last, claim=claim)
-
-    def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
-        """Remove the staged rows of these receipts; all staged rows of the batch if None."""
-        self._publisher.discard(batch, staged)
 
 
 def _split(rows: Iterable[pa.RecordBatch], count: int) -> Iterator[list[pa.RecordBatch]]:
