@@ -261,7 +261,7 @@ def test_outputs_replace_the_arguments_table_and_queue(
     )
     for wrong in calls:
         with pytest.raises(OptionError):
-            headrace.write_stream(rows, store=store.url, checkpoint=checkpoint, **wrong)
+            headrace.write_stream(rows, store=store.url, checkpoint=checkpoint, **wrong).start()
 
 
 # -- invalid rows and columns ---------------------------------------------------------------------------

@@ -60,7 +60,7 @@ def test_the_error_for_a_bad_argument_is_clear(arguments: dict[str, Any], says: 
     given: dict[str, Any] = {"store": tmp_path / "shop", "table": "t", "checkpoint": tmp_path / "cp"} | arguments
     frame: Any = Stream()
     with pytest.raises(OptionError, match=re.escape(says)):
-        headrace.write_stream(frame, **given)
+        headrace.write_stream(frame, **given).start()
 
 
 @pytest.mark.parametrize(

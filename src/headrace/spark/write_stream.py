@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.batches.sinks.jobs import TargetJobs
@@ -16,7 +16,7 @@ from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import OptionError
 from headrace.formats.source import Source
 from headrace.model.tables.changes import RowChange
-from headrace.ports import Queue
+from headrace.ports import Queue, Store
 from headrace.spark.analysed_plans import refuse_table_rows
 from headrace.spark.batch_tasks import PublishedBatches
 from headrace.spark.batched_stream import BatchedStream, SinkArguments, output_mode, sink_of
@@ -36,13 +36,17 @@ class StreamWriter(BatchedStream):
     """A stream that `start` starts. `write_stream` creates it."""
 
     df: DataFrame
-    outputs: tuple[Output, ...]
+    sink: Source = field(repr=False)
     mode: str
-    columns: pa.Schema | None = None
+    outputs: tuple[Output, ...]
+    """The user's outputs; none if the sink names the table or queue."""
+    key: str | Sequence[str] | None = None
+    row_change: RowChange | None = None
 
     def _repr_html_(self) -> str:
         # Without the addresses of the store and of the checkpoint, which can have a password.
-        targets = ", ".join(str(output.table or output.queue) for output in self.outputs)
+        location = self.sink.location
+        targets = ", ".join(str(each.table or each.queue) for each in self.outputs or [location])
         values = {"name": self.arguments.name, "writes": targets, "mode": self.mode}
         return notebooks.facts("Stream that is not started", values)
 
@@ -52,12 +56,14 @@ class StreamWriter(BatchedStream):
         Raises:
             NotFoundError: the store, a table or a queue does not exist.
             SchemaError: the columns do not fit.
-            OptionError: the stream puts rows into the table that it reads; a mirror or a followed query fills a table;
-                Spark cannot write the checkpoint, or does not accept the trigger.
+            OptionError: no table or queue is named; a key is for a table, or a row change for a queue; the stream puts
+                rows into the table that it reads; a mirror or a followed query fills a table; Spark cannot write the
+                checkpoint, or does not accept the trigger.
         """
-        rows = OutputRows(self.outputs, self.mode == "complete", self.columns)
         with self.arguments.store.open() as store:
-            for output, target in zip(self.outputs, rows.targets, strict=True):
+            outputs = self.outputs or (self._output(store),)
+            rows = OutputRows(outputs, self.mode == "complete", self.sink.location.columns)
+            for output, target in zip(outputs, rows.targets, strict=True):
                 target.check(store, _columns(self.df, output))
                 if isinstance(target, TableTarget):
                     TargetJobs(store).check_other(target.name, "this stream")
@@ -65,6 +71,14 @@ class StreamWriter(BatchedStream):
                     check_no_feedback(self.df.schema, store, target.name, "this stream")
             sink = self._located(self.df, store, [target.name for target in rows.targets])
         return self._start(self.df, self.mode, PublishedBatches(sink, rows))
+
+    def _output(self, store: Store) -> Output:
+        """Return the output for the table or queue that the sink names."""
+        sink = self.sink.open_sink(store)
+        if isinstance(sink, Queue):
+            key = self.key or self.sink.key_columns()
+            return Output(queue=sink.name, key=key, row_change=self.row_change)
+        return Output(table=sink.name, key=self.key, row_change=self.row_change or self.sink.row_change())
 
 
 def _columns(df: DataFrame, output: Output) -> pa.Schema:
@@ -121,7 +135,6 @@ def write_stream(
         A `StreamWriter`; its ``start()`` returns Spark's ``StreamingQuery``.
 
     Raises:
-        NotFoundError: the store, table or queue does not exist.
         OptionError: an option is missing, invalid, or unknown to the format; ``outputs`` has a table twice; the
             checkpoint is not a valid location; or both name and checkpoint are missing.
 
@@ -149,17 +162,19 @@ def write_stream(
             "the DataFrame is not a stream",
             remedy=f'use df.write.format("{source.format.name}") for a batch, or read with readStream',
         )
-    if outputs is None:
-        outputs = [_output(source, key, row_change)]
-    elif not outputs or location.table or location.queue or key is not None or row_change is not None:
-        raise OptionError(
-            "outputs cannot be combined with table, queue, key or row_change, and must not be empty",
-            remedy='write_stream(df, store=…, outputs=[headrace.Output(table="…"), headrace.Output(queue="…")])',
-        )
-    _check_tables_once(outputs)
+    if outputs is not None:
+        if not outputs or location.table or location.queue or key is not None or row_change is not None:
+            raise OptionError(
+                "outputs cannot be combined with table, queue, key or row_change, and must not be empty",
+                remedy='write_stream(df, store=…, outputs=[headrace.Output(table="…"), headrace.Output(queue="…")])',
+            )
+        _check_tables_once(outputs)
+    change = None if row_change is None else RowChange.parse(row_change)
     # Last, because it asks Spark.
     refuse_table_rows(df, "the DataFrame")
-    return StreamWriter(arguments=arguments, df=df, outputs=tuple(outputs), mode=mode, columns=location.columns)
+    return StreamWriter(
+        arguments=arguments, df=df, sink=source, mode=mode, outputs=tuple(outputs or ()), key=key, row_change=change
+    )
 
 
 def _check_tables_once(outputs: Sequence[Output]) -> None:
@@ -173,23 +188,3 @@ def _check_tables_once(outputs: Sequence[Output]) -> None:
             valid="one output for each table",
             remedy="combine the rows for a table in the select function of one output, for example with union",
         )
-
-
-def _output(
-    source: Source,
-    key: str | Sequence[str] | None,
-    row_change: str | RowChange | None,
-) -> Output:
-    """Return the output for the table or queue of a location, with the key or row change of arguments and options."""
-    location = source.location
-    if location.table and location.queue:
-        raise OptionError(
-            "a stream with one output writes either a table or a queue",
-            received=f"table {location.table!r}, queue {location.queue!r}",
-            remedy="for both, use outputs=[headrace.Output(table=…), headrace.Output(queue=…)]",
-        )
-    with location.open_store() as store:
-        sink = source.open_sink(store)
-    if isinstance(sink, Queue):
-        return Output(queue=sink.name, key=key or source.key_columns(), row_change=row_change)
-    return Output(table=sink.name, key=key, row_change=row_change or source.row_change())
