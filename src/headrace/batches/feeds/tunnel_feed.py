@@ -16,7 +16,9 @@ from __future__ import annotations
 
 import time
 import uuid
-from dataclasses import replace
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import TypeAlias
 
 from headrace.batches.feeds.channel_reading import ChannelTask
 from headrace.batches.feeds.feed import Feed, Offset
@@ -44,6 +46,46 @@ DEFAULT_LIMITS = Limits()
 NO_LIMITS = Limits(copied_rows=None)
 COMMITTED = Start()
 _SOME = Backlog(rows=None)
+Positions: TypeAlias = Mapping[str, Position]
+"""The positions of channels; `FINISHED` for those without further changes."""
+
+
+@dataclass(frozen=True)
+class _Channels:
+    """The channels of a tunnel after a batch.
+
+    Attributes:
+        all: the channels, in creation order.
+        positions: their positions.
+        backlogs: the unread rows of the open channels.
+    """
+
+    all: list[Channel]
+    positions: Positions
+    backlogs: Mapping[str, Backlog]
+
+    def is_finished(self, channel: Channel) -> bool:
+        return self.positions[channel.id] == FINISHED
+
+
+@dataclass(frozen=True)
+class _Lag:
+    """What is unread after the batch that was planned last.
+
+    Attributes:
+        left: the rows in open channels.
+        waiting: the positions of waiting channels.
+        base: the base channels, and whether each is read.
+    """
+
+    left: Mapping[str, Backlog] = field(default_factory=dict)
+    waiting: Positions = field(default_factory=dict)
+    base: Mapping[str, bool] = field(default_factory=dict)
+
+    def after(self, plans: Iterable[ChannelPlan]) -> _Lag:
+        """Return the lag after a batch."""
+        read = {plan.channel: self.left[plan.channel].after(plan.max_rows) for plan in plans if plan.max_rows != 0}
+        return replace(self, left={**self.left, **read})
 
 
 class TunnelFeed(Feed[str, ChannelTask]):
@@ -70,11 +112,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
         self.retain_batches = retain_batches
         self._fixed_end: dict[str, Position] | None = None
         self._committed = INITIAL_BATCH
-        # After the batch that was planned last: the rows that are left in open channels, the positions of waiting
-        # channels, and the base channels with whether each is read.
-        self._left: dict[str, Backlog] = {}
-        self._waiting: dict[str, Position] = {}
-        self._base: dict[str, bool] = {}
+        self._lag = _Lag()
 
     def initial(self) -> str:
         return INITIAL_BATCH
@@ -91,11 +129,12 @@ class TunnelFeed(Feed[str, ChannelTask]):
         limits = NO_LIMITS if unlimited else self.limits
         if previous != INITIAL_BATCH:
             self.tunnel.batches.check_reader(previous)
-        positions, finished = self._positions_after(previous)
+        positions = self._positions_after(previous)
         if previous != self._committed:
             self._commit(previous, positions)
-        channels, backlogs = self._channels_and_backlogs(positions, finished)
-        self._note_lag(channels, positions, finished, backlogs)
+        channels = self._channels(positions)
+        backlogs = channels.backlogs
+        self._lag = self._lag_of(channels)
         # Spark saves only the ends of batches, so the first batch, even if it is empty, fixes a start position.
         fixes_start = previous == INITIAL_BATCH and self.start.kind is not StartKind.COMMITTED
         if not fixes_start:
@@ -104,11 +143,12 @@ class TunnelFeed(Feed[str, ChannelTask]):
             if not unlimited and self._fixed_end is None and not enough_rows(backlogs, limits):
                 return previous
         batch = str(uuid.uuid4())
-        plans = self._channel_plans(channels, positions, finished, backlogs, limits)
+        plans = self._channel_plans(channels, limits)
+        self._lag = self._lag.after(plans)
         # The store may not yet report these channels as finished.
-        unconfirmed = {channel.id for channel in channels if channel.state is not ChannelState.FINISHED}
+        finished = sorted(each.id for each in channels.all if channels.is_finished(each) and not _is_finished(each))
         failpoints.reach("plan-unsaved")
-        self.tunnel.batches.save_plan(BatchPlan(batch, previous, plans, tuple(sorted(finished & unconfirmed))))
+        self.tunnel.batches.save_plan(BatchPlan(batch, previous, plans, tuple(finished)))
         failpoints.reach("plan-saved")
         return batch
 
@@ -155,40 +195,36 @@ class TunnelFeed(Feed[str, ChannelTask]):
     def commit(self, end: str) -> None:
         """Commit the positions after a batch to the tunnel, and delete batches that are no longer retained."""
         if end not in (self._committed, INITIAL_BATCH):
-            self._commit(end, self._positions_after(end)[0])
+            self._commit(end, self._positions_after(end))
 
     def fix_end(self) -> None:
         self._fixed_end = self.tunnel.latest_positions()
 
     def rows_behind(self) -> dict[str, int]:
-        return {channel: backlog.known for channel, backlog in self._left.items()}
+        return {channel: backlog.known for channel, backlog in self._lag.left.items()}
 
     def report(self) -> Offset:
         """Return the lag, also of channels that wait for base data to be read; see `Feed.report`."""
-        backlogs = self._left | (self.tunnel.waiting_backlogs(self._waiting, self._fixed_end) if self._waiting else {})
-        done = [channel for channel, read in self._base.items() if read or self._left.get(channel, _SOME).unread == 0]
+        lag = self._lag
+        backlogs = dict(lag.left)
+        if lag.waiting:
+            backlogs |= self.tunnel.waiting_backlogs(lag.waiting, self._fixed_end)
+        done = [channel for channel, read in lag.base.items() if read or lag.left.get(channel, _SOME).unread == 0]
         return {
             "rowsBehindLatest": {channel: backlog.known for channel, backlog in backlogs.items()},
             "rowsUnknown": [channel for channel, backlog in backlogs.items() if backlog.unread is None],
-            "baseRanges": [len(self._base), len(done)],
+            "baseRanges": [len(lag.base), len(done)],
         }
 
-    def _note_lag(
-        self,
-        channels: list[Channel],
-        positions: dict[str, Position],
-        finished: set[str],
-        backlogs: dict[str, Backlog],
-    ) -> None:
-        self._left = dict(backlogs)
-        self._base = {each.id: each.id in finished for each in channels if each.kind is ChannelKind.BASE_DATA}
-        self._waiting = {
-            channel.id: positions[channel.id]
-            for channel in channels
-            if channel.id not in finished
-            and channel.id not in backlogs
-            and (self._fixed_end is None or channel.id in self._fixed_end)
-        }
+    def _lag_of(self, channels: _Channels) -> _Lag:
+        unread = [each.id for each in channels.all if not channels.is_finished(each) and self._is_read(each.id)]
+        waiting = {each: channels.positions[each] for each in unread if each not in channels.backlogs}
+        base = {each.id: channels.is_finished(each) for each in channels.all if each.kind is ChannelKind.BASE_DATA}
+        return _Lag(channels.backlogs, waiting, base)
+
+    def _is_read(self, channel: str) -> bool:
+        """Return whether a channel is read: Trigger.AvailableNow leaves out later ones."""
+        return self._fixed_end is None or channel in self._fixed_end
 
     def position_of(self, offset: Offset) -> str:
         batch = offset.get("batch") if isinstance(offset, dict) else None
@@ -204,50 +240,50 @@ class TunnelFeed(Feed[str, ChannelTask]):
     def offset_of(self, position: str) -> Offset:
         return {"batch": position}
 
-    def _commit(self, batch: str, positions: dict[str, Position]) -> None:
+    def _commit(self, batch: str, positions: Positions) -> None:
         failpoints.reach("progress-unsaved")
         self.tunnel.commit(positions)
         failpoints.reach("progress-saved")
         self.tunnel.batches.prune(batch, self.retain_batches)
         self._committed = batch
 
-    def _positions_after(self, batch: str) -> tuple[dict[str, Position], set[str]]:
-        """Return the positions of all channels after a batch, and the finished channels among them."""
+    def _positions_after(self, batch: str) -> Positions:
+        """Return the positions of the channels of a batch after it."""
         if batch == INITIAL_BATCH:
-            if self.start.kind is StartKind.COMMITTED:
-                return {}, set()
-            positions = self.tunnel.start_positions(self.start)
-        else:
-            plan = self.plan(batch)
-            positions = {channel_plan.channel: channel_plan.start for channel_plan in plan}
-            positions.update({channel: end.position for channel, end in self.tunnel.batches.ends(batch).items()})
-            positions.update(dict.fromkeys(plan.finished, FINISHED))
-        return positions, {channel for channel, position in positions.items() if position == FINISHED}
+            return {} if self.start.kind is StartKind.COMMITTED else self.tunnel.start_positions(self.start)
+        plan = self.plan(batch)
+        starts = {channel_plan.channel: channel_plan.start for channel_plan in plan}
+        ends = {channel: end.position for channel, end in self.tunnel.batches.ends(batch).items()}
+        return starts | ends | dict.fromkeys(plan.finished, FINISHED)
 
-    def _channels_and_backlogs(
-        self, positions: dict[str, Position], finished: set[str]
-    ) -> tuple[list[Channel], dict[str, Backlog]]:
-        """Return the tunnel's channels, and the backlogs of the open ones.
+    def _channels(self, positions: Positions) -> _Channels:
+        """Return the tunnel's channels, those that are new since a batch included.
 
-        Commits the end of channels that have no more changes, so that their children open, and adds them to
-        ``finished``.
+        Commits the end of channels that have no more changes, so that their children open.
+
+        Args:
+            positions: the positions after the batch.
 
         Raises:
             StoreBusyError: the service does not open a channel below the fixed end, though its parents are finished.
         """
         deadline = time.monotonic() + OPENING_SECONDS
         while True:
-            channels = self._known_channels(positions, finished)
-            backlogs = self._backlogs(channels, positions, finished)
-            exhausted = {channel for channel, backlog in backlogs.items() if backlog.empty and backlog.ends}
+            channels = self.tunnel.channels(positions)
+            # A position that a batch has read is newer than the committed one.
+            committed = {each.id: FINISHED if _is_finished(each) else each.committed for each in channels}
+            positions = {**committed, **positions}
+            backlogs = self._backlogs(channels, positions)
+            exhausted = [channel for channel, backlog in backlogs.items() if backlog.empty and backlog.ends]
             if exhausted:
                 # The partition was split after its last change was read. Its children may be split already, too.
-                self.tunnel.commit(dict.fromkeys(exhausted, FINISHED))
-                finished |= exhausted
+                ends = dict.fromkeys(exhausted, FINISHED)
+                self.tunnel.commit(ends)
+                positions = {**positions, **ends}
                 continue
             waiting = [each.id for each in channels if each.state is ChannelState.WAITING and self._before_end(each.id)]
             if not waiting or not all(backlog.empty for backlog in backlogs.values()):
-                return channels, backlogs
+                return _Channels(channels, positions, backlogs)
             # A service opens channels some time after their parents are finished.
             remaining = deadline - time.monotonic()
             if remaining <= 0:
@@ -262,49 +298,28 @@ class TunnelFeed(Feed[str, ChannelTask]):
         """Return whether Trigger.AvailableNow has to read a channel before it ends."""
         return self._fixed_end is not None and self._fixed_end.get(channel, FINISHED) != FINISHED
 
-    def _known_channels(self, positions: dict[str, Position], finished: set[str]) -> list[Channel]:
-        """Return the tunnel's channels, and add the committed positions of new channels to ``positions``."""
-        channels = self.tunnel.channels(positions)
-        for channel in channels:
-            if channel.id not in positions:
-                positions[channel.id] = channel.committed
-                if channel.state is ChannelState.FINISHED:
-                    finished.add(channel.id)
-        return channels
-
-    def _backlogs(
-        self, channels: list[Channel], positions: dict[str, Position], finished: set[str]
-    ) -> dict[str, Backlog]:
+    def _backlogs(self, channels: list[Channel], positions: Positions) -> dict[str, Backlog]:
         """Return the backlogs of the open channels."""
+        finished = {channel for channel, position in positions.items() if position == FINISHED}
         states = channel_states({channel.id: channel.parents for channel in channels}, finished)
-        open_positions: dict[str, Position] = {}
-        for channel in channels:
-            # A service opens its channels itself, possibly later than the rule.
-            if states[channel.id] is not ChannelState.OPEN or channel.state is ChannelState.WAITING:
-                continue
-            if self._fixed_end is None or channel.id in self._fixed_end:
-                open_positions[channel.id] = positions[channel.id]
-        return self.tunnel.backlogs(open_positions, self._fixed_end)
+        # A service opens its channels itself, possibly later than the rule.
+        may_open = (channel.id for channel in channels if channel.state is not ChannelState.WAITING)
+        is_open = [each for each in may_open if states[each] is ChannelState.OPEN and self._is_read(each)]
+        return self.tunnel.backlogs({channel: positions[channel] for channel in is_open}, self._fixed_end)
 
-    def _channel_plans(
-        self,
-        channels: list[Channel],
-        positions: dict[str, Position],
-        finished: set[str],
-        backlogs: dict[str, Backlog],
-        limits: Limits,
-    ) -> tuple[ChannelPlan, ...]:
-        shares = share_rows(backlogs, limits)
+    def _channel_plans(self, channels: _Channels, limits: Limits) -> tuple[ChannelPlan, ...]:
+        shares = share_rows(channels.backlogs, limits)
         # The batch needs an end, even without a row limit, because writers continue.
         bounds = self._fixed_end if self._fixed_end is not None else self.tunnel.latest_positions()
         plans: list[ChannelPlan] = []
-        for channel in channels:
-            if channel.id in finished:
+        for channel in channels.all:
+            if channels.is_finished(channel):
                 continue
-            plan = ChannelPlan(channel.id, positions[channel.id], max_rows=0)
-            if channel.id in backlogs and shares[channel.id] != 0:
-                share = shares[channel.id]
-                plan = replace(plan, max_rows=share, until=bounds.get(channel.id))
-                self._left[channel.id] = backlogs[channel.id].after(share)
-            plans.append(plan)
+            share = shares.get(channel.id, 0)
+            until = bounds.get(channel.id) if share != 0 else None
+            plans.append(ChannelPlan(channel.id, channels.positions[channel.id], max_rows=share, until=until))
         return tuple(plans)
+
+
+def _is_finished(channel: Channel) -> bool:
+    return channel.state is ChannelState.FINISHED
