@@ -15,8 +15,9 @@ The way of `insert_rows` from a request to the store's transaction:
    their own.
 5. `tables/tablet_transactions.py` adds the change to the client's transaction, or commits it now. A commit is one write
    transaction: it checks the conflicts of a client's transaction (`tables/row_locks.py`), and applies each change
-   (`TableChange.apply` → `EmbeddedTable.apply`, which also writes the change log). It loads the state of each table
-   again, once, because another client may have unmounted the table since step 3.
+   (`TableChange.apply` → `EmbeddedTable.apply`, which also writes the change log). It loads the `Table` again, once for
+   all changes, because another client may have unmounted it since step 3. The handle of the store's table, of step 4,
+   reads its schema again only if the schema has changed.
 6. `http/responses.py` writes the answer in the client's format. Responses that do not fit into the memory for answers
    move to disk.
 

@@ -199,26 +199,26 @@ def written(*hashes: int) -> Locked:
 
 def test_commits_before_all_open_transactions_are_dropped() -> None:
     locks = RowLocks()
-    locks.committed(1, {7: written(1)})
+    locks.committed(1, {"7": written(1)})
     locks.begin("early")
-    locks.committed(2, {7: written(2)})
+    locks.committed(2, {"7": written(2)})
     locks.began("early", 2)
-    locks.committed(3, {7: written(3)})
-    assert locks.conflict(2, {7: written(2)}) is None
-    assert locks.conflict(2, {7: written(3)}) == 7
-    assert locks.conflict(2, {8: written(3)}) is None
+    locks.committed(3, {"7": written(3)})
+    assert locks.conflict(2, {"7": written(2)}) is None
+    assert locks.conflict(2, {"7": written(3)}) == "7"
+    assert locks.conflict(2, {"8": written(3)}) is None
     locks.end("early")
     locks.begin("late")
-    assert locks.conflict(0, {7: written(1, 2, 3)}) is None
+    assert locks.conflict(0, {"7": written(1, 2, 3)}) is None
 
 
 def test_shared_row_locks_do_not_conflict() -> None:
     locks = RowLocks()
     locks.begin("one")
     read = Locked(NO_HASHES, np.array([1], dtype=np.int64))
-    locks.committed(1, {7: read})
-    assert locks.conflict(0, {7: read}) is None
-    assert locks.conflict(0, {7: written(1)}) == 7
+    locks.committed(1, {"7": read})
+    assert locks.conflict(0, {"7": read}) is None
+    assert locks.conflict(0, {"7": written(1)}) == "7"
 
 
 # -- layout ---------------------------------------------------------------------------------------------------

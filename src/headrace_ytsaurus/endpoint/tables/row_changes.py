@@ -31,7 +31,7 @@ from headrace_ytsaurus.endpoint.queues.consumer_rows import ConsumerRow
 from headrace_ytsaurus.endpoint.queues.producer_rows import SessionRow
 from headrace_ytsaurus.endpoint.tables import state as table_state
 from headrace_ytsaurus.endpoint.tables.aggregates import combined, functions_of, with_unique_keys
-from headrace_ytsaurus.endpoint.tables.row_locks import Locked, Locks
+from headrace_ytsaurus.endpoint.tables.row_locks import Locked
 from headrace_ytsaurus.endpoint.tables.state import MOUNTED, Table
 from headrace_ytsaurus.wire.errors import Code, YtError
 
@@ -52,7 +52,6 @@ class Commit:
         tables: the states of tables in this transaction, each loaded once.
     """
 
-    database: Database
     connection: apsw.Connection
     version: int
     ts: int
@@ -85,13 +84,13 @@ class Change(ABC):
     size: Mapping[int, int]
     locked: Locked | None
 
-    def locks(self, commit: Commit) -> Locks:
-        """Return the rows that other transactions must not have changed.
+    def check(self, commit: Commit) -> None:
+        """Check that the table exists, and what the command has read, before any change of the commit is applied.
 
         Raises:
-            YtError: 1700, another process has advanced the consumer.
+            YtError: the table was removed; 1700, another process has advanced the consumer.
         """
-        return {} if self.locked is None else {commit.object_id(self.table): self.locked}
+        commit.table(self.table.node)
 
     @abstractmethod
     def apply(self, commit: Commit) -> None:
@@ -107,9 +106,11 @@ class TableChange(Change):
     """A change of a sorted table.
 
     Attributes:
+        handle: the table in the store, which reads its schema again only if that has changed.
         aggregates: aggregating column → function that combines its values with existing ones.
     """
 
+    handle: EmbeddedTable
     prepared: Prepared
     aggregates: Mapping[str, str]
 
@@ -132,19 +133,20 @@ class TableChange(Change):
             keep_nulls: set columns to null where the rows have null (UPDATE only).
         """
         stored = table.schema.layout.to_stored(rows)
-        prepared = EmbeddedTable(database, table.name).prepare(kind, stored, keep_nulls=keep_nulls)
+        handle = EmbeddedTable(database, table.name)
+        prepared = handle.prepare(kind, stored, keep_nulls=keep_nulls)
         locked = Locked(table.schema.layout.hashes(stored))
-        return cls(table, _size(table, rows), locked, prepared, functions_of(table.schema) if aggregate else {})
+        aggregates = functions_of(table.schema) if aggregate else {}
+        return cls(table, _size(table, rows), locked, handle, prepared, aggregates)
 
     def apply(self, commit: Commit) -> None:
         commit.table(self.table.node).require_mounted()
-        handle = EmbeddedTable(commit.database, self.table.name)
-        for part in self._aggregated(commit, handle) if self.aggregates else [self.prepared]:
-            handle.apply(commit.connection, part.change, part, commit.version, commit.ts)
+        for part in self._aggregated(commit) if self.aggregates else [self.prepared]:
+            self.handle.apply(commit.connection, part.change, part, commit.version, commit.ts)
 
-    def _aggregated(self, commit: Commit, handle: EmbeddedTable) -> Iterator[Prepared]:
+    def _aggregated(self, commit: Commit) -> Iterator[Prepared]:
         """Yield rows with aggregating columns combined with existing values, each time with different keys."""
-        prepared = self.prepared
+        handle, prepared = self.handle, self.prepared
         for rows in with_unique_keys(prepared.rows, self.table.schema.layout):
             _, old, exist = handle.fetch(commit.connection, rows)
             new = combined(self.aggregates, old, exist, rows)
@@ -235,7 +237,8 @@ class ConsumerChange(Change):
         """Return a change."""
         return cls(table, {0: len(rows)}, _locked(*(row[:3] for row in rows)), rows, delete, seen or {})
 
-    def locks(self, commit: Commit) -> Locks:
+    def check(self, commit: Commit) -> None:
+        super().check(commit)
         object_id = commit.object_id(self.table)
         for partition, offset in self.seen.items():
             if consumer_rows.offset(commit.connection, object_id, *partition, commit.cluster) != offset:
@@ -245,7 +248,6 @@ class ConsumerChange(Change):
                     remedy="begin a new transaction and try again",
                     attributes={"path": self.table.name},
                 )
-        return super().locks(commit)
 
     def apply(self, commit: Commit) -> None:
         commit.table(self.table.node).require_mounted()

@@ -34,8 +34,8 @@ class Locked(NamedTuple):
         return any(len(mine) and len(theirs) and np.isin(mine, theirs).any() for mine, theirs in pairs)
 
 
-Locks: TypeAlias = Mapping[int, Locked]
-"""Id of an object in the store → its rows."""
+Locks: TypeAlias = Mapping[str, Locked]
+"""Id of a table's node → its rows."""
 
 
 class RowLocks:
@@ -80,14 +80,14 @@ class RowLocks:
         with self._guard:
             self._commits = [commit for commit in self._commits if commit[0] < version]
 
-    def conflict(self, since: int, locks: Locks) -> int | None:
-        """Return an object with rows in conflict with a commit after a version, None if there is none."""
+    def conflict(self, since: int, locks: Locks) -> str | None:
+        """Return the node of a table with rows in conflict with a commit after a version, None if there is none."""
         with self._guard:
             recent = [others for version, others in self._commits if version > since]
         for others in recent:
-            for object_id, locked in locks.items():
-                if object_id in others and locked.conflicts(others[object_id]):
-                    return object_id
+            for node, locked in locks.items():
+                if node in others and locked.conflicts(others[node]):
+                    return node
         return None
 
     def committed(self, version: int, locks: Locks) -> None:

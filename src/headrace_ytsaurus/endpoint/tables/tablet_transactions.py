@@ -13,8 +13,6 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-import apsw
-
 from headrace.stores.embedded.for_servers import Database, stamp
 from headrace.support.sqlite.forks import no_fork
 from headrace_ytsaurus.endpoint.errors import no_such_transaction, refused
@@ -215,15 +213,16 @@ class TabletTransactions:
         _check_sizes(changes)
         with self._database.write() as connection:
             version, ts = stamp(connection)
-            commit = Commit(self._database, connection, version, ts, self._cluster)
+            commit = Commit(connection, version, ts, self._cluster)
             self._locks.begin_commit(version)
-            locks: dict[int, Locked] = {}
+            locks: dict[str, Locked] = {}
             for change in changes:
-                for object_id, locked in change.locks(commit).items():
-                    others = locks.get(object_id)
-                    locks[object_id] = locked if others is None else others.joined(locked)
+                change.check(commit)
+                if change.locked is not None:
+                    node = change.table.node.id
+                    locks[node] = locks[node].joined(change.locked) if node in locks else change.locked
             if since is not None and (taken := self._locks.conflict(since, locks)) is not None:
-                raise self._conflict(connection, taken)
+                raise _conflict(next(change.table.name for change in changes if change.table.node.id == taken))
             for change in changes:
                 change.apply(commit)
             self._locks.committed(version, locks)
@@ -237,15 +236,14 @@ class TabletTransactions:
         for transaction in expired:
             transaction.close()
 
-    def _conflict(self, connection: apsw.Connection, object_id: int) -> YtError:
-        row = connection.execute("SELECT name FROM object WHERE id = ?", (object_id,)).fetchone()
-        path = row[0] if row else "a removed table"
-        return YtError(
-            Code.TABLET_LOCK_CONFLICT,
-            f"Row lock conflict in {path}: a row was changed by a concurrent transaction since this one began",
-            remedy="begin a new transaction and try again",
-            attributes={"path": path},
-        )
+
+def _conflict(path: str) -> YtError:
+    return YtError(
+        Code.TABLET_LOCK_CONFLICT,
+        f"Row lock conflict in {path}: a row was changed by a concurrent transaction since this one began",
+        remedy="begin a new transaction and try again",
+        attributes={"path": path},
+    )
 
 
 def _check_sizes(changes: Sequence[Change]) -> None:
