@@ -34,6 +34,11 @@ class Change(NamedTuple):
     written: frozenset[str] = frozenset()
 
 
+def put(table: Table, *keys: str, price: int = 0) -> int:
+    """Put a row for each key into `orders`."""
+    return table.put([{"id": key, "price": price} for key in keys])
+
+
 def rows_of(table: Table, columns: Sequence[str] | None = None, where: Where | None = None) -> list[Row]:
     """Return the rows of a table in the order of the table."""
     rows: list[Row] = table.scan(columns, where).read_all().to_pylist()

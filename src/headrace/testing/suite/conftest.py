@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from headrace.ports import Queue, Store, Table
+from headrace.ports import Publisher, Queue, Store, Table, Tunnel
 from headrace.testing import Place, reading
 from headrace.testing.capabilities import TRAITS, lacking
 
@@ -38,3 +38,15 @@ def orders(store: Store) -> Table:
 def queue(store: Store) -> Queue:
     """An empty queue of one column and three partitions."""
     return store.create_queue("clicks", {"data": "string"}, partitions=3)
+
+
+@pytest.fixture
+def tunnel(store: Store, orders: Table) -> Tunnel:
+    """A tunnel of the changes of `orders`."""
+    return store.create_tunnel("orders", "changes", "Stream")
+
+
+@pytest.fixture
+def publisher(store: Store) -> Publisher:
+    """The publisher of a job."""
+    return store.publisher("job")

@@ -15,18 +15,9 @@ from headrace.errors import StoreBusyError
 from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.model.tunnels.values import Channel, ChannelKind, ChannelState, Position
 from headrace.ports import Store, Table, Tunnel
-from headrace.testing.reading import keys_of, next_batch, replay, run_to_the_end, state_of
+from headrace.testing.reading import keys_of, next_batch, put, replay, run_to_the_end, state_of
 
 pytestmark = pytest.mark.needs("tunnels")
-
-
-@pytest.fixture
-def tunnel(store: Store, orders: Table) -> Tunnel:
-    return store.create_tunnel("orders", "changes", "Stream")
-
-
-def put(table: Table, *keys: str, price: int = 0) -> None:
-    table.put([{"id": key, "price": price} for key in keys])
 
 
 def available_now(tunnel: Tunnel, *, rows: int | None = None) -> TunnelFeed:

@@ -15,11 +15,6 @@ from headrace.testing.reading import SETS_CELLS, Change, drain, filled, only_cha
 
 
 @pytest.fixture
-def tunnel(store: Store, orders: Table) -> Tunnel:
-    return store.create_tunnel("orders", "changes", "Stream")
-
-
-@pytest.fixture
 def with_preimages(store: Store) -> Table:
     return store.create_table("orders", {"id": "string", "price": "long", "note": "string"}, "id", pre_images=True)
 

@@ -18,18 +18,9 @@ from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd,
 from headrace.model.tunnels.values import FINISHED, ChannelState
 from headrace.ports import Store, Table, Tunnel
 from headrace.testing import Place
-from headrace.testing.reading import Change, read_batch, run_to_the_end, unpack
+from headrace.testing.reading import Change, put, read_batch, run_to_the_end, unpack
 
 pytestmark = pytest.mark.needs("tunnels")
-
-
-@pytest.fixture
-def tunnel(store: Store, orders: Table) -> Tunnel:
-    return store.create_tunnel("orders", "changes", "Stream")
-
-
-def put(table: Table, *keys: str, price: int = 0) -> None:
-    table.put([{"id": key, "price": price} for key in keys])
 
 
 def keys_of(changes: list[Change]) -> list[str]:

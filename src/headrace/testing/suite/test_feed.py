@@ -18,21 +18,12 @@ from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelPlan
 from headrace.model.tunnels.values import ChannelState, Start, StartKind
 from headrace.ports import Store, Table, Tunnel
 from headrace.testing import Place
-from headrace.testing.reading import keys_of, next_batch, read_batch, replay, run_to_the_end, state_of, unpack
+from headrace.testing.reading import keys_of, next_batch, put, read_batch, replay, run_to_the_end, state_of, unpack
 
 pytestmark = pytest.mark.needs("tunnels")
 
 
 EARLIEST, LATEST = Start(StartKind.EARLIEST), Start(StartKind.LATEST)
-
-
-@pytest.fixture
-def tunnel(store: Store, orders: Table) -> Tunnel:
-    return store.create_tunnel("orders", "changes", "Stream")
-
-
-def put(table: Table, *keys: str, price: int = 0) -> None:
-    table.put([{"id": key, "price": price} for key in keys])
 
 
 # -- 1. a replay is the same batch ----------------------------------------------------------------------

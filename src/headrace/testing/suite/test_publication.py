@@ -23,11 +23,6 @@ from headrace.testing import Place
 from headrace.testing.reading import drain, rows_of, state_of
 
 
-@pytest.fixture
-def publisher(store: Store) -> Publisher:
-    return store.publisher("job")
-
-
 def batch_of(*rows: dict[str, Any]) -> pa.RecordBatch:
     schema = pa.schema([("id", pa.string()), ("price", pa.int64()), ("note", pa.string())])
     return pa.RecordBatch.from_pylist(list(rows), schema)

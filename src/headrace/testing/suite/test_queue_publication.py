@@ -39,11 +39,6 @@ def reader(store: Store, source: Queue) -> Consumer:
     return consumer_of(store, "reader", "in")
 
 
-@pytest.fixture
-def publisher(store: Store) -> Publisher:
-    return store.publisher("job")
-
-
 def batch_of(rows: Sequence[dict[str, Any]]) -> pa.RecordBatch:
     return pa.RecordBatch.from_pylist(list(rows))
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import threading
-import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from contextlib import ExitStack
 
 import pytest
@@ -19,7 +18,8 @@ from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.model.tunnels.values import FINISHED, Channel, ChannelState
 from headrace.ports import Store, Table, Tunnel, TunnelClient
 from headrace.testing import Place
-from headrace.testing.reading import Change, read_batch, state_of, unpack
+from headrace.testing.queue_reading import wait_until
+from headrace.testing.reading import Change, put, read_batch, state_of, unpack
 from headrace.workers import ChangeBatch, TunnelWorker
 
 pytestmark = pytest.mark.needs("tunnels")
@@ -35,10 +35,6 @@ def tunnel(place: Place, store: Store, orders: Table) -> Tunnel:
     for _ in range(3):
         place.split("orders")
     return store.create_tunnel("orders", "changes", base_channels=None if place.has_partitions else 4)
-
-
-def put(table: Table, *keys: str, price: int = 0) -> None:
-    table.put([{"id": key, "price": price} for key in keys])
 
 
 def open_channels(tunnel: Tunnel) -> list[Channel]:
@@ -64,13 +60,6 @@ def shared_by_two(tunnel: Tunnel) -> tuple[TunnelClient, list[Lease], TunnelClie
     second.heartbeat([])
     ours = first.heartbeat(closed(first.heartbeat(leases)))
     return first, ours, second, second.heartbeat([])
-
-
-def until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + DEADLINE
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
 
 
 # -- assignment of channels -----------------------------------------------------------------------------
@@ -122,7 +111,7 @@ def test_a_client_without_heartbeats_for_its_timeout_loses_its_channels(tunnel: 
     silent, other = tunnel.connect(timeout=1.0), tunnel.connect()
     lost = silent.heartbeat([])
     assert len(lost) == 4
-    until(lambda: len(in_status(other.heartbeat([]), LeaseStatus.OPEN)) == 4)
+    wait_until(lambda: len(in_status(other.heartbeat([]), LeaseStatus.OPEN)) == 4)
     with pytest.raises(ClientGoneError):
         silent.heartbeat(lost)
     with pytest.raises(ClientGoneError):
@@ -314,7 +303,7 @@ def test_workers_share_the_channels_and_miss_no_change_while_the_table_splits(
         for price in range(1, 6):
             place.split("orders")
             put(orders, *(f"{number:02}" for number in range(40)), price=price)
-        until(lambda: len({(change.key, change.row["price"]) for change in handed}) == 40 * 6)
+        wait_until(lambda: len({(change.key, change.row["price"]) for change in handed}) == 40 * 6)
         for worker in workers:
             worker.stop()
         for thread in threads:

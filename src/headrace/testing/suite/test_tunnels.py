@@ -24,21 +24,12 @@ from headrace.model.tunnels.values import (
 )
 from headrace.ports import Store, Table, Tunnel
 from headrace.testing import Place
-from headrace.testing.reading import drain, only_channel, read_from, replay, state_of
+from headrace.testing.reading import drain, only_channel, put, read_from, replay, state_of
 
 pytestmark = pytest.mark.needs("tunnels")
 
 
 EARLIEST, LATEST = Start(StartKind.EARLIEST), Start(StartKind.LATEST)
-
-
-@pytest.fixture
-def tunnel(store: Store, orders: Table) -> Tunnel:
-    return store.create_tunnel("orders", "changes", "Stream")
-
-
-def put(table: Table, *keys: str, price: int = 0) -> int:
-    return table.put([{"id": key, "price": price} for key in keys])
 
 
 def states(tunnel: Tunnel) -> list[ChannelState]:
