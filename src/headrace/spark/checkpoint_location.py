@@ -21,7 +21,6 @@ from headrace.errors import HeadraceError, OptionError
 from headrace.formats.checkpoint_locations import ANY_VALID, VALID, StoreLocation, checkpoint_text, parse_location
 from headrace.formats.registry import checkpoint_scheme
 from headrace.ports import Store
-from headrace.spark.checkpoint import clear_unfinished_start
 from headrace.spark.connect import is_connect
 from headrace.spark.masters import is_this_machine
 from headrace.stores.registry import StoreAddress
@@ -151,7 +150,6 @@ def _served(location: StoreLocation, store: Store, spark: SparkSession | None) -
     session = spark or _active_session()
     server, url = serve(store, location.path, server_host(session))
     configure(session, server)
-    clear_unfinished_start(url)
     return url
 
 
