@@ -6,7 +6,6 @@ import math
 import weakref
 from collections.abc import Callable
 from functools import partial
-from types import TracebackType
 from typing import NoReturn, Self
 
 import pyarrow as pa
@@ -171,9 +170,7 @@ class TunnelWorker:
         self._start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self.close()
 
     def _start(self) -> None:
