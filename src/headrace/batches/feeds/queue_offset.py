@@ -33,18 +33,13 @@ class QueueOffset:
 
     def to_json(self) -> dict[str, Any]:
         """Return the offset as JSON values, without ``since``, ``ids`` and ``times`` if they are empty."""
-        value: dict[str, Any] = {
+        more = {"since": _with_text_keys(self.since), "ids": dict(self.ids), "times": _with_text_keys(self.times)}
+        return {
             "store": self.store,
             "consumer": self.consumer,
             "queues": _with_text_keys(self.queues),
+            **{name: part for name, part in more.items() if part},
         }
-        if self.since:
-            value["since"] = _with_text_keys(self.since)
-        if self.ids:
-            value["ids"] = dict(self.ids)
-        if self.times:
-            value["times"] = _with_text_keys(self.times)
-        return value
 
     @classmethod
     def of_json(cls, value: Any) -> QueueOffset:
