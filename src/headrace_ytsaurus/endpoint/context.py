@@ -37,7 +37,7 @@ class ClusterParts(Protocol):
 
 @dataclass
 class Context:
-    """The environment of one command.
+    """The environment of one command: its request, and the cluster. Functions that need one part of it take that part.
 
     Attributes:
         cluster: shared by all requests.

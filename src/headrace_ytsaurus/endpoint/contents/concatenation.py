@@ -23,7 +23,7 @@ from headrace_ytsaurus.wire.paths import YPath, parse_path
 
 def concatenate(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Replace the content of a file or static table by the contents of others, or append them."""
-    chain = chain_of(context, parameters)
+    chain = chain_of(context.transactions, parameters)
     destination: YPath = parameters.path("destination_path")
     node = context.cypress.need(chain, destination.node)
     paths = [parse_path(source) for source in parameters.sequence("source_paths")]
@@ -44,7 +44,7 @@ def concatenate(context: Context, parameters: Parameters, body: bytes) -> Answer
         raise refused(f'{node.path} is of type "{node.type}"', valid="a file or a static table")
     ends = [(each.chain, each.id) for each in sources]
     context.cluster.contents.concatenate(chain, node.id, ends, append=append)
-    forget_digest(context, node)
+    forget_digest(context.cypress, node)
     context.cypress.touch(context.now, node)
     return Answer.structured({})
 
@@ -66,7 +66,7 @@ def _prepared(context: Context, node: Node, destination: YPath, sources: Sequenc
     if schema.key_names:
         check_following(context, schema, [*([table] if upload.append else []), *tables])
     if schema != table.schema:
-        set_schema(context, dataclasses.replace(table, schema=schema))
+        set_schema(context.cypress, dataclasses.replace(table, schema=schema))
     return upload.append
 
 

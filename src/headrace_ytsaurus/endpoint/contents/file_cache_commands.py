@@ -5,6 +5,7 @@ from __future__ import annotations
 from headrace_ytsaurus.endpoint.contents.file_commands import MD5
 from headrace_ytsaurus.endpoint.context import Answer, Context
 from headrace_ytsaurus.endpoint.cypress.basic_types import FILE
+from headrace_ytsaurus.endpoint.cypress.cypress import Cypress
 from headrace_ytsaurus.endpoint.cypress.node import Node, ResolvedPath
 from headrace_ytsaurus.endpoint.cypress.node_commands import chain_of
 from headrace_ytsaurus.endpoint.cypress.node_types import node_type
@@ -26,16 +27,16 @@ def _place(parameters: Parameters) -> YPath:
     return cache.node.child(digest[-_DIGITS:], digest)
 
 
-def _digest(context: Context, node: Node) -> str | None:
-    kept = context.cypress.kept_attribute(node, MD5)
+def _digest(cypress: Cypress, node: Node) -> str | None:
+    kept = cypress.kept_attribute(node, MD5)
     return None if kept is None else str(documents.loads(kept))
 
 
 def put_file_to_cache(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Copy a file into the cache, unless it has one with this MD5; return the path in the cache."""
     place, wanted = _place(parameters), parameters.text("md5")
-    node = context.cypress.need(chain_of(context, parameters), parameters.path())
-    digest = _digest(context, node)
+    node = context.cypress.need(chain_of(context.transactions, parameters), parameters.path())
+    digest = _digest(context.cypress, node)
     if node_type(node) is not FILE or digest is None:
         raise refused(f"{node.path} is not a file with an MD5", remedy="write it with compute_md5")
     if digest != wanted:
@@ -51,10 +52,10 @@ def get_file_from_cache(context: Context, parameters: Parameters, body: bytes) -
     """Return the path of the file in the cache with an MD5; an empty text if there is none."""
     place = _place(parameters)
     try:
-        found: ResolvedPath | None = context.cypress.look(chain_of(context, parameters), place)
+        found: ResolvedPath | None = context.cypress.look(chain_of(context.transactions, parameters), place)
     except YtError as error:
         if error.code != Code.RESOLVE:
             raise
         found = None
-    cached = found is not None and not found.rest and _digest(context, found.node) == parameters.text("md5")
+    cached = found is not None and not found.rest and _digest(context.cypress, found.node) == parameters.text("md5")
     return Answer.structured(place.text if cached else "")

@@ -9,6 +9,7 @@ from typing import Any, BinaryIO
 from headrace_ytsaurus.endpoint.contents.uploads import appends
 from headrace_ytsaurus.endpoint.context import Answer, Context
 from headrace_ytsaurus.endpoint.cypress.basic_types import FILE
+from headrace_ytsaurus.endpoint.cypress.cypress import Cypress
 from headrace_ytsaurus.endpoint.cypress.node import Node
 from headrace_ytsaurus.endpoint.cypress.node_commands import chain_of
 from headrace_ytsaurus.endpoint.cypress.node_types import node_type
@@ -32,16 +33,16 @@ def write_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
     mode = SHARED if append else EXCLUSIVE
     with context.database.read():
         # Check before the bytes are copied that the file can be written.
-        node = _file(context, chain_of(context, parameters), path)
+        node = _file(context.cypress, chain_of(context.transactions, parameters), path)
         context.cypress.locks.check(node.chain, node.id, node.path, mode)
     upload, part = context.cluster.contents.upload(source)
     with upload, context.database.write():
-        node = _file(context, chain_of(context, parameters), path)
+        node = _file(context.cypress, chain_of(context.transactions, parameters), path)
         context.cypress.locks.need(node.chain, node.id, node.path, mode)
         upload.commit()
         write = context.cluster.contents.append if append else context.cluster.contents.replace
         write(node.chain, node.id, [part] if part.size else [])
-        forget_digest(context, node)
+        forget_digest(context.cypress, node)
         context.cypress.touch(context.now, node)
         if digest is not None and not append:
             context.cypress.keep_attribute(context.now, node, MD5, digest)
@@ -51,7 +52,7 @@ def write_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
 def read_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return the content of a file from an offset."""
     with context.database.read():
-        node = _file(context, chain_of(context, parameters), parameters.path())
+        node = _file(context.cypress, chain_of(context.transactions, parameters), parameters.path())
         parts = context.cluster.contents.parts(node.chain, node.id)
         size = sum(part.size for part in parts)
         offset = min(parameters.number("offset", 0, least=0), size)
@@ -63,14 +64,14 @@ def read_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
     return Answer.streamed(pieces, length, **version)
 
 
-def forget_digest(context: Context, node: Node) -> None:
+def forget_digest(cypress: Cypress, node: Node) -> None:
     """Remove the digest of a file's previous content. The lock on the content is enough."""
-    if context.cypress.kept_attribute(node, MD5) is not None:
-        context.cypress.tree.put(node.chain[0], node.id, Facet.ATTRIBUTE, MD5, None)
+    if cypress.kept_attribute(node, MD5) is not None:
+        cypress.tree.put(node.chain[0], node.id, Facet.ATTRIBUTE, MD5, None)
 
 
-def _file(context: Context, chain: tuple[str, ...], path: YPath) -> Node:
-    node = context.cypress.need(chain, path.node)
+def _file(cypress: Cypress, chain: tuple[str, ...], path: YPath) -> Node:
+    node = cypress.need(chain, path.node)
     if node_type(node) is not FILE:
         raise refused(f'{node.path} is not a file, but of type "{node.type}"', valid="a path of a file")
     return node

@@ -63,14 +63,14 @@ def write_table(context: Context, parameters: Parameters, body: bytes) -> Answer
         upload = upload_of(path, table.schema)
         if node is not None:
             context.cypress.locks.check(node.chain, node.id, node.path, upload.lock)
-    expected, pieces = upload.schema, _pieces(context, body, table, upload.schema)
+    expected, pieces = upload.schema, _pieces(context.input_format, body, table, upload.schema)
     check_row_weights(parameters, pieces)
     with context.database.write() as connection:
         table = static_table(connection, _found(context, parameters, path) or _made(context, parameters, path))
         upload = upload_of(path, table.schema)
         if upload.schema != expected:
             # The table has been altered since the first check.
-            pieces = _pieces(context, body, table, upload.schema)
+            pieces = _pieces(context.input_format, body, table, upload.schema)
         context.cypress.locks.need(table.node.chain, table.node.id, table.node.path, upload.lock)
         _put(context, connection, table, upload, pieces)
     return Answer.structured({})
@@ -104,7 +104,7 @@ def _weight(value: object) -> int:
 
 def _found(context: Context, parameters: Parameters, path: YPath) -> Node | None:
     """Return the node to write to, None if it can be created."""
-    found = context.cypress.look(chain_of(context, parameters), path.node)
+    found = context.cypress.look(chain_of(context.transactions, parameters), path.node)
     if not found.rest:
         return found.node
     if len(found.rest) == 1 and found.node.has_children:
@@ -113,7 +113,7 @@ def _found(context: Context, parameters: Parameters, path: YPath) -> Node | None
 
 
 def _made(context: Context, parameters: Parameters, path: YPath) -> Node:
-    found = context.cypress.look(chain_of(context, parameters), path.node)
+    found = context.cypress.look(chain_of(context.transactions, parameters), path.node)
     attributes = {} if "schema" not in path.attributes else {"schema": path.attributes["schema"]}
     return make_node(context, found.node, found.rest[0], TABLE, attributes)
 
@@ -138,7 +138,7 @@ def _put(
             last = static_tables.piece(connection, parts[-1])
             _check_order(upload.schema, last, parts[-1].count - 1, pieces[0][1])
     if upload.schema != table.schema:
-        set_schema(context, dataclasses.replace(table, schema=upload.schema))
+        set_schema(context.cypress, dataclasses.replace(table, schema=upload.schema))
     write = contents.append if upload.append else contents.replace
     write(node.chain, node.id, static_tables.store(connection, pieces))
     context.cypress.touch(context.now, node)
@@ -164,21 +164,21 @@ def _check_order(schema: Schema, last: bytes, row: int, first: bytes) -> None:
         sort_order.check_keys(sort_order.key_of(each, schema.key_names) for each in rows)
 
 
-def _pieces(context: Context, body: bytes, table: Table, schema: Schema) -> list[tuple[int, bytes]]:
+def _pieces(input_format: Format, body: bytes, table: Table, schema: Schema) -> list[tuple[int, bytes]]:
     """Return the rows of a body as pieces for a table.
 
     Raises:
         YtError: 301 or 306, the rows are not in the order of the key columns.
     """
     if schema.columns:
-        return list(_with_schema(context, body, dataclasses.replace(table, schema=schema)))
-    return list(_without_schema(context, body, schema.sorted_by))
+        return list(_with_schema(input_format, body, dataclasses.replace(table, schema=schema)))
+    return list(_without_schema(input_format, body, schema.sorted_by))
 
 
-def _with_schema(context: Context, body: bytes, table: Table) -> Iterator[tuple[int, bytes]]:
+def _with_schema(input_format: Format, body: bytes, table: Table) -> Iterator[tuple[int, bytes]]:
     """Return the rows of a body as pieces of the table."""
     columns = table.schema.columns
-    rows = read_rows(body, context.input_format, columns, table.name).rows
+    rows = read_rows(body, input_format, columns, table.name).rows
     require_values(columns, rows)
     if table.schema.keys and rows.num_rows:
         sort_order.check_batches([rows], table.schema.keys, unique=table.schema.unique_keys)
@@ -188,13 +188,13 @@ def _with_schema(context: Context, body: bytes, table: Table) -> Iterator[tuple[
         yield piece.num_rows, write_rows([piece], columns, YSON)
 
 
-def _without_schema(context: Context, body: bytes, sorted_by: Sequence[str]) -> Iterator[tuple[int, bytes]]:
+def _without_schema(input_format: Format, body: bytes, sorted_by: Sequence[str]) -> Iterator[tuple[int, bytes]]:
     """Return rows with any columns as pieces of a table."""
     last: list[sort_order.Key] = []
-    if context.input_format.name == "yson":
+    if input_format.name == "yson":
         steps = _listed_in_steps(body)
     else:
-        values = read_json_values(body, context.input_format)
+        values = read_json_values(body, input_format)
         steps = iter(lambda: list(itertools.islice(values, _STEP_ROWS)), [])
     for rows in steps:
         for row in rows:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from headrace_ytsaurus.endpoint.context import Context
+from headrace_ytsaurus.endpoint.cypress.cypress import Cypress
 from headrace_ytsaurus.endpoint.cypress.node import Node
 from headrace_ytsaurus.endpoint.cypress.node_types import NOTHING, NodeType, node_type
 from headrace_ytsaurus.endpoint.errors import no_attribute, refused
@@ -36,12 +37,16 @@ def lock_value(lock: Lock) -> dict[str, Any]:
     }
 
 
-def _locks(context: Context, node: Node) -> list[Lock]:
-    return context.cypress.locks.of_node(node.id)
+def _locks(cypress: Cypress, node: Node) -> list[Lock]:
+    return cypress.locks.of_node(node.id)
 
 
 def _lock_mode(context: Context, node: Node) -> str:
-    held = {lock.mode for lock in _locks(context, node) if lock.transaction == node.chain[0] and lock.state == ACQUIRED}
+    held = {
+        lock.mode
+        for lock in _locks(context.cypress, node)
+        if lock.transaction == node.chain[0] and lock.state == ACQUIRED
+    }
     return next((mode for mode in ("exclusive", "shared", "snapshot") if mode in held), "none")
 
 
@@ -84,9 +89,9 @@ _OF_ALL: Mapping[str, Callable[[Context, Node], Any]] = {
     "revision": lambda context, node: context.cypress.changed(node),
     "content_revision": lambda context, node: context.cypress.content_changed(node),
     "attribute_revision": lambda context, node: context.cypress.attributes_changed(node),
-    "lock_count": lambda context, node: len(_locks(context, node)),
+    "lock_count": lambda context, node: len(_locks(context.cypress, node)),
     "lock_mode": _lock_mode,
-    "locks": lambda context, node: [lock_value(lock) for lock in _locks(context, node)],
+    "locks": lambda context, node: [lock_value(lock) for lock in _locks(context.cypress, node)],
     "owner": lambda context, node: "root",
     "account": lambda context, node: ACCOUNT,
     "acl": lambda context, node: [],

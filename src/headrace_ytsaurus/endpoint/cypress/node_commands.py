@@ -26,14 +26,15 @@ from headrace_ytsaurus.endpoint.names import value_of as name_value
 from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.storage.tree import TRUNK
 from headrace_ytsaurus.endpoint.transactions.locks import EXCLUSIVE, MODES, PENDING, SHARED, SNAPSHOT
+from headrace_ytsaurus.endpoint.transactions.transactions import Transactions
 from headrace_ytsaurus.endpoint.values import MISSING, attributes_of, look_inside, names_of, with_attributes
 from headrace_ytsaurus.wire.errors import Code, YtError
 from headrace_ytsaurus.wire.paths import YPath
 
 
-def chain_of(context: Context, parameters: Parameters) -> tuple[str, ...]:
+def chain_of(transactions: Transactions, parameters: Parameters) -> tuple[str, ...]:
     """Return the chain of a request's transaction, see `headrace_ytsaurus.endpoint.storage.tree.Tree`."""
-    return context.transactions.chain(parameters.text("transaction_id", None))
+    return transactions.chain(parameters.text("transaction_id", None))
 
 
 def _value(parameters: Parameters, value: Any) -> Answer:
@@ -65,7 +66,7 @@ def _object_attributes(context: Context, path: YPath) -> Mapping[str, Any] | Non
 def get(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return a node with its descendants, an attribute, or a value inside of one."""
     path = by_id(parameters.path())
-    chain = chain_of(context, parameters)
+    chain = chain_of(context.transactions, parameters)
     known = _object_attributes(context, path)
     if known is not None:
         names = path.attribute or ()
@@ -88,7 +89,7 @@ def get(context: Context, parameters: Parameters, body: bytes) -> Answer:
 def list_(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return the keys of a node or a value, with the requested attributes of the children."""
     path = parameters.path()
-    chain = chain_of(context, parameters)
+    chain = chain_of(context.transactions, parameters)
     most = parameters.number("max_size", None, least=0)
     wanted = _wanted(parameters) or []
     inner = inner_node(context, chain, path)
@@ -130,7 +131,7 @@ def _listed(parameters: Parameters, names: list[Any], most: int | None, count: i
 def exists(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return whether a path resolves."""
     path = by_id(parameters.path())
-    chain = chain_of(context, parameters)
+    chain = chain_of(context.transactions, parameters)
     if path.root != "/" and (known := find_object(context, path.root[1:])) is not None:
         is_present = not path.nodes and look_inside(known, path.attribute or ()) is not MISSING
         return Answer.structured({"value": is_present})
@@ -151,7 +152,7 @@ def set_(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Set a node, an attribute, or a value inside of one, to the value in the body."""
     path = parameters.path()
     value = read_value(body, context.input_format)
-    chain = chain_of(context, parameters)
+    chain = chain_of(context.transactions, parameters)
     recursive = parameters.flag("recursive")
     if path.attribute is None:
         found = context.cypress.look(chain, path)
@@ -172,7 +173,7 @@ def multiset_attributes(context: Context, parameters: Parameters, body: bytes) -
     values = read_value(body, context.input_format)
     if not isinstance(values, Mapping):
         raise refused("the attributes of a node must be a map", received=repr(values)[:200])
-    chain = chain_of(context, parameters)
+    chain = chain_of(context.transactions, parameters)
     for name, value in values.items():
         inner = inner_node(context, chain, path)
         if inner is not None:
@@ -186,7 +187,7 @@ def multiset_attributes(context: Context, parameters: Parameters, body: bytes) -
 def remove(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Remove a node, an attribute, or a value inside of one."""
     path = parameters.path()
-    chain = chain_of(context, parameters)
+    chain = chain_of(context.transactions, parameters)
     force = parameters.flag("force")
     if path.attribute is not None:
         _remove_attribute(context, chain, path, force=force)
@@ -229,7 +230,7 @@ def _remove(context: Context, chain: tuple[str, ...], path: YPath, *, force: boo
 
 def lock(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Lock a node for a transaction."""
-    chain = chain_of(context, parameters)
+    chain = chain_of(context.transactions, parameters)
     if chain[0] == TRUNK:
         raise _outside()
     mode = parameters.text("mode", EXCLUSIVE, valid=MODES)
@@ -258,7 +259,7 @@ def _outside() -> YtError:
 
 def unlock(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Release the explicit locks on a node."""
-    chain = chain_of(context, parameters)
+    chain = chain_of(context.transactions, parameters)
     if chain[0] == TRUNK:
         raise _outside()
     node = context.cypress.need(chain, parameters.path())
@@ -277,7 +278,7 @@ def unlock(context: Context, parameters: Parameters, body: bytes) -> Answer:
 
 def check_permission(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Allow everything: users with a token have all permissions."""
-    context.cypress.need(chain_of(context, parameters), parameters.path())
+    context.cypress.need(chain_of(context.transactions, parameters), parameters.path())
     return Answer.structured({"action": "allow"})
 
 

@@ -8,6 +8,7 @@ from typing import Any
 from headrace_ytsaurus.endpoint.context import Context
 from headrace_ytsaurus.endpoint.cypress.attributes import all_attributes, attribute, write_attribute
 from headrace_ytsaurus.endpoint.cypress.basic_types import LIST_NODE, MAP_NODE, TRANSACTION_MAP, ValueNode
+from headrace_ytsaurus.endpoint.cypress.cypress import Cypress
 from headrace_ytsaurus.endpoint.cypress.node import Node, ResolvedPath
 from headrace_ytsaurus.endpoint.cypress.node_types import NODE_TYPES, node_type
 from headrace_ytsaurus.endpoint.cypress.objects import transactions_with
@@ -83,7 +84,7 @@ def set_at(
     if not rest:
         _set_node(context, node, value, force=force)
     elif not node.has_children:
-        kind = _holder(context, path, found)
+        kind = _holder(context.cypress, path, found)
         changed = set_inside(kind.value(context, node), rest, value, recursive=recursive)
         if changed is MISSING:
             raise context.cypress.not_found(path, found)
@@ -140,7 +141,7 @@ def make_from(context: Context, parent: Node, name: str, value: Any) -> Node:
 
 def remove_at(context: Context, path: YPath, found: ResolvedPath, *, force: bool = False) -> None:
     """Remove a value inside of a node's content."""
-    kind = _holder(context, path, found)
+    kind = _holder(context.cypress, path, found)
     changed = remove_inside(kind.value(context, found.node), found.rest)
     if changed is not MISSING:
         kind.set_value(context, found.node, changed)
@@ -148,8 +149,8 @@ def remove_at(context: Context, path: YPath, found: ResolvedPath, *, force: bool
         raise context.cypress.not_found(path, found)
 
 
-def _holder(context: Context, path: YPath, found: ResolvedPath) -> ValueNode:
+def _holder(cypress: Cypress, path: YPath, found: ResolvedPath) -> ValueNode:
     kind = node_type(found.node)
     if not isinstance(kind, ValueNode):
-        raise context.cypress.not_found(path, found)
+        raise cypress.not_found(path, found)
     return kind

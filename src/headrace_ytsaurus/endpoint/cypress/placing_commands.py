@@ -7,6 +7,7 @@ from typing import Any
 
 from headrace_ytsaurus.endpoint.context import Answer, Context
 from headrace_ytsaurus.endpoint.cypress.basic_types import LINK, MAP_NODE, NamedObject
+from headrace_ytsaurus.endpoint.cypress.cypress import Cypress
 from headrace_ytsaurus.endpoint.cypress.inner_nodes import make_inside
 from headrace_ytsaurus.endpoint.cypress.node import Node
 from headrace_ytsaurus.endpoint.cypress.node_commands import chain_of
@@ -45,7 +46,7 @@ def _destination(context: Context, parameters: Parameters, parameter: str) -> _D
     path: YPath = parameters.path(parameter)
     if path.attribute is not None or path.children:
         raise refused("a node cannot be at this path", received=path.text)
-    found = context.cypress.look(chain_of(context, parameters), path, follow=False)
+    found = context.cypress.look(chain_of(context.transactions, parameters), path, follow=False)
     if not found.rest:
         parent = context.cypress.parent(found.node)
         if parent is None:
@@ -85,7 +86,7 @@ def create(context: Context, parameters: Parameters, body: bytes) -> Answer:
     attributes = dict(parameters.mapping("attributes", {}))
     if "path" not in parameters:
         return _create_object(context, kind, attributes, ignored=parameters.flag("ignore_existing"))
-    chain = chain_of(context, parameters)
+    chain = chain_of(context.transactions, parameters)
     of_list = make_inside(context, chain, parameters.path(), name, attributes)
     if of_list is not None:
         return Answer.structured({"node_id": of_list})
@@ -128,7 +129,7 @@ def _create_object(context: Context, kind: NodeType, attributes: dict[str, Any],
 
 def link(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Create a link to a node."""
-    chain = chain_of(context, parameters)
+    chain = chain_of(context.transactions, parameters)
     target: YPath = parameters.path("target_path")
     context.cypress.need(chain, target.node, follow=False)
     destination = _destination(context, parameters, "link_path")
@@ -143,24 +144,24 @@ def link(context: Context, parameters: Parameters, body: bytes) -> Answer:
 
 def copy(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Copy a node with its descendants."""
-    chain = chain_of(context, parameters)
+    chain = chain_of(context.transactions, parameters)
     source = context.cypress.need(chain, parameters.path("source_path"))
     destination = _destination(context, parameters, "destination_path")
     ignored, force = _existing(parameters)
     if destination.taken is not None and ignored:
         return Answer.structured({"node_id": destination.taken.id})
-    _check_apart(context, source, destination, force=force)
+    _check_apart(context.cypress, source, destination, force=force)
     parent = _free(context, destination, force=force)
     made = _copy(context, source, parent, destination.name, as_old=parameters.flag("preserve_creation_time"))
-    _let_stay(context, parameters, made)
+    _let_stay(context.cypress, parameters, made)
     return Answer.structured({"node_id": made.id})
 
 
-def _let_stay(context: Context, parameters: Parameters, made: Node) -> None:
+def _let_stay(cypress: Cypress, parameters: Parameters, made: Node) -> None:
     """Remove the expiration attributes of a copied or moved node and its descendants, unless they are preserved."""
-    tree = context.cypress.tree
+    tree = cypress.tree
     names = [name for name in EXPIRING if not parameters.flag(f"preserve_{name}")]
-    for node in [made, *context.cypress.below(made)]:
+    for node in [made, *cypress.below(made)]:
         for name in names:
             if tree.get(node.chain, node.id, Facet.ATTRIBUTE, name) is not None:
                 tree.put(node.chain[0], node.id, Facet.ATTRIBUTE, name, None)
@@ -176,23 +177,23 @@ def _copy(context: Context, source: Node, parent: Node, name: str, *, as_old: bo
 
 def move(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Move a node with its descendants. Readers see it at one of the two paths, never at both."""
-    chain = chain_of(context, parameters)
+    chain = chain_of(context.transactions, parameters)
     source = context.cypress.need(chain, parameters.path("source_path"), follow=False)
     destination = _destination(context, parameters, "destination_path")
     force = parameters.flag("force")
-    _check_apart(context, source, destination, force=force)
+    _check_apart(context.cypress, source, destination, force=force)
     nodes = [source, *context.cypress.below(source)]
     context.cypress.check_not_protected(nodes)
     for node in nodes:
         context.cypress.locks.need(chain, node.id, node.path)
     parent = _free(context, destination, force=force)
     moved = move_node(context, source, parent, destination.name)
-    _let_stay(context, parameters, moved)
+    _let_stay(context.cypress, parameters, moved)
     context.cypress.touch(context.now, moved)
     return Answer.structured({"node_id": moved.id})
 
 
-def _check_apart(context: Context, source: Node, destination: _Destination, *, force: bool) -> None:
+def _check_apart(cypress: Cypress, source: Node, destination: _Destination, *, force: bool) -> None:
     """Raise an error if the destination exists, or is the source, or is above or below it."""
     if destination.taken is not None and not force:
         raise already_exists(destination.taken.path)
@@ -201,9 +202,9 @@ def _check_apart(context: Context, source: Node, destination: _Destination, *, f
         if above.id == source.id:
             problem = "a node cannot be copied or moved to its own place, or below itself"
             raise refused(problem, received=f"{source.path} to {destination.path.text}")
-        above = context.cypress.parent(above)
-    above = context.cypress.parent(source)
+        above = cypress.parent(above)
+    above = cypress.parent(source)
     while above is not None and destination.taken is not None:
         if above.id == destination.taken.id:
             raise refused("a node cannot replace a node that contains it", received=destination.path.text)
-        above = context.cypress.parent(above)
+        above = cypress.parent(above)

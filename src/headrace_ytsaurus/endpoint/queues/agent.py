@@ -93,7 +93,7 @@ class _Agent:
             "available_data_weight": None if weight is None or trimmed is None else weight - trimmed,
             "write_row_count_rate": _NO_RATE,
             "write_data_weight_rate": _NO_RATE,
-            "meta": {"cell_id": cell_of(self._context), "host": AGENT_HOST},
+            "meta": {"cell_id": cell_of(self._context.cypress), "host": AGENT_HOST},
         }
 
     def _not_mounted(self, table: Table, number: int) -> dict[str, Any]:

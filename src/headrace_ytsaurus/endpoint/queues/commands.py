@@ -9,6 +9,7 @@ from yt import yson
 from headrace.model.queues.columns import CUMULATIVE_DATA_WEIGHT, TIMESTAMP
 from headrace.stores.embedded.for_servers import Database, EmbeddedQueue, catalog
 from headrace_ytsaurus.endpoint.context import Answer, Context
+from headrace_ytsaurus.endpoint.cypress.cypress import Cypress
 from headrace_ytsaurus.endpoint.errors import refused
 from headrace_ytsaurus.endpoint.parameters import Parameters, number_of
 from headrace_ytsaurus.endpoint.queues import consumer_rows, registration_rows
@@ -34,7 +35,7 @@ _SUFFIX = ".yt.yandex.net"
 def find_queue(context: Context, parameters: Parameters, name: str = "queue_path") -> Table:
     """Return the queue of a parameter."""
     path = parameters.path(name)
-    _check_cluster(context, path)
+    _check_cluster(context.cluster.name, path)
     table = find_table(context.cypress, path)
     table.require_dynamic()
     if table.kind is not TableKind.QUEUE:
@@ -42,10 +43,10 @@ def find_queue(context: Context, parameters: Parameters, name: str = "queue_path
     return table
 
 
-def _consumer(context: Context, parameters: Parameters) -> Table:
+def _consumer(cypress: Cypress, parameters: Parameters) -> Table:
     path = parameters.path("consumer_path")
     _check_unnamed(path)
-    table = find_table(context.cypress, path)
+    table = find_table(cypress, path)
     if table.kind is not TableKind.CONSUMER:
         raise refused(
             f"{table.name} is not a queue consumer",
@@ -64,16 +65,16 @@ def _check_unnamed(path: YPath) -> None:
         )
 
 
-def _cluster_of(context: Context, path: YPath) -> str:
-    return (path.cluster or context.cluster.name).removesuffix(_SUFFIX)
+def _cluster_of(own: str, path: YPath) -> str:
+    return (path.cluster or own).removesuffix(_SUFFIX)
 
 
-def _check_cluster(context: Context, path: YPath) -> None:
-    cluster = _cluster_of(context, path)
-    if cluster != context.cluster.name:
+def _check_cluster(own: str, path: YPath) -> None:
+    cluster = _cluster_of(own, path)
+    if cluster != own:
         raise refused(
             f'Queue cluster "{cluster}" was not found for path {path.text}',
-            valid=context.cluster.name,
+            valid=own,
             remedy="use a queue of this cluster: the endpoint has no access to others",
         )
 
@@ -109,7 +110,7 @@ def _registration(context: Context, parameters: Parameters, *, must_be_there: bo
     for name in ("queue_path", "consumer_path"):
         path = parameters.path(name)
         _check_unnamed(path)
-        cluster = _cluster_of(context, path)
+        cluster = _cluster_of(context.cluster.name, path)
         if must_be_there and cluster == context.cluster.name:
             find_table(context.cypress, path)
         ends += [cluster, _physical(context, path)]
@@ -118,7 +119,7 @@ def _registration(context: Context, parameters: Parameters, *, must_be_there: bo
 
 def _physical(context: Context, path: YPath) -> str:
     """Return a path with its links resolved; the path itself if it does not resolve."""
-    if _cluster_of(context, path) != context.cluster.name:
+    if _cluster_of(context.cluster.name, path) != context.cluster.name:
         return path.node.text
     try:
         return context.cypress.find(path.node).path
@@ -129,7 +130,7 @@ def _physical(context: Context, path: YPath) -> str:
 def list_queue_consumer_registrations(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return the registrations of a queue, of a consumer, or all."""
     wanted = [
-        None if path is None else (_cluster_of(context, path), _physical(context, path))
+        None if path is None else (_cluster_of(context.cluster.name, path), _physical(context, path))
         for path in (parameters.path("queue_path", None), parameters.path("consumer_path", None))
     ]
     with context.database.read() as connection:
@@ -158,14 +159,14 @@ def _reference(cluster: str, path: str) -> Any:
 def pull_queue(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return rows of one partition of a queue from an offset."""
     queue = find_queue(context, parameters)
-    return _pulled(context, parameters, queue, parameters.number("offset", least=0, most=_LARGEST_UNSIGNED))
+    return _pulled(context.database, parameters, queue, parameters.number("offset", least=0, most=_LARGEST_UNSIGNED))
 
 
 def pull_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return rows of a queue for a consumer, from a given offset or the consumer's own."""
-    consumer = _consumer(context, parameters)
+    consumer = _consumer(context.cypress, parameters)
     path = parameters.path("queue_path")
-    cluster = _cluster_of(context, path)
+    cluster = _cluster_of(context.cluster.name, path)
     name = _physical(context, path)
     key = RegistrationKey(cluster, name, context.cluster.name, consumer.name)
     with context.database.read() as connection:
@@ -188,10 +189,10 @@ def pull_queue_consumer(context: Context, parameters: Parameters, body: bytes) -
         consumer.require_mounted(reading=True)
         with reading(context, parameters) as view:
             offset = _offset(view, context, consumer, cluster, queue.name, index) or 0
-    return _pulled(context, parameters, queue, offset)
+    return _pulled(context.database, parameters, queue, offset)
 
 
-def _pulled(context: Context, parameters: Parameters, queue: Table, offset: int) -> Answer:
+def _pulled(database: Database, parameters: Parameters, queue: Table, offset: int) -> Answer:
     index = parameters.number("partition_index")
     queue.tablet(index)
     rows = parameters.number("max_row_count", DEFAULT_ROWS)
@@ -200,7 +201,7 @@ def _pulled(context: Context, parameters: Parameters, queue: Table, offset: int)
         if value <= 0:
             raise refused(f"{name} is non-positive", received=str(value))
     queue.require_mounted(index, reading=True)
-    handle = EmbeddedQueue(context.database, queue.name)
+    handle = EmbeddedQueue(database, queue.name)
     page = read_page(handle, index, min(offset, _LARGEST_INDEX), min(rows, _LARGEST_INDEX), weight)
     return Answer.rows([addressed(page, queue)], columns_of_queue(queue), start_row_index=page.first)
 
@@ -210,12 +211,12 @@ def _pulled(context: Context, parameters: Parameters, queue: Table, offset: int)
 
 def advance_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Set a consumer's offset in one partition. If an old offset is given, it must be the current one."""
-    consumer = _consumer(context, parameters)
+    consumer = _consumer(context.cypress, parameters)
     path = parameters.path("queue_path")
     index = parameters.number("partition_index", least=0, most=_LARGEST_UNSIGNED)
     old = parameters.number("old_offset", None)
     new = parameters.number("new_offset", least=0, most=_LARGEST_UNSIGNED)
-    cluster, name = _cluster_of(context, path), _physical(context, path)
+    cluster, name = _cluster_of(context.cluster.name, path), _physical(context, path)
     meta = None
     if not parameters.flag("client_side"):
         meta = _meta_at(context, parameters, path, index, new)

@@ -9,6 +9,7 @@ import numpy as np
 from headrace.model.queues.columns import SEQUENCE_NUMBER
 from headrace.stores.embedded.for_servers import Database, catalog
 from headrace_ytsaurus.endpoint.context import Answer, Context
+from headrace_ytsaurus.endpoint.cypress.cypress import Cypress
 from headrace_ytsaurus.endpoint.errors import refused
 from headrace_ytsaurus.endpoint.formats import read_rows
 from headrace_ytsaurus.endpoint.parameters import Parameters
@@ -26,14 +27,15 @@ from headrace_ytsaurus.endpoint.tables.row_changes import Change, QueueChange, S
 from headrace_ytsaurus.endpoint.tables.row_commands import written_columns
 from headrace_ytsaurus.endpoint.tables.row_sources import reading
 from headrace_ytsaurus.endpoint.tables.state import Table, TableKind, find_table
+from headrace_ytsaurus.endpoint.tables.tablet_transactions import TabletTransactions
 from headrace_ytsaurus.wire.errors import YtError
 from headrace_ytsaurus.wire.types import YtColumn
 
 _NUMBER = YtColumn.of(SEQUENCE_NUMBER, "int64", required=False)
 
 
-def _producer(context: Context, parameters: Parameters) -> Table:
-    table = find_table(context.cypress, parameters.path("producer_path"))
+def _producer(cypress: Cypress, parameters: Parameters) -> Table:
+    table = find_table(cypress, parameters.path("producer_path"))
     if table.kind is not TableKind.PRODUCER:
         raise refused(f"{table.name} is not a queue producer", remedy="create it with the type queue_producer")
     return table
@@ -46,7 +48,7 @@ def _session(database: Database, producer: Table, queue: str, session: str) -> S
 
 def create_queue_producer_session(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Open a session with a new epoch; clients with an older epoch can no longer push."""
-    producer, queue = _producer(context, parameters), find_queue(context, parameters)
+    producer, queue = _producer(context.cypress, parameters), find_queue(context, parameters)
     session: str = parameters.text("session_id")
     given: Any = parameters.value("user_meta", None)
     with reading(context, parameters) as database:
@@ -65,7 +67,7 @@ def create_queue_producer_session(context: Context, parameters: Parameters, body
 
 def remove_queue_producer_session(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Delete a session."""
-    producer, queue = _producer(context, parameters), find_queue(context, parameters)
+    producer, queue = _producer(context.cypress, parameters), find_queue(context, parameters)
     row = SessionRow(queue.name, parameters.text("session_id"), BEFORE_THE_FIRST, 0)
     context.tablet_transactions.write(parameters, [SessionChange.of(producer, row, delete=True)])
     return Answer.structured({})
@@ -73,7 +75,7 @@ def remove_queue_producer_session(context: Context, parameters: Parameters, body
 
 def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Append the rows whose sequence numbers the session has not accepted before."""
-    producer, queue = _producer(context, parameters), find_queue(context, parameters)
+    producer, queue = _producer(context.cypress, parameters), find_queue(context, parameters)
     session: str = parameters.text("session_id")
     epoch = parameters.number("epoch")
     first = parameters.number("sequence_number", None)
@@ -88,7 +90,7 @@ def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -
     with reading(context, parameters) as database:
         known = _session(database, producer, queue.name, session)
     # Earlier pushes in the same transaction count too.
-    pending = _pending(context, parameters, producer, queue.name, session)
+    pending = _pending(context.tablet_transactions, parameters, producer, queue.name, session)
     state = check_epoch(pending or known, epoch, where)
     numbers = numbers_of(rows, first)
     skipped = int(np.searchsorted(numbers, state.sequence, side="right"))
@@ -104,9 +106,11 @@ def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -
     return Answer.structured({"last_sequence_number": last, "skipped_row_count": skipped})
 
 
-def _pending(context: Context, parameters: Parameters, producer: Table, queue: str, session: str) -> SessionRow | None:
+def _pending(
+    tablet_transactions: TabletTransactions, parameters: Parameters, producer: Table, queue: str, session: str
+) -> SessionRow | None:
     """Return the session's state after the command's transaction, None if the transaction has not changed it."""
-    transaction = context.tablet_transactions.of(parameters)
+    transaction = tablet_transactions.of(parameters)
     if transaction is None:
         return None
     with transaction.exclusive():

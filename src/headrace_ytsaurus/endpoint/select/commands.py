@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 
 from headrace_ytsaurus.endpoint.context import Answer, Context
+from headrace_ytsaurus.endpoint.cypress.cypress import Cypress
 from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.select.execution import Limits, run
 from headrace_ytsaurus.endpoint.select.grammar import parse_query
@@ -19,16 +20,16 @@ TIMEOUT_MS = 60_000
 MAX_TIMEOUT_MS = 86_400_000
 
 
-def _query(context: Context, parameters: Parameters) -> tuple[Query, Table]:
+def _query(cypress: Cypress, parameters: Parameters) -> tuple[Query, Table]:
     query = parse_query(parameters.text("query"), parameters.mapping("placeholder_values", {}))
-    table = find_table(context.cypress, parse_path(query.path))
+    table = find_table(cypress, parse_path(query.path))
     table.require_dynamic()
     return query, table
 
 
 def select_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Run a query."""
-    query, table = _query(context, parameters)
+    query, table = _query(context.cypress, parameters)
     table.require_mounted(reading=True)
     check_timestamp(parameters)
     default = Limits()
@@ -46,7 +47,7 @@ def select_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
 
 def explain_query(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return the table of a query, its condition, and the conditions that its scan uses."""
-    query, table = _query(context, parameters)
+    query, table = _query(context.cypress, parameters)
     return Answer.structured(
         {
             "table": table.name,

@@ -12,6 +12,7 @@ import pyarrow as pa
 from headrace.stores.embedded.for_servers import EmbeddedTable, stored_queues
 from headrace_ytsaurus.endpoint.clock import timestamp_of
 from headrace_ytsaurus.endpoint.context import Answer, Context
+from headrace_ytsaurus.endpoint.cypress.cypress import Cypress
 from headrace_ytsaurus.endpoint.cypress.node import Node
 from headrace_ytsaurus.endpoint.errors import refused
 from headrace_ytsaurus.endpoint.parameters import Parameters, number_of
@@ -56,15 +57,15 @@ def _range(parameters: Parameters, table: Table) -> tuple[int, int]:
     return first_index, last_index
 
 
-def _dynamic(context: Context, parameters: Parameters) -> Table:
-    table = find_table(context.cypress, parameters.path(), parameters.text("transaction_id", None))
+def _dynamic(cypress: Cypress, parameters: Parameters) -> Table:
+    table = find_table(cypress, parameters.path(), parameters.text("transaction_id", None))
     table.require_dynamic()
     return table
 
 
 def _set_states(context: Context, parameters: Parameters, state: str, valid: Sequence[str]) -> Answer:
     """Change the state of tablets; tablets that already have it are unchanged."""
-    table = _dynamic(context, parameters)
+    table = _dynamic(context.cypress, parameters)
     first, last = _range(parameters, table)
     tablets = list(table.tablets)
     for index in range(first, last + 1):
@@ -109,13 +110,13 @@ def unfreeze_table(context: Context, parameters: Parameters, body: bytes) -> Ans
 
 def remount_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Only check the parameters: changed attributes of a table take effect without a remount."""
-    _range(parameters, _dynamic(context, parameters))
+    _range(parameters, _dynamic(context.cypress, parameters))
     return Answer.structured({})
 
 
 def reshard_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Replace a range of unmounted tablets by new ones."""
-    table = _dynamic(context, parameters)
+    table = _dynamic(context.cypress, parameters)
     first, last = _range(parameters, table)
     for tablet in table.tablets[first : last + 1]:
         if tablet.state != UNMOUNTED:
@@ -227,7 +228,7 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
             node = table.node
             context.cypress.locks.need(node.chain, node.id, node.path)
             _check_order_kept(context, node, known, schema)
-            set_schema(context, table)
+            set_schema(context.cypress, table)
             context.cypress.touch(context.now, node)
         return Answer.structured({})
     refuse_in_transaction(table.node, "altered")
@@ -290,13 +291,13 @@ def _added_columns(table: Table, schema: Schema) -> tuple[Any, ...]:
 
 def get_table_pivot_keys(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return the pivot keys of a sorted table."""
-    table = _dynamic(context, parameters)
+    table = _dynamic(context.cypress, parameters)
     return Answer.structured([list(tablet.pivot) for tablet in table.tablets])
 
 
 def get_tablet_infos(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return the numbers of all and of trimmed rows of tablets."""
-    table = _dynamic(context, parameters)
+    table = _dynamic(context.cypress, parameters)
     indexes = parameters.sequence("tablet_indexes")
     now = timestamp_of(context.now)
     with context.database.read() as connection:
@@ -324,5 +325,5 @@ def get_tablet_infos(context: Context, parameters: Parameters, body: bytes) -> A
 
 def get_tablet_errors(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Return no errors: tablets of the endpoint have none."""
-    _dynamic(context, parameters)
+    _dynamic(context.cypress, parameters)
     return Answer.structured({"tablet_errors": {}, "replication_errors": {}})

@@ -6,9 +6,10 @@ import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from headrace.stores.embedded.for_servers import EmbeddedQueue, EmbeddedTable, stored_queues
+from headrace.stores.embedded.for_servers import Database, EmbeddedQueue, EmbeddedTable, stored_queues
 from headrace_ytsaurus.endpoint.context import Context
 from headrace_ytsaurus.endpoint.cypress.attributes import attribute as attribute_of
+from headrace_ytsaurus.endpoint.cypress.cypress import Cypress
 from headrace_ytsaurus.endpoint.cypress.node import Node
 from headrace_ytsaurus.endpoint.cypress.node_types import NOTHING, NodeType, register
 from headrace_ytsaurus.endpoint.errors import refused
@@ -146,7 +147,7 @@ class TableNode(NodeType):
         table = self._new(node, kept, alias)
         begins = starts_of(rows, weights, len(table.tablets), len(table.tablets))
         if table.kind is TableKind.STATIC:
-            set_schema(context, table)
+            set_schema(context.cypress, table)
             context.cluster.contents.replace(node.chain, node.id, ())
             _refuse_export(kept)
             return kept
@@ -159,7 +160,7 @@ class TableNode(NodeType):
             _refuse_export(kept)
             config = kept.pop("auto_trim_config", None)
             if config is not None:
-                _set_auto_trim(context, table, config)
+                _set_auto_trim(context.database, table, config)
         return kept
 
     def _new(self, node: Node, kept: dict[str, Any], alias: str) -> Table:
@@ -252,7 +253,7 @@ class TableNode(NodeType):
             table = table_state.load(connection, node)
             if name == "auto_trim_config":
                 refuse_in_transaction(node, "given an auto_trim_config")
-                _set_auto_trim(context, table, value)
+                _set_auto_trim(context.database, table, value)
                 return True
             for role in _ROLES:
                 if name == role.attribute and _has_role(role, value) and table.kind is not role.kind:
@@ -264,7 +265,7 @@ class TableNode(NodeType):
             return False
         refuse_in_transaction(node, "made to lose its auto_trim_config")
         with context.database.write() as connection:
-            _set_auto_trim(context, table_state.load(connection, node), None)
+            _set_auto_trim(context.database, table_state.load(connection, node), None)
         return True
 
 
@@ -275,10 +276,10 @@ def check_role(table: Table) -> None:
             role.check(table.schema)
 
 
-def set_schema(context: Context, table: Table) -> None:
+def set_schema(cypress: Cypress, table: Table) -> None:
     """Save the schema of a static table for the transaction that has locked it."""
     node = table.node
-    context.cypress.tree.put(node.chain[0], node.id, Facet.CONTENT, "", table.schema.to_json().encode())
+    cypress.tree.put(node.chain[0], node.id, Facet.CONTENT, "", table.schema.to_json().encode())
 
 
 def refuse_in_transaction(node: Node, what: str) -> None:
@@ -319,8 +320,8 @@ def _has_role(role: _Role, value: Any) -> bool:
     return flag_of(value, f'attribute "{role.attribute}"')
 
 
-def _set_auto_trim(context: Context, table: Table, config: Any) -> None:
-    with context.database.write() as connection:
+def _set_auto_trim(database: Database, table: Table, config: Any) -> None:
+    with database.write() as connection:
         table_objects.set_auto_trim(connection, table, config)
         options = {key: value for key, value in table.options.items() if key != "auto_trim_config"}
         if config is not None:
@@ -391,7 +392,7 @@ def _tablets(context: Context, table: Table) -> Any:
             bounds = [
                 each.bounds for each in stored_queues.partitions(connection, stored_queues.load(connection, table.name))
             ]
-    cell = cell_of(context)
+    cell = cell_of(context.cypress)
     return [
         tablet_value(table, number, None if bounds is None else bounds[number], cell)
         for number in range(len(table.tablets))

@@ -14,8 +14,9 @@ from headrace.model.queues.columns import CUMULATIVE_DATA_WEIGHT, TABLET_INDEX, 
 from headrace.model.tables.changes import RowChange
 from headrace.stores.embedded.for_servers import Database, EmbeddedQueue, EmbeddedTable
 from headrace_ytsaurus.endpoint.context import Answer, Context
+from headrace_ytsaurus.endpoint.cypress.cypress import Cypress
 from headrace_ytsaurus.endpoint.errors import refused
-from headrace_ytsaurus.endpoint.formats import read_rows, write_items, write_rows
+from headrace_ytsaurus.endpoint.formats import Format, read_rows, write_items, write_rows
 from headrace_ytsaurus.endpoint.parameters import Parameters
 from headrace_ytsaurus.endpoint.queues.consumer_rows import ConsumerRow
 from headrace_ytsaurus.endpoint.queues.producer_sessions import session_rows
@@ -30,6 +31,7 @@ from headrace_ytsaurus.endpoint.tables.row_changes import (
 )
 from headrace_ytsaurus.endpoint.tables.row_sources import check_timestamp, reading, small_table_rows
 from headrace_ytsaurus.endpoint.tables.state import Table, TableKind, find_table
+from headrace_ytsaurus.endpoint.tables.tablet_transactions import TabletTransactions
 from headrace_ytsaurus.wire.errors import Code, YtError
 from headrace_ytsaurus.wire.types import YtColumn
 from headrace_ytsaurus.wire.yson.rows_decoding import Decoded
@@ -37,9 +39,9 @@ from headrace_ytsaurus.wire.yson.rows_decoding import Decoded
 _TABLET_INDEX = YtColumn.of(TABLET_INDEX, "int64", required=False)
 
 
-def table_to_change(context: Context, parameters: Parameters) -> Table:
+def table_to_change(cypress: Cypress, parameters: Parameters) -> Table:
     """Return the dynamic table that a command writes to."""
-    table = find_table(context.cypress, parameters.path())
+    table = find_table(cypress, parameters.path())
     table.require_dynamic()
     if table.kind is TableKind.REGISTRATIONS:
         raise refused(f"{table.name} is written by register_queue_consumer and unregister_queue_consumer only")
@@ -62,18 +64,20 @@ def _must_be_sorted(table: Table) -> None:
 
 def insert_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Write rows: replace existing ones or, with ``update``, set only the given columns."""
-    table = table_to_change(context, parameters)
+    table = table_to_change(context.cypress, parameters)
     decoded = read_rows(body, context.input_format, written_columns(table), table.name)
     if table.kind in (TableKind.CONSUMER, TableKind.PRODUCER):
         return _insert_offsets_or_sessions(context, parameters, table, decoded)
     changes = list(_changes(context.database, parameters, table, decoded))
-    return _written(context, parameters, table, changes if decoded.rows.num_rows else [])
+    return _written(context.tablet_transactions, parameters, table, changes if decoded.rows.num_rows else [])
 
 
-def _written(context: Context, parameters: Parameters, table: Table, changes: Sequence[Change]) -> Answer:
+def _written(
+    transactions: TabletTransactions, parameters: Parameters, table: Table, changes: Sequence[Change]
+) -> Answer:
     """Write changes of a table; without any, only check that it can be written."""
     if changes:
-        context.tablet_transactions.write(parameters, changes)
+        transactions.write(parameters, changes)
     else:
         table.require_mounted()
     return Answer.structured({})
@@ -125,21 +129,21 @@ def _insert_offsets_or_sessions(context: Context, parameters: Parameters, table:
         if parameters.flag("update") and decoded.written:
             with reading(context, parameters) as database:
                 keys = rows.select([column.name for column in table.schema.keys])
-                stored, _ = _look_up(context, database, table, keys)
+                stored, _ = _look_up(context.cluster.name, database, table, keys)
             arrays = [
                 pc.if_else(decoded.written[name], values, stored.column(name)) if name in decoded.written else values
                 for name, values in zip(rows.schema.names, rows.columns, strict=True)
             ]
             rows = pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
-        return _written(context, parameters, table, _offset_or_session_changes(context, table, rows))
+        changes = _offset_or_session_changes(context.cluster.name, table, rows)
+        return _written(context.tablet_transactions, parameters, table, changes)
 
 
 def _offset_or_session_changes(
-    context: Context, table: Table, rows: pa.RecordBatch, *, delete: bool = False
+    cluster: str, table: Table, rows: pa.RecordBatch, *, delete: bool = False
 ) -> list[Change]:
     """Return the changes for rows of a consumer or producer. With ``delete``, the rows are keys."""
     require_values(table.schema.columns, rows)
-    cluster = context.cluster.name
     if table.kind is TableKind.PRODUCER:
         return [SessionChange.of(table, row, delete=delete) for row in session_rows(rows, cluster)]
     return [ConsumerChange.of(table, _consumer_rows(rows), delete=delete)] if rows.num_rows else []
@@ -164,19 +168,19 @@ def _consumer_rows(rows: pa.RecordBatch) -> list[ConsumerRow]:
 
 def delete_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Delete rows by their keys."""
-    table = table_to_change(context, parameters)
+    table = table_to_change(context.cypress, parameters)
     _must_be_sorted(table)
     keys = read_rows(body, context.input_format, table.schema.keys, table.name).rows
     if table.kind is not TableKind.SORTED:
-        changes = _offset_or_session_changes(context, table, keys, delete=True)
+        changes = _offset_or_session_changes(context.cluster.name, table, keys, delete=True)
     else:
         changes = [TableChange.of(context.database, table, RowChange.DELETE, keys)] if keys.num_rows else []
-    return _written(context, parameters, table, changes)
+    return _written(context.tablet_transactions, parameters, table, changes)
 
 
 def lock_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     """Lock rows in a tablet transaction. Its commit fails if another transaction has changed them."""
-    table = table_to_change(context, parameters)
+    table = table_to_change(context.cypress, parameters)
     _must_be_sorted(table)
     if table.kind is not TableKind.SORTED:
         raise refused("Rows of queue consumers and producers cannot be locked", received=table.name)
@@ -203,11 +207,11 @@ def lookup_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
     keys = read_rows(body, context.input_format, table.schema.keys, table.name).rows
     columns = _wanted_columns(parameters, table)
     with reading(context, parameters) as database:
-        rows, present = _look_up(context, database, table, keys)
+        rows, present = _look_up(context.cluster.name, database, table, keys)
     rows = rows.select([column.name for column in columns])
     if not parameters.flag("keep_missing_rows"):
         return Answer.rows([rows.filter(pa.array(present))], columns)
-    return Answer.raw(_with_gaps(context, rows, present, columns))
+    return Answer.raw(_with_gaps(context.output_format, rows, present, columns))
 
 
 def _wanted_columns(parameters: Parameters, table: Table) -> tuple[YtColumn, ...]:
@@ -227,7 +231,7 @@ def _wanted_columns(parameters: Parameters, table: Table) -> tuple[YtColumn, ...
 
 
 def _look_up(
-    context: Context, database: Database, table: Table, keys: pa.RecordBatch
+    cluster: str, database: Database, table: Table, keys: pa.RecordBatch
 ) -> tuple[pa.RecordBatch, np.ndarray[Any, np.dtype[np.bool_]]]:
     """Return one row for each key, and a mask of the rows that exist. The content of other rows is undefined."""
     layout = table.schema.layout
@@ -237,7 +241,7 @@ def _look_up(
         with database.read() as connection:
             _, rows, exist = EmbeddedTable(database, table.name).fetch(connection, stored)
         return layout.from_stored(rows, names), exist
-    rows = small_table_rows(database, table, context.cluster.name)
+    rows = small_table_rows(database, table, cluster)
     key_names = [column.name for column in table.schema.keys]
     place_of = {tuple(row[name] for name in key_names): place for place, row in enumerate(rows.to_pylist())}
     places = [place_of.get(tuple(key[name] for name in key_names)) for key in keys.to_pylist()]
@@ -246,10 +250,9 @@ def _look_up(
 
 
 def _with_gaps(
-    context: Context, rows: pa.RecordBatch, present: np.ndarray[Any, np.dtype[np.bool_]], columns: Sequence[YtColumn]
+    form: Format, rows: pa.RecordBatch, present: np.ndarray[Any, np.dtype[np.bool_]], columns: Sequence[YtColumn]
 ) -> bytes:
     """Return rows in the output format, with null for missing ones."""
-    form = context.output_format
     edges = [0, *(np.flatnonzero(np.diff(present.astype(np.int8))) + 1).tolist(), len(present)]
     pieces = []
     for start, end in pairwise(edges):

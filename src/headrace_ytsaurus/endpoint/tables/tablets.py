@@ -8,7 +8,7 @@ from itertools import pairwise
 from typing import Any
 
 from headrace.model.queues.values import Bounds
-from headrace_ytsaurus.endpoint.context import Context
+from headrace_ytsaurus.endpoint.cypress.cypress import Cypress
 from headrace_ytsaurus.endpoint.errors import refused
 from headrace_ytsaurus.endpoint.ids import NULL_ID
 from headrace_ytsaurus.endpoint.parameters import number_of
@@ -22,9 +22,9 @@ STARTS = ("trimmed_row_counts", "cumulative_data_weights")
 _WHOLE = re.compile(r"(u?)int(8|16|32|64)")
 
 
-def cell_of(context: Context) -> str:
+def cell_of(cypress: Cypress) -> str:
     """Return the id of the tablet cell that is reported for all tablets."""
-    return next(iter(context.cypress.child_names(context.cypress.find(CELLS))), NULL_ID)
+    return next(iter(cypress.child_names(cypress.find(CELLS))), NULL_ID)
 
 
 def tablet_value(table: Table, number: int, bounds: Bounds | None, cell: str) -> dict[str, Any]:
