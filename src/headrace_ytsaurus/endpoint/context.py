@@ -124,7 +124,7 @@ class Answer:
         return cls(stream=pieces, length=length, on_disk=on_disk, parameters=parameters)
 
 
-Run: TypeAlias = Callable[[Context, Parameters, bytes], Answer]
+Run: TypeAlias = Callable[[Context, Parameters, bytes], Answer | None]
 
 
 @dataclass(frozen=True)
@@ -133,7 +133,7 @@ class Command:
 
     Attributes:
         name: the name in the path of a request.
-        run: the handler. It is called in a thread with the context, the parameters and the body.
+        run: the handler. It is called in a thread with the context, the parameters and the body. None is an empty map.
         input: the kind of body; None if the command has none.
         output: the kind of answer; None if the command has none.
         volatile: the command changes the cluster.

@@ -51,8 +51,12 @@ def _execute(context: Context, command: Command, parameters: Parameters, body: b
         return _execute_once(context, command, parameters, body)
     if not command.volatile and not command.heavy:
         with context.database.read():
-            return command.run(context, parameters, body)
-    return command.run(context, parameters, body)
+            return _run(context, command, parameters, body)
+    return _run(context, command, parameters, body)
+
+
+def _run(context: Context, command: Command, parameters: Parameters, body: bytes) -> Answer:
+    return command.run(context, parameters, body) or Answer.structured({})
 
 
 def _execute_once(context: Context, command: Command, parameters: Parameters, body: bytes) -> Answer:
@@ -75,7 +79,7 @@ def _commit_once(
                 return Answer.structured(documents.loads(done[0][0]))
         # They are checked again, because from here on no other request can change them.
         _check_prerequisites(context, parameters)
-        answer = command.run(context, parameters, body)
+        answer = _run(context, command, parameters, body)
         if mutation_id is not None:
             written = documents.dumps(answer.value, text=False)
             database.execute("INSERT INTO yt_mutation VALUES (?, ?, ?)", (mutation_id, written, context.now))

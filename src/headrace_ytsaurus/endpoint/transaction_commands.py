@@ -39,7 +39,7 @@ def start_transaction(context: Context, parameters: Parameters, body: bytes) -> 
     return Answer.structured({"transaction_id": transaction_id})
 
 
-def ping_transaction(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def ping_transaction(context: Context, parameters: Parameters, body: bytes) -> None:
     """Restart the timeout of a transaction.
 
     Pings are frequent and save nothing, so the command needs no write transaction of the store.
@@ -49,10 +49,9 @@ def ping_transaction(context: Context, parameters: Parameters, body: bytes) -> A
         context.tablet_transactions.get(transaction_id).ping()
     else:
         context.transactions.ping(transaction_id, ancestors=parameters.flag("ping_ancestor_transactions"))
-    return Answer.structured({})
 
 
-def commit_transaction(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def commit_transaction(context: Context, parameters: Parameters, body: bytes) -> None:
     """Make the changes of a transaction visible."""
     transaction_id = parameters.object_id("transaction_id")
     if _is_tablet_transaction(transaction_id):
@@ -60,10 +59,9 @@ def commit_transaction(context: Context, parameters: Parameters, body: bytes) ->
     else:
         context.undo.callback(context.transactions.resume, context.transactions.get(transaction_id))
         context.transactions.commit(transaction_id)
-    return Answer.structured({})
 
 
-def abort_transaction(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def abort_transaction(context: Context, parameters: Parameters, body: bytes) -> None:
     """Discard the changes of a transaction."""
     transaction_id = parameters.object_id("transaction_id")
     if _is_tablet_transaction(transaction_id):
@@ -71,7 +69,6 @@ def abort_transaction(context: Context, parameters: Parameters, body: bytes) -> 
     else:
         context.undo.callback(context.transactions.resume, context.transactions.get(transaction_id))
         context.transactions.abort(transaction_id)
-    return Answer.structured({})
 
 
 def _is_tablet_transaction(transaction_id: str) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from headrace_ytsaurus.endpoint.contents.file_commands import forget_digest
 from headrace_ytsaurus.endpoint.contents.static_table_commands import check_following, static_table
 from headrace_ytsaurus.endpoint.contents.uploads import appends, upload_of
-from headrace_ytsaurus.endpoint.context import Answer, Context
+from headrace_ytsaurus.endpoint.context import Context
 from headrace_ytsaurus.endpoint.cypress.basic_types import FILE
 from headrace_ytsaurus.endpoint.cypress.node import Node
 from headrace_ytsaurus.endpoint.cypress.node_commands import chain_of
@@ -21,7 +21,7 @@ from headrace_ytsaurus.endpoint.transactions.locks import EXCLUSIVE, SHARED
 from headrace_ytsaurus.wire.paths import YPath, parse_path
 
 
-def concatenate(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def concatenate(context: Context, parameters: Parameters, body: bytes) -> None:
     """Replace the content of a file or static table by the contents of others, or append them."""
     chain = chain_of(context.transactions, parameters)
     destination: YPath = parameters.path("destination_path")
@@ -46,7 +46,6 @@ def concatenate(context: Context, parameters: Parameters, body: bytes) -> Answer
     context.cluster.contents.concatenate(chain, node.id, ends, append=append)
     forget_digest(context.cypress, node)
     context.cypress.touch(context.now, node)
-    return Answer.structured({})
 
 
 def _prepared(context: Context, node: Node, destination: YPath, sources: Sequence[Node]) -> bool:

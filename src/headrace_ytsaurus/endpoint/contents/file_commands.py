@@ -23,7 +23,7 @@ from headrace_ytsaurus.wire.paths import YPath
 MD5 = "md5"
 
 
-def write_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def write_file(context: Context, parameters: Parameters, body: bytes) -> None:
     """Replace the content of a file, or append to it (the path's attribute ``append``)."""
     path: YPath = parameters.path()
     source = context.upload
@@ -46,7 +46,6 @@ def write_file(context: Context, parameters: Parameters, body: bytes) -> Answer:
         context.cypress.touch(context.now, node)
         if digest is not None and not append:
             context.cypress.keep_attribute(context.now, node, MD5, digest)
-    return Answer.structured({})
 
 
 def read_file(context: Context, parameters: Parameters, body: bytes) -> Answer:

@@ -52,7 +52,7 @@ def _transaction(parameters: Parameters) -> str | None:
     return parameters.text("transaction_id", None)  # type: ignore[no-any-return]
 
 
-def write_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def write_table(context: Context, parameters: Parameters, body: bytes) -> None:
     """Replace the rows of a static table, or append to them (``append``). A missing table is created."""
     path: YPath = parameters.path()
     with context.database.read() as connection:
@@ -73,7 +73,6 @@ def write_table(context: Context, parameters: Parameters, body: bytes) -> Answer
             pieces = _pieces(context.input_format, body, table, upload.schema)
         context.cypress.locks.need(table.node.chain, table.node.id, table.node.path, upload.lock)
         _put(context, connection, table, upload, pieces)
-    return Answer.structured({})
 
 
 def check_row_weights(parameters: Parameters, pieces: Sequence[tuple[int, bytes]]) -> None:

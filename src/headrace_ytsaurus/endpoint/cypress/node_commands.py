@@ -148,7 +148,7 @@ def exists(context: Context, parameters: Parameters, body: bytes) -> Answer:
     return Answer.structured({"value": not found.rest and has_attribute(context, found.node, path.attribute)})
 
 
-def set_(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def set_(context: Context, parameters: Parameters, body: bytes) -> None:
     """Set a node, an attribute, or a value inside of one, to the value in the body."""
     path = parameters.path()
     value = read_value(body, context.input_format)
@@ -162,10 +162,9 @@ def set_(context: Context, parameters: Parameters, body: bytes) -> Answer:
     else:
         node = context.cypress.need(chain, path)
         write_attribute(context, node, path.attribute, value, path.text, recursive=recursive)
-    return Answer.structured({})
 
 
-def multiset_attributes(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def multiset_attributes(context: Context, parameters: Parameters, body: bytes) -> None:
     """Set several attributes of one node, atomically."""
     path = parameters.path()
     if path.attribute is None:
@@ -181,10 +180,9 @@ def multiset_attributes(context: Context, parameters: Parameters, body: bytes) -
             continue
         node = context.cypress.need(chain, path)
         write_attribute(context, node, [*path.attribute, name], value, path.text, recursive=True)
-    return Answer.structured({})
 
 
-def remove(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def remove(context: Context, parameters: Parameters, body: bytes) -> None:
     """Remove a node, an attribute, or a value inside of one."""
     path = parameters.path()
     chain = chain_of(context.transactions, parameters)
@@ -199,7 +197,6 @@ def remove(context: Context, parameters: Parameters, body: bytes) -> Answer:
             remove_node(context, child)
     else:
         _remove(context, chain, path, force=force, recursive=parameters.flag("recursive"))
-    return Answer.structured({})
 
 
 def _remove_attribute(context: Context, chain: tuple[str, ...], path: YPath, *, force: bool) -> None:
@@ -257,7 +254,7 @@ def _outside() -> YtError:
     )
 
 
-def unlock(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def unlock(context: Context, parameters: Parameters, body: bytes) -> None:
     """Release the explicit locks on a node."""
     chain = chain_of(context.transactions, parameters)
     if chain[0] == TRUNK:
@@ -266,14 +263,13 @@ def unlock(context: Context, parameters: Parameters, body: bytes) -> Answer:
     own = [held for held in context.cypress.locks.of_node(node.id) if held.transaction == chain[0]]
     snapshot = any(held.mode == SNAPSHOT for held in own)
     if not any(held.explicit for held in own):
-        return Answer.structured({})
+        return
     if not snapshot and context.cypress.tree.is_changed(chain[0], node.id):
         raise refused("Node is modified by transaction and cannot be unlocked", received=node.path)
     if snapshot:
         context.cypress.tree.forget(chain[0], node.id)
     context.cypress.locks.release(chain[0], node.id)
     context.transactions.grant()
-    return Answer.structured({})
 
 
 def check_permission(context: Context, parameters: Parameters, body: bytes) -> Answer:

@@ -82,7 +82,7 @@ def _check_cluster(own: str, path: YPath) -> None:
 # -- registrations ----------------------------------------------------------------------------------------
 
 
-def register_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def register_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> None:
     """Register a consumer for a queue. A queue of another cluster need not exist."""
     key = _registration(context, parameters, must_be_there=True)
     parameters.value("vital")
@@ -93,16 +93,14 @@ def register_queue_consumer(context: Context, parameters: Parameters, body: byte
     with context.database.write() as connection:
         registration_rows.write(connection, RegistrationRow(key, vital, partitions), context.cluster.name)
         update_trimming(context, key.queue)
-    return Answer.structured({})
 
 
-def unregister_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def unregister_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> None:
     """Delete a registration, if it exists."""
     key = _registration(context, parameters, must_be_there=False)
     with context.database.write() as connection:
         registration_rows.delete(connection, key, context.cluster.name)
         update_trimming(context, key.queue)
-    return Answer.structured({})
 
 
 def _registration(context: Context, parameters: Parameters, *, must_be_there: bool) -> RegistrationKey:
@@ -209,7 +207,7 @@ def _pulled(database: Database, parameters: Parameters, queue: Table, offset: in
 # -- advancing --------------------------------------------------------------------------------------------
 
 
-def advance_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def advance_queue_consumer(context: Context, parameters: Parameters, body: bytes) -> None:
     """Set a consumer's offset in one partition. If an old offset is given, it must be the current one."""
     consumer = _consumer(context.cypress, parameters)
     path = parameters.path("queue_path")
@@ -229,7 +227,6 @@ def advance_queue_consumer(context: Context, parameters: Parameters, body: bytes
         seen = {(cluster, name, index): current}
     row = ConsumerRow(cluster, name, index, new, meta)
     context.tablet_transactions.write(parameters, [ConsumerChange.of(consumer, [row], seen=seen)])
-    return Answer.structured({})
 
 
 def _offset(view: Database, context: Context, consumer: Table, cluster: str, queue: str, index: int) -> int | None:

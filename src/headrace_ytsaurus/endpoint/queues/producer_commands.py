@@ -65,12 +65,11 @@ def create_queue_producer_session(context: Context, parameters: Parameters, body
     )
 
 
-def remove_queue_producer_session(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def remove_queue_producer_session(context: Context, parameters: Parameters, body: bytes) -> None:
     """Delete a session."""
     producer, queue = _producer(context.cypress, parameters), find_queue(context, parameters)
     row = SessionRow(queue.name, parameters.text("session_id"), BEFORE_THE_FIRST, 0)
     context.tablet_transactions.write(parameters, [SessionChange.of(producer, row, delete=True)])
-    return Answer.structured({})
 
 
 def push_queue_producer(context: Context, parameters: Parameters, body: bytes) -> Answer:

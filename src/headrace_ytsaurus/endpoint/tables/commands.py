@@ -63,7 +63,7 @@ def _dynamic(cypress: Cypress, parameters: Parameters) -> Table:
     return table
 
 
-def _set_states(context: Context, parameters: Parameters, state: str, valid: Sequence[str]) -> Answer:
+def _set_states(context: Context, parameters: Parameters, state: str, valid: Sequence[str]) -> None:
     """Change the state of tablets; tablets that already have it are unchanged."""
     table = _dynamic(context.cypress, parameters)
     first, last = _range(parameters, table)
@@ -83,38 +83,34 @@ def _set_states(context: Context, parameters: Parameters, state: str, valid: Seq
             queue_partitions.set_auto_trimmed(connection, queue_id, range(first, last + 1), trimmed=state == MOUNTED)
         if table.kind in (TableKind.QUEUE, TableKind.CONSUMER):
             update_trimming(context, table.name)
-    return Answer.structured({})
 
 
-def mount_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def mount_table(context: Context, parameters: Parameters, body: bytes) -> None:
     """Make tablets readable and writable; with ``freeze``, only readable."""
-    if parameters.flag("freeze"):
-        return _set_states(context, parameters, FROZEN, [UNMOUNTED])
-    return _set_states(context, parameters, MOUNTED, [UNMOUNTED])
+    _set_states(context, parameters, FROZEN if parameters.flag("freeze") else MOUNTED, [UNMOUNTED])
 
 
-def unmount_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def unmount_table(context: Context, parameters: Parameters, body: bytes) -> None:
     """Make tablets neither readable nor writable."""
-    return _set_states(context, parameters, UNMOUNTED, [MOUNTED, FROZEN])
+    _set_states(context, parameters, UNMOUNTED, [MOUNTED, FROZEN])
 
 
-def freeze_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def freeze_table(context: Context, parameters: Parameters, body: bytes) -> None:
     """Make tablets read-only."""
-    return _set_states(context, parameters, FROZEN, [MOUNTED])
+    _set_states(context, parameters, FROZEN, [MOUNTED])
 
 
-def unfreeze_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def unfreeze_table(context: Context, parameters: Parameters, body: bytes) -> None:
     """Make frozen tablets writable."""
-    return _set_states(context, parameters, MOUNTED, [FROZEN])
+    _set_states(context, parameters, MOUNTED, [FROZEN])
 
 
-def remount_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def remount_table(context: Context, parameters: Parameters, body: bytes) -> None:
     """Only check the parameters: changed attributes of a table take effect without a remount."""
     _range(parameters, _dynamic(context.cypress, parameters))
-    return Answer.structured({})
 
 
-def reshard_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def reshard_table(context: Context, parameters: Parameters, body: bytes) -> None:
     """Replace a range of unmounted tablets by new ones."""
     table = _dynamic(context.cypress, parameters)
     first, last = _range(parameters, table)
@@ -130,7 +126,6 @@ def reshard_table(context: Context, parameters: Parameters, body: bytes) -> Answ
         _reshard_queue(context, parameters, table, first, last)
     else:
         _reshard_sorted(context, parameters, table, first, last)
-    return Answer.structured({})
 
 
 def _reshard_sorted(context: Context, parameters: Parameters, table: Table, first: int, last: int) -> None:
@@ -213,7 +208,7 @@ def _reshard_queue(context: Context, parameters: Parameters, table: Table, first
         table_state.save(connection, dataclasses.replace(table, tablets=tablets))
 
 
-def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def alter_table(context: Context, parameters: Parameters, body: bytes) -> None:
     """Change the schema of a table, as far as its rows allow it, or make a static table dynamic."""
     table = find_table(context.cypress, parameters.path(), parameters.text("transaction_id", None))
     given = parameters.value("schema", None)
@@ -230,12 +225,12 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
             _check_order_kept(context, node, known, schema)
             set_schema(context.cypress, table)
             context.cypress.touch(context.now, node)
-        return Answer.structured({})
+        return
     refuse_in_transaction(table.node, "altered")
     if not parameters.flag("dynamic", True):
         raise refused("A dynamic table does not become a static one", received=table.name)
     if given is None:
-        return Answer.structured({})
+        return
     if any(tablet.state != UNMOUNTED for tablet in table.tablets):
         raise refused(f"Cannot change schema of {table.name}: it is mounted", remedy="unmount the table")
     added = _added_columns(table, schema)
@@ -249,7 +244,6 @@ def alter_table(context: Context, parameters: Parameters, body: bytes) -> Answer
             queue_columns.add(connection, table.name, queue_schema(new.schema))
         check_role(new)
         table_state.save(connection, new)
-    return Answer.structured({})
 
 
 def _check_order_kept(context: Context, node: Node, former: Schema, schema: Schema) -> None:

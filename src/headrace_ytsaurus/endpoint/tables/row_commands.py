@@ -62,25 +62,23 @@ def _must_be_sorted(table: Table) -> None:
         raise YtError(Code.TABLE_MUST_BE_SORTED, f"Table {table.name} is not sorted", attributes={"path": table.name})
 
 
-def insert_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def insert_rows(context: Context, parameters: Parameters, body: bytes) -> None:
     """Write rows: replace existing ones or, with ``update``, set only the given columns."""
     table = table_to_change(context.cypress, parameters)
     decoded = read_rows(body, context.input_format, written_columns(table), table.name)
     if table.kind in (TableKind.CONSUMER, TableKind.PRODUCER):
-        return _insert_offsets_or_sessions(context, parameters, table, decoded)
+        _insert_offsets_or_sessions(context, parameters, table, decoded)
+        return
     changes = list(_changes(context.database, parameters, table, decoded))
-    return _written(context.tablet_transactions, parameters, table, changes if decoded.rows.num_rows else [])
+    _write(context.tablet_transactions, parameters, table, changes if decoded.rows.num_rows else [])
 
 
-def _written(
-    transactions: TabletTransactions, parameters: Parameters, table: Table, changes: Sequence[Change]
-) -> Answer:
+def _write(transactions: TabletTransactions, parameters: Parameters, table: Table, changes: Sequence[Change]) -> None:
     """Write changes of a table; without any, only check that it can be written."""
     if changes:
         transactions.write(parameters, changes)
     else:
         table.require_mounted()
-    return Answer.structured({})
 
 
 def _changes(database: Database, parameters: Parameters, table: Table, decoded: Decoded) -> Iterator[Change]:
@@ -122,7 +120,7 @@ def _updates(database: Database, table: Table, decoded: Decoded, *, aggregate: b
         yield TableChange.of(database, table, RowChange.UPDATE, rows, keep_nulls=not only_keys, aggregate=aggregate)
 
 
-def _insert_offsets_or_sessions(context: Context, parameters: Parameters, table: Table, decoded: Decoded) -> Answer:
+def _insert_offsets_or_sessions(context: Context, parameters: Parameters, table: Table, decoded: Decoded) -> None:
     """Write rows of a consumer or producer."""
     rows = decoded.rows
     with context.database.write():
@@ -136,7 +134,7 @@ def _insert_offsets_or_sessions(context: Context, parameters: Parameters, table:
             ]
             rows = pa.RecordBatch.from_arrays(arrays, schema=rows.schema)
         changes = _offset_or_session_changes(context.cluster.name, table, rows)
-        return _written(context.tablet_transactions, parameters, table, changes)
+        _write(context.tablet_transactions, parameters, table, changes)
 
 
 def _offset_or_session_changes(
@@ -166,7 +164,7 @@ def _consumer_rows(rows: pa.RecordBatch) -> list[ConsumerRow]:
     ]
 
 
-def delete_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def delete_rows(context: Context, parameters: Parameters, body: bytes) -> None:
     """Delete rows by their keys."""
     table = table_to_change(context.cypress, parameters)
     _must_be_sorted(table)
@@ -175,10 +173,10 @@ def delete_rows(context: Context, parameters: Parameters, body: bytes) -> Answer
         changes = _offset_or_session_changes(context.cluster.name, table, keys, delete=True)
     else:
         changes = [TableChange.of(context.database, table, RowChange.DELETE, keys)] if keys.num_rows else []
-    return _written(context.tablet_transactions, parameters, table, changes)
+    _write(context.tablet_transactions, parameters, table, changes)
 
 
-def lock_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def lock_rows(context: Context, parameters: Parameters, body: bytes) -> None:
     """Lock rows in a tablet transaction. Its commit fails if another transaction has changed them."""
     table = table_to_change(context.cypress, parameters)
     _must_be_sorted(table)
@@ -192,7 +190,6 @@ def lock_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
     keys = read_rows(body, context.input_format, table.schema.keys, table.name).rows
     if kind != "none" and keys.num_rows:
         context.tablet_transactions.write(parameters, [RowLock.of(table, keys, exclusive=kind == "exclusive")])
-    return Answer.structured({})
 
 
 def lookup_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
@@ -263,7 +260,7 @@ def _with_gaps(
     return b"".join(pieces)
 
 
-def trim_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
+def trim_rows(context: Context, parameters: Parameters, body: bytes) -> None:
     """Delete the first rows of a tablet of an ordered table."""
     table = find_table(context.cypress, parameters.path())
     table.require_dynamic()
@@ -283,4 +280,3 @@ def trim_rows(context: Context, parameters: Parameters, body: bytes) -> Answer:
                 valid=f"0 to {upper}",
             )
         queue.trim(index, count)
-    return Answer.structured({})
