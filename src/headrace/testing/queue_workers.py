@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from multiprocessing.synchronize import Barrier
 
 import pyarrow as pa
 
@@ -12,23 +11,17 @@ from headrace.model.queues.values import RowRange
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Write
 from headrace.testing import Place
+from headrace.testing.processes import DEADLINE, begin
 from headrace.testing.queue_reading import Row, values
 
 COMMITS = 40
 ROWS = 5
 LAST = "the end"
-DEADLINE = 120.0
-_barrier: list[Barrier] = []
-
-
-def get_ready(barrier: Barrier) -> None:
-    """Prepare a worker process. All workers begin at the same moment."""
-    _barrier.append(barrier)
 
 
 def append_rows(place: Place, writer: int) -> list[RowRange]:
     """Append rows to each partition in turn, and to two at once. Return their ranges."""
-    _barrier[0].wait(DEADLINE)
+    begin()
     with place.open() as store:
         queue = store.queue("clicks")
         ranges = []
@@ -44,7 +37,7 @@ def append_rows(place: Place, writer: int) -> list[RowRange]:
 
 def append_indexes(place: Place) -> int:
     """Append rows that contain their row index, trim older rows, and end with `LAST`. Return the number of rows."""
-    _barrier[0].wait(DEADLINE)
+    begin()
     with place.open() as store:
         queue = store.queue("busy")
         next_row = 0
@@ -60,7 +53,7 @@ def append_indexes(place: Place) -> int:
 
 def read_indexes(place: Place) -> tuple[int, int]:
     """Read to `LAST` and compare each row with its index. Return the numbers of rows read and lost."""
-    _barrier[0].wait(DEADLINE)
+    begin()
     deadline = time.monotonic() + DEADLINE
     next_row = seen = lost = 0
     with place.open() as store:
@@ -89,7 +82,7 @@ def read_indexes(place: Place) -> tuple[int, int]:
 
 def push_rows(place: Place, session: str) -> int:
     """Push each batch of numbered rows twice, as after a lost response. Return the number of skipped rows."""
-    _barrier[0].wait(DEADLINE)
+    begin()
     skipped = 0
     with place.open() as store:
         producer = store.producer("writer")
@@ -105,7 +98,7 @@ def push_rows(place: Place, session: str) -> int:
 
 def move_on(place: Place, reader: int, rows: int) -> list[tuple[int, int]]:
     """Claim rows of partition 0 by compare-and-set until ``rows`` are claimed. Return the claimed ranges."""
-    _barrier[0].wait(DEADLINE)
+    begin()
     taken = []
     with place.open() as store:
         consumer = store.consumer("shared")

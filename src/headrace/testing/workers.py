@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from multiprocessing.synchronize import Barrier
 from typing import Any
 
 import pyarrow as pa
@@ -12,23 +11,13 @@ from headrace.model.tables.changes import RowChange
 from headrace.ports import Write
 from headrace.testing import Place
 from headrace.testing.effort import thorough
+from headrace.testing.processes import DEADLINE, begin
 from headrace.testing.reading import Change, drain
 
 COMMITS = thorough(40)
 ROWS = 5
 BATCHES = 12
 LAST_KEY = "zzz the end"
-DEADLINE = 120.0
-_barrier: list[Barrier] = []
-
-
-def get_ready(barrier: Barrier) -> None:
-    """Prepare a worker process. All workers begin at the same moment."""
-    _barrier.append(barrier)
-
-
-def begin() -> None:
-    _barrier[0].wait(DEADLINE)
 
 
 def put_rows(place: Place, writer: int) -> list[int]:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pickle
 import time
-from concurrent.futures import ProcessPoolExecutor
 
 import pytest
 
@@ -12,7 +11,7 @@ from headrace.errors import AlreadyExistsError, NotFoundError, OffsetConflictErr
 from headrace.model.queues.values import Bounds, Disposition
 from headrace.ports import Consumer, Queue, Registration, Store
 from headrace.testing import Place, queue_workers
-from headrace.testing.processes import CONTEXT
+from headrace.testing.processes import racing
 from headrace.testing.queue_reading import consumer_of, values
 
 pytestmark = pytest.mark.needs("queues")
@@ -193,8 +192,7 @@ def test_each_consumer_has_its_own_offsets_in_each_queue(store: Store, queue: Qu
 def test_processes_that_share_a_consumer_never_take_the_same_row(place: Place, store: Store, queue: Queue) -> None:
     shared = consumer_of(store, "shared", "clicks")
     rows = place.commits(500)
-    barrier = CONTEXT.Barrier(3)
-    with ProcessPoolExecutor(3, CONTEXT, queue_workers.get_ready, (barrier,)) as pool:
+    with racing(3) as pool:
         found = [pool.submit(queue_workers.move_on, place, number, rows) for number in range(3)]
         taken = sorted(taken for part in found for taken in part.result())
     assert [first for first, _ in taken] == [0, *(end for _, end in taken[:-1])]

@@ -6,7 +6,7 @@ import os
 import signal
 import time
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
@@ -14,7 +14,7 @@ from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store, Table
 from headrace.testing import Place, workers
 from headrace.testing.capabilities import traits
-from headrace.testing.processes import CONTEXT
+from headrace.testing.processes import CONTEXT, DEADLINE, racing
 from headrace.testing.reading import drain, replay, rows_of, state_of
 
 pytestmark = pytest.mark.needs("tunnels")
@@ -56,8 +56,7 @@ def test_a_forked_process_can_use_its_parents_handles(store: Store, orders: Tabl
 @pytest.mark.needs("transactions")
 def test_processes_write_read_and_publish_at_once(place: Place, store: Store, orders: Table) -> None:
     store.create_tunnel("orders", "changes", "Stream")
-    barrier = CONTEXT.Barrier(7)
-    with ProcessPoolExecutor(7, CONTEXT, workers.get_ready, (barrier,)) as pool:
+    with racing(7) as pool:
         follower = pool.submit(workers.follow, place)
         writers = [pool.submit(workers.put_rows, place, number) for number in range(2)]
         writers += [pool.submit(workers.change_rows, place, number) for number in range(2)]
@@ -108,7 +107,7 @@ def test_a_killed_writer_leaves_complete_transactions_and_a_usable_store(place: 
 
 def wait_for_rows(table: Table, key: str) -> None:
     """Wait until a row exists."""
-    deadline = time.monotonic() + workers.DEADLINE
+    deadline = time.monotonic() + DEADLINE
     while table.get({"id": key}) is None:
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from concurrent.futures import ProcessPoolExecutor
 from typing import Any
 
 import pandas as pd
@@ -21,7 +20,7 @@ from headrace.errors import (
 from headrace.model.queues.values import ProducerSession, Pushed
 from headrace.ports import Producer, Queue, Store
 from headrace.testing import Place, queue_workers
-from headrace.testing.processes import CONTEXT
+from headrace.testing.processes import racing
 from headrace.testing.queue_reading import data_in, edges, values
 
 pytestmark = pytest.mark.needs("queues")
@@ -273,8 +272,7 @@ def test_sessions_are_independent(queue: Queue, producer: Producer, session: Pro
 
 
 def test_concurrent_processes_push_every_row_once(place: Place, queue: Queue, producer: Producer) -> None:
-    barrier = CONTEXT.Barrier(2)
-    with ProcessPoolExecutor(2, CONTEXT, queue_workers.get_ready, (barrier,)) as pool:
+    with racing(2) as pool:
         skipped = [pool.submit(queue_workers.push_rows, place, session) for session in ("s0", "s1")]
         commits = place.commits(queue_workers.COMMITS)
         each = commits * queue_workers.ROWS

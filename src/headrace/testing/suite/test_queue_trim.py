@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ProcessPoolExecutor
-
 import pytest
 
 from headrace.errors import DataLossError, OptionError
 from headrace.model.queues.values import Bounds
 from headrace.ports import Consumer, Queue, Store
 from headrace.testing import Place, queue_workers
-from headrace.testing.processes import CONTEXT
+from headrace.testing.processes import racing
 from headrace.testing.queue_reading import consumer_of, data_in, edges, values, wait_until
 
 pytestmark = pytest.mark.needs("queues")
@@ -210,8 +208,7 @@ def test_an_advance_that_fails_trims_nothing(store: Store, queue: Queue) -> None
 
 def test_a_reader_sees_each_row_under_its_index_while_others_append_and_trim(place: Place, store: Store) -> None:
     queue = store.create_queue("busy", {"data": "string"})
-    barrier = CONTEXT.Barrier(3)
-    with ProcessPoolExecutor(3, CONTEXT, queue_workers.get_ready, (barrier,)) as pool:
+    with racing(3) as pool:
         appended = pool.submit(queue_workers.append_indexes, place)
         readers = [pool.submit(queue_workers.read_indexes, place) for _ in range(2)]
         total = appended.result()

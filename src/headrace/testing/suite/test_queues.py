@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 import decimal
 import time
-from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import numpy as np
@@ -17,7 +17,7 @@ from headrace.errors import OptionError, SchemaError
 from headrace.model.queues.values import Bounds, QueueOptions, RowRange, partition_of_keys
 from headrace.ports import Queue, Store
 from headrace.testing import Place, queue_workers
-from headrace.testing.processes import CONTEXT
+from headrace.testing.processes import racing
 from headrace.testing.queue_reading import consumer_of, data_in, edges, rows_in, values
 
 pytestmark = pytest.mark.needs("queues")
@@ -424,8 +424,7 @@ def test_threads_append_to_one_handle(queue: Queue) -> None:
 
 
 def test_processes_append_rows_that_are_dense_and_disjoint(place: Place, queue: Queue) -> None:
-    barrier = CONTEXT.Barrier(3)
-    with ProcessPoolExecutor(3, CONTEXT, queue_workers.get_ready, (barrier,)) as pool:
+    with racing(3) as pool:
         appended = [pool.submit(queue_workers.append_rows, place, writer) for writer in range(3)]
         ranges = [found for part in appended for found in part.result()]
     check_dense(ranges)
