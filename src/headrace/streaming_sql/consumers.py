@@ -33,23 +33,20 @@ class Consumers:
                     "a consumer of this name exists", received=name, remedy="use CREATE CONSUMER IF NOT EXISTS"
                 )
             store.create_consumer(name, exist_ok=statement.if_not_exists)
-        message = f"consumer {name} {'exists already' if exists else 'created'}"
-        return Result(statement.part.text, message=message)
+        return Result(message=f"consumer {name} {'exists already' if exists else 'created'}")
 
     def register(self, statement: st.RegisterConsumer) -> Result:
         """Register a consumer for a queue of the same store, or change whether it is vital."""
         with self._lookup.queue(statement.queue) as (store, queue):
             store.register_consumer(queue.name, str(statement.name), vital=statement.vital)
         how = "as vital " if statement.vital else ""
-        message = f"consumer {statement.name} registered {how}for queue {statement.queue}"
-        return Result(statement.part.text, message=message)
+        return Result(message=f"consumer {statement.name} registered {how}for queue {statement.queue}")
 
     def unregister(self, statement: st.UnregisterConsumer) -> Result:
         """Remove a registration. The offsets stay."""
         with self._lookup.queue(statement.queue) as (store, queue):
             store.unregister_consumer(queue.name, str(statement.name))
-        message = f"consumer {statement.name} is no longer registered for queue {statement.queue}"
-        return Result(statement.part.text, message=message)
+        return Result(message=f"consumer {statement.name} is no longer registered for queue {statement.queue}")
 
     def show(self, statement: st.ShowConsumers) -> Result:
         """Return one row for each registration. Without a queue, also one for each consumer without registrations."""
@@ -59,12 +56,12 @@ class Consumers:
             with self._lookup.queue(statement.queue) as (store, queue):
                 for name in store.consumers():
                     rows += _registrations(store.consumer(name), queue.name)
-            return Result(statement.part.text, columns, tuple(rows))
+            return Result(columns, tuple(rows))
         for location in self._lookup.stores():
             with location.open_store() as store:
                 for name in store.consumers():
                     rows += _registrations(store.consumer(name)) or [(name, None, None, None, None)]
-        return Result(statement.part.text, columns, tuple(rows))
+        return Result(columns, tuple(rows))
 
     def describe(self, statement: st.DescribeConsumer) -> Result:
         """Return one row for each partition of the consumer's queues, or of one queue."""
@@ -85,7 +82,7 @@ class Consumers:
                 for queue_name in queues
                 for at in consumer.status(queue_name)
             )  # fmt: skip
-        return Result(statement.part.text, columns, rows)
+        return Result(columns, rows)
 
     def drop(self, statement: st.DropConsumer) -> Result:
         """Remove a consumer with its offsets, and with ``CASCADE`` its registrations.
@@ -102,8 +99,8 @@ class Consumers:
         except NotFoundError:
             if not statement.if_exists:
                 raise
-            return Result(statement.part.text, message=f"consumer {statement.name} does not exist")
-        return Result(statement.part.text, message=f"consumer {statement.name} dropped")
+            return Result(message=f"consumer {statement.name} does not exist")
+        return Result(message=f"consumer {statement.name} dropped")
 
     def show_producers(self, statement: st.ShowProducers) -> Result:
         """Return one row for each session of a producer, and one for each producer without sessions."""
@@ -117,7 +114,7 @@ class Consumers:
                         (name, session.queue, session.session, session.epoch, session.sequence_number)
                         for session in sessions
                     ] or [(name, None, None, None, None)]
-        return Result(statement.part.text, columns, tuple(rows))
+        return Result(columns, tuple(rows))
 
 
 def _registrations(consumer: Consumer, queue: str | None = None) -> list[tuple[object, ...]]:

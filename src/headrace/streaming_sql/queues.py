@@ -50,7 +50,7 @@ class Queues:
             if is_new:
                 self._catalog.drop_table(name)
             raise
-        return Result(statement.part.text, message=message)
+        return Result(message=message)
 
     def _create(self, statement: st.CreateQueue, definition: TableDefinition, settings: dict[str, Any]) -> str:
         location = location_of(definition)
@@ -87,7 +87,7 @@ class Queues:
                         sum(each.bytes for each in bounds), described.options.auto_trim,
                         ", ".join(registration.consumer for registration in described.registrations),
                     ))  # fmt: skip
-        return Result(statement.part.text, columns, tuple(rows))
+        return Result(columns, tuple(rows))
 
     def _names(self, store_id: str) -> dict[str, str]:
         """Return the names of the workspace for the queues of a store, by their names in the store."""
@@ -112,7 +112,7 @@ class Queues:
             )
             for partition in described.partitions
         )  # fmt: skip
-        return Result(statement.part.text, columns, rows)
+        return Result(columns, rows)
 
     def drop(self, statement: st.DropQueue, users: Sequence[str]) -> Result:
         """Remove a queue with its rows, and its definition from the workspace.
@@ -135,7 +135,7 @@ class Queues:
                 raise
             message = f"queue {statement.name} does not exist"
         self._tables.drop(str(statement.name))
-        return Result(statement.part.text, message=message)
+        return Result(message=message)
 
 
 def _split_options(statement: st.CreateQueue) -> tuple[dict[str, str], dict[str, Any]]:

@@ -16,14 +16,12 @@ class Result:
     """The result of one statement.
 
     Attributes:
-        statement: the text of the statement.
         columns: the names of the result's columns; empty if the statement has no rows.
         rows: the result's rows, unless they are in ``dataframe``.
         message: the effect of the statement in one sentence.
         dataframe: the result of a query, which runs when it is fetched.
     """
 
-    statement: str
     columns: tuple[str, ...] = ()
     rows: tuple[tuple[Any, ...], ...] = ()
     message: str | None = None

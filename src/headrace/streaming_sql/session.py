@@ -79,7 +79,7 @@ class StreamingSql:
             st.DropTable: self._drop_table,
             st.Insert: self._insert,
             st.CreateScan: self._create_scan,
-            st.ShowScans: lambda statement: show_scans(statement, self._catalog),
+            st.ShowScans: lambda _: show_scans(self._catalog),
             st.DropScan: self._drop_scan,
             st.CreateStream: lambda statement: self._streams.create(statement, available_now=self._available_now),
             st.StartStream: lambda statement: self._streams.start(statement, available_now=self._available_now),
@@ -215,8 +215,8 @@ class StreamingSql:
                 (key, "***" if is_clear_secret(key, value) else value, *others)
                 for key, value, *others in frame.collect()
             ]
-            return Result(statement.part.text, tuple(frame.columns), tuple(rows))
-        return Result(statement.part.text, tuple(frame.columns), dataframe=frame)
+            return Result(tuple(frame.columns), tuple(rows))
+        return Result(tuple(frame.columns), dataframe=frame)
 
     def _of_table(self, run: Callable[[Any, TableDefinition], Result]) -> Callable[[Any], Result]:
         """Return the handler of a statement about a table, which Spark runs for its own tables."""
@@ -249,7 +249,7 @@ class StreamingSql:
             if statement.query is None:
                 done = "defined" if is_new else "is already defined"
                 done = "created" if created else f"{done}{missing_note(definition)}"
-                return Result(statement.part.text, message=f"table {definition.name} {done}")
+                return Result(message=f"table {definition.name} {done}")
             return self._fill(statement, statement.query, is_new)
         except Exception:
             if is_new:
@@ -265,9 +265,9 @@ class StreamingSql:
             return self._start_named_stream(insert)
         if is_new:
             self._tables.write(frame, self._catalog.table(name))
-            return Result(statement.part.text, message=f"table {name} defined and written")
+            return Result(message=f"table {name} defined and written")
         if statement.if_not_exists:
-            return Result(statement.part.text, message=f"table {name} is already defined; nothing was written")
+            return Result(message=f"table {name} is already defined; nothing was written")
         raise AlreadyExistsError(
             "the table exists, and would be filled again",
             received=name,
@@ -287,7 +287,7 @@ class StreamingSql:
             check_unused(f"table {name}", lambda: uses.of_definition(name, only_running=True), by="CASCADE")
         if self._tables.drop(name):
             message = f"table {name} forgotten; its rows stay in their store"
-            return Result(statement.part.text, message=message + users_note(users))
+            return Result(message=message + users_note(users))
         # Spark's own tables have no users here, and its statement has no CASCADE.
         return self._spark_statement(replace(statement, part=replace(statement.part, end=statement.name.part.end)))
 
@@ -314,7 +314,7 @@ class StreamingSql:
         if table is None:
             return self._spark_statement(statement)
         self._tables.write(frame, table, overwrite=statement.overwrite)
-        return Result(statement.part.text, message=f"written to {table.name}")
+        return Result(message=f"written to {table.name}")
 
     def _create_scan(self, statement: st.CreateScan) -> Result:
         scan = ScanDefinition.from_statement(statement)
@@ -330,15 +330,15 @@ class StreamingSql:
             if before is not None:
                 self._catalog.add_scan(before)
             raise
-        return Result(statement.part.text, message=f"scan {scan.name} reads {scan.table} as a {scan.kind.lower()}")
+        return Result(message=f"scan {scan.name} reads {scan.table} as a {scan.kind.lower()}")
 
     def _drop_scan(self, statement: st.DropScan) -> Result:
         name = str(statement.name)
         if self._catalog.drop_scan(name):
             self._tables.unregister(name)
-            return Result(statement.part.text, message=f"scan {name} dropped")
+            return Result(message=f"scan {name} dropped")
         if statement.if_exists:
-            return Result(statement.part.text, message=f"scan {name} does not exist")
+            return Result(message=f"scan {name} does not exist")
         known = [scan.name for scan in self._catalog.scans()]
         raise NotFoundError("no such scan in this session", received=name, valid=known)
 
@@ -346,14 +346,14 @@ class StreamingSql:
 
     def _set_query_name(self, statement: st.SetQueryName) -> Result:
         self._next_query = statement.name
-        return Result(statement.part.text, message=f"the next streaming query is {statement.name}")
+        return Result(message=f"the next streaming query is {statement.name}")
 
     def _set_query_option(self, statement: st.SetQueryOption) -> Result:
         if statement.query is None:
             self._options_of_all[statement.option] = statement.value
         else:
             self._query_options.setdefault(statement.query.lower(), {})[statement.option] = statement.value
-        return Result(statement.part.text, message=f"option {statement.option} is set")
+        return Result(message=f"option {statement.option} is set")
 
     def _start_named_stream(self, insert: st.Insert) -> Result:
         """Start a streaming query with the name and the options of earlier SET statements."""

@@ -71,7 +71,7 @@ class Streams:
         self._statements[name.lower()] = statement
         # A query that never started has left nothing to continue.
         how = "started" if known is None or known.query_id is None else "started again from its checkpoint"
-        return Result(statement.part.text, message=f"stream {name} {how}")
+        return Result(message=f"stream {name} {how}")
 
     def _start(self, statement: st.CreateStream, *, available_now: bool) -> None:
         stream = self._defined(statement, available_now=available_now)
@@ -139,7 +139,7 @@ class Streams:
         if created is None:
             created = self._from_script(status)
         self._start(created, available_now=available_now)
-        return Result(statement.part.text, message=f"stream {status.name} started again from its checkpoint")
+        return Result(message=f"stream {status.name} started again from its checkpoint")
 
     def _from_script(self, status: StreamStatus) -> st.CreateStream:
         """Create the scans of a stream that do not exist, and return the stream's statement."""
@@ -152,7 +152,7 @@ class Streams:
 
     def stop(self, statement: st.StopStream) -> Result:
         """Stop a stream, in any process."""
-        return Result(statement.part.text, message=self._stop(self._registry.get(str(statement.name))))
+        return Result(message=self._stop(self._registry.get(str(statement.name))))
 
     def _stop(self, status: StreamStatus) -> str:
         if self._running.stop(status.name):
@@ -169,14 +169,14 @@ class Streams:
         """Stop a stream and remove it from the workspace. Its checkpoint stays."""
         name = str(statement.name)
         if statement.if_exists and self._registry.find(name) is None:
-            return Result(statement.part.text, message=f"stream {name} does not exist")
+            return Result(message=f"stream {name} does not exist")
         status = self._registry.get(name)
         self._stop(status)
         self._registry.forget(name)
         self._running.forget(name)
         self._statements.pop(name.lower(), None)
         kept = f"its checkpoint stays in {status.checkpoint}"
-        return Result(statement.part.text, message=f"stream {status.name} dropped; {kept}")
+        return Result(message=f"stream {status.name} dropped; {kept}")
 
     def statuses(self) -> list[StreamStatus]:
         return self._registry.all()
@@ -203,7 +203,7 @@ class Streams:
             "error",
         )
         rows = tuple(tuple(getattr(status, column) for column in columns) for status in self._registry.all())
-        return Result(statement.part.text, columns, rows)
+        return Result(columns, rows)
 
     def describe(self, statement: st.DescribeStream) -> Result:
         status = self._registry.get(str(statement.name))
@@ -212,7 +212,7 @@ class Streams:
         rows += [("lag", status.lag_text), ("eta_seconds", status.eta_seconds)]
         rows += [("error", status.error), ("remedy", status.remedy)]
         rows += [("started", _time_text(status.started)), ("updated", _time_text(status.updated))]
-        return Result(statement.part.text, ("property", "value"), (*rows, ("script", status.script)))
+        return Result(("property", "value"), (*rows, ("script", status.script)))
 
     def explain(self, statement: st.ExplainStream, *, available_now: bool) -> Result:
         """Return the sources, the sink, the options, the guarantee and the plan of a stream, without starting it."""
@@ -223,7 +223,7 @@ class Streams:
         stream = self._defined(created, available_now=available_now)
         with self._tables.own_errors(created.body.reads):
             rows = explanation(stream, self._kind(created.body), self._catalog, self._tables)
-        return Result(statement.part.text, ("property", "value"), rows)
+        return Result(("property", "value"), rows)
 
 
 def _checkpoint(name: str, options: StreamOptions, target: TableDefinition | None) -> str:

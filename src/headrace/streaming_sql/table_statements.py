@@ -87,7 +87,7 @@ class TableStatements:
             rows = self._rows(statement, definition, schema, values)
             if rows.num_rows:
                 table.update(rows)
-        return Result(statement.part.text, message=f"{rows.num_rows} rows of {definition.name} updated")
+        return Result(message=f"{rows.num_rows} rows of {definition.name} updated")
 
     def delete(self, statement: st.Delete, definition: TableDefinition) -> Result:
         with _table_of(definition, "DELETE") as table:
@@ -96,13 +96,13 @@ class TableStatements:
             rows = self._rows(statement, definition, table.schema, [])
             if rows.num_rows:
                 table.delete(rows)
-        return Result(statement.part.text, message=f"{rows.num_rows} rows of {definition.name} deleted")
+        return Result(message=f"{rows.num_rows} rows of {definition.name} deleted")
 
     def truncate(self, statement: st.Truncate | st.Delete, definition: TableDefinition) -> Result:
         """Delete all rows, in one publication: the rows need not fit into memory."""
         nothing = self._query(f"SELECT * FROM {quote_name(definition.name)} WHERE false")
         self._tables.write(self._tables.spark_sql(nothing), definition, overwrite=True)
-        return Result(statement.part.text, message=f"all rows of {definition.name} deleted")
+        return Result(message=f"all rows of {definition.name} deleted")
 
     def _rows(
         self, statement: st.Update | st.Delete, definition: TableDefinition, schema: TableSchema, values: list[str]
@@ -181,7 +181,7 @@ class TableStatements:
         note = ""
         if added and definition.columns is not None:
             note = f"; its definition lists its columns: define {definition.name} without a list to read the new ones"
-        return Result(statement.part.text, message=f"{done}{note}")
+        return Result(message=f"{done}{note}")
 
     def show_create(self, statement: st.ShowCreateTable, definition: TableDefinition) -> Result:
         """Return the statement that creates a table as it is in its store, without secrets."""
@@ -194,7 +194,7 @@ class TableStatements:
                     columns = _columns_text(found.schema)
                     options |= _changed_options(found.describe().options)
         text = table_text(definition.name, columns, definition.provider, options)
-        return Result(statement.part.text, ("createtab_stmt",), ((text,),))
+        return Result(("createtab_stmt",), ((text,),))
 
 
 @contextlib.contextmanager

@@ -260,9 +260,9 @@ def _with_columns(changes: DataFrame, columns: str | None) -> DataFrame:
     return changes.select(*map(quote_name, [*names, *CHANGE_COLUMNS.names]))
 
 
-def show_scans(statement: st.ShowScans, catalog: Catalog) -> Result:
+def show_scans(catalog: Catalog) -> Result:
     """Run ``SHOW SCANS``. The options are shown without secrets."""
     from headrace.streaming_sql.scripts import options_text
 
     rows = tuple((scan.name, scan.table, scan.kind, options_text(scan.options)) for scan in catalog.scans())
-    return Result(statement.part.text, ("name", "table", "kind", "options"), rows)
+    return Result(("name", "table", "kind", "options"), rows)

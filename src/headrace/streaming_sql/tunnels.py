@@ -52,7 +52,7 @@ class Tunnels:
                     raise
                 tunnel = store.tunnel(name, location.table)
             row = (tunnel.id, tunnel.name, tunnel.table.name, tunnel.kind.value)
-        return Result(statement.part.text, ("id", "name", "table", "kind"), (row,), f"tunnel {name} is {tunnel.id}")
+        return Result(("id", "name", "table", "kind"), (row,), f"tunnel {name} is {tunnel.id}")
 
     def show(self, statement: st.ShowTunnels) -> Result:
         rows: list[tuple[object, ...]] = []
@@ -64,7 +64,7 @@ class Tunnels:
                         described.id, described.name, described.table, described.kind.value, described.stage,
                         described.backlog_rows,
                     ))  # fmt: skip
-        return Result(statement.part.text, ("id", "name", "table", "kind", "stage", "lag"), tuple(rows))
+        return Result(("id", "name", "table", "kind", "stage", "lag"), tuple(rows))
 
     def describe(self, statement: st.DescribeTunnel) -> Result:
         """Return one row for each channel of a tunnel."""
@@ -79,7 +79,7 @@ class Tunnels:
             )
             for item in described.channels
         )  # fmt: skip
-        return Result(statement.part.text, columns, rows)
+        return Result(columns, rows)
 
     def drop(self, statement: st.DropTunnel) -> Result:
         """Remove a tunnel with its position.
@@ -92,7 +92,7 @@ class Tunnels:
         except NotFoundError:
             if not statement.if_exists:
                 raise
-            return Result(statement.part.text, message=f"tunnel {statement.name} does not exist")
+            return Result(message=f"tunnel {statement.name} does not exist")
         with store:
             if not statement.cascade:
                 check_unused(
@@ -103,7 +103,7 @@ class Tunnels:
                 )
             store.drop_tunnel(tunnel.id)
         remains = "".join(f"; {each} remains" for each in tunnel.borrowed)
-        return Result(statement.part.text, message=f"tunnel {tunnel.name} ({tunnel.id}) dropped{remains}")
+        return Result(message=f"tunnel {tunnel.name} ({tunnel.id}) dropped{remains}")
 
     def _find(self, name: Name, table: Name | None) -> tuple[Store, Tunnel]:
         """Return a tunnel by id or name, and its store. Without a table, search the stores of all tables."""
