@@ -30,24 +30,11 @@ def shares(sizes: Sequence[int]) -> list[Share]:
     return found
 
 
-@dataclass(frozen=True)
-class OffsetBar:
-    """A consumer's offset between the first and the next row of a partition, in percent.
-
-    Attributes:
-        offset: the place of the first unread row.
-        outside: the offset is before the first row or after the next one.
-    """
-
-    offset: float
-    outside: bool
-
-
-def offset_bar(lower: int, upper: int, offset: int) -> OffsetBar:
-    """Return the place of an offset between two row indexes."""
-    if not lower <= offset <= upper:
-        return OffsetBar(0.0 if offset < lower else 100.0, True)
-    return OffsetBar(100.0 if upper == lower else round(100 * (offset - lower) / (upper - lower), 2), False)
+def offset_place(lower: int, upper: int, offset: int) -> float:
+    """Return the place of an offset between two row indexes, in percent; an offset outside of them is at an end."""
+    if not lower < offset < upper:
+        return 0.0 if offset < upper else 100.0
+    return round(100 * (offset - lower) / (upper - lower), 2)
 
 
 def range_text(keys: KeyRange) -> str:

@@ -8,7 +8,7 @@ from headrace.errors import HeadraceError
 from headrace.model.types import type_name
 from headrace.ports import Consumer
 from headrace.rows.shown_values import shown_values
-from headrace.ui.pictures import offset_bar, shares
+from headrace.ui.pictures import offset_place, shares
 from headrace.ui.requests import Page, Request, one_of, whole_number
 from headrace.ui.rows import PAGE_ROWS
 from headrace.ui.site import Site, part_of
@@ -133,7 +133,7 @@ def _progress(consumer: Consumer, queue: str, *, vital: bool) -> dict[str, Any]:
         "unread": sum(max(0, each.unread_rows) for each in status),
         "lag_seconds": max((each.lag_seconds for each in status), default=0.0),
         "partitions": [
-            {"status": each, "bar": offset_bar(each.bounds.lower, each.bounds.upper, each.offset)}
+            {"status": each, "place": offset_place(each.bounds.lower, each.bounds.upper, each.offset)}
             for each in status[:_MAX_PARTITIONS]
         ],
         "hidden_partitions": max(0, len(status) - _MAX_PARTITIONS),
