@@ -20,7 +20,7 @@ from headrace.rows.shown_values import shown_values
 PAGE_ROWS = 50
 LOOK_ROWS = 20_000
 """The number of rows that one request with a filter looks at."""
-WITHOUT_VALUE = ("is null", "is not null")
+_WITHOUT_VALUE = ("is null", "is not null")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ def condition(schema: TableSchema, column: str, operator: str, text: str) -> lis
         return []
     if operator not in OPERATORS:
         raise OptionError("unknown operator in a filter", received=repr(operator), valid=OPERATORS)
-    if operator in WITHOUT_VALUE:
+    if operator in _WITHOUT_VALUE:
         return [Predicate(schema.column(column).name, operator)]
     kind = schema.column(column).type
     parts = [part.strip() for part in text.split(",")] if operator == "in" else [text]

@@ -11,7 +11,7 @@ from headrace.ports import Store
 from headrace.ui.pictures import range_text, shares
 from headrace.ui.recent_changes import Changes, recent_changes
 from headrace.ui.requests import Page, Request
-from headrace.ui.rows import WITHOUT_VALUE, condition, read_page
+from headrace.ui.rows import condition, read_page
 from headrace.ui.site import Site, part_of
 from headrace.ui.tunnel_pages import find_tunnel, tunnel_summary
 
@@ -73,7 +73,6 @@ def table_rows(site: Site, request: Request) -> Page:
         "problem": problem,
         "given": given,
         "operators": OPERATORS,
-        "without_value": WITHOUT_VALUE,
         "key": set(table.schema.primary_key),
     }
     return Page("rows.html", values, 200 if problem is None else 400)

@@ -86,10 +86,6 @@ class Connections:
         # If it is the last one, its end closes the descriptors of all.
         return lease.generation is self._generation and not (self._most > _MOST_CLOSED and len(self._open) == 1)
 
-    def another(self) -> AnotherConnection:
-        """Open a connection that other threads can use, and close it at the end."""
-        return AnotherConnection(self)
-
     def close(self) -> None:
         """Close this thread's connection.
 
