@@ -149,6 +149,11 @@ class Definition(NamedTuple):
         columns = [column._replace(fresh=column.fresh or column.number in fresh) for column in now.columns]
         return now._replace(new_file=self.new_file, since=self.since, late=self.late, columns=columns)
 
+    @property
+    def in_binary(self) -> bool:
+        """Whether the decoder reads all columns in binary format."""
+        return all(types.in_binary(column.base, in_key=column.number in self.key) for column in self.columns)
+
     def name_of(self, number: int, default: str) -> str:
         """Return the name of a column by its number, or a default if there is none."""
         return next((column.name for column in self.columns if column.number == number), default)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import pyarrow as pa
 from psycopg import sql
@@ -35,9 +35,7 @@ from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.tunnels.table_images import OldValue, TableColumns, TableImages, changes
-from headrace.stores.postgres.unrepresentable import Choices
 from headrace.support.cached import cached_property
-from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Images
 
 # The metadata of a field of base data: the column when it was read, as JSON.
@@ -54,10 +52,7 @@ WITH RECURSIVE based AS (
     UNION
     SELECT e.declared, y.typbasetype FROM elements e JOIN pg_type y ON y.oid = e.type WHERE y.typtype = 'd'
 )
-SELECT b.declared, EXISTS (
-    SELECT FROM pg_attribute a JOIN pg_index i ON i.indrelid = a.attrelid AND i.indisprimary
-    WHERE a.attrelid = ANY(%s) AND a.atttypid = b.declared AND a.attnum = ANY(i.indkey)
-), CASE
+SELECT b.declared, CASE
     WHEN y.typtype = 'e' THEN 'text'::regtype::oid
     WHEN e.typtype = 'e' THEN 'text[]'::regtype::oid
     WHEN e.typarray <> 0 THEN e.typarray
@@ -126,35 +121,12 @@ class Followed(Protocol):
         """Return rows of `snapshot`, which may be older than the last change of the table, as rows of the tunnel."""
 
 
-class BaseType(NamedTuple):
-    """A type with the same format as a declared type, and whether a column of the declared type is in a primary key."""
-
-    oid: int
-    in_key: bool
-
-
-def base_types(database: TunnelDatabase, relations: Sequence[int]) -> Mapping[int, BaseType]:
-    """Return the declared types of the columns of tables → types with the same format.
+def base_types(database: TunnelDatabase, relations: Sequence[int]) -> Mapping[int, int]:
+    """Return the declared types of the columns of tables → the oids of types with the same format in the log.
 
     It is another type only for domains and enums.
     """
-    rows = database.query(_TYPES, (list(relations), list(relations)))
-    return {int(declared): BaseType(int(base), in_key) for declared, in_key, base in rows}
-
-
-def formats(database: TunnelDatabase, relations: Sequence[int]) -> Mapping[int, int]:
-    """Return the declared types of the columns of tables → the oids of types with the same format in the log."""
-    return {declared: base.oid for declared, base in base_types(database, relations).items()}
-
-
-def in_binary(declared: Mapping[int, BaseType], choices: Choices) -> bool:
-    """Return whether the slot of tables is read in binary format.
-
-    Args:
-        declared: the types of their columns.
-        choices: the option ``unrepresentable``.
-    """
-    return not choices.has_texts and all(types.in_binary(base.oid, in_key=base.in_key) for base in declared.values())
+    return {int(declared): int(base) for declared, base in database.query(_TYPES, (list(relations),))}
 
 
 class FollowedTable:
@@ -267,15 +239,16 @@ class OneTable:
         self._database = database
         self._relation = relation
         self._name = TableName.parse(name)
-        self._definitions = SeenDefinitions(database, tunnel, [relation], partial(formats, database), as_columns=True)
+        self._definitions = SeenDefinitions(
+            database, tunnel, [relation], partial(base_types, database), as_columns=True
+        )
         self._opened: FollowedTable | None = None
-        self._types: Mapping[int, BaseType] | None = None
         self.refresh()
 
     def refresh(self) -> bool:
         if not self._definitions.refresh():
             return False
-        self._opened = self._types = None
+        self._opened = None
         return True
 
     @property
@@ -288,10 +261,8 @@ class OneTable:
 
     @property
     def binary(self) -> bool:
-        declared = self._types
-        if declared is None:
-            declared = self._types = base_types(self._database, [self._relation])
-        return in_binary(declared, self._database.connection.address.unrepresentable)
+        texts = self._database.connection.address.unrepresentable.has_texts
+        return not texts and self._definitions.history(self._relation).now.in_binary
 
     def pieces(self, images: Sequence[Images]) -> Sequence[TableImages]:
         return [piece for each in images for piece in self._table.pieces(each)]

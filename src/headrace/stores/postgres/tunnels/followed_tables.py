@@ -18,7 +18,7 @@ from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tunnels import json_rows, table_patterns
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
-from headrace.stores.postgres.tunnels.followed import FollowedTable, base_types, formats, in_binary
+from headrace.stores.postgres.tunnels.followed import FollowedTable, base_types
 from headrace.stores.postgres.tunnels.json_rows import JsonTable
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.publications import PublishedTable
@@ -55,9 +55,8 @@ class ManyTables:
             )
         )
         self._current: dict[int, TableName] = {}
-        self._definitions = SeenDefinitions(database, tunnel, list(self._names), partial(formats, database))
+        self._definitions = SeenDefinitions(database, tunnel, list(self._names), partial(base_types, database))
         self._tables: dict[int, FollowedTable] = {}
-        self._binary: bool | None = None
         self._choices = database.connection.address.unrepresentable
         self.refresh()
 
@@ -69,7 +68,7 @@ class ManyTables:
     def refresh(self) -> bool:
         if not self._definitions.refresh():
             return False
-        self._tables, self._binary = {}, None
+        self._tables = {}
         self._current = {state.relation: state.name for state in self._definitions.states}
         for relation in self._names.keys() - self._current.keys():
             _log.warning("table %s was dropped: its changes that were not read are left out", self._names[relation])
@@ -81,9 +80,8 @@ class ManyTables:
 
     @property
     def binary(self) -> bool:
-        if self._binary is None:
-            self._binary = in_binary(base_types(self._database, list(self._current)), self._choices)
-        return self._binary
+        histories = map(self._definitions.history, self._current)
+        return not self._choices.has_texts and all(history.now.in_binary for history in histories)
 
     def pieces(self, images: Sequence[Images]) -> Sequence[TableImages]:
         # All tables first: one that is opened for the first time can make all definitions newer.

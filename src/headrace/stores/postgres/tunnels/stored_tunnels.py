@@ -25,7 +25,7 @@ from headrace.model.tunnels.validation import check_new
 from headrace.model.tunnels.values import ChannelKind, Start, StartKind, TunnelKind
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tunnels import followable, publications, slot_options, slots
-from headrace.stores.postgres.tunnels.followed import formats
+from headrace.stores.postgres.tunnels.followed import base_types
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import BASE_START, lsn_text
 from headrace.stores.postgres.tunnels.publications import PublishedTable
@@ -133,7 +133,7 @@ def create(
     database.run(lambda statements: _insert(statements, stored, [] if of_one else layouts))
     try:
         # Before the first read of the tables and their log.
-        SeenDefinitions(database, tunnel_id, relations, partial(formats, database)).record(options.slot)
+        SeenDefinitions(database, tunnel_id, relations, partial(base_types, database)).record(options.slot)
         lsn = 0
         if slot is not None and publication is not None:
             lsn = _open_slot(database, stored, slot, publication, layouts, failover=options.failover)
