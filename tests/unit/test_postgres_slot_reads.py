@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.stores.postgres.tunnels import slot_reads
-from headrace.stores.postgres.tunnels.slot_reads import SlotRead, messages_for, reach, spooled
+from headrace.stores.postgres.tunnels.slot_reads import ReadSize, SlotRead, messages_for, reach, spooled
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Decoded
 from tests.unit import pgoutput_samples as pg
@@ -38,13 +38,13 @@ def transactions(lsns: Sequence[int], rows: int = 2) -> list[bytes]:
     return messages
 
 
-def read_of(messages: Sequence[pa.RecordBatch], start: int = 0, total: int = 0) -> SlotRead:
-    return SlotRead(messages, (WANTED,), start, END, total)
+def read_of(messages: Sequence[pa.RecordBatch], start: int = 0) -> SlotRead:
+    return SlotRead(messages, (WANTED,), start, END)
 
 
-def cost(messages: int, total: int) -> SlotRead:
-    """Return a read that has received some messages for a number of rows."""
-    return read_of([pa.record_batch({"data": pa.nulls(messages, pa.binary())})], total=total)
+def cost(messages: int, total: int) -> ReadSize:
+    """Return the size of a read that has received some messages for a number of rows."""
+    return ReadSize(END, total, messages)
 
 
 def keys(part: Decoded) -> list[tuple[int, str]]:
@@ -87,15 +87,6 @@ def test_a_part_ends_with_the_read_if_no_change_follows() -> None:
     assert read_of([]).decode(0, 1)[1] == END
 
 
-def test_a_read_that_is_closed_has_only_its_cost() -> None:
-    read = read_of(batches(transactions([10, 20]), []), total=4)
-    assert read.has(10)
-    count = read.count
-    read.close()
-    assert not any(read.has(lsn) for lsn in (0, 10, END))
-    assert (read.count, read.end, read.total) == (count, END, 4)
-
-
 def test_a_truncation_is_in_the_part_of_its_transaction() -> None:
     messages = [*transactions([10]), pg.begin(20), pg.truncate(WANTED), pg.commit(20), *transactions([30])]
     read = read_of(batches(messages, []))
@@ -128,8 +119,8 @@ def test_a_batch_with_a_limit_costs_the_server_at_most_twice_its_messages(per_ro
     last = None
     while left > 0:
         last = cost(messages_for(left, 0, last), left)
-        left = wanted - int(last.count / per_row)
-        decoded, count = decoded + last.count, count + 1
+        left = wanted - int(last.messages / per_row)
+        decoded, count = decoded + last.messages, count + 1
     assert count <= 2
     assert decoded <= 2.1 * wanted * per_row
 

@@ -6,7 +6,7 @@ From a change in the slot to Arrow, a `SlotRead` becomes a `Window`, `WindowRows
    position is an LSN and a number of rows to skip of the transactions that commit at or after it (`positions`). A call
    that decodes rows looks at the definitions of the tables first (`PostgresTunnel._fresh`).
 2. `log`: `ChangeLog.rows` looks at the slot, and searches the window at the position. A window has the transactions
-   that commit between two LSNs, so a repeated batch reads the same changes. The last window is kept, and its read.
+   that commit between two LSNs, so a repeated batch reads the same changes. What was read is in one value, `LogCache`.
 3. `slot_reads`: a `SlotRead` has the messages of one call of the server, which serve several windows, because each call
    begins at the slot's position. ADBC delivers them as arrays of binaries; those that do not fit into memory are in a
    file. `publications` is checked between the look at the end of the log and the call.

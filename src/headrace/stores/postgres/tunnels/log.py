@@ -3,15 +3,15 @@
 A `SlotRead` has the messages of one call of the server. A `Window` has the changes of a stretch of it, which are
 decoded at once. `WindowRows` are those at a position, and a `Page` has as many of them as its reader wants.
 
-The last window is kept, because several pages may lie in it, and the read that it is from, because the next windows are
-in it. A window begins behind the last change before it, so that a long stretch without changes is read once.
+What was read is in one value, `LogCache`: the last window, because several pages may lie in it, and the read that it is
+from, because the next windows are in it. A window begins behind the last change before it, so that a long stretch
+without changes is read once.
 """
 
 from __future__ import annotations
 
+import threading
 import time
-from collections import deque
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -27,7 +27,7 @@ from headrace.stores.postgres.tunnels.followed import Followed
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import lsn_of, lsn_position, lsn_text
 from headrace.stores.postgres.tunnels.publications import Publication
-from headrace.stores.postgres.tunnels.slot_reads import SlotRead
+from headrace.stores.postgres.tunnels.slot_reads import ReadSize, SlotRead
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel, dropped
 from headrace.wire.pgoutput.messages import Images, Truncation
@@ -146,6 +146,22 @@ class WindowRows:
         return Page(changes.slice(0, count), self.window.position(self.first + count))
 
 
+class LogCache(NamedTuple):
+    """What was read of a log. Each step replaces it as a whole.
+
+    Attributes:
+        snapshots: the snapshots of base data, after all of them are there.
+        window: the last window.
+        read: the read in which the next window is; None at its end.
+        size: the size of the last read.
+    """
+
+    snapshots: Snapshots | None = None
+    window: Window | None = None
+    read: SlotRead | None = None
+    size: ReadSize | None = None
+
+
 class ChangeLog:
     """The changes of a tunnel's tables in its slot.
 
@@ -161,11 +177,9 @@ class ChangeLog:
         self._slot = tunnel.slot
         self._publication = Publication(database, tunnel.id, tunnel.name, tunnel.publication)
         self._followed = followed
-        self._snapshots: Snapshots | None = None
-        # The last window, and the read that it is from. Threads need no lock: nothing changes a window, and a deque is
-        # atomic, so a thread that finds no read there reads the slot itself.
-        self._window: Window | None = None
-        self._read: deque[SlotRead] = deque(maxlen=1)
+        self._cache = LogCache()
+        # Of the thread that decodes: the server lets one at a time read the slot, and the next one finds its window.
+        self._decoding = threading.Lock()
 
     def end(self) -> Position:
         """Return the position at the end of the log."""
@@ -263,7 +277,7 @@ class ChangeLog:
 
     def idle_until(self, lsn: int) -> int:
         """Return the LSN up to which, as far as is known, the tables have no change from an LSN on."""
-        window = self._window
+        window = self._cache.window
         if window is None or not window.start <= lsn <= window.end:
             return lsn
         row = window.rows_before(lsn)
@@ -271,7 +285,7 @@ class ChangeLog:
 
     def skip_lost(self, position: Position) -> tuple[Position, int | None]:
         """Return the first readable position; see `headrace.ports.Tunnel.skip_lost`."""
-        state, start, window = self._state(position), lsn_of(position), self._window
+        state, start, window = self._state(position), lsn_of(position), self._cache.window
         if window is not None and window.stop is not None:
             return lsn_position(window.stop.after), None
         if start >= state.lost and state.confirmed <= max(state.advanced, start):
@@ -284,16 +298,12 @@ class ChangeLog:
 
     def _base_snapshots(self) -> Snapshots:
         """Return the snapshots of base data. The stream is read after all of them are there."""
-        if self._snapshots is not None:
-            return self._snapshots
-        snapshots = self._database.ask(lambda statements: read_snapshots(statements, self._tunnel.id))
-        # Each chunk that is read changes what the stream leaves out.
-        self._window = None
-        if (read := self._take_read()) is not None:
-            read.close()
-            self._read.append(read)
-        if snapshots.complete:
-            self._snapshots = snapshots
+        snapshots = self._cache.snapshots
+        if snapshots is None:
+            snapshots = self._database.ask(lambda statements: read_snapshots(statements, self._tunnel.id))
+            with self._decoding:
+                # Each chunk that is read changes what the stream leaves out.
+                self._cache = LogCache(snapshots if snapshots.complete else None, size=self._cache.size)
         return snapshots
 
     def _state(self, position: Position | None = None) -> SlotState:
@@ -353,28 +363,43 @@ class ChangeLog:
         Raises:
             DataLossError: the log cannot be read at the start.
         """
-        window = self._window
-        if window is None or not window.start <= start < window.end:
-            if start >= limit:
-                return Window(start, start, self._followed.changes([], None))
-            before, window = window, self._next(start, limit, state, snapshots, total)
-            if before is not None and before.end == start:
-                window = replace(window, start=before.behind)
-            self._window = window
+        with self._decoding:
+            window = self._cache.window
+            if window is None or not window.start <= start < window.end:
+                if start >= limit:
+                    return Window(start, start, self._followed.changes([], None))
+                read, size = self._read_at(start, limit, state, total)
+                # Without a read whose decoding fails halfway.
+                self._cache = self._cache._replace(read=None, size=size)
+                before, window = window, self._decoded(read, start, state, snapshots)
+                if before is not None and before.end == start:
+                    window = replace(window, start=before.behind)
+                rest = read if read.has(read.next) else None
+                self._cache = self._cache._replace(window=window, read=rest)
         if window.stop is not None and window.end <= start:
             raise window.stop.error
         return window
 
-    def _next(self, start: int, limit: int, state: SlotState, snapshots: Snapshots, total: int | None) -> Window:
-        """Decode the window that begins at an LSN."""
-        read = self._take_read()
+    def _read_at(self, start: int, limit: int, state: SlotState, total: int | None) -> tuple[SlotRead, ReadSize]:
+        """Return a read that has the changes from an LSN on, and its size; read the slot if there is none."""
+        read, size = self._cache.read, self._cache.size
         # A limited read may end before the first wanted change. The next one is longer.
-        while read is None or not read.has(start):
-            read = self._peek(start, limit, state, total, read)
+        while read is None or size is None or not read.has(start):
+            end = slot_reads.reach(start, WINDOW_BYTES, state.restart, limit)
+            # After the end of the log was looked up: a later change of the publication has no effect before it.
+            self._publication.check(self._followed.published, f"changes after {lsn_text(start)}")
+            before = size if size is not None and size.end <= start else None
+            most = None if total is None else slot_reads.messages_for(total, start - state.confirmed, before)
+            messages, end = slot_reads.peek(
+                self._database, self._slot, self._publication.name, end, binary=self._followed.binary, messages=most
+            )
+            read = SlotRead(messages, self._followed.relations, start, end)
+            size = ReadSize(end, total or 0, sum(each.num_rows for each in messages))
+        return read, size
+
+    def _decoded(self, read: SlotRead, start: int, state: SlotState, snapshots: Snapshots) -> Window:
+        """Decode the window of a read that begins at an LSN."""
         decoded, end = read.decode(start, min(start + WINDOW_BYTES, read.end))
-        if end == read.end:
-            read.close()
-        self._read.append(read)
         pieces = self._followed.pieces(decoded.images)
         stops = [self._truncated(each) for each in decoded.truncations[:1]]
         stops += [self._unreadable(each.images, each.problem) for each in pieces if each.problem is not None]
@@ -385,23 +410,6 @@ class ChangeLog:
             pieces = [each.filter(each.images.lsns < end) for each in pieces if each.images.lsns[0] < end]
         changes = self._followed.changes(pieces, snapshots if start < state.base_end else None)
         return Window(start, end, changes, stop)
-
-    def _peek(self, start: int, limit: int, state: SlotState, total: int | None, last: SlotRead | None) -> SlotRead:
-        """Read the slot from an LSN on; ``last`` is the read before."""
-        end = slot_reads.reach(start, WINDOW_BYTES, state.restart, limit)
-        # After the end of the log was looked up: a later change of the publication has no effect before it.
-        self._publication.check(self._followed.published, f"changes after {lsn_text(start)}")
-        before = last if last is not None and last.end <= start else None
-        most = None if total is None else slot_reads.messages_for(total, start - state.confirmed, before)
-        messages, end = slot_reads.peek(
-            self._database, self._slot, self._publication.name, end, binary=self._followed.binary, messages=most
-        )
-        return SlotRead(messages, self._followed.relations, start, end, total or 0)
-
-    def _take_read(self) -> SlotRead | None:
-        with suppress(IndexError):
-            return self._read.pop()
-        return None
 
     def _truncated(self, truncation: Truncation) -> Stop:
         oids = {each.oid for each in truncation.relations} & set(self._followed.relations)

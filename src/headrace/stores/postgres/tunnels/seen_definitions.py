@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from headrace.errors import DataLossError
 from headrace.stores.postgres.failures import COPIES
@@ -22,6 +23,23 @@ _DELIVERED = """
 SELECT EXISTS (SELECT FROM headrace.channel WHERE tunnel = %(tunnel)s AND committed <> start)
     OR EXISTS (SELECT FROM headrace.batch_plan WHERE tunnel = %(tunnel)s)
 """
+
+
+@dataclass
+class _Seen:
+    """What a look at the tables has found, as one value: threads may read the former one meanwhile.
+
+    Attributes:
+        states: the tables that exist.
+        rows: the rows of ``headrace.definition``.
+        histories: the histories of tables, as far as they were needed.
+    """
+
+    states: Mapping[int, TableState]
+    rows: Sequence[tuple[int, str, str, str]]
+    lost: list[str]
+    inspected: Inspected
+    histories: dict[int, History] = field(default_factory=dict)
 
 
 class SeenDefinitions:
@@ -48,19 +66,15 @@ class SeenDefinitions:
         self._relations = relations
         self._base_types = base_types
         self._as_columns = as_columns
-        self._states: dict[int, TableState] = {}
-        self._texts: dict[int, list[str]] = {}
-        self._histories: dict[int, History] = {}
-        self._lost: list[str] = []
-        self._inspected = Inspected([], [])
+        self._seen = _Seen({}, [], [], Inspected([], []))
 
     @property
     def states(self) -> Collection[TableState]:
         """The tables that exist, at the time of the last `refresh`."""
-        return self._states.values()
+        return self._seen.states.values()
 
     def state(self, relation: int) -> TableState | None:
-        return self._states.get(relation)
+        return self._seen.states.get(relation)
 
     def read_states(self) -> list[TableState]:
         """Return the tables that exist now."""
@@ -69,30 +83,24 @@ class SeenDefinitions:
     def refresh(self) -> bool:
         """Read the states of the tables, and their definitions if they have changed; return whether they have."""
         states = {state.relation: state for state in self.read_states()}
-        if states and states == self._states:
+        if states and states == self._seen.states:
             return False
         # The states are older than the definitions: a change between the two is noticed at the next call.
-        self._load(self._database.ask(self._rows), states)
-        self._states = states
-        return True
-
-    def forget(self) -> None:
-        """Let the next `refresh` read all definitions."""
-        self._states = {}
-
-    def _load(self, rows: list[tuple[int, str, str, str]], states: Mapping[int, TableState]) -> None:
+        rows = self._database.ask(self._rows)
         latest = {relation: state for relation, state, _, _ in rows}
         changed = [relation for relation, state in states.items() if latest.get(relation) != state.state]
         if changed:
             base_types = self._base_types(changed)
             rows = self._database.run(lambda statements: self._record(statements, changed, base_types))
-        # Threads may read the former ones meanwhile.
-        self._texts, self._histories = _by_relation(rows), {}
-        self._lost = _lost(rows)
-        self._inspect(list(states))
+        self._seen = _Seen(states, rows, _lost(rows), self._inspect(list(states)))
+        return True
 
-    def _inspect(self, relations: list[int]) -> None:
-        self._inspected = self._database.ask(
+    def forget(self) -> None:
+        """Let the next `refresh` read all definitions."""
+        self._seen.states = {}
+
+    def _inspect(self, relations: list[int]) -> Inspected:
+        return self._database.ask(
             lambda statements: followable.inspect(statements, relations, as_columns=self._as_columns)
         )
 
@@ -163,10 +171,11 @@ class SeenDefinitions:
 
     def history(self, relation: int) -> History:
         """Return the versions of the definition of a table that exists."""
-        histories = self._histories
-        if relation not in histories:
-            histories[relation] = History([Definition.parse(text) for text in self._texts[relation]])
-        return histories[relation]
+        seen = self._seen
+        if relation not in seen.histories:
+            contents = [content for each, _, content, _ in seen.rows if each == relation]
+            seen.histories[relation] = History([Definition.parse(content) for content in contents])
+        return seen.histories[relation]
 
     def check(self) -> None:
         """Check that the tables can be followed, and that nothing was lost between their definitions.
@@ -175,18 +184,19 @@ class SeenDefinitions:
             UnsupportedError: a table cannot be followed any more.
             DataLossError: rows have changed without changes in the log.
         """
-        if self._inspected.refusals:
+        seen = self._seen
+        if seen.inspected.refusals:
             # The rights of a role are in no state of a table.
-            self._inspect(list(self._states))
-        for refusal in self._inspected.refusals:
+            seen.inspected = self._inspect(list(seen.states))
+        for refusal in seen.inspected.refusals:
             raise refusal.error
-        if self._lost:
+        if seen.lost:
             # Another process may have accepted it.
-            self._lost = _lost(self._database.ask(self._rows))
-        if self._lost:
+            seen.lost = _lost(self._database.ask(self._rows))
+        if seen.lost:
             raise DataLossError(
                 "rows of a followed table have changed, and the log does not contain it",
-                received="; ".join(self._lost),
+                received="; ".join(seen.lost),
                 remedy="create a new tunnel of kind BaseAndStream, or continue with failOnDataLoss=false, after which "
                 "rows that were read before may differ from those of the table" + COPIES,
             )
@@ -196,12 +206,13 @@ class SeenDefinitions:
         accepted = self._database.query(
             "UPDATE headrace.definition SET lost = '[]' WHERE tunnel = %s AND lost <> '[]' RETURNING 1", (self._tunnel,)
         )
-        self._lost = []
+        self._seen.lost = []
         return bool(accepted)
 
     def warnings(self) -> list[str]:
         """Return the problems for which `check` fails, and what readers may miss."""
-        return [*(refusal.text for refusal in self._inspected.refusals), *self._lost, *self._inspected.warnings]
+        seen = self._seen
+        return [*(refusal.text for refusal in seen.inspected.refusals), *seen.lost, *seen.inspected.warnings]
 
 
 def _by_relation(rows: Sequence[tuple[int, str, str, str]]) -> dict[int, list[str]]:

@@ -18,6 +18,7 @@ from __future__ import annotations
 import mmap
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
+from typing import NamedTuple
 
 import pyarrow as pa
 from psycopg import sql
@@ -38,6 +39,20 @@ _MESSAGE_BYTES = 100
 _MOST_MESSAGES = 2**31 - 1
 
 
+class ReadSize(NamedTuple):
+    """What a read of the slot has cost.
+
+    Attributes:
+        end: the LSN at which it ended.
+        rows: about how many rows its reader wanted; 0 for all.
+        messages: the number of its messages.
+    """
+
+    end: int
+    rows: int
+    messages: int
+
+
 class SlotRead:
     """The messages of all transactions that are committed from ``start`` to before ``end``, two LSNs.
 
@@ -46,28 +61,19 @@ class SlotRead:
     Args:
         messages: the messages of the slot in one column of binaries; they may begin before ``start``.
         relations: the oids of the tables whose changes are decoded.
-        total: about how many rows from ``start`` on its reader wants; 0 for all.
 
     Attributes:
-        count: the number of messages.
+        next: the LSN at which the next part begins without a second decoding.
     """
 
-    def __init__(
-        self,
-        messages: Sequence[pa.RecordBatch],
-        relations: Collection[int],
-        start: int,
-        end: int,
-        total: int = 0,
-    ) -> None:
-        self.start, self.end, self.total = start, end, total
-        self.count = sum(each.num_rows for each in messages)
+    def __init__(self, messages: Sequence[pa.RecordBatch], relations: Collection[int], start: int, end: int) -> None:
+        self.start, self.end = start, end
         self._messages = messages
         self._relations = relations
         self._begin(start)
 
     def _begin(self, start: int) -> None:
-        self._next = start
+        self.next = start
         self._decoder = Decoder(start, self._relations)
         self._left: Iterator[pa.RecordBatch] = iter(self._messages)
         self._images: list[Images] = []
@@ -77,18 +83,13 @@ class SlotRead:
         """Return whether the changes from an LSN on can be decoded."""
         return self.start <= lsn < self.end
 
-    def close(self) -> None:
-        """Forget the messages; what remains is the cost of the read."""
-        self._messages, self.start = (), self.end
-        self._begin(self.end)
-
     def decode(self, start: int, end: int) -> tuple[Decoded, int]:
         """Return the changes from an LSN to another one, or to the end of this read if there are no more changes.
 
         The second result is the LSN to which they reach. It is fast if ``start`` is the end of the previous part;
         otherwise all messages before it are skipped.
         """
-        if start != self._next:
+        if start != self.next:
             self._begin(start)
         while self._decoder.reached < end and (batch := next(self._left, None)) is not None:
             decoded = self._decoder.decode(batch.column(0))
@@ -113,7 +114,7 @@ class SlotRead:
                 later.append(each)
         truncations = [each for each in self._truncations if each.transaction.lsn < end]
         self._images, self._truncations = later, self._truncations[len(truncations) :]
-        self._next = end
+        self.next = end
         return Decoded(images, truncations), end
 
 
@@ -129,7 +130,7 @@ def reach(start: int, window: int, restart: int, limit: int) -> int:
     return min(limit, max(start + _WINDOWS * window, start + (start - restart)))
 
 
-def messages_for(rows: int, log: int, last: SlotRead | None) -> int:
+def messages_for(rows: int, log: int, last: ReadSize | None) -> int:
     """Return the number of messages that a read of the slot should have for some rows.
 
     Transactions have two more messages each, so a batch of small ones needs a second read, which the first one makes
@@ -143,10 +144,10 @@ def messages_for(rows: int, log: int, last: SlotRead | None) -> int:
     """
     before, per_row = max(0, log) // _MESSAGE_BYTES, _MESSAGES_PER_ROW
     if last is not None:
-        read = last.total - rows
+        read = last.rows - rows
         # A read that ended before the first of the rows does not show how many messages a row has.
-        before = last.count if read > 0 else 2 * last.count
-        per_row = max(per_row, 1.1 * last.count / read) if read > 0 else per_row
+        before = last.messages if read > 0 else 2 * last.messages
+        per_row = max(per_row, 1.1 * last.messages / read) if read > 0 else per_row
     return min(before + int(rows * per_row) + 1, _MOST_MESSAGES)
 
 
