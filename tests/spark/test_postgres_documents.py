@@ -113,12 +113,16 @@ def test_the_other_blocks_of_the_pages_run_as_written(
     others = [block for block in pages if block not in five_minutes()]
     address = f"127.0.0.1:{shop.port}"
     languages = [block.language for block in others]
-    assert languages == ["python", "sql", "sql", "sql", "sql", "sql", "python", "sh"]
-    sink, identity, rights, schema, settings, parsing, debezium, existing_slot = (block.text for block in others)
+    assert languages == ["python", "sql", "sql", "sql", "sql", "sql", "sql", "python", "sh"]
+    sink, identity, rights, schema, settings, choice, parsing, debezium, existing_slot = (
+        block.text for block in others
+    )
     with connected(shop, "shop") as root:
         root.execute("CREATE TABLE orders (id bigint PRIMARY KEY, price numeric(10,2), at timestamp)")
         root.execute("ALTER TABLE orders OWNER TO owner_of_tables")
         root.execute("INSERT INTO orders VALUES (7, 5, '2024-02-29 10:00:00')")
+        root.execute("CREATE TABLE customers (id int PRIMARY KEY, mail text, card text, note text, address text)")
+        root.execute("ALTER TABLE customers OWNER TO owner_of_tables")
         root.execute("CREATE SCHEMA sales AUTHORIZATION shop")
         root.execute("CREATE TABLE sales.totals (id bigint PRIMARY KEY, total numeric(20,2))")
         root.execute("ALTER TABLE sales.totals OWNER TO shop")
@@ -129,6 +133,11 @@ def test_the_other_blocks_of_the_pages_run_as_written(
     url = f"postgresql://shop@{address}/shop"
     with headrace.open(url) as store:
         tunnel = store.create_tunnel_of_tables(["public.*"], "shop")
+        sql = headrace.sql(spark, tmp_path / "workspace")
+        sql.run(f"CREATE TABLE customers USING headrace OPTIONS (store = '{url}', table = 'customers')")
+        sql.run(choice)
+        assert store.tunnel("open").describe().details["masks"] == "mail: hash, card: last(4)"
+        store.drop_tunnel("open")
         (batch,) = list(tunnel.consume(idle="stop", client="once"))
         spark.createDataFrame(batch.to_arrow().to_pandas().drop(columns="_commit_timestamp")).createOrReplaceTempView(
             "changes"
@@ -154,5 +163,5 @@ def test_the_other_blocks_of_the_pages_run_as_written(
 
     with connected(shop, "shop") as root:
         root.execute("SELECT pg_create_logical_replication_slot('debezium', 'pgoutput')")
-        root.execute("CREATE PUBLICATION dbz_publication FOR TABLE orders")
+        root.execute("CREATE PUBLICATION dbz_publication FOR TABLE orders, customers")
     run_shell(existing_slot.replace(" shop ", " from_debezium "), tmp_path, {"HEADRACE_STORE": url})

@@ -162,6 +162,8 @@ def test_a_statement_uses_the_options_of_its_use_and_refuses_others(
         ("CREATE TUNNEL u ON orders USING Stream OPTIONS (start='batch')", "committed, earliest, latest"),
         ("CREATE TUNNEL u ON orders OPTIONS (failover='maybe')", "true or false"),
         ("CREATE TUNNEL u ON orders OPTIONS (FailOver='true')", "unknown option of a tunnel of this store"),
+        ("CREATE TUNNEL u ON orders OPTIONS (mask='email')", 'JSON: {"email": "hash"}'),
+        ("CREATE TUNNEL u ON orders OPTIONS (columns='id')", "unknown option of a tunnel of this store"),
         ("CREATE QUEUE q (id LONG) USING headrace OPTIONS (autoTrimm=true)", "did you mean autoTrim"),
         ("CREATE QUEUE q (id LONG) USING headrace OPTIONS (autoTrim='yes')", "valid: true, false"),
         ("CREATE CONSUMER c OPTIONS (stor='x')", "did you mean store"),

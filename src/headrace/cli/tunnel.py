@@ -78,6 +78,16 @@ def list_tunnels(app: App, table: str | None) -> None:
 @click.option("--slot", metavar="NAME", help="An existing replication slot of PostgreSQL, with --publication.")
 @click.option("--publication", metavar="NAME", help="An existing publication of PostgreSQL.")
 @click.option("--failover", is_flag=True, default=None, help="Let standbys of PostgreSQL copy the new slot.")
+@click.option("--columns", metavar="NAMES", help="The only columns, separated by commas (PostgreSQL).")
+@click.option("--exclude", metavar="NAMES", help="The columns that the tunnel leaves out (PostgreSQL).")
+@click.option("--where", metavar="CONDITION", help="The condition of the only rows, in SQL (PostgreSQL).")
+@click.option(
+    "--mask",
+    "masks",
+    metavar="COLUMN=MASK",
+    multiple=True,
+    help="null, hash, first(3), last(4) or constant(…) in place of the values of a column (PostgreSQL).",
+)
 def create_tunnel(
     app: App,
     names: tuple[str, ...],
@@ -85,6 +95,7 @@ def create_tunnel(
     kind: str,
     start: str,
     base_channels: int | None,
+    masks: tuple[str, ...],
     **options: str | bool | None,
 ) -> None:
     """Create a tunnel: subscribe to the changes of a table, or of several tables (--tables).
@@ -98,7 +109,9 @@ def create_tunnel(
     if len(of_table) != (tables is None):
         raise click.UsageError("Give TABLE and NAME, or --tables and NAME.")
     with app.store() as store:
-        given = {option: value for option, value in options.items() if value is not None}
+        given: dict[str, Any] = {option: value for option, value in options.items() if value is not None}
+        if masks:
+            given["mask"] = _masks(masks)
         if tables is None:
             created = store.create_tunnel(of_table[0], name, wanted, start=start, base_channels=base_channels, **given)
         else:
@@ -107,6 +120,13 @@ def create_tunnel(
             created = store.create_tunnel_of_tables(tables, name, wanted, base_channels=base_channels, **given)
     table = created.table.name if tables is not None else of_table[0]
     app.output.done(f"Created tunnel {name} of {table}: {created.id}", tunnel=name, table=table, id=created.id)
+
+
+def _masks(texts: tuple[str, ...]) -> dict[str, str]:
+    pairs = [text.partition("=") for text in texts]
+    if invalid := [column for column, equals, _ in pairs if not equals]:
+        raise click.BadParameter(f"{invalid[0]!r} has no mask: give COLUMN=MASK.", param_hint="--mask")
+    return {column: mask for column, _, mask in pairs}
 
 
 @tunnel.store_command("describe")

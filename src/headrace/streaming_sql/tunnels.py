@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, UnsupportedError
 from headrace.inspect.uses import check_unused, uses_of_tunnel
@@ -22,7 +23,8 @@ if TYPE_CHECKING:
     from headrace.ports import Store, Tunnel
 
 # The last ones are those of some stores, see `headrace.ports.Capabilities.tunnel_options`.
-_OPTIONS = ("start", "baseChannels", "slot", "publication", "failover")
+_OPTIONS = ("start", "baseChannels", "slot", "publication", "failover", "columns", "exclude", "where", "mask")
+_TEXTS = ("slot", "publication", "columns", "exclude", "where")
 
 
 class Tunnels:
@@ -134,7 +136,7 @@ class Tunnels:
         return location
 
 
-def _tunnel_options(options: Mapping[str, str]) -> tuple[str, int | None, dict[str, str | bool]]:
+def _tunnel_options(options: Mapping[str, str]) -> tuple[str, int | None, dict[str, Any]]:
     names = check_names("a tunnel", options, _OPTIONS, any_case=True)
     given = {names[name]: value for name, value in options.items()}
     channels = given.get("baseChannels")
@@ -142,10 +144,17 @@ def _tunnel_options(options: Mapping[str, str]) -> tuple[str, int | None, dict[s
         raise OptionError(
             "invalid value of option baseChannels", received=repr(channels), valid="a positive whole number"
         )
-    others: dict[str, str | bool] = {name: given[name] for name in ("slot", "publication") if name in given}
+    others: dict[str, Any] = {name: given[name] for name in _TEXTS if name in given}
     failover = given.get("failover")
     if failover is not None:
         if failover.lower() not in ("true", "false"):
             raise OptionError("invalid value of option failover", received=repr(failover), valid="true or false")
         others["failover"] = failover.lower() == "true"
+    if "mask" in given:
+        try:
+            others["mask"] = json.loads(given["mask"])
+        except ValueError:
+            raise OptionError(
+                "invalid value of option mask", received=repr(given["mask"]), valid='JSON: {"email": "hash"}'
+            ) from None
     return given.get("start", "latest"), None if channels is None else int(channels), others

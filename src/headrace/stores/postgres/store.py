@@ -26,6 +26,7 @@ from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.publication.publisher import PostgresPublisher
 from headrace.stores.postgres.schemas import COLUMN_TYPES
 from headrace.stores.postgres.tables import stored_tables
+from headrace.stores.postgres.tables.selected_table import SelectedTable
 from headrace.stores.postgres.tables.several_tables import SeveralTables
 from headrace.stores.postgres.tables.table import MAX_COLUMNS, MAX_KEY_COLUMNS, PostgresTable
 from headrace.stores.postgres.tunnels import slot_options, stored_tunnels, table_patterns
@@ -173,6 +174,10 @@ class PostgresStore(Store):
             options: ``slot`` and ``publication`` are names of existing ones, which `drop_tunnel` leaves. A stream that
                 begins with an existing slot has the changes after the slot's position. ``failover=True`` lets standbys
                 keep a copy of the new slot (PostgreSQL 17 and later).
+                ``columns`` are the names of the only columns, and ``exclude`` those of columns that are left out;
+                ``where`` is the condition of the only rows, in SQL (PostgreSQL 15 and later). ``mask`` has the masks
+                of columns by their names: ``null``, ``hash``, ``first(3)``, ``last(4)``, ``constant(…)``; ``mask_key``
+                is the secret of hashes, by default that of the other tunnels of the database.
         """
         found = self.table(table)
         found.schema.check_keyed()
@@ -222,7 +227,7 @@ class PostgresStore(Store):
             tunnel_kind,
             Start(StartKind.LATEST),
             base_channels,
-            slot_options.parse(options, tunnel_kind),
+            slot_options.parse(options, tunnel_kind, several=True),
         )
 
     def _created(
@@ -276,12 +281,15 @@ class PostgresStore(Store):
     def _opened(self, stored: StoredTunnel) -> PostgresTunnel:
         if stored.relation:
             table = PostgresTable(self._connection, stored.table, self._schema)
-            return PostgresTunnel(
-                self._database,
-                table,
-                stored,
-                lambda _: OneTable(self._database, stored.id, stored.relation, stored.table),
-            )
+
+            def one(_: JsonForm) -> OneTable:
+                publication = stored.publication
+                return OneTable(self._database, stored.id, stored.relation, stored.table, stored.selection, publication)
+
+            if stored.selection is None:
+                return PostgresTunnel(self._database, table, stored, one)
+            selected = SelectedTable(table, lambda: one(PLAIN).schema)
+            return PostgresTunnel(self._database, selected, stored, one)
 
         def follow(form: JsonForm) -> ManyTables:
             return ManyTables(self._database, stored.id, stored.table, form)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, LiteralString
 
 import psycopg
 import pyarrow as pa
@@ -83,6 +83,18 @@ JOIN pg_class l ON l.oid = c.oid OR l.oid IN (SELECT relid FROM pg_partition_tre
 JOIN pg_namespace m ON m.oid = l.relnamespace
 WHERE n.nspname = %s AND c.relname = %s ORDER BY l.oid <> c.oid, 1, 2
 """
+# From PostgreSQL 15 on.
+_PUBLICATIONS: LiteralString = """
+SELECT p.pubname::text, bool_or(r.prattrs IS NOT NULL), bool_or(EXISTS (
+    SELECT FROM regexp_matches(r.prqual::text, ':varattno (\\d+)', 'g') m
+    JOIN pg_attribute a ON a.attrelid = r.prrelid AND a.attnum = m[1]::int WHERE a.attname <> ALL(%(key)s)
+))
+FROM pg_publication_rel r JOIN pg_publication p ON p.oid = r.prpubid
+WHERE r.prrelid = %(oid)s OR r.prrelid IN (SELECT relid FROM pg_partition_tree(%(oid)s))
+    OR r.prrelid IN (SELECT relid FROM pg_partition_ancestors(%(oid)s))
+GROUP BY p.pubname ORDER BY 1
+"""
+_LISTS_VERSION = 150_000
 # Each step goes from a domain to its type, or from an array to its elements, as deep as the types of headrace are.
 _COLUMNS = """
 WITH RECURSIVE based AS (
@@ -238,7 +250,27 @@ def _check_table(table: TableLayout) -> None:
 def set_pre_images(connection: psycopg.Connection, table: TableLayout, wanted: bool) -> None:
     """Let changes contain the whole row before each change, or its key only; of a table with all its partitions."""
     _check_table(table)
+    _check_publications(connection, table, wanted)
     _identify(connection, table.name, wanted)
+
+
+def _check_publications(connection: psycopg.Connection, table: TableLayout, wanted: bool) -> None:
+    """Check that no publication would make the server refuse updates and deletes.
+
+    A list of columns needs the identity of rows in it, and a filter of rows needs its columns in the identity.
+    """
+    if connection.info.server_version < _LISTS_VERSION:
+        return
+    rows = connection.execute(_PUBLICATIONS, {"oid": table.oid, "key": list(table.primary_key)}).fetchall()
+    refusing = [name for name, listed, filtered in rows if (listed if wanted else filtered)]
+    if refusing:
+        raise UnsupportedError(
+            f"with this option the server would refuse updates and deletes of table {table.name.text!r}",
+            received=f"pre_images={wanted}; publications with "
+            f"{'a list of columns' if wanted else 'a filter of rows by other columns than the key'}: "
+            f"{', '.join(refusing)}",
+            remedy="drop the tunnel of the publication, or the publication",
+        )
 
 
 def _identify(connection: psycopg.Connection, name: TableName, wanted: bool) -> None:

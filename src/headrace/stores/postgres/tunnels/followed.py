@@ -18,6 +18,7 @@ from headrace.errors import DataLossError, NotFoundError, SchemaError, Unsupport
 from headrace.model.tables.changes import Changes
 from headrace.model.tables.conditions import KeyRange
 from headrace.model.tables.schema import TableSchema
+from headrace.model.tunnels.masks import Masked
 from headrace.model.types import type_name
 from headrace.stores.postgres.connection import Bulk
 from headrace.stores.postgres.failures import COPIES
@@ -26,6 +27,7 @@ from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tables.conditions import where
 from headrace.stores.postgres.tables.reading import fetch, key_order, selected
+from headrace.stores.postgres.tunnels import selections
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
 from headrace.stores.postgres.tunnels.definitions import CatalogColumn
 from headrace.stores.postgres.tunnels.histories import History
@@ -33,6 +35,7 @@ from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import parse_lsn
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
+from headrace.stores.postgres.tunnels.selections import Selection
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.tunnels.table_images import OldValue, TableColumns, TableImages, changes
 from headrace.support.cached import cached_property
@@ -136,13 +139,28 @@ class FollowedTable:
         layout: the table as the catalog has it.
         history: the versions of its definition that the tunnel has seen.
         whole: whether rows of the tunnel have all columns of the table now, also newer ones.
+        selection: what the tunnel leaves out; None if it has all of the table.
+        publication: the publication with the condition of the rows.
     """
 
-    def __init__(self, database: TunnelDatabase, layout: TableLayout, history: History, *, whole: bool) -> None:
+    def __init__(
+        self,
+        database: TunnelDatabase,
+        layout: TableLayout,
+        history: History,
+        *,
+        whole: bool,
+        selection: Selection | None = None,
+        publication: str | None = None,
+    ) -> None:
         self._database = database
         self._history = history
         self._whole = whole
+        self._selection = selection or Selection()
+        self._publication = publication
         self.layout = layout
+        if selection is not None:
+            self.layout = selections.only(layout, [column.name for column in history.now.columns])
 
     @cached_property
     def columns(self) -> TableColumns:
@@ -150,11 +168,17 @@ class FollowedTable:
         history = self._history
         return TableColumns(
             self.layout.name.text,
-            self.layout.schema,
+            selections.masked_schema(self.layout.schema, self._masked),
             history.base_types,
             {each.name: each.shown_as_null for each in self.layout.columns if each.shown_as_null is not None},
             {name: OldValue(*value) for name, value in history.missing.items()},
+            self._masked,
+            bytes.fromhex(self._selection.key),
         )
+
+    @cached_property
+    def _masked(self) -> Mapping[str, Masked]:
+        return self._selection.masked(self.layout, self._history.now)
 
     def pieces(self, images: Images) -> list[TableImages]:
         """Return images of the table in pieces; see `Followed.pieces`."""
@@ -165,25 +189,45 @@ class FollowedTable:
 
     def snapshot(self, keys: KeyRange) -> ChunkRows:
         """Return the rows of a key range in key order, with their snapshot, from one short transaction."""
-        table = self.layout
-        names = table.schema.names
-        statement = sql.SQL("SELECT {} FROM {} t WHERE {} ORDER BY {}").format(
-            selected(table, names), table.name.sql, where(table, keys, ()), key_order(table)
-        )
+        table, masked, selection = self.layout, self._masked, self._selection
+        names = [name for name in table.schema.names if name not in masked or masked[name].mask.reads]
         columns = [table.column(name) for name in names]
+        stored = pa.schema([table.schema.changes.field(name) for name in names])
         # Before the snapshot, so that the changes that follow base data have higher versions.
         ((lsn,),) = self._database.query("SELECT pg_current_wal_insert_lsn()::text")
+        condition: sql.Composable = sql.SQL("")
+        if selection.filtered and self._publication is not None:
+            name = self._publication
+            text = self._database.ask(lambda statements: selections.condition(statements, name, table.oid))
+            # Without a condition, the publication was changed, and the log cannot be read.
+            condition = sql.SQL(" AND ({})").format(sql.SQL("true" if text is None else text))
+        statement = sql.SQL("SELECT {} FROM {} t WHERE {}{} ORDER BY {}").format(
+            selected(table, names), table.name.sql, where(table, keys, ()), condition, key_order(table)
+        )
 
         def read(bulk: Bulk) -> tuple[str, pa.Table]:
             with bulk.cursor() as cursor:
                 cursor.execute("SELECT pg_current_snapshot()::text")
                 ((text,),) = cursor.fetchall()
-            return text, fetch(bulk, statement, columns, table.schema.changes)
+            return text, fetch(bulk, statement, columns, stored)
 
         text, rows = self._database.connection.run_bulk(read, repeatable=True, one_snapshot=True)
         now = {column.name: column for column in self._history.now.columns}
-        schema = pa.schema([field.with_metadata({_COLUMN: json.dumps(now[field.name])}) for field in rows.schema])
-        return ChunkRows(text, parse_lsn(lsn), [batch.cast(schema) for batch in rows.to_batches()])
+        schema = pa.schema(
+            [field.with_metadata({_COLUMN: json.dumps(now[field.name])}) for field in self.columns.schema.changes]
+        )
+        return ChunkRows(text, parse_lsn(lsn), [self._hidden(batch, schema) for batch in rows.to_batches()])
+
+    def _hidden(self, rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+        """Return rows with masked values, before they are saved."""
+
+        def values(name: str) -> pa.Array:
+            if name not in self._masked:
+                return rows.column(name)
+            return self.columns.hidden(name, lambda _: rows.column(name), rows.num_rows)
+
+        columns = [values(name) for name in schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=schema)
 
     def base_columns(self, rows: pa.RecordBatch) -> dict[str, tuple[str, pa.Array]]:
         """Return columns of rows that `snapshot` has read: by their present names, with their former names.
@@ -213,7 +257,7 @@ class FollowedTable:
         for now in self._history.now.columns:
             if now.number in read:
                 column, values = read[now.number]
-                data_type = self.layout.schema.changes.field(now.name).type
+                data_type = self.columns.schema.changes.field(now.name).type
                 if values.type != data_type and (column.type, column.modifier) == (now.type, now.modifier):
                     raise UnsupportedError(
                         f"base data of table {self.layout.name.text!r} was read with another type of column "
@@ -233,14 +277,27 @@ class OneTable:
         tunnel: the id of the tunnel.
         relation: the oid of the table.
         name: its name when the tunnel was created.
+        selection: what the tunnel leaves out; None if it has all of the table.
+        publication: the publication of the tunnel; None without a stream.
     """
 
-    def __init__(self, database: TunnelDatabase, tunnel: str, relation: int, name: str) -> None:
+    def __init__(
+        self,
+        database: TunnelDatabase,
+        tunnel: str,
+        relation: int,
+        name: str,
+        selection: Selection | None = None,
+        publication: str | None = None,
+    ) -> None:
         self._database = database
         self._relation = relation
         self._name = TableName.parse(name)
+        self._selection = selection
+        self._publication = publication
+        part = None if selection is None else selection.definition
         self._definitions = SeenDefinitions(
-            database, tunnel, [relation], partial(base_types, database), as_columns=True
+            database, tunnel, [relation], partial(base_types, database), as_columns=True, part=part
         )
         self._opened: FollowedTable | None = None
         self.refresh()
@@ -253,7 +310,7 @@ class OneTable:
 
     @property
     def schema(self) -> TableSchema:
-        return self._table.layout.schema
+        return self._table.columns.schema
 
     @property
     def relations(self) -> Collection[int]:
@@ -269,7 +326,8 @@ class OneTable:
 
     @property
     def published(self) -> Sequence[PublishedTable]:
-        return [PublishedTable.of(self._table.layout)]
+        filtered = self._selection is not None and self._selection.filtered
+        return [PublishedTable.of(self._table.layout, filtered=filtered)]
 
     def check(self) -> None:
         self._check_name()
@@ -336,7 +394,14 @@ class OneTable:
             if layout.oid != self._relation:
                 raise self._replaced(None)
             history = self._definitions.history(self._relation)
-            opened = self._opened = FollowedTable(self._database, layout, history, whole=True)
+            opened = self._opened = FollowedTable(
+                self._database,
+                layout,
+                history,
+                whole=True,
+                selection=self._selection,
+                publication=self._publication,
+            )
         return opened
 
     def _check_name(self) -> None:

@@ -15,7 +15,10 @@ Result = TypeVar("Result")
 Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
 
 _TABLES = Group(
-    ("tunnel", "channel", "tunnel_table", "definition", "chunk", "spool", "tunnel_client", "batch_plan", "batch_end"),
+    (
+        *("tunnel", "channel", "tunnel_table", "selection", "definition", "chunk", "spool"),
+        *("tunnel_client", "batch_plan", "batch_end"),
+    ),
     """
 CREATE TABLE IF NOT EXISTS {schema}.tunnel (
     id text PRIMARY KEY,
@@ -68,6 +71,11 @@ CREATE TABLE IF NOT EXISTS {schema}.tunnel_table (
     relation oid NOT NULL,
     table_name text NOT NULL,
     PRIMARY KEY (tunnel, relation)
+);
+-- What a tunnel of one table leaves out of it.
+CREATE TABLE IF NOT EXISTS {schema}.selection (
+    tunnel text PRIMARY KEY REFERENCES {schema}.tunnel ON DELETE CASCADE,
+    content text NOT NULL
 );
 -- The versions of the definitions of a tunnel's tables; what the log does not have of a change is in column lost.
 CREATE TABLE IF NOT EXISTS {schema}.definition (

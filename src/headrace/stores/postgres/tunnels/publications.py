@@ -48,15 +48,23 @@ _WITH_GENERATED = 180_000
 
 
 class PublishedTable(NamedTuple):
-    """A table that a publication should have: its oid, its name for messages, and its columns."""
+    """A table that a publication should have.
+
+    Attributes:
+        relation: its oid.
+        name: its name for messages.
+        columns: its columns.
+        filtered: whether the publication has a filter for its rows, which the tunnel obeys.
+    """
 
     relation: int
     name: str
     columns: Collection[str]
+    filtered: bool = False
 
     @classmethod
-    def of(cls, table: TableLayout) -> PublishedTable:
-        return cls(table.oid, table.name.text, table.schema.names)
+    def of(cls, table: TableLayout, *, filtered: bool = False) -> PublishedTable:
+        return cls(table.oid, table.name.text, table.schema.names, filtered)
 
 
 class Fault(NamedTuple):
@@ -110,7 +118,7 @@ def inspect(
                 "ALTER PUBLICATION … ADD TABLE …; of a partitioned table, also SET (publish_via_partition_root = true)",
             )
         columns, condition, generated, entry = by_relation[table.relation]
-        if condition is not None:
+        if condition is not None and not table.filtered:
             return states, Fault(
                 f"{what} has a filter for the rows of table {table.name!r}",
                 "ALTER PUBLICATION … SET TABLE … without WHERE; filter the rows in the query",

@@ -50,6 +50,7 @@ class SeenDefinitions:
         relations: the oids of its tables.
         base_types: returns the declared types of the columns of tables → types with the same format in the log.
         as_columns: whether the columns of the table are columns of the changes.
+        part: returns the part of a definition that the tunnel has; None if it has all.
     """
 
     def __init__(
@@ -60,12 +61,14 @@ class SeenDefinitions:
         base_types: Callable[[Sequence[int]], Mapping[int, int]],
         *,
         as_columns: bool = False,
+        part: Callable[[Definition], Definition] | None = None,
     ) -> None:
         self._database = database
         self._tunnel = tunnel
         self._relations = relations
         self._base_types = base_types
         self._as_columns = as_columns
+        self._part = part or (lambda whole: whole)
         self._seen = _Seen({}, [], [], Inspected([], []))
 
     @property
@@ -137,7 +140,7 @@ class SeenDefinitions:
         # After the definitions, so that a change between the two counts as newer than the slot.
         late = set() if existing_slot is None else catalog.newer_than_slot(statements, relations, existing_slot)
         for relation, (state, seen) in definitions_now.items():
-            now = seen._replace(late=relation in late)
+            now = self._part(seen)._replace(late=relation in late)
             former, lost = latest.get(relation, (None, "[]"))
             if former == state:
                 continue

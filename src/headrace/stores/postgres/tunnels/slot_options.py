@@ -1,17 +1,21 @@
-"""The options of a tunnel's slot: an existing slot or publication, which headrace does not drop, and failover."""
+"""The options of a new tunnel: an existing slot or publication, which headrace does not drop, failover, and what the
+tunnel leaves out of its table."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, StoreBusyError, UnsupportedError, shown
+from headrace.model.tunnels.masks import Mask, parse_masks
 from headrace.model.tunnels.values import TunnelKind
 from headrace.options.names import check_names
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 
-OPTIONS = ("slot", "publication", "failover")
+OPTIONS = ("slot", "publication", "failover", "columns", "exclude", "where", "mask", "mask_key")
+_CHOICES = ("columns", "exclude", "where", "mask", "mask_key")
 _FAILOVER_VERSION = 170_000
+_SHORTEST_KEY, _LONGEST_KEY = 16, 64
 _SLOT = """
 SELECT slot_type, plugin::text, database::text, current_database()::text, temporary, two_phase, active_pid, wal_status,
     confirmed_flush_lsn - '0/0'
@@ -26,14 +30,24 @@ class SlotOptions(NamedTuple):
         slot: the name of an existing slot; None for a new one.
         publication: the name of an existing publication; None for a new one.
         failover: whether standbys keep a copy of the new slot.
+        columns: the only columns; None for all.
+        exclude: the columns that are left out; None if ``columns`` says so.
+        where: the condition of the only rows, in SQL.
+        mask: the masks of columns.
+        mask_key: the key of hashes; None for that of the other tunnels of the database.
     """
 
     slot: str | None = None
     publication: str | None = None
     failover: bool = False
+    columns: tuple[str, ...] | None = None
+    exclude: tuple[str, ...] | None = None
+    where: str | None = None
+    mask: Mapping[str, Mask] = {}
+    mask_key: bytes | None = None
 
 
-def parse(options: Mapping[str, Any], kind: TunnelKind) -> SlotOptions:
+def parse(options: Mapping[str, Any], kind: TunnelKind, *, several: bool = False) -> SlotOptions:
     """Return the options of `PostgresStore.create_tunnel`.
 
     Raises:
@@ -46,9 +60,16 @@ def parse(options: Mapping[str, Any], kind: TunnelKind) -> SlotOptions:
             raise OptionError(f"option {name} must be a name", received=shown(value))
     if not isinstance(options.get("failover") or False, bool):
         raise OptionError("option failover must be True or False", received=shown(options["failover"]))
-    parsed = SlotOptions(**{name: value for name, value in options.items() if value is not None})
-    if kind is TunnelKind.BASE_DATA and parsed != SlotOptions():
-        raise OptionError("a tunnel of kind BaseData has no slot", received=", ".join(sorted(options)))
+    given = {name: value for name, value in options.items() if value is not None}
+    if several and (of_one := [name for name in _CHOICES if name in given]):
+        raise UnsupportedError(
+            "a tunnel of several tables has all their columns and rows",
+            received=f"option {', '.join(of_one)}",
+            remedy="create a tunnel of one table",
+        )
+    parsed = SlotOptions(**{**given, **_choices(given)})
+    if kind is TunnelKind.BASE_DATA and (of_slot := sorted(given.keys() - set(_CHOICES))):
+        raise OptionError("a tunnel of kind BaseData has no slot", received=", ".join(of_slot))
     if parsed.slot is not None and parsed.failover:
         raise OptionError("option failover is for a new slot", received=f"slot {parsed.slot}")
     if parsed.slot is not None and parsed.publication is None:
@@ -57,7 +78,48 @@ def parse(options: Mapping[str, Any], kind: TunnelKind) -> SlotOptions:
             received=f"slot {parsed.slot}",
             remedy="give option publication, too",
         )
+    chosen = [name for name in ("columns", "exclude", "where") if name in given]
+    if parsed.publication is not None and chosen:
+        raise OptionError(
+            "an existing publication chooses the columns and rows of its tunnel",
+            received=f"publication {parsed.publication} and {', '.join(chosen)}",
+            remedy="ALTER PUBLICATION … SET TABLE … (columns) WHERE (…) before the tunnel is created; option mask "
+            "works with it",
+        )
     return parsed
+
+
+def _choices(given: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the options of what a tunnel leaves out, checked."""
+    if "columns" in given and "exclude" in given:
+        raise OptionError("options columns and exclude contradict each other", remedy="give one of them")
+    parsed: dict[str, Any] = {name: _names(name, given[name]) for name in ("columns", "exclude") if name in given}
+    where = given.get("where")
+    if where is not None and not (isinstance(where, str) and where.strip() and "\0" not in where):
+        raise OptionError("option where must be a condition in SQL", received=shown(where))
+    if "mask" in given:
+        parsed["mask"] = parse_masks(given["mask"])
+    if "mask_key" in given:
+        key = given["mask_key"]
+        parsed["mask_key"] = key = key.encode() if isinstance(key, str) else key
+        if not (isinstance(key, bytes) and _SHORTEST_KEY <= len(key) <= _LONGEST_KEY):
+            # The key is a secret.
+            raise OptionError(
+                "option mask_key must be a secret text or bytes",
+                received=type(given["mask_key"]).__name__,
+                valid=f"{_SHORTEST_KEY} to {_LONGEST_KEY} bytes",
+            )
+        if all(mask.kind != "hash" for mask in parsed.get("mask", {}).values()):
+            raise OptionError("option mask_key is for masks of kind hash", received="none of them")
+    return parsed
+
+
+def _names(option: str, given: object) -> tuple[str, ...]:
+    """Return names of columns: a sequence of texts, or one text with commas."""
+    names = given.split(",") if isinstance(given, str) else given
+    if not isinstance(names, Sequence) or not names or not all(isinstance(name, str) for name in names):
+        raise OptionError(f"option {option} must be names of columns", received=shown(given))
+    return tuple(dict.fromkeys(name.strip() if isinstance(given, str) else name for name in names))
 
 
 def check_failover(database: TunnelDatabase) -> None:

@@ -9,24 +9,39 @@ from typing import LiteralString
 import psycopg
 from psycopg import sql
 
-from headrace.errors import StoreError, UnsupportedError
+from headrace.errors import OptionError, StoreError, UnsupportedError
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tunnels import blockers
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import lsn_text
+from headrace.stores.postgres.tunnels.selections import check_condition
 
 # Creating a slot waits for all write transactions that are open.
 _CREATE_SECONDS = 120
 _DROP_SLOT: LiteralString = "SELECT pg_drop_replication_slot(slot_name) FROM pg_replication_slots WHERE slot_name = %s"
+# Classes of errors: of syntax and names, of values, and of features.
+_INVALID_CONDITION = ("42", "22", "0A")
 # The version of the server that can publish stored generated columns.
 _GENERATED_COLUMNS = 180_000
 
 
-def create_publication(database: TunnelDatabase, name: str, tables: Sequence[TableLayout]) -> None:
+def create_publication(
+    database: TunnelDatabase,
+    name: str,
+    tables: Sequence[TableLayout],
+    where: str | None = None,
+    *,
+    listed: bool = False,
+) -> None:
     """Create a publication of tables. Changes of partitions have the name of their table.
 
+    Args:
+        where: the condition of the rows of the only table.
+        listed: whether the publication has only the columns of the layout of the only table.
+
     Raises:
-        UnsupportedError: the log does not have all columns.
+        UnsupportedError: the log does not have all columns, or not those of the condition.
+        OptionError: the condition is none that a publication can have.
     """
     needs = [has_generated(database, table) for table in tables]
     statement = sql.SQL(
@@ -34,16 +49,43 @@ def create_publication(database: TunnelDatabase, name: str, tables: Sequence[Tab
         " publish_via_partition_root = true{})"
     ).format(
         sql.Identifier(name),
-        sql.SQL(", ").join(table.name.sql for table in tables),
+        sql.SQL(", ").join(
+            sql.SQL("{}{}{}").format(
+                table.name.sql,
+                sql.SQL(" ({})").format(sql.SQL(", ").join(map(sql.Identifier, table.schema.names)))
+                if listed
+                else sql.SQL(""),
+                # Behind a comment, the parenthesis is in a line of its own.
+                sql.SQL("") if where is None else sql.SQL(" WHERE ({}\n)").format(sql.SQL(where)),
+            )
+            for table in tables
+        ),
         sql.SQL(", publish_generated_columns = stored" if any(needs) else ""),
     )
 
     def create(statements: PostgresStatements) -> None:
         # If the outcome of a commit is unknown, this runs again.
         statements.connection.execute(_drop_publication(name))
-        statements.connection.execute(statement)
+        try:
+            # In binary, the text of the condition cannot have further statements.
+            statements.connection.execute(statement, binary=True)
+        except psycopg.Error as error:
+            if where is None or not (error.sqlstate or "").startswith(_INVALID_CONDITION) or _no_right(error):
+                raise
+            raise OptionError(
+                "PostgreSQL cannot filter the rows of a publication by option where",
+                received=where,
+                valid="a condition on columns of the table, with built-in functions that have no effect",
+                remedy=f"the server says: {error.diag.message_primary}; {error.diag.message_detail or ''}".rstrip("; "),
+            ) from None
+        if where is not None:
+            check_condition(statements, name, tables[0])
 
     database.run(create)
+
+
+def _no_right(error: psycopg.Error) -> bool:
+    return isinstance(error, psycopg.errors.InsufficientPrivilege)
 
 
 def has_generated(database: TunnelDatabase, table: TableLayout) -> bool:
@@ -56,8 +98,8 @@ def has_generated(database: TunnelDatabase, table: TableLayout) -> bool:
         "SELECT current_setting('server_version_num')::int,"
         " coalesce(array_agg(a.attname::text) FILTER (WHERE a.attgenerated = 's'), '{}'),"
         " coalesce(array_agg(a.attname::text) FILTER (WHERE a.attgenerated = 'v'), '{}')"
-        " FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped",
-        (table.oid,),
+        " FROM pg_attribute a WHERE a.attrelid = %s AND a.attnum > 0 AND NOT a.attisdropped AND a.attname = ANY(%s)",
+        (table.oid, list(table.schema.names)),
     )
     with_generated = version >= _GENERATED_COLUMNS
     missing = [*virtual, *(() if with_generated else stored)]
@@ -66,7 +108,7 @@ def has_generated(database: TunnelDatabase, table: TableLayout) -> bool:
             f"the log does not have generated columns of table {table.name.text!r}",
             received=", ".join(missing),
             valid="stored generated columns, from PostgreSQL 18 on",
-            remedy="let a trigger compute these columns, or compute them in the query",
+            remedy="leave them out with option exclude, let a trigger compute them, or compute them in the query",
         )
     return bool(with_generated and stored)
 

@@ -24,12 +24,13 @@ from headrace.model.tables.schema import Key
 from headrace.model.tunnels.validation import check_new
 from headrace.model.tunnels.values import ChannelKind, Start, StartKind, TunnelKind
 from headrace.stores.postgres.schemas import TableLayout
-from headrace.stores.postgres.tunnels import followable, publications, slot_options, slots
+from headrace.stores.postgres.tunnels import followable, publications, selections, slot_options, slots
 from headrace.stores.postgres.tunnels.followed import base_types
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import BASE_START, lsn_text
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
+from headrace.stores.postgres.tunnels.selections import Selection
 from headrace.stores.postgres.tunnels.slot_options import SlotOptions
 
 STREAM = "stream"
@@ -55,6 +56,7 @@ class StoredTunnel(NamedTuple):
     publication: str | None
     own_slot: bool
     own_publication: bool
+    selection: Selection | None = None
 
     @property
     def borrowed(self) -> tuple[str, ...]:
@@ -112,6 +114,9 @@ def create(
     slot, publication = options.slot or own, options.publication or own
     ((system,),) = database.query("SELECT system_identifier::text FROM pg_control_system()")
     layouts = [table.layout for table in tables]
+    selection = None
+    if patterns is None:
+        selection, layouts[0] = selections.resolve(database, layouts[0], options, kind)
     relations = [layout.oid for layout in layouts]
     database.run(lambda statements: followable.check(statements, relations, as_columns=patterns is None))
     of_one = (layouts[0].oid, layouts[0].name.text) if patterns is None else None
@@ -128,15 +133,17 @@ def create(
         publication,
         options.slot is None,
         options.publication is None,
+        selection,
     )
     # The row first: whatever a killed process leaves behind belongs to a tunnel that can be dropped.
     database.run(lambda statements: _insert(statements, stored, [] if of_one else layouts))
     try:
         # Before the first read of the tables and their log.
-        SeenDefinitions(database, tunnel_id, relations, partial(base_types, database)).record(options.slot)
+        part = None if selection is None else selection.definition
+        SeenDefinitions(database, tunnel_id, relations, partial(base_types, database), part=part).record(options.slot)
         lsn = 0
         if slot is not None and publication is not None:
-            lsn = _open_slot(database, stored, slot, publication, layouts, failover=options.failover)
+            lsn = _open_slot(database, stored, slot, publication, layouts, options)
             if has_base and options.slot is not None:
                 # Base data has all changes before.
                 lsn = max(lsn, slots.visible_commits(database))
@@ -163,12 +170,17 @@ def known(database: TunnelDatabase, table: str | None = None) -> list[StoredTunn
     if not database.exist():
         return []
     rows = database.query(
-        "SELECT id, relation, table_name, name, kind, created, slot, system, publication, own_slot, own_publication"
-        " FROM headrace.tunnel"
+        "SELECT id, relation, table_name, name, kind, created, slot, system, publication, own_slot, own_publication,"
+        " content FROM headrace.tunnel LEFT JOIN headrace.selection ON tunnel = id"
         " WHERE %(table)s::text IS NULL OR table_name = %(table)s ORDER BY created, id",
         {"table": table},
     )
-    return [StoredTunnel(*row)._replace(kind=TunnelKind(row[4])) for row in rows]
+    return [
+        StoredTunnel(*row)._replace(
+            kind=TunnelKind(row[4]), selection=None if row[-1] is None else Selection.parse(row[-1])
+        )
+        for row in rows
+    ]
 
 
 def drop(database: TunnelDatabase, tunnel: StoredTunnel) -> None:
@@ -186,22 +198,24 @@ def _open_slot(
     slot: str,
     publication: str,
     tables: Sequence[TableLayout],
-    *,
-    failover: bool,
+    options: SlotOptions,
 ) -> int:
     """Create the slot and the publication of a tunnel, or check existing ones; return the LSN of the first change."""
-    if failover:
+    if options.failover:
         slot_options.check_failover(database)
+    selection = tunnel.selection or Selection()
     if tunnel.own_publication:
-        slots.create_publication(database, publication, tables)
+        listed = selection.columns is not None
+        slots.create_publication(database, publication, tables, options.where, listed=listed)
     else:
         for table in tables:
             slots.has_generated(database, table)
-    state = publications.usable(database, publication, [PublishedTable.of(table) for table in tables])
+    published = [PublishedTable.of(table, filtered=selection.filtered) for table in tables]
+    state = publications.usable(database, publication, published)
     database.run(lambda statements: publications.save_state(statements, tunnel.id, state))
     # After the publication: the slot then has no change that the publication leaves out.
     return (
-        slots.create_slot(database, slot, failover=failover)
+        slots.create_slot(database, slot, failover=options.failover)
         if tunnel.own_slot
         else slot_options.use_slot(database, slot, tunnel.id)
     )
@@ -259,11 +273,12 @@ def _insert(statements: PostgresStatements, tunnel: StoredTunnel, tables: Sequen
         "INSERT INTO headrace.tunnel"
         " (id, relation, table_name, name, kind, created, slot, system, publication, own_slot, own_publication)"
         " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s) ON CONFLICT (relation, name) DO NOTHING",
-        (*tunnel[:4], tunnel.kind.value, *tunnel[5:]),
+        (*tunnel[:4], tunnel.kind.value, *tunnel[5:-1]),
     )
     if not added.rowcount and not statements.first("SELECT FROM headrace.tunnel WHERE id = %s", (tunnel.id,)):
         owner = f"table {tunnel.table!r} has" if tunnel.relation else "several tables have"
         raise AlreadyExistsError(f"{owner} a tunnel of this name", received=repr(tunnel.name))
+    selections.save(statements, tunnel.id, tunnel.selection)
     for table in tables:
         statements.execute(
             "INSERT INTO headrace.tunnel_table (tunnel, relation, table_name) VALUES (%s, %s, %s)"

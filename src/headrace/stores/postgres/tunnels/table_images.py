@@ -19,6 +19,7 @@ import pyarrow.compute as pc
 from headrace.errors import UnsupportedError
 from headrace.model.tables.changes import ChangeOp, Changes, old_rows_remedy
 from headrace.model.tables.schema import TableSchema
+from headrace.model.tunnels.masks import Masked
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.unrepresentable import ShownAsNull
 from headrace.wire.pgoutput import types
@@ -51,6 +52,8 @@ class TableColumns:
         base_types: the oids of types that are domains or enums → the oid of the type with the same format.
         shown_as_null: the columns whose unrepresentable values are null → what receives their number.
         missing: the values of columns in rows that are older than they; null if a column is not among them.
+        masked: the masked columns.
+        mask_key: the key of hashes.
     """
 
     name: str
@@ -58,9 +61,19 @@ class TableColumns:
     base_types: Mapping[int, int]
     shown_as_null: Mapping[str, ShownAsNull] = field(default_factory=dict)
     missing: Mapping[str, OldValue] = field(default_factory=dict)
+    masked: Mapping[str, Masked] = field(default_factory=dict)
+    mask_key: bytes = b""
+
+    def hidden(self, name: str, values: Callable[[pa.DataType], pa.Array], rows: int) -> pa.Array:
+        """Return the masked values of a column; ``values`` returns the values in a type, if the mask needs them."""
+        mask, data_type = self.masked[name]
+        return mask.applied(values(data_type), self.mask_key) if mask.reads else mask.repeated(name, rows, data_type)
 
     def older(self, name: str, rows: int) -> pa.Array:
         """Return the values of a column in rows that are older than it."""
+        if name in self.masked:
+            # A default that a mask would be made of is not recorded.
+            return self.hidden(name, lambda data_type: pa.nulls(rows, data_type), rows)
         data_type, value = self.schema.changes.field(name).type, self.missing.get(name)
         if value is None:
             return pa.nulls(rows, data_type)
@@ -95,9 +108,12 @@ class TableImages:
             if name in self.places:
                 place = self.places[name]
                 oid = images.relation.columns[place].type
-                base, data_type = table.base_types.get(oid, oid), table.schema.changes.field(name).type
-                decoded = partial(images.column, place, report=table.shown_as_null.get(name))
-                columns.append(_widened(decoded, base, data_type))
+                base = table.base_types.get(oid, oid)
+                decoded = partial(_widened, partial(images.column, place, report=table.shown_as_null.get(name)), base)
+                if name in table.masked:
+                    columns.append(_without_keys(table.hidden(name, decoded, len(images)), images.kinds))
+                else:
+                    columns.append(decoded(table.schema.changes.field(name).type))
             else:
                 columns.append(table.older(name, len(images)))
         return columns
@@ -114,7 +130,8 @@ class TableImages:
         images, table = self.images, self.table
         for name, place in self.places.items():
             unchanged = images.unchanged(place)
-            if unchanged is not None and name in table.schema:
+            hidden = name in table.masked and not table.masked[name].mask.reads
+            if unchanged is not None and name in table.schema and not hidden:
                 first = int(np.flatnonzero(unchanged)[0])
                 raise UnsupportedError(
                     f"an update of table {table.name!r} does not contain the unchanged large value of column {name!r}",
@@ -192,6 +209,12 @@ def _transactions(parts: Sequence[Changes]) -> pa.Int64Array | None:
 
 def _is_old(kinds: npt.NDArray[np.uint8]) -> Mask:
     return np.asarray((kinds == ImageKind.OLD_ROW) | (kinds == ImageKind.OLD_KEY))
+
+
+def _without_keys(values: pa.Array, kinds: npt.NDArray[np.uint8]) -> pa.Array:
+    """Return values of a column beside the key: images of a key have none."""
+    keys = (kinds == ImageKind.OLD_KEY) | (kinds == ImageKind.DELETED_KEY)
+    return pc.if_else(pa.array(keys), pa.scalar(None, values.type), values) if keys.any() else values
 
 
 def _ops(images: Images, keys: Sequence[pa.Array]) -> tuple[Ops, Mask]:

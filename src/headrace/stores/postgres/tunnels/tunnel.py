@@ -21,7 +21,7 @@ from headrace.model.tunnels.values import (
     StartKind,
 )
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelDescription
-from headrace.stores.postgres.tunnels import base_data, retention
+from headrace.stores.postgres.tunnels import base_data, retention, selections
 from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_of, rows_in
 from headrace.stores.postgres.tunnels.followed import Followed
 from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog
@@ -109,6 +109,14 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         details, warnings = (
             ({}, []) if self._stored.slot is None else retention.describe(self._database, self._stored.slot)
         )
+        if (selection := self._stored.selection) is not None:
+            stored = self._stored
+            details = {
+                **self._database.ask(
+                    lambda statements: selections.described(statements, selection, stored.publication, stored.relation)
+                ),
+                **details,
+            }
         spooled = self._database.ask(lambda statements: base_data.row_counts(statements, self.id))
         warnings += view.tables.warnings()
         for row, channel in zip(rows, channels, strict=True):
