@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from headrace.errors import DataLossError
-from headrace.model.tables.changes import Changes
+from headrace.model.tables.changes import ChangeOp, Changes
 from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.values import Position, TunnelKind
 from headrace.stores.postgres.tunnels import log, slot_reads
@@ -22,7 +22,7 @@ from headrace.stores.postgres.tunnels.positions import lsn_of, lsn_position
 from headrace.stores.postgres.tunnels.publications import Publication
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel
-from headrace.stores.postgres.tunnels.table_images import TableColumns, TableImages, changes
+from headrace.stores.postgres.tunnels.table_images import TableColumns, TableImages, Truncated, changes
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Images
 from tests.unit import pgoutput_samples as pg
@@ -90,8 +90,10 @@ class Table:
     def name_of(self, relation: int) -> str:
         return "orders"
 
-    def changes(self, pieces: Sequence[TableImages], snapshots: Snapshots | None) -> Changes:
-        return changes(pieces, TABLE.schema, snapshots)
+    def changes(
+        self, pieces: Sequence[TableImages], snapshots: Snapshots | None, truncated: Sequence[Truncated] = ()
+    ) -> Changes:
+        return changes(pieces, TABLE.schema, snapshots, truncated)
 
 
 @pytest.fixture(autouse=True)
@@ -189,14 +191,14 @@ def test_log_without_changes_is_read_once(transactions: list[Transaction], start
         assert server.peeks == peeks
 
 
-@given(TRANSACTIONS, st.integers(0, END - 1), LSNS, st.booleans())
+@given(TRANSACTIONS, st.integers(0, END - 1), LSNS)
 def test_rows_before_a_place_that_cannot_be_read_are_read_and_those_after_it_with_consent(
-    transactions: list[Transaction], place: int, start: int, truncates: bool
+    transactions: list[Transaction], place: int, start: int
 ) -> None:
     before = [each for each in transactions if each.lsn < place]
     after = [each for each in transactions if each.lsn > place]
-    server = Server([*before, Transaction(place, 2, truncates), *after])
-    reader = log_of(server) if truncates else log_of(server, place)
+    server = Server([*before, Transaction(place, 2), *after])
+    reader = log_of(server, place)
     position, found = lsn_position(start), list[str]()
     lost = 0
     while True:
@@ -213,6 +215,26 @@ def test_rows_before_a_place_that_cannot_be_read_are_read_and_those_after_it_wit
         position = rows.page(1 << 30).next
     assert lost == (start <= place)
     assert found == keys_between(before, start, END) + keys_between(after, start, END)
+
+
+@given(TRANSACTIONS, st.sets(st.integers(0, END - 1)), LSNS, st.integers(1, 8))
+def test_a_truncation_is_an_entry_behind_the_rows_before_it(
+    transactions: list[Transaction], places: set[int], start: int, most: int
+) -> None:
+    of_lsn = {each.lsn: each.rows for each in transactions} | dict.fromkeys(places, 2)
+    server = Server([Transaction(lsn, rows, lsn in places) for lsn, rows in sorted(of_lsn.items())])
+    reader, position, found = log_of(server), lsn_position(start), list[str | None]()
+    while (rows := reader.rows(position, total=most)).count:
+        page = rows.to_truncation().page(most)
+        assert ChangeOp.TRUNCATE not in page.changes.ops.to_pylist()[1:]
+        if page.changes.begin_with_truncation:
+            assert reader.skip_lost(position) == (rows.page(1).next, None)
+        found, position = found + page.changes.rows.column(0).to_pylist(), page.next
+    expected: list[str | None] = []
+    for lsn, count in sorted(of_lsn.items()):
+        if lsn >= start:
+            expected += [*(f"{lsn}-{row}" for row in range(count)), *([None] if lsn in places else [])]
+    assert found == expected
 
 
 def test_a_window_is_decoded_once_for_all_of_its_pages() -> None:

@@ -238,6 +238,14 @@ class Tunnel(Port):
             remedy="create a tunnel with Store.create_tunnel_of_tables, which takes one table, too",
         )
 
+    def with_truncations(self) -> Tunnel:
+        """Return this tunnel with an entry `ChangeOp.TRUNCATE` where all rows of a table were deleted at once.
+
+        It is the first change of its page. Without it, such a place is a `DataLossError`, because the log does not have
+        the rows. Stores whose logs have a delete for each row return the tunnel itself.
+        """
+        return self
+
     # -- channels -----------------------------------------------------------------------------------
 
     @abstractmethod

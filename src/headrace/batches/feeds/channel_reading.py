@@ -43,6 +43,9 @@ def read_channel(tunnel: Tunnel, batch: str, plan: ChannelPlan, *, fail_on_data_
         room = None if plan.max_rows is None else plan.max_rows - rows
         most = PAGE_ROWS if room is None else min(PAGE_ROWS, room)
         start, page = _read_page(tunnel, plan.channel, position, most, plan.until, room, fail_on_data_loss)
+        if rows and page.changes.begin_with_truncation:
+            # Whoever follows it deletes what there was before the batch.
+            break
         changes, position = page.changes, page.next
         if room is not None and changes.num_rows > room:
             whole = changes.whole_pairs(room)

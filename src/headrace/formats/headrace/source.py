@@ -33,7 +33,7 @@ HEADRACE = Format(
     follows_tables=read_as.asks_for_table,
     checkpoint_scheme=CheckpointScheme("headrace", (STORE,), default_store),
 )
-TRANSACTIONS = "includeTransactionId"
+TRANSACTIONS, TRUNCATIONS = "includeTransactionId", "truncations"
 _ADDRESS = {"_queue": QUEUE_NAME, "_partition": PARTITION, "_row_index": ROW_INDEX}
 
 
@@ -41,6 +41,8 @@ class HeadraceTunnel(TunnelRead):
     def open(self, store: Store) -> Tunnel:
         form = debezium.json_form(self.source.settings)
         tunnel = super().open(store)
+        if self.source.settings.get(TRUNCATIONS):
+            tunnel = tunnel.with_truncations()
         return tunnel if form is None else tunnel.with_json(form)
 
     def open_checked(self, store: Store) -> Tunnel:
@@ -106,24 +108,25 @@ class HeadraceSource(Source):
     def check_stream_read(self) -> None:
         super().check_stream_read()
         debezium.check_options(self.settings)
-        self._check_transactions()
+        self._check_rows_of_changes(TRANSACTIONS)
+        self._check_rows_of_changes(TRUNCATIONS)
         if read_as.reads_table(self.settings):
             read_as.check_options(self.settings)
 
-    def _check_transactions(self) -> None:
-        """Raise `OptionError` if the ids of transactions are asked for in rows that do not have them."""
-        if not self.settings.get(TRANSACTIONS):
+    def _check_rows_of_changes(self, option: str) -> None:
+        """Raise `OptionError` if an option of changes is given for rows that are none."""
+        if not self.settings.get(option):
             return
         others = {"readAs": read_as.reads_table(self.settings), "changeFormat": debezium.json_form(self.settings)}
         for name, excludes in others.items():
             if excludes:
                 raise OptionError(
-                    f"options {TRANSACTIONS} and {name} are both set",
+                    f"options {option} and {name} are both set",
                     received=f"{name}={self.settings.get(name)}",
                     valid="one of them",
                 )
         if not self.names_tunnel():
-            raise OptionError(f"option {TRANSACTIONS} is for tunnels, and no option names one", valid="option tunnel")
+            raise OptionError(f"option {option} is for tunnels, and no option names one", valid="option tunnel")
 
     def queue_names(self) -> tuple[str, ...]:
         queue, queues = self.settings.get("queue"), self.settings.get("queues")

@@ -33,6 +33,8 @@ TABLE_COLUMN = "headrace.column"
 """In the metadata of a column of `SignedShape`: its name in the table. Spark passes it on with plain copies only."""
 SOURCE = "headrace.source"
 """In the metadata of key columns and of `_change_type` of a stream: the mark of the table whose changes they are."""
+TRUNCATE = "truncate"
+"""The change type of a row that stands for the delete of all rows of its table."""
 _CHANGE_TYPE_OF = {
     ChangeOp.BASE: "insert",
     ChangeOp.INSERT: "insert",
@@ -42,6 +44,7 @@ _CHANGE_TYPE_OF = {
     ChangeOp.DELETE: "delete",
     ChangeOp.DELETE_WITH_ROW: "delete",
     ChangeOp.PREIMAGE: "update_preimage",
+    ChangeOp.TRUNCATE: TRUNCATE,
 }
 
 
@@ -76,8 +79,9 @@ class ChangeShape(Shape):
     """The table's columns, then `_change_type`, `_commit_version` and `_commit_timestamp`.
 
     An insert is one row, an update `update_preimage` (in tables with pre-images) and `update_postimage`, a delete one
-    row. The contract is that of Spark's `Changelog` and of Delta's change data feed. The metadata of the schema
-    names the columns of the primary key, see `ROW_KEY`.
+    row. The contract is that of Spark's `Changelog` and of Delta's change data feed. A TRUNCATE, where it was asked
+    for, is a row `truncate` whose key is null. The metadata of the schema names the columns of the primary key, see
+    `ROW_KEY`.
 
     Args:
         table: the table's columns.

@@ -33,6 +33,10 @@ class ChangeOp(enum.IntEnum):
     """The row before the replacement or update that follows; only in tables with pre-images."""
     DELETE_WITH_ROW = 7
     """A delete of a row; the entry has the whole old row. Only in tables with pre-images."""
+    TRUNCATE = 8
+    """A delete of all rows at once, the first change of its batch. The entry has no row: its key is null. Only in
+    tunnels that were asked for it, see `headrace.ports.Tunnel.with_truncations`; of several tables as one, the entry
+    has the names of its table."""
 
 
 DELETES = (ChangeOp.DELETE, ChangeOp.DELETE_WITH_ROW)
@@ -107,6 +111,10 @@ class Changes:
         if self.ops[rows - 1].as_py() != ChangeOp.PREIMAGE:
             return rows
         return rows - 1 if rows > 1 else rows + 1
+
+    @property
+    def begin_with_truncation(self) -> bool:
+        return self.num_rows > 0 and self.ops[0].as_py() == ChangeOp.TRUNCATE
 
     def without_preimages(self) -> Changes:
         """Return the changes without PREIMAGE entries."""

@@ -37,7 +37,7 @@ from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.selections import Selection
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
-from headrace.stores.postgres.tunnels.table_images import OldValue, TableColumns, TableImages, changes
+from headrace.stores.postgres.tunnels.table_images import OldValue, TableColumns, TableImages, Truncated, changes
 from headrace.support.cached import cached_property
 from headrace.wire.pgoutput.messages import Images
 
@@ -114,7 +114,9 @@ class Followed(Protocol):
     def name_of(self, relation: int) -> str:
         """Return the name of a table, for errors."""
 
-    def changes(self, pieces: Sequence[TableImages], snapshots: Snapshots | None) -> Changes:
+    def changes(
+        self, pieces: Sequence[TableImages], snapshots: Snapshots | None, truncated: Sequence[Truncated] = ()
+    ) -> Changes:
         """Return the changes of images; see `headrace.stores.postgres.tunnels.table_images.changes`."""
 
     def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:
@@ -364,8 +366,10 @@ class OneTable:
     def name_of(self, relation: int) -> str:
         return self._name.text
 
-    def changes(self, pieces: Sequence[TableImages], snapshots: Snapshots | None) -> Changes:
-        return changes(pieces, self.schema, snapshots)
+    def changes(
+        self, pieces: Sequence[TableImages], snapshots: Snapshots | None, truncated: Sequence[Truncated] = ()
+    ) -> Changes:
+        return changes(pieces, self.schema, snapshots, truncated)
 
     def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:
         return self._table.snapshot(keys)

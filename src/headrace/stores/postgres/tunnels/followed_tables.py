@@ -24,7 +24,7 @@ from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
-from headrace.stores.postgres.tunnels.table_images import TableImages
+from headrace.stores.postgres.tunnels.table_images import TableImages, Truncated
 from headrace.wire.pgoutput.messages import Images
 
 _log = logging.getLogger("headrace")
@@ -127,10 +127,13 @@ class ManyTables:
     def name_of(self, relation: int) -> str:
         return self._names.get(relation, str(relation))
 
-    def changes(self, pieces: Sequence[TableImages], snapshots: Snapshots | None) -> Changes:
+    def changes(
+        self, pieces: Sequence[TableImages], snapshots: Snapshots | None, truncated: Sequence[Truncated] = ()
+    ) -> Changes:
         tables = {relation: self._json_table(relation) for relation in {each.images.relation.oid for each in pieces}}
         existing = {relation: table for relation, table in tables.items() if table is not None}
-        return json_rows.changes([each for each in pieces if each.images.relation.oid in existing], existing, snapshots)
+        pieces = [each for each in pieces if each.images.relation.oid in existing]
+        return json_rows.changes(pieces, existing, snapshots, truncated)
 
     def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:
         table = self._table(relation)

@@ -9,7 +9,6 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import Final, NamedTuple
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -20,7 +19,7 @@ from headrace.rows.json_texts import json_texts, objects
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
-from headrace.stores.postgres.tunnels.table_images import Ops, TableImages, concatenated
+from headrace.stores.postgres.tunnels.table_images import Ops, TableImages, Truncated, concatenated, in_order
 
 SCHEMA: Final = TableSchema.of(
     {"schema": "string", "table": "string", "key": "string", "row": "string"}, ["schema", "table", "key"]
@@ -49,7 +48,12 @@ class JsonTable(NamedTuple):
     key: Mapping[str, str]
 
 
-def changes(pieces: Sequence[TableImages], tables: Mapping[int, JsonTable], snapshots: Snapshots | None) -> Changes:
+def changes(
+    pieces: Sequence[TableImages],
+    tables: Mapping[int, JsonTable],
+    snapshots: Snapshots | None,
+    truncated: Sequence[Truncated] = (),
+) -> Changes:
     """Return the changes of all tables in the order of the log.
 
     See `headrace.stores.postgres.tunnels.table_images.changes`.
@@ -63,11 +67,10 @@ def changes(pieces: Sequence[TableImages], tables: Mapping[int, JsonTable], snap
         if len(ops):
             parts.append(_changes(part, ops, tables[piece.images.relation.oid]))
             messages.append(part.images.messages)
+    parts += [each.changes(_nothing(each)) for each in truncated]
     joined = concatenated(parts, SCHEMA)
-    if len({each.images.relation.oid for each in pieces}) > 1 and len(parts) > 1:
-        # An old row and the new one have the same message, and stay together.
-        order = np.argsort(np.concatenate(messages), kind="stable")
-        joined = joined.take(pa.array(order))
+    if truncated or (len({each.images.relation.oid for each in pieces}) > 1 and len(parts) > 1):
+        return in_order(joined, [*messages, *([each.message] for each in truncated)])
     return joined
 
 
@@ -101,6 +104,11 @@ def _changes(piece: TableImages, ops: Ops, table: JsonTable) -> Changes:
         rows = pc.if_else(pa.array(ops == ChangeOp.DELETE), pa.scalar(None, pa.string()), rows)
     # The name that the table had at that time.
     return piece.with_rows(_rows(TableName(images.relation.schema, images.relation.name), keys, rows), ops)
+
+
+def _nothing(truncated: Truncated) -> pa.RecordBatch:
+    name = TableName(truncated.relation.schema, truncated.relation.name)
+    return _rows(name, pa.nulls(1, pa.string()), pa.nulls(1, pa.string()))
 
 
 def _keys(columns: Mapping[str, pa.StringArray], count: int, table: JsonTable) -> pa.StringArray:

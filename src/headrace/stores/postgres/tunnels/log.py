@@ -12,13 +12,14 @@ from __future__ import annotations
 
 import threading
 import time
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 import numpy as np
 
 from headrace.errors import DataLossError, StoreBusyError
-from headrace.model.tables.changes import Changes
+from headrace.model.tables.changes import ChangeOp, Changes
 from headrace.model.tunnels.values import Backlog, Page, Position
 from headrace.stores.postgres.failures import COPIES
 from headrace.stores.postgres.tunnels import slot_reads
@@ -30,6 +31,7 @@ from headrace.stores.postgres.tunnels.publications import Publication
 from headrace.stores.postgres.tunnels.slot_reads import ReadSize, SlotRead
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel, dropped
+from headrace.stores.postgres.tunnels.table_images import Truncated
 from headrace.wire.pgoutput.messages import Images, Truncation
 
 WINDOW_BYTES = 64 << 20
@@ -138,6 +140,11 @@ class WindowRows:
     def changes(self) -> Changes:
         return self.window.changes.slice(self.first, self.count)
 
+    def to_truncation(self) -> WindowRows:
+        """Return the rows before the first TRUNCATE that is not the first row."""
+        truncations = np.flatnonzero(self.changes.ops.to_numpy()[1:] == ChangeOp.TRUNCATE)
+        return replace(self, last=self.first + 1 + int(truncations[0])) if len(truncations) else self
+
     def page(self, max_rows: int) -> Page:
         """Return the first rows as a page, which does not separate an old row from its new one."""
         count, changes = self.count, self.changes
@@ -192,7 +199,7 @@ class ChangeLog:
             total: about how many rows from the position on will be wanted; None for all.
 
         Raises:
-            DataLossError: changes at the position are lost, or the table was truncated there.
+            DataLossError: changes at the position are lost.
         """
         snapshots = self._base_snapshots()
         state = self._state(position)
@@ -286,6 +293,10 @@ class ChangeLog:
     def skip_lost(self, position: Position) -> tuple[Position, int | None]:
         """Return the first readable position; see `headrace.ports.Tunnel.skip_lost`."""
         state, start, window = self._state(position), lsn_of(position), self._cache.window
+        if window is not None and window.start <= start < window.end:
+            row = window.rows_before(start) + position.skip
+            if row < window.count and window.changes.ops[row].as_py() == ChangeOp.TRUNCATE:
+                return window.position(row + 1), None
         if window is not None and window.stop is not None:
             return lsn_position(window.stop.after), None
         if start >= state.lost and state.confirmed <= max(state.advanced, start):
@@ -401,26 +412,35 @@ class ChangeLog:
         """Decode the window of a read that begins at an LSN."""
         decoded, end = read.decode(start, min(start + WINDOW_BYTES, read.end))
         pieces = self._followed.pieces(decoded.images)
-        stops = [self._truncated(each) for each in decoded.truncations[:1]]
+        snapshots_of = snapshots if start < state.base_end else None
+        truncations, stops = self._truncations(decoded.truncations, snapshots_of)
         stops += [self._unreadable(each.images, each.problem) for each in pieces if each.problem is not None]
         stop = min(stops, key=lambda stop: stop.lsn, default=None)
         if stop is not None:
             # The changes before a stop can be read.
             end = stop.lsn
             pieces = [each.filter(each.images.lsns < end) for each in pieces if each.images.lsns[0] < end]
-        changes = self._followed.changes(pieces, snapshots if start < state.base_end else None)
+            truncations = [each for each in truncations if each.transaction.lsn < end]
+        changes = self._followed.changes(pieces, snapshots_of, truncations)
         return Window(start, end, changes, stop)
 
-    def _truncated(self, truncation: Truncation) -> Stop:
-        oids = {each.oid for each in truncation.relations} & set(self._followed.relations)
-        lsn = truncation.transaction.lsn
-        error = DataLossError(
-            f"table {', '.join(map(self._followed.name_of, sorted(oids)))!r} was truncated, and the log does "
-            "not contain the removed rows",
-            received=f"commit version {lsn}",
-            remedy="create a new tunnel of kind BaseAndStream, or continue after it with failOnDataLoss=false" + COPIES,
-        )
-        return Stop(lsn, lsn + 1, error)
+    def _truncations(
+        self, truncations: Sequence[Truncation], snapshots: Snapshots | None
+    ) -> tuple[list[Truncated], list[Stop]]:
+        """Return the truncations that base data does not have, and stops before those that only a part of it has."""
+        found, stops = [], []
+        for each in truncations:
+            lsn, _, xid = each.transaction
+            for relation in each.relations:
+                if relation.oid not in self._followed.relations:
+                    continue
+                seen = False if snapshots is None else snapshots.see_transaction(relation.oid, xid)
+                if seen is None:
+                    name, when = self._followed.name_of(relation.oid), "while its base data was read"
+                    stops.append(Stop(lsn, lsn + 1, truncated(name, f"commit version {lsn}, {when}")))
+                elif not seen:
+                    found.append(Truncated(relation, each.message, each.transaction))
+        return found, stops
 
     def _unreadable(self, images: Images, problem: str) -> Stop:
         """Return a stop before images that are no rows of their table now."""
@@ -432,3 +452,12 @@ class ChangeLog:
             + COPIES,
         )
         return Stop(first, last + 1, error)
+
+
+def truncated(name: str, received: str) -> DataLossError:
+    """Return the error for a TRUNCATE of a table that the reader does not follow."""
+    return DataLossError(
+        f"table {name!r} was truncated, and the log does not contain the removed rows",
+        received=received,
+        remedy="create a new tunnel of kind BaseAndStream, or continue after it with failOnDataLoss=false" + COPIES,
+    )

@@ -85,6 +85,11 @@ class TableSnapshots:
             mask[unclear] = seen[self._snapshot_of[chunk], unclear]
         return mask
 
+    def see_transaction(self, xid: int) -> bool | None:
+        """Return whether the chunks that were read see a transaction; None if only some of them do."""
+        seen = {bool(each.sees(np.array([xid], np.int64))[0]) for each in self._snapshots if each is not None}
+        return None if len(seen) > 1 else seen.pop() if seen else False
+
 
 class Snapshots:
     """The snapshots of the tables of a tunnel, by the oids of the tables."""
@@ -97,6 +102,11 @@ class Snapshots:
         """Return which images base data already contains; see `TableSnapshots.see`."""
         table = self._tables.get(images.relation.oid)
         return np.zeros(len(images), np.bool_) if table is None else table.see(images, keys)
+
+    def see_transaction(self, relation: int, xid: int) -> bool | None:
+        """Return whether base data of a table sees a transaction; see `TableSnapshots.see_transaction`."""
+        table = self._tables.get(relation)
+        return False if table is None else table.see_transaction(xid)
 
 
 def _chunks_of(keys: Sequence[pa.Array], lows: Sequence[Key | None]) -> Integers:

@@ -23,8 +23,9 @@ from headrace.model.tunnels.masks import Masked
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.unrepresentable import ShownAsNull
 from headrace.wire.pgoutput import types
-from headrace.wire.pgoutput.cells import Mask
-from headrace.wire.pgoutput.messages import ImageKind, Images
+from headrace.wire.pgoutput.cells import Integers, Mask
+from headrace.wire.pgoutput.messages import ImageKind, Images, Transaction
+from headrace.wire.pgoutput.relations import Relation
 from headrace.wire.pgoutput.text_values import from_texts
 
 Ops: TypeAlias = npt.NDArray[np.int8]
@@ -164,24 +165,54 @@ class TableImages:
         )
 
 
-def changes(pieces: Sequence[TableImages], schema: TableSchema, snapshots: Snapshots | None = None) -> Changes:
+class Truncated(NamedTuple):
+    """A TRUNCATE of one table; ``message`` is its number among all messages."""
+
+    relation: Relation
+    message: int
+    transaction: Transaction
+
+    def changes(self, rows: pa.RecordBatch) -> Changes:
+        """Return the truncation as an entry that has a row."""
+        lsn, time, xid = self.transaction
+        times = pa.array([time], pa.int64()).view(pa.timestamp("us", tz="UTC"))
+        ops = pa.array([ChangeOp.TRUNCATE], pa.int8())
+        return Changes(rows, ops, pa.array([lsn], pa.int64()), times, transactions=pa.array([xid], pa.int64()))
+
+
+def changes(
+    pieces: Sequence[TableImages],
+    schema: TableSchema,
+    snapshots: Snapshots | None = None,
+    truncated: Sequence[Truncated] = (),
+) -> Changes:
     """Return the changes of images of one table, in order.
 
     Args:
         schema: the columns of the table.
         snapshots: those of base data, which already contains the changes that they see; None for none.
+        truncated: the truncations of the table.
 
     Raises:
         UnsupportedError: an update has no value for a cell, see `TableImages.check_unchanged`.
     """
-    parts = []
+    parts, messages = [], []
     for piece in pieces:
         part, ops = piece.with_operations(snapshots)
         if len(ops):
             part.check_unchanged()
             rows = pa.RecordBatch.from_arrays(part.columns(schema.names), schema=schema.changes)
             parts.append(part.with_rows(rows, ops))
-    return concatenated(parts, schema)
+            messages.append(part.images.messages)
+    nothing = pa.RecordBatch.from_arrays([pa.nulls(1, each.type) for each in schema.changes], schema=schema.changes)
+    parts += [each.changes(nothing) for each in truncated]
+    joined = concatenated(parts, schema)
+    return in_order(joined, [*messages, *([each.message] for each in truncated)]) if truncated else joined
+
+
+def in_order(joined: Changes, messages: Sequence[Sequence[int] | Integers]) -> Changes:
+    """Return changes in the order of their messages. An old row and its new one have the same message."""
+    return joined.take(pa.array(np.argsort(np.concatenate(messages), kind="stable")))
 
 
 def concatenated(parts: Sequence[Changes], schema: TableSchema) -> Changes:

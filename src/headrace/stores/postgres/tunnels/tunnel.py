@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 import pyarrow as pa
 
 from headrace.errors import DataLossError, NotFoundError, OptionError, SchemaError, UnsupportedError
+from headrace.model.tables.changes import Changes
 from headrace.model.tables.json_forms import PLAIN, JsonForm, Origin
 from headrace.model.tunnels.channels import stage_of
 from headrace.model.tunnels.validation import microseconds
@@ -21,10 +22,11 @@ from headrace.model.tunnels.values import (
     StartKind,
 )
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelDescription
+from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.tunnels import base_data, retention, selections
 from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_of, rows_in
 from headrace.stores.postgres.tunnels.followed import Followed
-from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog
+from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog, truncated
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import is_after, lsn_of, row_of, row_position
 from headrace.stores.postgres.tunnels.retention import LogRelease
@@ -62,6 +64,8 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
     Args:
         table: the table whose changes the tunnel has.
         follow: opens the tables in the database.
+        form: the form of rows that are JSON.
+        truncations: whether a TRUNCATE is an entry of the changes; otherwise it is a `DataLossError`.
     """
 
     def __init__(
@@ -71,11 +75,14 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         stored: StoredTunnel,
         follow: Callable[[JsonForm], Followed],
         form: JsonForm = PLAIN,
+        *,
+        truncations: bool = False,
     ) -> None:
         self._database = self.records = database
         self._stored = stored
         self._follow = follow
         self._form = form
+        self._truncations = truncations
         self.batches = TunnelBatches(database, stored.id)
         self._release = None if stored.slot is None else LogRelease(database, stored.id, stored.slot)
         self._view: _View | None = None
@@ -99,7 +106,12 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
     def with_json(self, form: JsonForm) -> Tunnel:
         if self._stored.relation:
             return super().with_json(form)
-        return PostgresTunnel(self._database, self.table, self._stored, self._follow, form)
+        return PostgresTunnel(
+            self._database, self.table, self._stored, self._follow, form, truncations=self._truncations
+        )
+
+    def with_truncations(self) -> Tunnel:
+        return PostgresTunnel(self._database, self.table, self._stored, self._follow, self._form, truncations=True)
 
     def describe(self) -> TunnelDescription:
         view, rows = self._fresh(), self._rows()
@@ -254,10 +266,17 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
             return self._read_base_data(row, position, max_rows, until)
         rows = view.log.rows(position, _bound(until), total)
         if rows.count:
-            return rows.page(max_rows)
+            if not self._truncations and rows.changes.begin_with_truncation:
+                raise self._truncated(rows.changes)
+            return rows.to_truncation().page(max_rows)
         self._release_idle_log(row, position)
         # The end of the log is no part of the position: it grows without changes of the table.
         return Page(rows.changes, view.log.canonical(position))
+
+    def _truncated(self, changes: Changes) -> DataLossError:
+        (row,), version = changes.rows.slice(0, 1).to_pylist(), changes.versions[0].as_py()
+        name = self.table.name if self._stored.relation else TableName(row["schema"], row["table"]).text
+        return truncated(name, f"commit version {version}")
 
     def _read_base_data(self, row: ChannelRow, position: Position, max_rows: int, until: Position | None) -> Page:
         # After the chunk: the tables may have changed while it was read.
