@@ -111,3 +111,62 @@ def test_a_query_continues_after_a_dropped_partition_only_if_it_accepts_the_loss
     server.execute("INSERT INTO t VALUES (14, 1)")
     run()
     assert [row[0] for row in server.execute("SELECT id FROM copy ORDER BY id")] == [1, 11, 12, 13, 14]
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_truncate_deletes_the_rows_of_a_mirror_once(
+    spark: SparkSession, server: Server, url: str, tmp_path: Path, history: bool
+) -> None:
+    server.execute("CREATE TABLE t (id int PRIMARY KEY, name text)")
+    server.execute("INSERT INTO t SELECT i, 'a' FROM generate_series(1, 9) i")
+
+    def run() -> None:
+        mirror = headrace.mirror(
+            spark, source=url, table="t", to=url, to_table="copy", checkpoint=str(tmp_path / "cp"), history=history
+        )
+        mirror.trigger(availableNow=True).start().awaitTermination()
+
+    run()
+    server.execute("UPDATE t SET name = 'b' WHERE id < 3; INSERT INTO t VALUES (10, 'c')")
+    server.execute(
+        "BEGIN; INSERT INTO t VALUES (11, 'd'); TRUNCATE t; INSERT INTO t VALUES (2, 'e'), (12, 'f'); COMMIT"
+    )
+    run()
+    server.execute("TRUNCATE t; INSERT INTO t VALUES (2, 'g')")
+    run()
+    where = " WHERE is_current" if history else ""
+    assert server.execute(f"SELECT id, name FROM copy{where}").fetchall() == [(2, "g")]
+    if history:
+        query = "SELECT name, valid_to IS NULL FROM copy WHERE id = {} ORDER BY valid_from_version"
+        assert server.execute(query.format(2)).fetchall() == [
+            ("a", False), ("b", False), ("e", False), ("g", True),
+        ]  # fmt: skip
+        assert server.execute(query.format(10)).fetchall() == [("c", False)]
+        assert server.execute("SELECT count(*) FROM copy WHERE is_current").fetchone() == (1,)
+
+
+def test_option_truncations_gives_a_row_at_the_begin_of_its_batch(
+    spark: SparkSession, server: Server, url: str, tmp_path: Path
+) -> None:
+    server.execute("CREATE TABLE t (id int PRIMARY KEY, name text)")
+    with headrace.open(url) as store:
+        store.create_tunnel("t", "changes", "Stream")
+    server.execute("INSERT INTO t VALUES (1, 'a')")
+    server.execute("TRUNCATE t")
+    server.execute("INSERT INTO t VALUES (2, 'b')")
+    batches: list[list[tuple[Any, ...]]] = []
+
+    def run(**options: str) -> None:
+        rows = spark.readStream.format("headrace").options(store=url, tunnel="changes", **options).load()
+        shown = rows.select("id", "name", "_change_type").writeStream
+        shown = shown.foreachBatch(lambda batch, _: batches.append([tuple(row) for row in batch.collect()]))
+        shown.option("checkpointLocation", str(tmp_path / "cp")).trigger(availableNow=True).start().awaitTermination()
+
+    with pytest.raises(StreamingQueryException, match="was truncated"):
+        run()
+    batches.clear()
+    run(truncations="true")
+    assert [each for each in batches if each] in (
+        [[(1, "a", "insert")], [(None, None, "truncate"), (2, "b", "insert")]],
+        [[(None, None, "truncate"), (2, "b", "insert")]],
+    )

@@ -8,7 +8,7 @@ shuffle.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -20,7 +20,7 @@ from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.last_rows import last_rows
 from headrace.derived.own_names import ORDER, SIGN
 from headrace.errors import SchemaError
-from headrace.model.tables.change_columns import CHANGE_TYPE
+from headrace.model.tables.change_columns import CHANGE_TYPE, TRUNCATE
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
 from headrace.model.types import type_name
@@ -121,11 +121,45 @@ class LatestRows(MirrorForm):
         )
 
     def route(self, store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        target = self.tables[0]
+        changes = with_deletes(parts, lambda: keys_of(store, target))
         # No shuffle: the rows are in their order.
-        yield from last_rows(_signed(parts, self.source), self.source.primary_key)
+        yield from last_rows(_signed(changes, self.source), self.source.primary_key)
 
 
-def _signed(parts: Iterator[pa.RecordBatch], source: TableSchema) -> Iterator[pa.RecordBatch]:
+def keys_of(store: Store, table: MirrorTable) -> Iterator[pa.RecordBatch]:
+    """Return the keys of the rows that a table had before the batch."""
+    yield from store.table(table.name, table.schema.arrow).scan(list(table.schema.primary_key))
+
+
+def with_deletes(
+    parts: Iterable[pa.RecordBatch], keys: Callable[[], Iterable[pa.RecordBatch]]
+) -> Iterator[pa.RecordBatch]:
+    """Yield changes with the deletes of all rows in place of a TRUNCATE, which is the first change of its batch.
+
+    Args:
+        keys: returns the keys of the rows before the batch; of several tables in one, those of all tables.
+    """
+    for part in parts:
+        if not part.num_rows or part.column(CHANGE_TYPE)[0].as_py() != TRUNCATE:
+            yield part
+            continue
+        truncation = part.slice(0, 1)
+        for rows in keys():
+            # The key columns that the truncation has, such as the name of one of several tables, limit it.
+            for name in rows.schema.names:
+                if (value := truncation.column(name)[0]).is_valid:
+                    rows = rows.filter(pc.equal(rows.column(name), value))
+            columns = {name: pa.repeat(truncation.column(name)[0], rows.num_rows) for name in part.schema.names}
+            columns |= {name: rows.column(name) for name in rows.schema.names}
+            columns[CHANGE_TYPE] = pa.repeat(pa.scalar("delete"), rows.num_rows)
+            yield pa.RecordBatch.from_arrays(
+                [columns[field.name].cast(field.type) for field in part.schema], schema=part.schema
+            )
+        yield part.slice(1)
+
+
+def _signed(parts: Iterable[pa.RecordBatch], source: TableSchema) -> Iterator[pa.RecordBatch]:
     """Yield changes as signed rows."""
     done = 0
     for part in parts:

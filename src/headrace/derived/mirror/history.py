@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.batches.sinks.targets import TableTarget
-from headrace.derived.mirror.forms import MirrorForm, MirrorTable
+from headrace.derived.mirror.forms import MirrorForm, MirrorTable, keys_of, with_deletes
 from headrace.errors import SchemaError
 from headrace.model.tables.change_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from headrace.model.tables.changes import RowChange
@@ -111,12 +111,12 @@ class RowVersions(MirrorForm):
 
     def route(self, store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield versions, closings, and then the changes of the table of current versions."""
-        collected = [rows for rows in parts if rows.num_rows]
+        current = self.tables[1]
+        collected = [rows for rows in with_deletes(parts, lambda: keys_of(store, current)) if rows.num_rows]
         if not collected:
             return
         rows = pa.Table.from_batches(collected)
         key = list(self.source.primary_key)
-        current = self.tables[1]
         keys = rows.select(key)
         known = store.table(current.name, current.schema.arrow).get_many(keys, [VALID_FROM_VERSION])
         found = version_rows(rows, known.column(VALID_FROM_VERSION), self.source, self.time_type)

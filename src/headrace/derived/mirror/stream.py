@@ -91,7 +91,7 @@ class MirrorStream(BatchedStream):
 
     def _changes(self, form: MirrorForm, tunnel: str) -> DataFrame:
         """Return the changes of the source with the columns that the mirror needs."""
-        fixed = {"preImages": "false", "readAs": "changes", "tunnel": tunnel}
+        fixed = {"preImages": "false", "readAs": "changes", "truncations": "true", "tunnel": tunnel}
         fixed_names = {name.lower() for name in fixed}
         options = {name: value for name, value in self.source_options.items() if name.lower() not in fixed_names}
         if not _ROW_LIMITS & {name.lower() for name in options}:
