@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
+from html import unescape
+from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -11,12 +14,15 @@ import pytest
 
 import headrace
 from headrace.cli.main import main
+from headrace.errors import DataLossError, OptionError
 from headrace.model.tunnels.values import Start
 from headrace.monitoring.process_metrics import StoreCollector
 from headrace.ports import Store, Tunnel
-from headrace.stores.postgres.tunnels import log, retention
+from headrace.stores.postgres.tunnels import log, retention, slot_limits
 from headrace.testing.reading import drain, only_channel
+from headrace.ui.server import UiThread
 from tests.postgres_server import USER, PostgresServer, create_database
+from tests.ui.conftest import Browser
 
 Server = psycopg.Connection[Any]
 MB = 1 << 20
@@ -53,6 +59,7 @@ def other(cluster: PostgresServer) -> Iterator[Server]:
 def store(cluster: PostgresServer, server: Server, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
     monkeypatch.setattr(log, "WINDOW_BYTES", MB)
     monkeypatch.setattr(retention, "LOOK_SECONDS", 0.0)
+    monkeypatch.setattr(slot_limits, "LOOK_SECONDS", 0.0)
     monkeypatch.setattr(retention, "_ADVANCING_SHARE", 1e9)
     server.execute("CREATE TABLE orders (id text PRIMARY KEY)")
     with headrace.open(f"postgresql://{USER}@127.0.0.1:{cluster.port}/followed") as opened:
@@ -204,6 +211,7 @@ def test_a_description_shows_the_kept_log_and_warns(
         "confirmed_flush_lsn": found[1],
         "wal_status": "reserved",
         "max_slot_wal_keep_size": 160 * MB,
+        "lag_bytes": 0,
     }
     assert described.warnings == ()
     write(other, 75)
@@ -237,3 +245,92 @@ def test_a_description_shows_the_kept_log_and_warns(
 def test_a_tunnel_without_a_slot_has_no_details(store: Store) -> None:
     described = store.create_tunnel("orders", "changes", "BaseData", start=Start.parse("latest")).describe()
     assert (described.details, described.warnings) == ({}, ())
+
+
+def gauges(store: Store, tunnel: str) -> dict[str, float]:
+    """Return the gauges of a tunnel about its slot and its age."""
+    return {
+        sample.name.removeprefix("headrace_tunnel_"): sample.value
+        for family in StoreCollector(store).collect()
+        for sample in family.samples
+        if sample.labels.get("tunnel") == tunnel
+        and sample.name.endswith(("_limit_bytes", "_lag_bytes", "_lag_seconds"))
+    }
+
+
+def test_a_slot_near_its_limit_is_told_by_each_reader_of_the_database(
+    store: Store,
+    server: Server,
+    other: Server,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    server.execute("CREATE TABLE IF NOT EXISTS read (id int PRIMARY KEY)")
+    reader = store.create_tunnel("read", "reader", "Stream")
+    assert main(["tunnel", "create", "orders", "paused", "--max-slot-bytes", "40m", "-s", store.url]) == 0
+    paused = store.tunnel("paused")
+    drain(reader)
+    assert not caplog.messages
+    write(other, 25)
+    drain(reader)
+    drain(reader)
+    (warning,) = [each for each in caplog.messages if "paused" in each]
+    assert "of max_slot_bytes = 40 MB, and nothing happens at the limit" in warning
+    assert any("max_slot_bytes = 40 MB" in each for each in paused.describe().warnings)
+    assert paused.describe().details["max_slot_bytes"] == 40 * MB
+    # An idle table has nothing to read; with a change, all log after the committed position waits.
+    assert gauges(store, "paused") == {"slot_limit_bytes": 40 * MB, "lag_bytes": 0, "lag_seconds": 0}
+    server.execute("INSERT INTO orders VALUES ('a')")
+    found = gauges(store, "paused")
+    assert found["lag_bytes"] > 20 * MB
+    assert 0 < found["lag_seconds"] < 60
+    page = UiThread(store, tmp_path, 0)
+    try:
+        text = Browser(page.address).get(f"/tunnel?id={paused.id}").text
+    finally:
+        page.stop()
+    assert re.search(r"not read 2\d.*free up to the limit 1\d", unescape(text), re.DOTALL)
+    assert main(["doctor", "-s", store.url]) in (0, 1)
+    assert "max_slot_bytes = 40 MB" in " ".join(capsys.readouterr().out.split())
+    write(other, 25)
+    drain(reader)
+    assert len(drain(paused)) == 1
+
+
+def test_a_slot_that_is_to_be_dropped_at_its_limit_is_dropped_by_each_reader_and_the_reason_is_kept(
+    store: Store, server: Server, other: Server
+) -> None:
+    server.execute("CREATE TABLE IF NOT EXISTS read (id int PRIMARY KEY)")
+    reader = store.create_tunnel("read", "reader", "Stream")
+    paused = store.create_tunnel("orders", "paused", "Stream", max_slot_bytes="20m", at_slot_limit="drop")
+    server.execute("INSERT INTO orders VALUES ('a')")
+    write(other, 15)
+    drain(reader)
+    assert paused.read("stream", paused.channels()[0].committed, 10).changes.num_rows == 1
+    write(other, 15)
+    drain(reader)
+    found = server.execute("SELECT slot_name FROM pg_replication_slots").fetchall()
+    assert found == [(f"headrace_{reader.id}",)]
+    with pytest.raises(DataLossError, match=r"slot of tunnel 'paused' was dropped on .*max_slot_bytes is 20 MB"):
+        drain(paused)
+    described = paused.describe()
+    assert "max_slot_bytes is 20 MB: create a new tunnel" in described.warnings[0]
+    assert described.details["at_slot_limit"] == "drop"
+    drain(reader)
+    store.drop_tunnel("paused")
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"max_slot_bytes": "many"}, "max_slot_bytes.*a size such as"),
+        ({"max_slot_bytes": 0}, "max_slot_bytes"),
+        ({"at_slot_limit": "drop"}, "needs a limit"),
+        ({"max_slot_bytes": 5, "at_slot_limit": "stop"}, "valid: warn, drop"),
+        ({"max_slot_bytes": 5, "at_slot_limit": "drop", "slot": "s", "publication": "p"}, "has not created"),
+    ],
+)
+def test_limits_are_checked(store: Store, options: dict[str, Any], message: str) -> None:
+    with pytest.raises(OptionError, match=message):
+        store.create_tunnel("orders", "limited", **options)

@@ -49,7 +49,7 @@ class Server:
         self.peeks = 0
 
     def query(self, statement: str, parameters: object) -> list[tuple[Any, ...]]:
-        return [(self.flushed, 0, 0, 0, 0, 0, "reserved", True, None)]
+        return [(self.flushed, 0, 0, 0, 0, 0, "reserved", True, None, None)]
 
     def ask(self, work: Callable[[Any], Any]) -> Snapshots:
         return Snapshots({})

@@ -78,6 +78,8 @@ def list_tunnels(app: App, table: str | None) -> None:
 @click.option("--slot", metavar="NAME", help="An existing replication slot of PostgreSQL, with --publication.")
 @click.option("--publication", metavar="NAME", help="An existing publication of PostgreSQL.")
 @click.option("--failover", is_flag=True, default=None, help="Let standbys of PostgreSQL copy the new slot.")
+@click.option("--max-slot-bytes", metavar="SIZE", help="The log that PostgreSQL may keep for the slot, such as 10g.")
+@click.option("--at-slot-limit", type=click.Choice(["warn", "drop"]), help="At this limit: warn, or drop the slot.")
 @click.option("--columns", metavar="NAMES", help="The only columns, separated by commas (PostgreSQL).")
 @click.option("--exclude", metavar="NAMES", help="The columns that the tunnel leaves out (PostgreSQL).")
 @click.option("--where", metavar="CONDITION", help="The condition of the only rows, in SQL (PostgreSQL).")

@@ -99,6 +99,15 @@ class StoreCollector(Collector):
         ranges = GaugeMetricFamily(
             "headrace_tunnel_base_ranges", "Key ranges of a tunnel's base data.", labels=[*labels, "state"]
         )
+        ages = GaugeMetricFamily(
+            "headrace_tunnel_lag_seconds", "Age of the oldest unread change of a tunnel.", labels=labels
+        )
+        unread = GaugeMetricFamily(
+            "headrace_tunnel_lag_bytes", "Log of a server of PostgreSQL behind the committed position.", labels=labels
+        )
+        limits = GaugeMetricFamily(
+            "headrace_tunnel_slot_limit_bytes", "The max_slot_bytes of a tunnel, if it has one.", labels=labels
+        )
         retained = GaugeMetricFamily(
             "headrace_tunnel_retained_bytes", "Log that a server of PostgreSQL keeps for a tunnel.", labels=labels
         )
@@ -109,17 +118,25 @@ class StoreCollector(Collector):
         )
         for tunnel in self._store.tunnels()[:MOST_READERS]:
             description = tunnel.describe()
-            kept, status = description.details.get("retained_bytes"), description.details.get("wal_status")
+            status = description.details.get("wal_status")
             names, lag = [description.table, description.name], description.lag
+            seconds = [each.backlog.seconds for each in description.channels]
+            if None not in seconds:
+                ages.add_metric(names, max((each or 0.0 for each in seconds), default=0.0))
             rows.add_metric(names, lag.rows)
             unknown.add_metric(names, lag.unknown)
             ranges.add_metric([*names, "read"], lag.ranges_done)
             ranges.add_metric([*names, "unread"], lag.ranges - lag.ranges_done)
-            if kept is not None:
-                retained.add_metric(names, int(kept))
+            for family, detail in (
+                (retained, "retained_bytes"),
+                (unread, "lag_bytes"),
+                (limits, "max_slot_bytes"),
+            ):
+                if (size := description.details.get(detail)) is not None:
+                    family.add_metric(names, int(size))
             if status is not None:
                 slots.add_metric([*names, str(status)], 1)
-        yield from (rows, unknown, ranges, retained, slots)
+        yield from (rows, unknown, ages, ranges, retained, unread, limits, slots)
 
     def _consumers(self) -> Metric:
         family = GaugeMetricFamily(

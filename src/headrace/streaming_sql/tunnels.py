@@ -23,8 +23,12 @@ if TYPE_CHECKING:
     from headrace.ports import Store, Tunnel
 
 # The last ones are those of some stores, see `headrace.ports.Capabilities.tunnel_options`.
-_OPTIONS = ("start", "baseChannels", "slot", "publication", "failover", "columns", "exclude", "where", "mask")
-_TEXTS = ("slot", "publication", "columns", "exclude", "where")
+_TEXTS = {
+    **{name: name for name in ("slot", "publication", "columns", "exclude", "where")},
+    "maxSlotBytes": "max_slot_bytes",
+    "atSlotLimit": "at_slot_limit",
+}
+_OPTIONS = ("start", "baseChannels", "failover", "mask", *_TEXTS)
 
 
 class Tunnels:
@@ -144,7 +148,7 @@ def _tunnel_options(options: Mapping[str, str]) -> tuple[str, int | None, dict[s
         raise OptionError(
             "invalid value of option baseChannels", received=repr(channels), valid="a positive whole number"
         )
-    others: dict[str, Any] = {name: given[name] for name in _TEXTS if name in given}
+    others: dict[str, Any] = {_TEXTS[name]: given[name] for name in _TEXTS if name in given}
     failover = given.get("failover")
     if failover is not None:
         if failover.lower() not in ("true", "false"):

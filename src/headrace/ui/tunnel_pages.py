@@ -7,12 +7,14 @@ from typing import Any
 
 from headrace.errors import HeadraceError, NotFoundError
 from headrace.ports import ChannelDescription, Tunnel, TunnelDescription
+from headrace.ui.pictures import Share, shares
 from headrace.ui.requests import Page, Request, whole_number
 from headrace.ui.site import LIST_LENGTH, Site, part_of
 
 CHANNELS_LENGTH = 100
 _MAX_DEPTH = 12
 _TOKEN_LENGTH = 40
+_LIMITS = ("max_slot_bytes", "max_slot_wal_keep_size")
 
 
 def tunnel_list(site: Site, request: Request) -> Page:
@@ -38,6 +40,7 @@ def tunnel_page(site: Site, request: Request) -> Page:
             "tunnel": tunnel_summary(described),
             "details": {name: value for name, value in described.details.items() if value is not None},
             "warnings": described.warnings,
+            "log": kept_log(described.details),
             "states": states,
             "channels": [
                 {
@@ -86,6 +89,17 @@ def tunnel_summary(described: TunnelDescription) -> dict[str, Any]:
         # The number that fills the disk of a server; of stores whose logs are not kept for tunnels, it is unknown.
         "retained_bytes": described.details.get("retained_bytes"),
     }
+
+
+def kept_log(details: Mapping[str, Any]) -> list[tuple[Share, str, int]]:
+    """Return the parts of the log that a server keeps for a tunnel, as shares of its limit with names and sizes."""
+    kept, unread = details.get("retained_bytes"), details.get("lag_bytes")
+    if not kept or unread is None:
+        return []
+    limits = [each for name in _LIMITS if (each := details.get(name)) is not None]
+    names = ("read, and kept", "not read", "free up to the limit")
+    sizes = (max(0, kept - unread), min(kept, unread), max(0, min(limits) - kept) if limits else 0)
+    return list(zip(shares(sizes), names, sizes, strict=True))
 
 
 def in_tree_order(channels: Iterable[ChannelDescription]) -> list[tuple[ChannelDescription, int]]:

@@ -177,7 +177,9 @@ class PostgresStore(Store):
                 ``columns`` are the names of the only columns, and ``exclude`` those of columns that are left out;
                 ``where`` is the condition of the only rows, in SQL (PostgreSQL 15 and later). ``mask`` has the masks
                 of columns by their names: ``null``, ``hash``, ``first(3)``, ``last(4)``, ``constant(…)``; ``mask_key``
-                is the secret of hashes, by default that of the other tunnels of the database.
+                is the secret of hashes, by default that of the other tunnels of the database. ``max_slot_bytes``, such
+                as ``"10g"``, limits the log that the server keeps for the slot, and ``at_slot_limit`` says what happens
+                at the limit: ``"warn"``, or ``"drop"`` for the slot.
         """
         found = self.table(table)
         found.schema.check_keyed()

@@ -36,15 +36,16 @@ from headrace.wire.pgoutput.messages import Images, Truncation
 
 WINDOW_BYTES = 64 << 20
 """The log of a window in bytes: its changes are in memory at once."""
-# The last column has the standbys without a slot: a read of a failover slot would wait for them for ever, in a call
-# that cannot be interrupted. From PostgreSQL 17 on.
+# The last column but one has the standbys without a slot: a read of a failover slot would wait for them for ever, in a
+# call that cannot be interrupted. From PostgreSQL 17 on.
 _STATE = """
 SELECT pg_current_wal_flush_lsn() - '0/0', s.confirmed_flush_lsn - '0/0', s.restart_lsn - '0/0', t.base_end - '0/0',
     t.advanced - '0/0', t.lost - '0/0', s.wal_status,
     t.system = (SELECT system_identifier::text FROM pg_control_system()),
     (SELECT string_agg(trim(name), ', ')
         FROM string_to_table(current_setting('synchronized_standby_slots', true), ',') name
-        WHERE (to_jsonb(s) ->> 'failover')::boolean AND trim(name) NOT IN (SELECT slot_name FROM pg_replication_slots))
+        WHERE (to_jsonb(s) ->> 'failover')::boolean AND trim(name) NOT IN (SELECT slot_name FROM pg_replication_slots)),
+    (SELECT reason FROM headrace.slot_limit WHERE tunnel = t.id)
 FROM headrace.tunnel t LEFT JOIN pg_replication_slots s ON s.slot_name = t.slot WHERE t.id = %s
 """
 
@@ -328,7 +329,7 @@ class ChangeLog:
         rows = self._database.query(_STATE, (self._tunnel.id,))
         if not rows:
             raise dropped(self._tunnel)
-        ((*lsns, status, same_system, awaited),) = rows
+        ((*lsns, status, same_system, awaited, reason),) = rows
         tunnel = f"tunnel {self._tunnel.name!r}"
         if awaited:
             raise StoreBusyError(
@@ -340,7 +341,7 @@ class ChangeLog:
         if not same_system:
             problem = f"{tunnel} belongs to another database cluster"
         elif status is None:
-            problem = f"the replication slot of {tunnel} does not exist"
+            problem = reason or f"the replication slot of {tunnel} does not exist"
         elif status == "lost" or None in lsns:
             problem = f"the server has removed the log that {tunnel} needs (max_slot_wal_keep_size)"
         else:

@@ -16,7 +16,7 @@ Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
 
 _TABLES = Group(
     (
-        *("tunnel", "channel", "tunnel_table", "selection", "definition", "chunk", "spool"),
+        *("tunnel", "channel", "tunnel_table", "selection", "slot_limit", "definition", "chunk", "spool"),
         *("tunnel_client", "batch_plan", "batch_end"),
     ),
     """
@@ -76,6 +76,13 @@ CREATE TABLE IF NOT EXISTS {schema}.tunnel_table (
 CREATE TABLE IF NOT EXISTS {schema}.selection (
     tunnel text PRIMARY KEY REFERENCES {schema}.tunnel ON DELETE CASCADE,
     content text NOT NULL
+);
+-- The log that the server may keep for the slot of a tunnel, and why the slot was dropped.
+CREATE TABLE IF NOT EXISTS {schema}.slot_limit (
+    tunnel text PRIMARY KEY REFERENCES {schema}.tunnel ON DELETE CASCADE,
+    bytes bigint NOT NULL,
+    action text NOT NULL,
+    reason text
 );
 -- The versions of the definitions of a tunnel's tables; what the log does not have of a change is in column lost.
 CREATE TABLE IF NOT EXISTS {schema}.definition (

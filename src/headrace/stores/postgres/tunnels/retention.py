@@ -15,6 +15,8 @@ from typing import Any
 from headrace.stores.postgres.tunnels import slots
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import lsn_text
+from headrace.stores.postgres.tunnels.slot_limits import SlotLimits, limit_of
+from headrace.stores.postgres.tunnels.slot_options import megabytes
 
 KEPT_BYTES = 1 << 20
 """The log in bytes that the slot keeps before the committed position, so that recent batches can be read again."""
@@ -46,6 +48,7 @@ class LogRelease:
         self._database = database
         self._tunnel = tunnel
         self._slot = slot
+        self._limits = SlotLimits(database)
         self._next_look = self._next_advance = 0.0
 
     def release(self, committed: int, idle_until: int) -> None:
@@ -55,6 +58,7 @@ class LogRelease:
             committed: the LSN of the committed position.
             idle_until: the LSN up to which the tables have had no change since then.
         """
+        self._limits.look()
         # If there is nothing to read again for a while, the slot follows the end of the log.
         target = idle_until if idle_until - committed >= KEPT_BYTES else committed - KEPT_BYTES
         now = time.monotonic()
@@ -99,13 +103,19 @@ def describe(database: TunnelDatabase, slot: str) -> tuple[Mapping[str, int | st
             {} if row is None else {column.name: value for column, value in zip(cursor.description, row, strict=True)}
         )
 
-    state = database.ask(read)
+    state, limit = database.ask(read), database.ask(lambda statements: limit_of(statements, slot))
+    limits: dict[str, int | str | bool | None] = (
+        {} if limit is None else {"max_slot_bytes": limit.bytes, "at_slot_limit": limit.action}
+    )
     if not state:
-        return {"slot": slot}, []
+        return {"slot": slot, **limits}, [] if limit is None else limit.warnings(None)
     warnings = list(_warnings(state))
+    if limit is not None:
+        warnings += limit.warnings(state["retained_bytes"])
     allowed, reason, failover = (state.pop(name) for name in ("allowed", "reason", "failover"))
     del state["behind"]
     state["max_slot_wal_keep_size"] = None if allowed < 0 else allowed
+    state |= limits
     if reason is not None:
         state["invalidation_reason"] = reason
     if failover:
@@ -135,8 +145,3 @@ def _warnings(state: Mapping[str, Any]) -> list[str]:
             "read of the slot decodes them again"
         )
     return warnings
-
-
-def megabytes(size: int) -> str:
-    """Return a size for people."""
-    return f"{size / (1 << 20):,.0f} MB"

@@ -4,16 +4,19 @@ tunnel leaves out of its table."""
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, StoreBusyError, UnsupportedError, shown
 from headrace.model.tunnels.masks import Mask, parse_masks
 from headrace.model.tunnels.values import TunnelKind
+from headrace.options.kinds import size
 from headrace.options.names import check_names
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 
-OPTIONS = ("slot", "publication", "failover", "columns", "exclude", "where", "mask", "mask_key")
 _CHOICES = ("columns", "exclude", "where", "mask", "mask_key")
+OPTIONS = ("slot", "publication", "failover", "max_slot_bytes", "at_slot_limit", *_CHOICES)
+WARN, DROP = "warn", "drop"
+ACTIONS: Final = (WARN, DROP)
 _FAILOVER_VERSION = 170_000
 _SHORTEST_KEY, _LONGEST_KEY = 16, 64
 _SLOT = """
@@ -21,6 +24,36 @@ SELECT slot_type, plugin::text, database::text, current_database()::text, tempor
     confirmed_flush_lsn - '0/0'
 FROM pg_replication_slots WHERE slot_name = %s
 """
+
+
+class SlotLimit(NamedTuple):
+    """The limit of a tunnel's slot.
+
+    Attributes:
+        bytes: the log that the server may keep for it.
+        action: `WARN`, or `DROP` for a slot that is dropped when it is reached.
+        reason: why the slot was dropped; None if it was not.
+    """
+
+    bytes: int
+    action: str
+    reason: str | None = None
+
+    def warnings(self, retained: int | None) -> list[str]:
+        """Return what a person should know about a slot.
+
+        Args:
+            retained: the log that the server keeps for it; None without a slot.
+        """
+        if self.reason is not None:
+            return [f"{self.reason}: create a new tunnel"]
+        if retained is None or 2 * retained <= self.bytes:
+            return []
+        end = "and the slot is dropped at the limit" if self.action == DROP else "and nothing happens at the limit"
+        return [
+            f"the server keeps {megabytes(retained)} of log for the tunnel, of max_slot_bytes = "
+            f"{megabytes(self.bytes)}, {end}: start the query that reads the tunnel, or drop the tunnel"
+        ]
 
 
 class SlotOptions(NamedTuple):
@@ -35,6 +68,7 @@ class SlotOptions(NamedTuple):
         where: the condition of the only rows, in SQL.
         mask: the masks of columns.
         mask_key: the key of hashes; None for that of the other tunnels of the database.
+        limit: the limit of the slot.
     """
 
     slot: str | None = None
@@ -45,6 +79,7 @@ class SlotOptions(NamedTuple):
     where: str | None = None
     mask: Mapping[str, Mask] = {}
     mask_key: bytes | None = None
+    limit: SlotLimit | None = None
 
 
 def parse(options: Mapping[str, Any], kind: TunnelKind, *, several: bool = False) -> SlotOptions:
@@ -67,7 +102,9 @@ def parse(options: Mapping[str, Any], kind: TunnelKind, *, several: bool = False
             received=f"option {', '.join(of_one)}",
             remedy="create a tunnel of one table",
         )
-    parsed = SlotOptions(**{**given, **_choices(given)})
+    limit = _limit(given)
+    others = {name: value for name, value in given.items() if name not in ("max_slot_bytes", "at_slot_limit")}
+    parsed = SlotOptions(**{**others, **_choices(given)}, limit=limit)
     if kind is TunnelKind.BASE_DATA and (of_slot := sorted(given.keys() - set(_CHOICES))):
         raise OptionError("a tunnel of kind BaseData has no slot", received=", ".join(of_slot))
     if parsed.slot is not None and parsed.failover:
@@ -87,6 +124,27 @@ def parse(options: Mapping[str, Any], kind: TunnelKind, *, several: bool = False
             "works with it",
         )
     return parsed
+
+
+def _limit(given: Mapping[str, Any]) -> SlotLimit | None:
+    action = given.get("at_slot_limit", WARN)
+    if action not in ACTIONS:
+        raise OptionError("unknown value of option at_slot_limit", received=shown(action), valid=ACTIONS)
+    limit = given.get("max_slot_bytes")
+    if limit is None:
+        if "at_slot_limit" in given:
+            raise OptionError("option at_slot_limit needs a limit", remedy="give option max_slot_bytes, too")
+        return None
+    if action == DROP and "slot" in given:
+        raise OptionError(
+            "headrace drops no slot that it has not created",
+            received=f"slot {given['slot']} and at_slot_limit {action}",
+            valid=f"at_slot_limit {WARN}",
+        )
+    try:
+        return SlotLimit(size(str(limit)), action)
+    except ValueError as error:
+        raise OptionError("invalid value of option max_slot_bytes", received=shown(limit), valid=str(error)) from None
 
 
 def _choices(given: Mapping[str, Any]) -> dict[str, Any]:
@@ -164,3 +222,8 @@ def use_slot(database: TunnelDatabase, name: str, tunnel: str) -> int:
     if used:
         raise AlreadyExistsError(f"a tunnel reads slot {name!r}", received=f"tunnel {used[0][0]}")
     return int(confirmed)
+
+
+def megabytes(size: int) -> str:
+    """Return a size for people."""
+    return f"{size / (1 << 20):,.0f} MB"

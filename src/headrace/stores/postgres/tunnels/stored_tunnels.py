@@ -24,14 +24,14 @@ from headrace.model.tables.schema import Key
 from headrace.model.tunnels.validation import check_new
 from headrace.model.tunnels.values import ChannelKind, Start, StartKind, TunnelKind
 from headrace.stores.postgres.schemas import TableLayout
-from headrace.stores.postgres.tunnels import followable, publications, selections, slot_options, slots
+from headrace.stores.postgres.tunnels import followable, publications, selections, slot_limits, slot_options, slots
 from headrace.stores.postgres.tunnels.followed import base_types
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import BASE_START, lsn_text
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.selections import Selection
-from headrace.stores.postgres.tunnels.slot_options import SlotOptions
+from headrace.stores.postgres.tunnels.slot_options import SlotLimit, SlotOptions
 
 STREAM = "stream"
 """The id of the stream channel."""
@@ -136,7 +136,7 @@ def create(
         selection,
     )
     # The row first: whatever a killed process leaves behind belongs to a tunnel that can be dropped.
-    database.run(lambda statements: _insert(statements, stored, [] if of_one else layouts))
+    database.run(lambda statements: _insert(statements, stored, [] if of_one else layouts, options.limit))
     try:
         # Before the first read of the tables and their log.
         part = None if selection is None else selection.definition
@@ -268,7 +268,9 @@ def _size(database: TunnelDatabase, table: TableLayout) -> _Size:
     return database.run(read)
 
 
-def _insert(statements: PostgresStatements, tunnel: StoredTunnel, tables: Sequence[TableLayout]) -> None:
+def _insert(
+    statements: PostgresStatements, tunnel: StoredTunnel, tables: Sequence[TableLayout], limit: SlotLimit | None
+) -> None:
     added = statements.execute(
         "INSERT INTO headrace.tunnel"
         " (id, relation, table_name, name, kind, created, slot, system, publication, own_slot, own_publication)"
@@ -279,6 +281,7 @@ def _insert(statements: PostgresStatements, tunnel: StoredTunnel, tables: Sequen
         owner = f"table {tunnel.table!r} has" if tunnel.relation else "several tables have"
         raise AlreadyExistsError(f"{owner} a tunnel of this name", received=repr(tunnel.name))
     selections.save(statements, tunnel.id, tunnel.selection)
+    slot_limits.save(statements, tunnel.id, limit)
     for table in tables:
         statements.execute(
             "INSERT INTO headrace.tunnel_table (tunnel, relation, table_name) VALUES (%s, %s, %s)"

@@ -28,7 +28,7 @@ from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_o
 from headrace.stores.postgres.tunnels.followed import Followed
 from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog, truncated
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
-from headrace.stores.postgres.tunnels.positions import is_after, lsn_of, row_of, row_position
+from headrace.stores.postgres.tunnels.positions import is_after, lsn_of, parse_lsn, row_of, row_position
 from headrace.stores.postgres.tunnels.retention import LogRelease
 from headrace.stores.postgres.tunnels.stored_tunnels import (
     BYTES_PER_CHUNK,
@@ -144,6 +144,11 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
                 if holder is None
                 else ChannelDescription(channel, backlog, holder.client, holder.tag, holder.status)
             )
+        if isinstance(retained := details.get("retained_bytes"), int):
+            (stream,) = [each for each in described if each.channel.kind is ChannelKind.STREAM]
+            end = parse_lsn(str(details["restart_lsn"])) + retained
+            unread = 0 if stream.backlog.rows == 0 else max(0, end - lsn_of(stream.channel.committed))
+            details = {**details, "lag_bytes": unread}
         return TunnelDescription(
             id=self.id,
             name=self.name,
