@@ -16,7 +16,7 @@ from headrace.errors import HeadraceError
 from headrace.model.findings import Finding, Status
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables import stored_tables
-from headrace.stores.postgres.tunnels import followable, publications, retention, slot_options, slots
+from headrace.stores.postgres.tunnels import followable, publications, retention, slots, tunnel_options
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 
@@ -172,7 +172,7 @@ def _server(facts: _Facts) -> Iterator[Finding]:
         yield Finding(
             "PostgreSQL: temporary files",
             Status.WARN,
-            f"temp_file_limit = {slot_options.megabytes(facts.temporary_bytes)}",
+            f"temp_file_limit = {tunnel_options.megabytes(facts.temporary_bytes)}",
             "a read of a slot keeps its result in temporary files: allow a few GB",
         )
 
@@ -186,7 +186,7 @@ def _kept_log(facts: _Facts) -> Finding:
             "max_slot_wal_keep_size = -1: a tunnel without a reader fills the disk of the server",
             "ALTER SYSTEM SET max_slot_wal_keep_size = '…GB', as much as the disk allows; SELECT pg_reload_conf()",
         )
-    return Finding(name, Status.OK, f"up to {slot_options.megabytes(facts.kept)} for a tunnel without a reader")
+    return Finding(name, Status.OK, f"up to {tunnel_options.megabytes(facts.kept)} for a tunnel without a reader")
 
 
 # -- the user -------------------------------------------------------------------------------------------

@@ -29,13 +29,13 @@ from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tables.selected_table import SelectedTable
 from headrace.stores.postgres.tables.several_tables import SeveralTables
 from headrace.stores.postgres.tables.table import MAX_COLUMNS, MAX_KEY_COLUMNS, PostgresTable
-from headrace.stores.postgres.tunnels import slot_options, stored_tunnels, table_patterns
+from headrace.stores.postgres.tunnels import stored_tunnels, table_patterns, tunnel_options
 from headrace.stores.postgres.tunnels.followed import OneTable
 from headrace.stores.postgres.tunnels.followed_tables import ManyTables
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
-from headrace.stores.postgres.tunnels.slot_options import SlotOptions
 from headrace.stores.postgres.tunnels.stored_tunnels import NewTable, StoredTunnel
 from headrace.stores.postgres.tunnels.tunnel import PostgresTunnel
+from headrace.stores.postgres.tunnels.tunnel_options import TunnelOptions
 from headrace.support.cached import cached_property
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
@@ -70,7 +70,7 @@ class PostgresStore(Store):
         files=True,
         row_times=False,
         transaction_ids=True,
-        tunnel_options=slot_options.OPTIONS,
+        tunnel_options=tunnel_options.OPTIONS,
         max_columns=MAX_COLUMNS,
     )
 
@@ -191,7 +191,7 @@ class PostgresStore(Store):
             tunnel_kind,
             start if isinstance(start, Start) else Start.parse(start),
             base_channels,
-            slot_options.parse(options, tunnel_kind),
+            tunnel_options.parse(options, tunnel_kind),
         )
 
     def create_tunnel_of_tables(
@@ -229,7 +229,7 @@ class PostgresStore(Store):
             tunnel_kind,
             Start(StartKind.LATEST),
             base_channels,
-            slot_options.parse(options, tunnel_kind, several=True),
+            tunnel_options.parse(options, tunnel_kind, several=True),
         )
 
     def _created(
@@ -240,7 +240,7 @@ class PostgresStore(Store):
         kind: TunnelKind,
         start: Start,
         base_channels: int | None,
-        options: SlotOptions,
+        options: TunnelOptions,
     ) -> PostgresTunnel:
         stored, small = stored_tunnels.create(
             self._database, tables, patterns, name, kind, start, base_channels, options

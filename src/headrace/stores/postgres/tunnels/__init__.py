@@ -33,6 +33,10 @@ and base channels for each table. `Decoder` separates the messages by table, eac
 written as JSON (`json_rows`), and the rows are merged by the numbers of their messages. The spool has the rows of each
 table in their own columns, so the form of the JSON is chosen by the reader.
 
-`slots` and `slot_options` create slots, `stored_tunnels` and `channel_rows` are the records of tunnels in the tables of
-`meta_tables`. Those of batches and clients are in `headrace.stores.shared`.
+**What leaves the source**: `selections` turns options of a tunnel into the list of columns and the filter of its
+publication, and into masks, which `table_images` and `followed` apply before rows leave them.
+
+`tunnel_options` are the options of a new tunnel, `slots` creates its slot and publication, `slot_limits` looks at the
+limits of slots. `stored_tunnels` and `channel_rows` are the records of tunnels in the tables of `meta_tables`. Those of
+batches and clients are in `headrace.stores.shared`.
 """

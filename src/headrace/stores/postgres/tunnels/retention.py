@@ -16,7 +16,7 @@ from headrace.stores.postgres.tunnels import slots
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import lsn_text
 from headrace.stores.postgres.tunnels.slot_limits import SlotLimits, limit_of
-from headrace.stores.postgres.tunnels.slot_options import megabytes
+from headrace.stores.postgres.tunnels.tunnel_options import megabytes
 
 KEPT_BYTES = 1 << 20
 """The log in bytes that the slot keeps before the committed position, so that recent batches can be read again."""

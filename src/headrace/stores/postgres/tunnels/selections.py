@@ -20,7 +20,7 @@ from headrace.model.tunnels.values import TunnelKind
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tunnels.definitions import Definition
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
-from headrace.stores.postgres.tunnels.slot_options import SlotOptions
+from headrace.stores.postgres.tunnels.tunnel_options import TunnelOptions
 
 _LISTS_VERSION = 150_000
 _KEY_BYTES = 32
@@ -124,7 +124,7 @@ def masked_schema(schema: TableSchema, masked: Mapping[str, Masked]) -> TableSch
 
 
 def resolve(
-    database: TunnelDatabase, table: TableLayout, options: SlotOptions, kind: TunnelKind
+    database: TunnelDatabase, table: TableLayout, options: TunnelOptions, kind: TunnelKind
 ) -> tuple[Selection | None, TableLayout]:
     """Return the selection of a new tunnel, and its table with the columns that it has; None for all of the table.
 
@@ -197,7 +197,7 @@ def described(
     return facts
 
 
-def _chosen(table: TableLayout, options: SlotOptions, numbers: Mapping[str, int]) -> list[int] | None:
+def _chosen(table: TableLayout, options: TunnelOptions, numbers: Mapping[str, int]) -> list[int] | None:
     """Return the numbers of the columns that the options choose; None for all."""
     for option, names in (("columns", options.columns), ("exclude", options.exclude)):
         _check_names(table, option, names or ())
@@ -210,7 +210,7 @@ def _chosen(table: TableLayout, options: SlotOptions, numbers: Mapping[str, int]
     return [numbers[name] for name in chosen]
 
 
-def _check_key(table: TableLayout, options: SlotOptions, lacking: Sequence[str]) -> None:
+def _check_key(table: TableLayout, options: TunnelOptions, lacking: Sequence[str]) -> None:
     """Raise `OptionError` if columns of the primary key are left out."""
     if lacking:
         names = ", ".join(lacking)
@@ -267,7 +267,7 @@ def _published(statements: PostgresStatements, publication: str, relation: int) 
 
 
 def _masks(
-    table: TableLayout, options: SlotOptions, numbers: Mapping[str, int], columns: Collection[int] | None
+    table: TableLayout, options: TunnelOptions, numbers: Mapping[str, int], columns: Collection[int] | None
 ) -> dict[int, Mask]:
     _check_names(table, "mask", options.mask)
     for name, mask in options.mask.items():

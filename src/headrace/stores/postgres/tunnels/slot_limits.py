@@ -15,7 +15,7 @@ from typing import LiteralString
 from headrace.errors import StoreBusyError
 from headrace.stores.postgres.tunnels import slots
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
-from headrace.stores.postgres.tunnels.slot_options import DROP, SlotLimit, megabytes
+from headrace.stores.postgres.tunnels.tunnel_options import DROP, SlotLimit, megabytes
 
 LOOK_SECONDS = 10.0
 """The time between two looks of a process at the limits."""

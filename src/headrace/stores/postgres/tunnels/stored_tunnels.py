@@ -24,14 +24,14 @@ from headrace.model.tables.schema import Key
 from headrace.model.tunnels.validation import check_new
 from headrace.model.tunnels.values import ChannelKind, Start, StartKind, TunnelKind
 from headrace.stores.postgres.schemas import TableLayout
-from headrace.stores.postgres.tunnels import followable, publications, selections, slot_limits, slot_options, slots
+from headrace.stores.postgres.tunnels import followable, publications, selections, slot_limits, slots, tunnel_options
 from headrace.stores.postgres.tunnels.followed import base_types
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import BASE_START, lsn_text
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.selections import Selection
-from headrace.stores.postgres.tunnels.slot_options import SlotLimit, SlotOptions
+from headrace.stores.postgres.tunnels.tunnel_options import SlotLimit, TunnelOptions
 
 STREAM = "stream"
 """The id of the stream channel."""
@@ -89,7 +89,7 @@ def create(
     kind: TunnelKind,
     start: Start,
     base_channels: int | None,
-    options: SlotOptions,
+    options: TunnelOptions,
 ) -> tuple[StoredTunnel, bool]:
     """Create a tunnel. Return it, and whether its base data should be read at once.
 
@@ -198,11 +198,11 @@ def _open_slot(
     slot: str,
     publication: str,
     tables: Sequence[TableLayout],
-    options: SlotOptions,
+    options: TunnelOptions,
 ) -> int:
     """Create the slot and the publication of a tunnel, or check existing ones; return the LSN of the first change."""
     if options.failover:
-        slot_options.check_failover(database)
+        tunnel_options.check_failover(database)
     selection = tunnel.selection or Selection()
     if tunnel.own_publication:
         listed = selection.columns is not None
@@ -217,7 +217,7 @@ def _open_slot(
     return (
         slots.create_slot(database, slot, failover=options.failover)
         if tunnel.own_slot
-        else slot_options.use_slot(database, slot, tunnel.id)
+        else tunnel_options.use_slot(database, slot, tunnel.id)
     )
 
 

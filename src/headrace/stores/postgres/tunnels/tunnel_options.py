@@ -1,5 +1,7 @@
-"""The options of a new tunnel: an existing slot or publication, which headrace does not drop, failover, and what the
-tunnel leaves out of its table."""
+"""The options of a new tunnel: its slot and publication, the limit of its log, and what it leaves out of its table.
+
+An existing slot or publication belongs to others, so headrace does not drop it.
+"""
 
 from __future__ import annotations
 
@@ -56,7 +58,7 @@ class SlotLimit(NamedTuple):
         ]
 
 
-class SlotOptions(NamedTuple):
+class TunnelOptions(NamedTuple):
     """The options of a new tunnel.
 
     Attributes:
@@ -82,7 +84,7 @@ class SlotOptions(NamedTuple):
     limit: SlotLimit | None = None
 
 
-def parse(options: Mapping[str, Any], kind: TunnelKind, *, several: bool = False) -> SlotOptions:
+def parse(options: Mapping[str, Any], kind: TunnelKind, *, several: bool = False) -> TunnelOptions:
     """Return the options of `PostgresStore.create_tunnel`.
 
     Raises:
@@ -104,7 +106,7 @@ def parse(options: Mapping[str, Any], kind: TunnelKind, *, several: bool = False
         )
     limit = _limit(given)
     others = {name: value for name, value in given.items() if name not in ("max_slot_bytes", "at_slot_limit")}
-    parsed = SlotOptions(**{**others, **_choices(given)}, limit=limit)
+    parsed = TunnelOptions(**{**others, **_choices(given)}, limit=limit)
     if kind is TunnelKind.BASE_DATA and (of_slot := sorted(given.keys() - set(_CHOICES))):
         raise OptionError("a tunnel of kind BaseData has no slot", received=", ".join(of_slot))
     if parsed.slot is not None and parsed.failover:
