@@ -170,3 +170,24 @@ def test_option_truncations_gives_a_row_at_the_begin_of_its_batch(
         [[(1, "a", "insert")], [(None, None, "truncate"), (2, "b", "insert")]],
         [[(None, None, "truncate"), (2, "b", "insert")]],
     )
+
+
+def test_a_mirror_has_the_columns_and_rows_of_its_tunnel(
+    spark: SparkSession, server: Server, url: str, tmp_path: Path
+) -> None:
+    server.execute("CREATE TABLE t (id int PRIMARY KEY, name text, card text, number int)")
+    server.execute("INSERT INTO t SELECT i, 'a', '1234-' || i, i FROM generate_series(1, 9) i")
+    with headrace.open(url) as store:
+        store.create_tunnel("t", "some", exclude="name", where="id > 5", mask={"card": "first(2)", "number": "hash"})
+
+    def run() -> None:
+        mirror = headrace.mirror(
+            spark, source=url, table="t", to=url, to_table="copy", checkpoint=str(tmp_path / "cp"), tunnel="some"
+        )
+        mirror.trigger(availableNow=True).start().awaitTermination()
+
+    run()
+    server.execute("UPDATE t SET id = id + 20 WHERE id < 3; DELETE FROM t WHERE id = 9; ALTER TABLE t DROP name")
+    run()
+    copied = server.execute("SELECT id, card, length(number) FROM copy ORDER BY id").fetchall()
+    assert copied == [(id, "12", 32) for id in (6, 7, 8, 21, 22)]

@@ -20,7 +20,7 @@ from headrace.model.tables.change_columns import ChangeShape
 from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.values import Start, StartKind
 from headrace.options.option import SOURCE
-from headrace.ports import Store
+from headrace.ports import Store, Table
 from headrace.spark.batch_tasks import BatchContent, BatchTasks, PublishedBatches, Receipts
 from headrace.spark.batched_stream import BatchedStream, SinkArguments, given_options, sink_of
 from headrace.spark.versions import spark_schema
@@ -73,7 +73,7 @@ class MirrorStream(BatchedStream):
         """
         with self.source.open_store() as source, self.arguments.store.open() as target:
             check_source(source)
-            table = self.source.open_table(source)
+            table = followed_table(source, self.source, self.tunnel)
             form = self._form(table.schema, target)
             setup = MirrorSetup(source, table, target, form, self.tunnel_name, create_tunnel=self.tunnel is None)
             prepared = setup.prepare()
@@ -82,7 +82,7 @@ class MirrorStream(BatchedStream):
             defined = replace(self, definition=f"the {kept} of {self.source.table} in {source.id}")
             changes = self._changes(form, tunnel)
             sink = defined._located(changes, target, [self.target_table])
-        return self._start(changes, "append", PublishedBatches(sink, MirrorRows(form, self.source), claim))
+        return self._start(changes, "append", PublishedBatches(sink, MirrorRows(form, self.source, self.tunnel), claim))
 
     def _form(self, schema: TableSchema, target: Store) -> MirrorForm:
         if self.history:
@@ -103,6 +103,11 @@ class MirrorStream(BatchedStream):
         return reader.schema(spark_schema(columns)).load()
 
 
+def followed_table(store: Store, source: Location, tunnel: str | None) -> Table:
+    """Return the table that a mirror copies: a given tunnel may have a part of its table."""
+    return source.open_table(store) if tunnel is None else store.tunnel(tunnel, source.table, source.columns).table
+
+
 @dataclass(frozen=True)
 class MirrorRows(BatchContent):
     """The changes of a batch as rows of the mirror's tables.
@@ -110,12 +115,14 @@ class MirrorRows(BatchContent):
     Attributes:
         form: what the mirror keeps.
         source: the location of the source table.
+        tunnel: the name or id of a given tunnel.
     """
 
     rereads_published = False
 
     form: MirrorForm
     source: Location
+    tunnel: str | None = None
 
     @property
     def targets(self) -> tuple[TableTarget, ...]:
@@ -126,7 +133,7 @@ class MirrorRows(BatchContent):
             TargetJobs(target).check_whole(self.form.target)
         receipts = tasks.stage_routed(batch, self.form.route)
         with self.source.open_store() as store:
-            self.form.check_unchanged(self.source.open_table(store).schema)
+            self.form.check_unchanged(followed_table(store, self.source, self.tunnel).schema)
         return receipts
 
 
