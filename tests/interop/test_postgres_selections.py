@@ -190,6 +190,18 @@ def test_the_list_and_the_filter_of_an_existing_publication_are_the_choice(store
         drain(tunnel)
 
 
+@pytest.mark.parametrize("change", ["SET TABLE people", "SET TABLE people WHERE (id > 0)", "DROP TABLE people"])
+def test_base_data_is_not_read_by_a_publication_that_others_have_changed(
+    store: Store, server: Server, change: str
+) -> None:
+    server.execute("INSERT INTO people SELECT i, 'n' FROM generate_series(1, 60000) i")
+    tunnel = store.create_tunnel("people", "few", where="id > 59990")
+    server.execute(f"ALTER PUBLICATION headrace_{tunnel.id} {change}")
+    with pytest.raises(DataLossError, match="publication"):
+        drain(tunnel)
+    assert server.execute("SELECT count(*) FROM headrace.spool").fetchone() == (0,)
+
+
 def test_partitions_obey_the_choice_of_their_table(store: Store, server: Server) -> None:
     server.execute(
         "CREATE TABLE parted (note text, id int PRIMARY KEY, v int) PARTITION BY RANGE (id);"

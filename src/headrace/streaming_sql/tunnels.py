@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from headrace.formats.location import Location
     from headrace.ports import Store, Tunnel
 
-# The last ones are those of some stores, see `headrace.ports.Capabilities.tunnel_options`.
+# Options of some stores, see `headrace.ports.Capabilities.tunnel_options`, and their names there.
 _TEXTS = {
     **{name: name for name in ("slot", "publication", "columns", "exclude", "where")},
     "maxSlotBytes": "max_slot_bytes",

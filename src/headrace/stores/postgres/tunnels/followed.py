@@ -201,8 +201,7 @@ class FollowedTable:
         if selection.filtered and self._publication is not None:
             name = self._publication
             text = self._database.ask(lambda statements: selections.condition(statements, name, table.oid))
-            # Without a condition, the publication was changed, and the log cannot be read.
-            condition = sql.SQL(" AND ({})").format(sql.SQL("true" if text is None else text))
+            condition = sql.SQL(" AND ({})").format(sql.SQL(text))
         statement = sql.SQL("SELECT {} FROM {} t WHERE {}{} ORDER BY {}").format(
             selected(table, names), table.name.sql, where(table, keys, ()), condition, key_order(table)
         )

@@ -304,6 +304,10 @@ class ChangeLog:
             return position, 0
         return lsn_position(max(state.confirmed, start)), None
 
+    def check_publication(self) -> None:
+        """Raise `DataLossError` if the publication is not that of the tunnel any more."""
+        self._publication.check(self._followed.published, "its columns and rows")
+
     def accept_publication(self) -> bool:
         """Accept changes that the publication may have left out; return whether there may be any."""
         return self._publication.accept(self._followed.published)

@@ -13,7 +13,7 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import LiteralString, NamedTuple
 
-from headrace.errors import OptionError, SchemaError, UnsupportedError
+from headrace.errors import DataLossError, OptionError, SchemaError, UnsupportedError
 from headrace.model.tables.schema import Column, TableSchema
 from headrace.model.tunnels.masks import Mask, Masked
 from headrace.model.tunnels.values import TunnelKind
@@ -173,9 +173,20 @@ def save(statements: PostgresStatements, tunnel: str, selection: Selection | Non
         )
 
 
-def condition(statements: PostgresStatements, publication: str, relation: int) -> str | None:
-    """Return the filter of a publication for the rows of a table, with the present names of its columns."""
-    return _published(statements, publication, relation)[1]
+def condition(statements: PostgresStatements, publication: str, relation: int) -> str:
+    """Return the filter of a publication for the rows of a table, with the present names of its columns.
+
+    Raises:
+        DataLossError: it has none any more.
+    """
+    text = _published(statements, publication, relation)[1]
+    if text is None:
+        raise DataLossError(
+            "the publication of a tunnel has no filter of rows any more",
+            received=f"publication {publication}",
+            remedy="create a new tunnel",
+        )
+    return text
 
 
 def described(
@@ -187,7 +198,7 @@ def described(
     if selection.columns is not None:
         facts["columns"] = ", ".join(names[number] for number in selection.columns if number in names)
     if selection.filtered and publication is not None:
-        facts["where"] = condition(statements, publication, relation) or ""
+        facts["where"] = _published(statements, publication, relation)[1] or "the publication has no filter any more"
     if selection.masks:
         facts["masks"] = ", ".join(
             f"{names[number]}: {mask.kind}{f'({mask.argument})' if mask.argument else ''}"

@@ -420,6 +420,9 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
             # A table has changed in the meantime: names may be those of other columns.
             view = newer
             rows = view.tables.snapshot(row.relation, row.keys)
+        if self._stored.selection is not None and self._stored.publication is not None:
+            # The rows are those of the publication, in which others may have changed the choice.
+            view.log.check_publication()
         return self._database.run(lambda statements: base_data.spool(statements, self.id, row.id, rows))
 
     def _fresh(self) -> _View:
