@@ -1,0 +1,9 @@
+"""How kept views are tested: a SELECT over tables that change equals DuckDB's answer after every batch.
+
+- `tables`: tables as values, and a database of DuckDB that holds their current rows.
+- `changes`: random batches of transactions, and the net rows of a batch.
+- `comparing`: when two answers are the same.
+- `rules`: what an engine without Spark must offer, one that computes everything again, and the loop of batches.
+- `gathering`: a small engine that follows changes, with faults that the tests must find.
+- `tpch_data`, `tpch_queries`: the tables and the 22 queries of TPC-H.
+"""
