@@ -76,7 +76,7 @@ def apply(database: Database, batch: Batch) -> dict[str, Delta]:
         after = dict(before)
         for change in batch:
             if change.table == name:
-                _apply_to(after, change, definition)
+                apply_to(after, change, definition)
         changed = [key for key in touched if repr(before.get(key)) != repr(after.get(key))]
         removed = [before[key] for key in changed if key in before]
         added = [after[key] for key in changed if key in after]
@@ -87,7 +87,8 @@ def apply(database: Database, batch: Batch) -> dict[str, Delta]:
     return deltas
 
 
-def _apply_to(rows: dict[Key, Row], change: Change, definition: TableDefinition) -> None:
+def apply_to(rows: dict[Key, Row], change: Change, definition: TableDefinition) -> None:
+    """Apply a change to the rows of its table."""
     for row in change.rows:
         key = definition.key_of(row)
         if change.kind == "put":
@@ -108,6 +109,7 @@ class Changer:
         database: the rows before the next batch.
         seed: the batches depend only on it and on the rows.
         not_null: columns whose values are never null.
+        first_key: new keys are greater.
         weights: how often each table changes; by default by the root of its size.
     """
 
@@ -115,12 +117,13 @@ class Changer:
     seed: int
     not_null: frozenset[str] = frozenset()
     weights: Mapping[str, float] = field(default_factory=dict)
+    first_key: int = 10_000_000
 
     def __post_init__(self) -> None:
         self._random = random.Random(self.seed)
         self._deleted: dict[str, deque[Row]] = {name: deque(maxlen=50) for name in self.database.tables}
         self._sizes: dict[str, int] = {}
-        self._next: dict[str, int] = dict.fromkeys(self.database.tables, 10_000_000)
+        self._next: dict[str, int] = dict.fromkeys(self.database.tables, self.first_key)
 
     def batch(self, changes: int) -> Batch:
         """Return a batch of about this number of changes in one to four transactions."""
@@ -189,14 +192,15 @@ class Changer:
         """Return a row with a new key; a key of references only may be that of a row, which it replaces."""
         definition = self.database.tables[name]
         number = self._next[name] = self._next[name] + 1
-        values: Row = {}
-        for column in definition.key:
-            values[column] = (
-                self._reference(definition.references[column], present) if column in definition.references else None
-            )
-        free = [column for column in definition.key if values[column] is None]
-        for column in free:
-            values[column] = number if definition.columns[column] in ("long", "int") else f"key {number}"
+        values: Row = {
+            column: self._reference(definition.references[column], present)
+            for column in definition.key
+            if column in definition.references
+        }
+        free = [column for column in definition.key if column not in values]
+        # The first columns of keys of several columns repeat.
+        numbers = [number] if len(free) == 1 else [number // 2, *[number % 3] * (len(free) - 1)]
+        values.update(zip(free, numbers, strict=True) if free else ())
         for column in definition.fixed - set(definition.key):
             values[column] = f"{column} {number}"
         return self._mixed(name, present, values)

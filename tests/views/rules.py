@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Protocol, TypeAlias
 
 import duckdb
@@ -49,10 +50,20 @@ class WrongAnswer(AssertionError):
 
 def evaluate(text: str, tables: Mapping[str, pa.Table]) -> pa.Table:
     """Evaluate a text by DuckDB."""
-    with duckdb.connect(config={"threads": 1}) as duck:
-        for name, rows in tables.items():
-            duck.register(name, rows)
+    duck = _evaluator()
+    for name, rows in tables.items():
+        duck.register(name, rows)
+    try:
         return duck.sql(text).to_arrow_table()
+    finally:
+        for name in tables:
+            duck.unregister(name)
+
+
+@cache
+def _evaluator() -> duckdb.DuckDBPyConnection:
+    """Return a connection without tables. To connect takes longer than most texts."""
+    return duckdb.connect(config={"threads": 1})
 
 
 class Recomputed:

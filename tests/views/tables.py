@@ -57,7 +57,6 @@ class Database:
         self._columns = {name: ", ".join(table.columns) for name, table in tables.items()}
         for name, table in tables.items():
             self._with(rows[name].cast(table.schema), f"CREATE TABLE {name} AS SELECT {self._columns[name]} FROM given")
-            self._duck.execute(f"CREATE UNIQUE INDEX key_of_{name} ON {name} ({', '.join(table.key)})")
 
     def query(self, sql: str) -> pa.Table:
         """Return the answer of a query over the current rows."""

@@ -1,0 +1,385 @@
+"""Random tables, and random queries over them that mean the same to Spark and to DuckDB.
+
+Blocks are nested up to three deep. They have joins of all kinds with and without further conditions, IN, NOT IN, EXISTS
+and scalar subqueries with equalities and inequalities, DISTINCT, set operations, groups, HAVING, windows, limits and
+WITH. Values are few, so that they meet: nulls, NaN, -0.0, decimals of two scales, dates.
+
+What would be decided by chance is left out: row numbers and limits are ordered by all columns that the block shows, and
+sums have exact results. Doubles are multiples of 1/8; a mean (of kind ``ratio``) is rounded once, and is never added.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import date
+from decimal import Decimal
+from typing import Any, TypeAlias
+
+from tests.views.queries import Expression, Item, Join, Query, Relation, Select, SetOperation, With
+from tests.views.tables import TableDefinition
+
+Kind: TypeAlias = str
+VALUES: Mapping[Kind, Sequence[Any]] = {
+    "long": (-1, 0, 1, 2, 3, 4),
+    "int": (0, 1, 2, 3),
+    "string": ("", "a", "b", "B"),
+    "double": (0.0, -0.0, 0.125, 1.0, -2.25, float("nan")),
+    "decimal(7,2)": tuple(map(Decimal, ("0.10", "1.00", "2.50", "-1.10"))),
+    "decimal(9,4)": tuple(map(Decimal, ("0.1000", "1.0000", "2.5000", "0.0001"))),
+    "date": (date(2026, 1, 1), date(2026, 1, 31), date(2024, 2, 29)),
+    "boolean": (True, False),
+}
+_LITERALS: Mapping[Kind, Sequence[str]] = {
+    "long": ("0", "1", "3"),
+    "int": ("1", "2"),
+    "string": ("''", "'a'", "'b'"),
+    "double": ("CAST(0 AS DOUBLE)", "CAST(1 AS DOUBLE)", "CAST('NaN' AS DOUBLE)"),
+    "decimal(7,2)": ("0.10", "1.0"),
+    "decimal(9,4)": ("0.1", "1.00"),
+    "date": ("DATE '2026-01-01'", "DATE '2024-02-29'"),
+    "boolean": ("TRUE",),
+    "ratio": ("CAST(1 AS DOUBLE)",),
+}
+# Kinds that can be compared. Their keys differ in bytes where their values are equal.
+_FAMILIES: Sequence[Sequence[Kind]] = (
+    ("long", "int"), ("decimal(7,2)", "decimal(9,4)"), ("double",), ("string",), ("date",), ("boolean",), ("ratio",),
+    ("long", "double"), ("int", "decimal(7,2)"),
+)  # fmt: skip
+_COMPARISONS = ("=", "=", "<>", "<", ">", "<=")
+_SETS = ("UNION", "UNION ALL", "UNION ALL", "INTERSECT", "EXCEPT", "INTERSECT ALL", "EXCEPT ALL")
+_JOINS = ("JOIN",) * 5 + ("LEFT JOIN",) * 4 + ("RIGHT JOIN", "FULL JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN")
+
+
+_SQL_TYPES = {**dict(zip(VALUES, VALUES, strict=True)), "long": "bigint", "string": "varchar(10)", "ratio": "double"}
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column of a relation, as a text that names it."""
+
+    text: str
+    kind: Kind
+
+
+def random_tables(rng: random.Random) -> dict[str, TableDefinition]:
+    """Return two to five tables, ``t1`` and so on, whose values are few."""
+    tables = {}
+    count = rng.choice((2, 2, 3, 3, 4, 5))
+    for number in range(1, count + 1):
+        columns = {"id": "long", **({"part": "int"} if rng.random() < 0.3 else {})}
+        key = tuple(columns)
+        columns["l1"] = "long"
+        for kind in rng.sample(list(VALUES), rng.randint(2, 4)):
+            columns[f"{kind[0]}{len(columns)}"] = kind
+        tables[f"t{number}"] = TableDefinition(
+            columns, key, values={name: VALUES[kind] for name, kind in columns.items() if name not in key}
+        )
+    return tables
+
+
+@dataclass
+class Grammar:
+    """Makes queries over tables.
+
+    Args:
+        depth: how deep subqueries are nested.
+    """
+
+    rng: random.Random
+    tables: Mapping[str, TableDefinition]
+    depth: int = 3
+    _aliases: int = 0
+    _named: dict[str, list[Column]] = field(default_factory=dict)
+
+    def query(self) -> Query:
+        """Return a query."""
+        rng = self.rng
+        if rng.random() < 0.12:
+            named, columns = self._query(self.depth - 1)
+            self._named["w"] = columns
+            query, _ = self._query(self.depth - 1)
+            return With("w", named, query)
+        return self._query(self.depth)[0]
+
+    # -- queries, with the columns of their answers --------------------------------------------------------------
+
+    def _query(self, depth: int, kinds: Sequence[Kind] | None = None) -> tuple[Query, list[Column]]:
+        """Return a query that can be a relation; with ``kinds``, it has columns of these kinds."""
+        roll = self.rng.random()
+        if depth > 1 and roll < 0.15:
+            left, columns = self._query(depth - 1, kinds)
+            right, _ = self._query(depth - 1, [column.kind for column in columns])
+            return SetOperation(self.rng.choice(_SETS), left, right), columns
+        if kinds is None and roll < 0.45:
+            return self._groups(depth)
+        if kinds is None and roll < 0.57:
+            return self._windows(depth)
+        return self._rows(depth, kinds)
+
+    def _rows(self, depth: int, kinds: Sequence[Kind] | None) -> tuple[Query, list[Column]]:
+        rng = self.rng
+        block, scope = self._block(depth)
+        if kinds is None:
+            kinds = [column.kind for column in rng.choices(scope, k=rng.randint(1, 4))]
+        items = [self._item(self._value(kind, scope, depth), number) for number, kind in enumerate(kinds)]
+        block = replace(block, items=tuple(items))
+        if rng.random() < 0.15:
+            block = replace(block, distinct=True)
+        if rng.random() < 0.1:
+            order = tuple(f"{item.expression} DESC NULLS LAST" for item in items if not item.expression.queries)
+            if len(order) == len(items) and not block.distinct:
+                block = replace(block, order=order, limit=rng.randint(1, 5))
+        return block, _columns(kinds)
+
+    def _groups(self, depth: int) -> tuple[Query, list[Column]]:
+        rng = self.rng
+        block, scope = self._block(depth)
+        columns = rng.sample(scope, min(len(scope), rng.choice((0, 1, 1, 1, 2))))
+        kinds = [column.kind for column in columns]
+        texts = [self._simple(column, scope) for column in columns]
+        items = [self._item(Expression(text), number) for number, text in enumerate(texts)]
+        calls = [self._aggregate(scope) for _ in range(rng.randint(1, 3))]
+        items += [self._item(Expression(call.text), len(texts) + number) for number, call in enumerate(calls)]
+        having: tuple[Expression, ...] = ()
+        if rng.random() < 0.3:
+            call = self._aggregate(scope)
+            having = (Expression(f"{call.text} {rng.choice(_COMPARISONS)} {rng.choice(_LITERALS[call.kind])}"),)
+            if depth > 1 and rng.random() < 0.3:
+                having = (self._compared(call, [], depth),)
+        grouping = rng.choice(("ROLLUP", "CUBE")) if texts and rng.random() < 0.1 else None
+        if grouping is not None:
+            # Without rows, DuckDB has a total and Spark has none.
+            having = (*having, Expression("count(*) > 0"))
+        # An expression that is grouped by is written in the same way in both places.
+        group = tuple(Expression(text) for text in dict.fromkeys(texts))
+        block = replace(block, items=tuple(items), group=group, having=having, grouping=grouping)
+        return block, _columns([*kinds, *(call.kind for call in calls)])
+
+    def _windows(self, depth: int) -> tuple[Query, list[Column]]:
+        rng = self.rng
+        block, scope = self._block(depth)
+        shown = rng.choices(scope, k=rng.randint(1, 3))
+        items = [self._item(Expression(column.text), number) for number, column in enumerate(shown)]
+        order = ", ".join(f"{column.text} {rng.choice(('ASC', 'DESC'))} NULLS FIRST" for column in shown)
+        parts = f"PARTITION BY {rng.choice(scope).text}" if rng.random() < 0.85 else ""
+        value, sortable = rng.choice(shown), rng.choice(scope)
+        calls = [
+            Column(f"row_number() OVER ({parts} ORDER BY {order})", "long"),
+            Column(f"rank() OVER ({parts} ORDER BY {sortable.text} DESC NULLS LAST)", "long"),
+            Column(f"dense_rank() OVER ({parts} ORDER BY {sortable.text} NULLS FIRST)", "long"),
+            Column(f"lag({value.text}) OVER ({parts} ORDER BY {order})", value.kind),
+            Column(f"count(*) OVER ({parts})", "long"),
+            Column(f"max({value.text}) OVER ({parts})", value.kind),
+        ]
+        numbers = [column for column in scope if column.kind in ("long", "int")]
+        if numbers:
+            number = rng.choice(numbers).text
+            calls.append(Column(f"sum({number}) OVER ({parts} ORDER BY {sortable.text} NULLS FIRST)", "long"))
+        call = rng.choice(calls)
+        items.append(self._item(Expression(call.text), len(items)))
+        columns = _columns([*(column.kind for column in shown), call.kind])
+        query: Query = replace(block, items=tuple(items))
+        if call.kind == "long" and rng.random() < 0.6:
+            # The first of each partition.
+            alias = self._alias()
+            outer = tuple(self._item(Expression(f"{alias}.{column.text}"), n) for n, column in enumerate(columns))
+            first = Expression(f"{alias}.{columns[-1].text} <= {rng.randint(1, 3)}")
+            query = Select(outer, Relation(query, alias), where=(first,))
+        return query, columns
+
+    # -- a block without items -----------------------------------------------------------------------------------
+
+    def _block(self, depth: int, outer: Sequence[Column] = ()) -> tuple[Select, list[Column]]:
+        """Return a block with relations and conditions, and the columns that its items can name."""
+        rng = self.rng
+        relation, scope = self._relation(depth)
+        joins: list[Join] = []
+        for _ in range(rng.choice((0, 0, 1, 1, 1, 2, 2, 3) if depth > 1 else (0, 0, 1))):
+            join, columns = self._join(scope, depth)
+            joins.append(join)
+            scope = scope + columns
+        where = [self._condition(scope, depth) for _ in range(rng.choice((0, 0, 1, 1, 2)))]
+        where += [self._correlation(scope, outer) for _ in range(rng.choice((1, 1, 1, 2)) if outer else 0)]
+        return Select((), relation, tuple(joins), tuple(where)), scope
+
+    def _relation(self, depth: int) -> tuple[Relation, list[Column]]:
+        rng, alias = self.rng, self._alias()
+        if depth > 1 and rng.random() < 0.2:
+            query, columns = self._query(depth - 1)
+            return Relation(query, alias), _qualified(alias, columns)
+        if self._named and rng.random() < 0.6:
+            return Relation("w", alias), _qualified(alias, self._named["w"])
+        name = rng.choice(list(self.tables))
+        columns = [Column(column, kind) for column, kind in self.tables[name].columns.items()]
+        return Relation(name, alias), _qualified(alias, columns)
+
+    def _join(self, scope: Sequence[Column], depth: int) -> tuple[Join, list[Column]]:
+        rng = self.rng
+        relation, columns = self._relation(depth)
+        kind = rng.choice(_JOINS)
+        if rng.random() < 0.04:
+            return Join("CROSS JOIN", relation), columns
+        on = [self._equality(scope, columns)]
+        if rng.random() < 0.2:
+            on.append(self._equality(scope, columns))
+        if rng.random() < 0.25:
+            on.append(self._comparison([*scope, *columns]))
+        if rng.random() < 0.07 and kind in ("JOIN", "LEFT JOIN"):
+            on = [self._pair(scope, columns, "{} < {}")]
+        return Join(kind, relation, tuple(on)), [] if kind in ("SEMI JOIN", "ANTI JOIN") else columns
+
+    def _equality(self, scope: Sequence[Column], columns: Sequence[Column]) -> Expression:
+        return self._pair(scope, columns, "{} IS NOT DISTINCT FROM {}" if self.rng.random() < 0.08 else "{} = {}")
+
+    def _pair(self, left: Sequence[Column], right: Sequence[Column], form: str) -> Expression:
+        """Return a condition with a column of each side, which can be compared."""
+        pairs = [
+            (one, other)
+            for family in _FAMILIES
+            for one in left
+            if one.kind in family
+            for other in right
+            if other.kind in family
+        ]
+        if not pairs:
+            return Expression("TRUE")
+        one, other = self.rng.choice(pairs)
+        if self.rng.random() < 0.5:
+            one, other = other, one
+        return Expression(form.format(one.text, other.text))
+
+    # -- conditions ----------------------------------------------------------------------------------------------
+
+    def _condition(self, scope: Sequence[Column], depth: int) -> Expression:
+        rng = self.rng
+        if depth > 1 and rng.random() < 0.4:
+            return self._subquery(scope, depth)
+        roll = rng.random()
+        if roll < 0.15:
+            one, other = self._comparison(scope), self._comparison(scope)
+            return Expression(f"{one} OR {other}")
+        if roll < 0.2:
+            return Expression(f"NOT ({self._comparison(scope)})")
+        return self._comparison(scope)
+
+    def _comparison(self, scope: Sequence[Column]) -> Expression:
+        """Return a condition without a subquery."""
+        rng, column = self.rng, self.rng.choice(scope)
+        literals = _LITERALS[column.kind]
+        roll = rng.random()
+        if roll < 0.15:
+            return Expression(f"{column.text} IS {rng.choice(('', 'NOT '))}NULL")
+        if roll < 0.3:
+            return self._pair([column], scope, f"{{}} {rng.choice(_COMPARISONS)} {{}}")
+        if roll < 0.4:
+            return Expression(f"{column.text} {rng.choice(('', 'NOT '))}IN ({', '.join(literals)})")
+        if roll < 0.5:
+            low, high = rng.choice(literals), rng.choice(literals)
+            return Expression(f"{column.text} BETWEEN {low} AND {high}")
+        return Expression(f"{column.text} {rng.choice(_COMPARISONS)} {rng.choice(literals)}")
+
+    def _subquery(self, scope: Sequence[Column], depth: int) -> Expression:
+        rng = self.rng
+        kind = rng.choice(("in", "not in", "exists", "not exists", "scalar"))
+        negation = "NOT " if "not" in kind else ""
+        column = rng.choice(scope)
+        if kind == "scalar":
+            return self._compared(column, scope, depth)
+        outer = scope if kind.endswith("exists") or rng.random() < 0.4 else ()
+        block, inner = self._block(depth - 1, outer)
+        if kind.endswith("exists"):
+            block = replace(block, items=(Item(Expression("1"), "c0"),))
+            return Expression(f"{negation}EXISTS ({{}})", (block,))
+        same = [each for each in inner if each.kind == column.kind] or [Column(_LITERALS[column.kind][0], column.kind)]
+        chosen = rng.choice(same)
+        block = replace(block, items=(Item(Expression(chosen.text), "c0"),))
+        if not outer and rng.random() < 0.2 and len(same) > 0 and "." in chosen.text:
+            having = (Expression(f"count(*) {rng.choice(('>', '='))} 1"),)
+            block = replace(block, group=(Expression(chosen.text),), having=having)
+        return Expression(f"{column.text} {negation}IN ({{}})", (block,))
+
+    def _compared(self, column: Column, scope: Sequence[Column], depth: int) -> Expression:
+        """Return a comparison with a scalar subquery."""
+        rng = self.rng
+        query, kind = self._scalar(scope if rng.random() < 0.6 else (), depth)
+        if not any(kind in family and column.kind in family for family in _FAMILIES):
+            column = Column(rng.choice(_LITERALS[kind]), kind)
+        return Expression(f"{column.text} {rng.choice(_COMPARISONS)} ({{}})", (query,))
+
+    def _scalar(self, outer: Sequence[Column], depth: int) -> tuple[Query, Kind]:
+        block, inner = self._block(depth - 1, outer)
+        call = self._aggregate(inner)
+        return replace(block, items=(Item(Expression(call.text), "c0"),)), call.kind
+
+    def _correlation(self, inner: Sequence[Column], outer: Sequence[Column]) -> Expression:
+        """Return a condition between a column of a subquery and one outside: mostly an equality."""
+        form = self.rng.choice(("{} = {}", "{} = {}", "{} = {}", "{} <> {}", "{} < {}"))
+        return self._pair(inner, outer, form)
+
+    # -- values --------------------------------------------------------------------------------------------------
+
+    def _value(self, kind: Kind, scope: Sequence[Column], depth: int) -> Expression:
+        """Return an expression of a kind."""
+        rng = self.rng
+        if depth > 1 and kind == "long" and rng.random() < 0.12:
+            query, made = self._scalar(scope, depth)
+            if made == "long":
+                return Expression("coalesce(({}), 0)" if rng.random() < 0.3 else "({})", (query,))
+        same = [column for column in scope if column.kind == kind]
+        if not same:
+            text = rng.choice(_LITERALS[kind])
+            return Expression(f"CAST({text} AS {_SQL_TYPES[kind]})")
+        return Expression(self._simple(rng.choice(same), scope))
+
+    def _simple(self, column: Column, scope: Sequence[Column]) -> str:
+        """Return an expression without a subquery, of the kind of a column."""
+        rng = self.rng
+        if rng.random() < 0.6:
+            return column.text
+        same = rng.choice([each for each in scope if each.kind == column.kind])
+        forms: list[Callable[[], str]] = [
+            lambda: f"coalesce({column.text}, {same.text})",
+            lambda: f"CASE WHEN {self._comparison(scope)} THEN {column.text} ELSE {same.text} END",
+            lambda: f"CASE WHEN {self._comparison(scope)} THEN {column.text} END",
+        ]
+        if column.kind in ("long", "double"):
+            forms.append(lambda: f"({column.text} + {same.text})")
+        if column.kind == "string":
+            forms += [lambda: f"upper({column.text})", lambda: f"({column.text} || {same.text})"]
+        return rng.choice(forms)()
+
+    def _aggregate(self, scope: Sequence[Column]) -> Column:
+        """Return an aggregate of columns."""
+        rng, column = self.rng, self.rng.choice(scope)
+        text, kind = column.text, column.kind
+        calls = [
+            ("count(*)", "long"), (f"count({text})", "long"), (f"count(DISTINCT {text})", "long"),
+            (f"min({text})", kind), (f"max({text})", kind),
+        ]  # fmt: skip
+        if kind in ("long", "int"):
+            calls += [(f"sum({text})", "long"), (f"sum(DISTINCT {text})", "long"), (f"avg({text})", "ratio")] * 2
+        elif kind in ("double", "decimal(7,2)", "decimal(9,4)"):
+            calls += [(f"sum({text})", kind)] * 3
+        elif kind == "boolean":
+            calls += [(f"bool_and({text})", kind), (f"bool_or({text})", kind)]
+        call, made = rng.choice(calls)
+        if rng.random() < 0.12:
+            call = f"{call} FILTER (WHERE {self._comparison(scope)})"
+        return Column(call, made)
+
+    def _item(self, expression: Expression, number: int) -> Item:
+        return Item(expression, f"c{number}")
+
+    def _alias(self) -> str:
+        self._aliases += 1
+        return f"a{self._aliases}"
+
+
+def _columns(kinds: Sequence[Kind]) -> list[Column]:
+    return [Column(f"c{number}", kind) for number, kind in enumerate(kinds)]
+
+
+def _qualified(alias: str, columns: Sequence[Column]) -> list[Column]:
+    return [Column(f"{alias}.{column.text}", column.kind) for column in columns]
