@@ -25,6 +25,7 @@ from bench import (
     streams,
     tables,
     tablestore,
+    views,
     yson,
     ytsaurus,
 )
@@ -43,6 +44,8 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "following": following.following,
     "following_rows": following.following_rows,
     "following_size": following.following_size,
+    "views_small": views.views_small,
+    "views_large": views.views_large,
     "mirror": mirrors.mirror,
     "idle": latency.idle,
     "small_batch": latency.small_batch,
@@ -92,7 +95,9 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "peers_flink_changes": flink_cdc.changes,
     "peers_flink_snapshot": flink_cdc.snapshot,
 }
-GROUPS = {group: [name for name in BENCHMARKS if name.startswith(f"{group}_")] for group in ("growth", "peers")}
+GROUPS = {
+    group: [name for name in BENCHMARKS if name.startswith(f"{group}_")] for group in ("growth", "peers", "views")
+}
 """Names of several benchmarks."""
 
 
