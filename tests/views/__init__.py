@@ -4,6 +4,9 @@
 - `changes`: random batches of transactions, and the net rows of a batch.
 - `comparing`: when two answers are the same.
 - `rules`: what an engine without Spark must offer, one that computes everything again, and the loop of batches.
-- `gathering`: a small engine that follows changes, with faults that the tests must find.
+- `gathering`, `faulty`: small engines with faults, which the tests must notice.
 - `tpch_data`, `tpch_queries`: the tables and the 22 queries of TPC-H.
+- `grammar`, `queries`: random queries over random tables, as values that can be made smaller.
+- `scenarios`: tables, a history and queries from a seed, and the shortest scenario that still fails.
+- `streams`: the same with tables of a store and `headrace.follow`.
 """

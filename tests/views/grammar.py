@@ -130,7 +130,7 @@ class Grammar:
         if rng.random() < 0.1:
             order = tuple(f"{item.expression} DESC NULLS LAST" for item in items if not item.expression.queries)
             if len(order) == len(items) and not block.distinct:
-                block = replace(block, order=order, limit=rng.randint(1, 5))
+                block = replace(block, order=(*order, *self._keys(scope)), limit=rng.randint(1, 5))
         return block, _columns(kinds)
 
     def _groups(self, depth: int) -> tuple[Query, list[Column]]:
@@ -162,7 +162,9 @@ class Grammar:
         block, scope = self._block(depth)
         shown = rng.choices(scope, k=rng.randint(1, 3))
         items = [self._item(Expression(column.text), number) for number, column in enumerate(shown)]
-        order = ", ".join(f"{column.text} {rng.choice(('ASC', 'DESC'))} NULLS FIRST" for column in shown)
+        order = ", ".join(
+            [f"{column.text} {rng.choice(('ASC', 'DESC'))} NULLS FIRST" for column in shown] + self._keys(scope)
+        )
         parts = f"PARTITION BY {rng.choice(scope).text}" if rng.random() < 0.85 else ""
         value, sortable = rng.choice(shown), rng.choice(scope)
         calls = [
@@ -368,6 +370,12 @@ class Grammar:
         if rng.random() < 0.12:
             call = f"{call} FILTER (WHERE {self._comparison(scope)})"
         return Column(call, made)
+
+    def _keys(self, scope: Sequence[Column]) -> list[str]:
+        """Return the keys of the tables, mostly: after them in an order, equal rows are the same row."""
+        keys = {name for table in self.tables.values() for name in table.key}
+        texts = [column.text for column in scope if column.text.rpartition(".")[2] in keys]
+        return [f"{text} NULLS FIRST" for text in texts] if self.rng.random() < 0.8 else []
 
     def _item(self, expression: Expression, number: int) -> Item:
         return Item(expression, f"c{number}")
