@@ -174,6 +174,17 @@ class Table(Port):
             found += self.scan(names, keys=each, limit=rows)
         return pa.Table.from_batches(found, pa.schema([self.schema.arrow.field(name) for name in names]))
 
+    def get_by_prefix(self, prefixes: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
+        """Return all rows whose key begins with one of some values, in any order.
+
+        Args:
+            prefixes: the first columns of the primary key, in their types, each combination once.
+            columns: the columns of the result, in this order; all by default.
+        """
+        names = self.schema.names if columns is None else columns
+        found = [part for prefix in prefixes.to_pylist() for part in self.scan(names, prefix)]
+        return pa.Table.from_batches(found, pa.schema([self.schema.arrow.field(name) for name in names]))
+
     @abstractmethod
     def scan(
         self,

@@ -80,6 +80,26 @@ def test_many_keys_of_one_column_are_read_in_their_order(store: Store, kind: str
     assert found.to_pylist() == [{"n": n, "id": made(n)} if n % 2 == 0 else {"n": None, "id": None} for n in asked]
 
 
+def test_all_rows_of_many_prefixes_are_read(table: Table) -> None:
+    table.put(
+        [
+            row_of((b"%d" % group, number, text), number)
+            for group in range(5)
+            for number in range(group)
+            for text in "xy"
+        ]
+    )
+    prefixes = pa.table({"k1": [b"4", b"0", b"2", b"7"]})
+    found = table.get_by_prefix(prefixes, ["n", "k1"]).to_pylist()
+    assert sorted((row["k1"], row["n"]) for row in found) == [
+        *((b"2", n) for n in (0, 0, 1, 1)),
+        *((b"4", n) for n in (0, 0, 1, 1, 2, 2, 3, 3)),
+    ]
+    of_two = table.get_by_prefix(pa.table({"k1": [b"4", b"3"], "k2": pa.array([3, 7], pa.int64())}))
+    assert sorted(of_two.to_pylist(), key=lambda row: str(row["k3"])) == [row_of((b"4", 3, text), 3) for text in "xy"]
+    assert table.get_by_prefix(prefixes.slice(0, 0), ["n"]).num_rows == 0
+
+
 def test_the_first_rows_of_many_ranges_are_read(table: Table) -> None:
     table.put([row_of((b"%d" % group, number, "x"), number) for group in range(5) for number in range(group * 3)])
     ranges = [KeyRange((b"%d" % group, 1), (b"%d" % group, 9)) for group in (4, 0, 1, 3)]

@@ -60,3 +60,15 @@ def first_rows(
     names = list(table.schema.names if columns is None else columns)
     schema = pa.schema([table.schema.arrow.field(table.schema.column(name).name) for name in names])
     return pa.Table.from_batches([table.first_rows(connection, names, ranges, rows)], schema)
+
+
+def get_by_prefix(
+    connection: apsw.Connection, table: PhysicalTable, prefixes: pa.Table, columns: Sequence[str] | None
+) -> pa.Table:
+    """Return the rows whose keys begin with some values; see `headrace.ports.Table.get_by_prefix`."""
+    names = list(table.schema.names if columns is None else columns)
+    schema = pa.schema([table.schema.arrow.field(table.schema.column(name).name) for name in names])
+    # Lookups in key order touch each page of the b-tree once.
+    ordered = prefixes.take(sort_indices(prefixes, prefixes.column_names))
+    keys = zip(*(column.to_pylist() for column in ordered.columns), strict=True)
+    return pa.Table.from_batches([table.by_prefix(connection, names, ordered.column_names, keys)], schema)

@@ -240,6 +240,36 @@ class PhysicalTable:
         joined = {name: _joined(column) for name, column in zip(blobs, values, strict=True)}
         return self.codec.decode(b"".join(packed), joined, columns)
 
+    def by_prefix(
+        self,
+        connection: apsw.Connection,
+        columns: Sequence[str],
+        prefix: Sequence[str],
+        values: Iterable[Sequence[Any]],
+    ) -> pa.RecordBatch:
+        """Return all rows whose key begins with one of some values, in the order of the values.
+
+        Args:
+            prefix: the first columns of the key.
+        """
+        blobs = self.codec.blobs(columns)
+        selected = ", ".join(map(_concatenation, [self._packed, *blobs]))
+        conditions = (
+            where(
+                self.codec, KeyRange(), [Predicate(*pair) for pair in zip(prefix, "=" * len(prefix), each, strict=True)]
+            )
+            for each in values
+        )
+        found: list[tuple[Any, ...]] = []
+        for text, group in groupby(conditions, key=lambda condition: condition.text):
+            # SQLite concatenates the rows of a value; fetching them one by one is many times slower.
+            found += connection.executemany(
+                f"SELECT {selected} FROM {self._rows} WHERE {text}", (condition.bindings for condition in group)
+            )
+        packed, *rest = zip(*found, strict=True) if found else ((), *((),) * len(blobs))
+        joined = {name: _joined(parts) for name, parts in zip(blobs, rest, strict=True)}
+        return self.codec.decode(_joined(packed), joined, columns)
+
     def count(self, connection: apsw.Connection, keys: KeyRange, predicates: Sequence[Predicate] = ()) -> int:
         """Return the number of rows in a key range that satisfy the predicates."""
         condition = where(self.codec, keys, predicates)

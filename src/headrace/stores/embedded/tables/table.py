@@ -23,7 +23,7 @@ from headrace.rows.conditions import typed_key, typed_range
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.tables import change_log, partitions, retention
 from headrace.stores.embedded.tables.keys import stored_key
-from headrace.stores.embedded.tables.lookups import first_rows, get_many
+from headrace.stores.embedded.tables.lookups import first_rows, get_by_prefix, get_many
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.stores.embedded.tables.physical import Rows as TableRows
 from headrace.stores.embedded.tables.reading import scan
@@ -153,6 +153,10 @@ class EmbeddedTable(Table):
         with self._database.read() as connection:
             table = self._load(connection).table
             return first_rows(connection, table, [typed_range(table.schema, each) for each in ranges], columns, rows)
+
+    def get_by_prefix(self, prefixes: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
+        with self._database.read() as connection:
+            return get_by_prefix(connection, self._load(connection).table, prefixes, columns)
 
     def fetch(
         self, connection: apsw.Connection, keys: Rows

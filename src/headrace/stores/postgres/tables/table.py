@@ -145,7 +145,6 @@ class PostgresTable(Table):
         fields = layout.schema.nullable(columns)
         typed = to_arrow(keys, layout.schema, columns="keys")
         names = list(dict.fromkeys([*layout.primary_key, *fields.names]))
-        stored = [layout.column(name) for name in names]
         wanted = layout.schema.nullable(names)
         if not typed.num_rows:
             return fields.empty_table()
@@ -156,16 +155,37 @@ class PostgresTable(Table):
             sql.Identifier(STAGE),
             same_key([layout.column(name) for name in typed.column_names]),
         )
+        rows = self._of_staged(unique, statement, names, wanted)
+        return aligned(typed, rows, layout.primary_key, fields)
+
+    def get_by_prefix(self, prefixes: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
+        layout = self.layout()
+        names = list(layout.schema.names if columns is None else columns)
+        wanted = pa.schema([layout.schema.arrow.field(name) for name in names])
+        if not prefixes.num_rows:
+            return wanted.empty_table()
+        statement = sql.SQL("SELECT {} FROM {} t JOIN pg_temp.{} s ON {}").format(
+            selected(layout, names),
+            layout.name.sql,
+            sql.Identifier(STAGE),
+            same_key([layout.column(name) for name in prefixes.column_names]),
+        )
+        return self._of_staged(without_nul(prefixes), statement, names, wanted)
+
+    def _of_staged(
+        self, keys: pa.Table, statement: sql.Composable, names: Sequence[str], wanted: pa.Schema
+    ) -> pa.Table:
+        """Return the rows of a statement that joins the table with some keys."""
+        stored = [self.layout().column(name) for name in names]
 
         def found(bulk: Bulk) -> pa.Table:
-            stage(bulk, unique)
+            stage(bulk, keys)
             rows = fetch(bulk, statement, stored, wanted)
             with bulk.cursor() as cursor:
                 cursor.execute(f'DROP TABLE pg_temp."{STAGE}"')
             return rows
 
-        rows = self._connection.run_bulk(found, repeatable=True).combine_chunks()
-        return aligned(typed, rows, layout.primary_key, fields)
+        return self._connection.run_bulk(found, repeatable=True).combine_chunks()
 
     def scan(
         self,
