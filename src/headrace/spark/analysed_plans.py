@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from headrace.errors import OptionError
 from headrace.model.own_names import PREFIX
 from headrace.model.tables.change_columns import CHANGE_TYPE
+from headrace.spark.settings import changed_settings
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -26,17 +27,8 @@ _TABLE_ROWS = re.compile(r"StreamingRelationV2 [^\n]*, headrace, [^\n]*\breadAs=
 
 def analysed_plan(spark: SparkSession, sql: str) -> str:
     """Return the text of the analysed plan of a query, with all columns."""
-    before = {setting: spark.conf.get(setting, None) for setting in _WHOLE_PLANS}
-    try:
-        for setting, value in _WHOLE_PLANS.items():
-            spark.conf.set(setting, value)
+    with changed_settings(spark, _WHOLE_PLANS):
         explained = str(spark.sql(f"EXPLAIN EXTENDED {sql}").collect()[0][0])
-    finally:
-        for setting, earlier in before.items():
-            if earlier is None:
-                spark.conf.unset(setting)
-            else:
-                spark.conf.set(setting, earlier)
     _, _, plan = explained.partition("== Analyzed Logical Plan ==\n")
     plan, _, _ = plan.partition("\n== Optimized Logical Plan ==")
     # The first line has the output columns.

@@ -1,0 +1,26 @@
+"""Settings of a session for a while."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+
+@contextmanager
+def changed_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+    """Change settings of a session, and restore them at the end."""
+    before = {setting: spark.conf.get(setting, None) for setting in settings}
+    try:
+        for setting, value in settings.items():
+            spark.conf.set(setting, value)
+        yield
+    finally:
+        for setting, earlier in before.items():
+            if earlier is None:
+                spark.conf.unset(setting)
+            else:
+                spark.conf.set(setting, earlier)
