@@ -37,6 +37,7 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
     },
     "docs/embedded-store.md": {"python": [*[COMMANDS] * 3, "tests/unit/test_store_damage.py"], "sh": COMMANDS},
     "docs/following-tables.md": {"python": DOCS, "text": DOCS},
+    "docs/several-tables.md": {"python": DOCS, "text": DOCS},
     "docs/installation.md": {"sh": "it installs packages"},
     "docs/load-and-query.md": {"python": COMMANDS, "sh": COMMANDS},
     "docs/mcp.md": {"json": "tests/interop/test_mcp.py", "sh": "installs packages"},

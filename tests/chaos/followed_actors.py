@@ -18,10 +18,13 @@ TOTALS = {
     "UserId": "string", "n": "long", "s": "double", "a": "double", "low": "double", "high": "double", "d": "long",
 }  # fmt: skip
 LARGE = {"UserId": "string", "OrderId": "long", "double_price": "double"}
+BEST = {"UserId": "string", "OrderId": "long", "price": "double"}
 QUERIES = {
     "totals": "SELECT UserId, count(*) AS n, sum(price) AS s, avg(price) AS a, min(price) AS low, max(price) AS high, "
     "count(DISTINCT price) AS d FROM orders GROUP BY UserId HAVING count(*) > 2",
     "large": "SELECT UserId, OrderId, price * 2 AS double_price FROM orders WHERE price > 50",
+    "best": "SELECT o.UserId, o.OrderId, o.price FROM orders o JOIN "
+    "(SELECT UserId, max(price) AS most FROM orders GROUP BY UserId) t ON o.UserId = t.UserId AND o.price = t.most",
 }
 
 
@@ -31,6 +34,7 @@ def create(directory: Path) -> headrace.Store:
     store.create_table("orders", actors.COLUMNS, ["UserId", "OrderId"], pre_images=True)
     store.create_table("totals", TOTALS, "UserId")
     store.create_table("large", LARGE, ["UserId", "OrderId"])
+    store.create_table("best", BEST, ["UserId", "OrderId"])
     for name in QUERIES:
         store.create_tunnel("orders", name, kind="BaseAndStream", base_channels=2)
     return store

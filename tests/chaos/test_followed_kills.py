@@ -55,3 +55,8 @@ def _check(store: Store, context: str) -> None:
     large = {(row["UserId"], row["OrderId"]): row["price"] * 2 for row in orders if row["price"] > 50}
     found = store.table("large").scan().read_all().to_pylist()
     assert {(row["UserId"], row["OrderId"]): row["double_price"] for row in found} == large, context
+    priced = [row for row in orders if row["price"] is not None]
+    most = {row["UserId"]: max(each["price"] for each in priced if each["UserId"] == row["UserId"]) for row in priced}
+    best = {(row["UserId"], row["OrderId"]): row["price"] for row in priced if row["price"] == most[row["UserId"]]}
+    found = store.table("best").scan().read_all().to_pylist()
+    assert {(row["UserId"], row["OrderId"]): row["price"] for row in found} == best, context

@@ -110,7 +110,9 @@ def test_the_page_on_checkpoints_runs_as_shown(
 
 
 @pytest.mark.usefixtures("spark")
-@pytest.mark.parametrize("document", ["docs/tutorial.md", "docs/following-tables.md", "docs/changes.md"])
+@pytest.mark.parametrize(
+    "document", ["docs/tutorial.md", "docs/following-tables.md", "docs/several-tables.md", "docs/changes.md"]
+)
 def test_the_code_of_a_page_prints_the_output_that_the_page_shows(
     document: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -9,5 +9,6 @@ Each starts in its ``stream``; ``mirror`` and ``merge`` also have the grammar of
 - `headrace.batches.sinks.jobs`: one job for each target, which each publication of ``follow`` and ``mirror`` checks;
 - `headrace.spark.batch_tasks`: tasks stage, and the driver publishes a batch once.
 
-``state`` keeps the aggregates of groups in tables of the target's store. Only ``follow`` has state.
+``state`` keeps the aggregates of groups in tables of the target's store, and ``gathering`` the rows of followed tables
+that a query needs besides its changes. Only ``follow`` has state.
 """

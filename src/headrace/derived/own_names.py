@@ -18,6 +18,8 @@ KEEP = f"{PREFIX}keep"
 """The column of results: whether the group has a row in the target."""
 STATE = f"{PREFIX}state"
 """The column of groups with the receipts of a task's state rows."""
+STATE_DDL = "array<struct<target:bigint,id:bigint,rows:bigint>>"
+"""The type of column `STATE`."""
 GROUPS_VIEW = f"{PREFIX}groups"
 """The view that the result SQL reads."""
 

@@ -16,11 +16,11 @@ From CREATE STREAM over a scan with readAs = 'table' to a published aggregate, i
 6. `batches`: before each batch, `FollowedBatches` asks `batches/sinks/jobs` whether the target has this job and no
    other. A job begins in batch 0, with an empty target or one that it replaces. Mirrors are in the same registry, and
    `MERGE` reads it.
-7. `FollowedBatch.run`: each change gets a sign from its scan (`scans`), 1 for an insert and a post-image, -1 for a
-   pre-image and a delete. Spark runs the rows SQL over them.
-8. `FollowedRows`, without aggregates: `derived/last_rows` puts the last row of each key of the target, or deletes the
-   key. A key's rows are in one task in their order, because a channel is a task; after a join they are gathered and
-   sorted.
+7. `FollowedBatch.run` (`batch_content`): each change gets a sign from its scan (`scans`), 1 for an insert and a
+   post-image, -1 for a pre-image and a delete. Spark runs the rows SQL over them.
+8. `FollowedRows` (`signed_batches`), without aggregates: `derived/last_rows` puts the last row of each key of the
+   target, or deletes the key. A key's rows are in one task in their order, because a channel is a task; after a join
+   they are gathered and sorted.
 9. `FollowedGroups`, with aggregates: Spark partitions the rows by group. `derived/state/group_states` merges them with
    the state of their groups (`state_tables`), and yields results and new state. Spark runs the result SQL over the
    results, unless it only copies columns.
@@ -32,7 +32,8 @@ From CREATE STREAM over a scan with readAs = 'table' to a published aggregate, i
 The query is five values on this way: `FollowedQuery` is its text in parts, `FollowedPlan` has what Spark says about
 it, `FollowedStream` its target, and `BatchQuery` with `GroupQuery` what a batch runs.
 
-A join of two followed scans does not exist yet. `relations` refuses it in one place. Its rows would be
-``d_left JOIN right_before`` and ``left_after JOIN d_right``, with the product of the two signs;
-`BatchQuery.signed_rows`, which gets the signed rows of all scans, would supply the four sides as views.
+A query that step 4 cannot split, such as a join of two scans, has the same way with two other steps: `gathered` finds
+with `headrace.derived.gathering` which rows a batch must read, and `gathered_batches` evaluates the query over these
+rows before the batch and after it. If its last SELECT has aggregates that are kept by group, only the rows below them
+are evaluated so, and the driver merges their difference with the groups.
 """

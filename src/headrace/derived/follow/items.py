@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
+from headrace.derived.aggregate_calls import KINDS, is_aggregate_call
 from headrace.derived.follow.relations import Select
 from headrace.derived.own_names import argument_column, group_column, value_column
 from headrace.sql_text.expressions import (
@@ -23,10 +24,6 @@ from headrace.sql_text.token_text import TokenText
 if TYPE_CHECKING:
     from headrace.derived.state.aggregates import Kind
 
-_KINDS: dict[str, Kind] = {
-    "count": "count", "count_if": "count", "sum": "sum", "avg": "avg", "mean": "avg", "min": "min", "max": "max",
-    "every": "min", "bool_and": "min", "some": "max", "any": "max", "bool_or": "max",
-}  # fmt: skip
 _CAST_AS_TEXT = re.compile(r"\(*cast\s*\((.+)\sas\s+string\s*\)\)*", re.DOTALL)
 
 
@@ -63,15 +60,6 @@ class Group:
     atoms: tuple[Atom, ...]
     primary: bool
     is_window: bool
-
-
-def is_aggregate_call(text: TokenText, index: int) -> bool:
-    """Return whether a token is the name of a permitted aggregate in a call."""
-    # LIKE ANY and LIKE SOME are no calls.
-    is_call = (
-        text.is_call(index) and not text.is_symbol(index - 1, ".") and not text.is_word(index - 1, "LIKE", "ILIKE")
-    )
-    return is_call and text.tokens[index].name.lower() in _KINDS
 
 
 class Names(Protocol):
@@ -207,7 +195,7 @@ class Items:
         self, index: int, name: str, first: int, closing: int, distinct: bool, condition: str | None, shown: str
     ) -> AggregateCall:
         text = self._text
-        kind = _KINDS[name]
+        kind = KINDS[name]
         if distinct and kind in ("sum", "avg"):
             raise text.error(
                 f"a followed query cannot have {name}(DISTINCT …)",

@@ -17,13 +17,15 @@ from typing import TYPE_CHECKING
 
 from headrace.derived.follow.analysis import EmptyViews, Origin, Origins, SparkNames
 from headrace.derived.follow.determinism import check_deterministic
+from headrace.derived.follow.gathered import gathered_query, gathering_of
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.settings import check_text_settings
 from headrace.derived.follow.split import FollowedQuery, Grouping, split_query
-from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE, value_column
+from headrace.derived.gathering.arrangements import Gathering
+from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE, STATE_DDL, value_column
 from headrace.derived.state.aggregates import Aggregate
 from headrace.derived.state.group_states import GroupStates
-from headrace.errors import SchemaError, SqlError
+from headrace.errors import SchemaError, SqlError, UnsupportedError
 from headrace.model.own_names import PREFIX, is_own
 from headrace.spark.analysed_plans import analysed_plan, operators
 from headrace.spark.versions import arrow_schema
@@ -46,6 +48,14 @@ _OPERATORS = frozenset(
         "InMemoryRelation", "HiveTableRelation", "LogicalQueryStage", "DataSourceV2Relation", "Expand",
     )
 )  # fmt: skip
+# These need all rows that they are computed of, so a query with them runs over gathered rows.
+_OF_SEVERAL_ROWS = frozenset(
+    (
+        "Aggregate", "Window", "Distinct", "Deduplicate", "Intersect", "Except", "Sort", "GlobalLimit", "LocalLimit",
+        "Offset", "Generate", "LateralJoin", "Unpivot", "Tail",
+    )
+)  # fmt: skip
+_OF_EQUAL_ROWS = frozenset(("Aggregate", "Distinct", "Deduplicate", "Intersect", "Except"))
 
 
 @dataclass(frozen=True)
@@ -62,6 +72,7 @@ class FollowedPlan:
         origins: for each branch of a query without aggregates the scan and column of which each output column is a
             copy, or None.
         time_zone: the session's time zone, on which the values of expressions can depend.
+        gathering: how the rows are found over which the rows SQL is evaluated; None if it runs over signed rows.
     """
 
     scans: tuple[FollowedScan, ...]
@@ -72,6 +83,7 @@ class FollowedPlan:
     group_types: StructType | None
     origins: tuple[tuple[Origin | None, ...], ...]
     time_zone: str
+    gathering: Gathering | None = None
 
     @classmethod
     def read(
@@ -93,8 +105,7 @@ class FollowedPlan:
         for name, schema in schemas.items():
             _refuse_own_names(f"scan {name}", schema)
         with EmptyViews(spark, schemas) as views:
-            query = split_query(text, known, lambda with_, from_: SparkNames(spark, views.plain, with_, from_))
-            checked = _check(spark, text, query, known, views)
+            checked = _read(spark, text, known, views)
         if columns is not None and len(columns) != len(checked.names):
             raise SqlError(
                 "the column list and the query do not have the same number of columns",
@@ -117,6 +128,8 @@ class FollowedPlan:
         query, groups = self.query, self.query.groups
         names = (quote_name(name) if _NOT_A_TOKEN.search(name) else name for name in self.names)
         texts = [query.rows_sql, "" if groups is None else groups.result_sql, ", ".join(names)]
+        if self.gathering is not None:
+            texts.append(self.gathering.definition)
         words = [" ".join(token.text for token in tokenize(text).tokens) for text in texts]
         types = "" if self.group_types is None else self.group_types.simpleString()
         kept = [] if groups is None else [f"{each.kind} {each.arguments}" for each in groups.aggregates]
@@ -155,7 +168,9 @@ class FollowedPlan:
             SchemaError: the primary key has a column that can change, or lacks one.
         """
         if self.query.groups is None:
-            self._check_scan_keys(table, primary_key)
+            # Which rows of a gathered query have one key is checked in each batch.
+            if self.gathering is None:
+                self._check_scan_keys(table, primary_key)
         else:
             self._check_groups(self.query.groups, table, primary_key)
 
@@ -236,12 +251,36 @@ class FollowedPlan:
                 )
 
 
+def _read(spark: SparkSession, text: str, scans: Mapping[str, FollowedScan], views: EmptyViews) -> FollowedPlan:
+    """Return the plan of a query over signed rows, if it has one; else over gathered rows, with its groups or without.
+
+    Raises:
+        SqlError: it has none of these.
+    """
+
+    def names_of(with_: str, from_: str) -> SparkNames:
+        return SparkNames(spark, views.plain, with_, from_)
+
+    def over_signed_rows() -> FollowedPlan:
+        return _check(spark, text, split_query(text, scans, names_of), scans, views)
+
+    def by_group() -> FollowedPlan:
+        return _check_gathered(spark, text, gathered_query(text, scans, names_of, keeps_groups=True), scans, views)
+
+    for attempt in (over_signed_rows, by_group):
+        try:
+            plan = attempt()
+            plan.states(keeps_previous=False)
+        except (SqlError, UnsupportedError):
+            continue
+        return plan
+    return _check_gathered(spark, text, gathered_query(text, scans, names_of, keeps_groups=False), scans, views)
+
+
 def _check(
     spark: SparkSession, text: str, query: FollowedQuery, scans: Mapping[str, FollowedScan], views: EmptyViews
 ) -> FollowedPlan:
     """Analyse a query and its parts, and check that the parts give the rows of the query."""
-    from pyspark.sql.types import BinaryType, BooleanType, StructField, StructType
-
     time_zone = str(spark.conf.get("spark.sql.session.timeZone"))
     static = _static_columns(spark, query)
     plain = with_views(text, views.plain)
@@ -254,25 +293,65 @@ def _check(
     check_deterministic(spark, with_views(views.without_static(whole, static), views.plain), plan)
     rows_sql = with_views(query.rows_sql, views.signed)
     rows = _analysed(spark, rows_sql)
-    _check_operators(spark, rows_sql, aggregates=0)
+    _check_operators(spark, rows_sql)
     if query.groups is None:
         _check_same(schema, rows, [*rows.names[:-2], SIGN, ORDER])
         found = Origins(spark, query, {name: scan.schema for name, scan in scans.items()}, views)
         origins = tuple(found.of(select, schema) for select in query.selects)
         return FollowedPlan(read, names, query, schema, rows, None, origins, time_zone)
-    types = _analysed(spark, with_views(query.groups.types_sql, views.signed))
+    types = _check_groups(spark, query.groups, schema, rows, views, views.signed)
+    return FollowedPlan(read, names, query, schema, rows, types, (), time_zone)
+
+
+def _check_gathered(
+    spark: SparkSession, text: str, query: FollowedQuery, scans: Mapping[str, FollowedScan], views: EmptyViews
+) -> FollowedPlan:
+    """Analyse a query that is evaluated as it is written, and find the rows over which."""
+    time_zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    static = _static_columns(spark, query)
+    plain = with_views(text, views.plain)
+    schema = spark.sql(plain).schema
+    plan = _check_operators(spark, plain, _OPERATORS | _OF_SEVERAL_ROWS)
+    _check_names(schema)
+    whole = query.tokens.render(0, len(query.tokens.tokens), [])
+    check_deterministic(spark, with_views(views.without_static(whole, static), views.plain), plan)
+    rows_sql = with_views(query.rows_sql, views.plain)
+    rows = _analysed(spark, rows_sql)
+    aggregates = Counter(operators(analysed_plan(spark, rows_sql)))["Aggregate"]
+    if _OF_EQUAL_ROWS & set(operators(plan)):
+        _refuse_collations_in(plan, [scans[name].schema for name in query.scans])
+    types = None
+    if query.groups is not None:
+        types = _check_groups(spark, query.groups, schema, rows, views, views.plain)
+    read = tuple(scans[name] for name in query.scans)
+    gathering = gathering_of(query, scans, static, aggregates)
+    return FollowedPlan(read, tuple(schema.names), query, schema, rows, types, (), time_zone, gathering)
+
+
+def _check_groups(
+    spark: SparkSession,
+    groups: Grouping,
+    schema: StructType,
+    rows: StructType,
+    views: EmptyViews,
+    of_scans: Mapping[str, str],
+) -> StructType:
+    """Check the groups of a query, and return the columns of the view that the result SQL reads, but its own."""
+    from pyspark.sql.types import BooleanType, DataType, StructField, StructType
+
+    types = _analysed(spark, with_views(groups.types_sql, of_scans))
     _refuse_collations(rows)
-    own = [StructField(ALIVE, BooleanType(), nullable=False), StructField(STATE, BinaryType())]
-    result_sql = with_views(query.groups.result_sql, {GROUPS_VIEW: views.view(StructType([*types.fields, *own]))})
+    own = [StructField(ALIVE, BooleanType(), nullable=False), StructField(STATE, DataType.fromDDL(STATE_DDL))]
+    result_sql = with_views(groups.result_sql, {GROUPS_VIEW: views.view(StructType([*types.fields, *own]))})
     result = _analysed(spark, result_sql)
-    _check_operators(spark, result_sql, aggregates=0)
+    _check_operators(spark, result_sql)
     _check_same(schema, result, [*result.names[:-2], KEEP, STATE])
-    for item, column in zip(query.groups.items, schema.names, strict=True):
+    for item, column in zip(groups.items, schema.names, strict=True):
         if item.name is not None and item.name.lower() != column.lower():
             raise SqlError(
                 "Spark gives this column another name than its text", received=column, remedy="name it with AS"
             )
-    return FollowedPlan(read, names, query, schema, rows, types, (), time_zone)
+    return types
 
 
 def _analysed(spark: SparkSession, sql: str) -> StructType:
@@ -298,6 +377,18 @@ def _refuse_collations(rows: StructType) -> None:
                 received=field.dataType.simpleString(),
                 remedy="write lower(…), or CAST(… AS STRING) COLLATE UTF8_BINARY",
             )
+
+
+def _refuse_collations_in(plan: str, schemas: Sequence[StructType]) -> None:
+    """Raise `SqlError` for texts with a collation, of which equal ones differ: any of them would be the group's."""
+    types = [field.dataType.simpleString() for schema in schemas for field in schema]
+    found = next((each for each in (*types, plan) if re.search(r"\bcollate\b", each, re.IGNORECASE)), None)
+    if found is not None:
+        raise SqlError(
+            "a followed query cannot group texts with a collation, or compare rows of them",
+            received=found if found is not plan else "COLLATE in the query",
+            remedy="write lower(…), or CAST(… AS STRING) COLLATE UTF8_BINARY in a view of the table",
+        )
 
 
 def _static_columns(spark: SparkSession, query: FollowedQuery) -> dict[str, StructType]:
@@ -336,12 +427,12 @@ def _refuse_own_names(relation: str, schema: StructType) -> None:
         )
 
 
-def _check_operators(spark: SparkSession, sql: str, *, aggregates: int) -> str:
+def _check_operators(spark: SparkSession, sql: str, known: frozenset[str] = _OPERATORS, *, aggregates: int = 0) -> str:
     """Raise `SqlError` for an operator that a followed query cannot have; return the analysed plan."""
     plan = analysed_plan(spark, sql)
     counts = Counter(operators(plan))
-    found = counts.pop("Aggregate", 0)
-    unknown = sorted(set(counts) - _OPERATORS)
+    found = aggregates if "Aggregate" in known else counts.pop("Aggregate", 0)
+    unknown = sorted(set(counts) - known)
     if unknown or found != aggregates:
         named = ", ".join(unknown) if unknown else f"{found} times Aggregate instead of {aggregates}"
         raise SqlError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+from headrace.derived.aggregate_calls import OTHER_AGGREGATES
 from headrace.errors import SqlError
 from headrace.model.own_names import PREFIX, is_own
 from headrace.sql_text.expressions import ends_operand
@@ -38,24 +39,18 @@ _GENERATORS = _words(
     variant_explode variant_explode_outer"""
 )
 _WINDOW_FUNCTIONS = _words("row_number rank dense_rank percent_rank cume_dist ntile lag lead nth_value")
-_OTHER_AGGREGATES = _words(
-    """any_value approx_count_distinct approx_percentile percentile_approx approx_top_k approx_top_k_accumulate
-    approx_top_k_combine array_agg collect_list collect_set bit_and bit_or bit_xor bitmap_construct_agg bitmap_or_agg
-    bitmap_and_agg corr count_min_sketch covar_pop covar_samp first first_value last last_value grouping grouping_id
-    histogram_numeric hll_sketch_agg hll_union_agg kll_sketch_agg_bigint kll_sketch_agg_double kll_sketch_agg_float
-    kurtosis listagg string_agg max_by min_by median mode percentile percentile_cont percentile_disc regr_avgx
-    regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx regr_sxy regr_syy schema_of_json_agg
-    schema_of_variant_agg skewness std stddev stddev_pop stddev_samp theta_sketch_agg theta_union_agg
-    theta_intersection_agg try_avg try_sum var_pop var_samp variance"""
-)
 # Spark also skips control characters before the word, and permits a time zone after it.
 _SPECIAL_TIME = re.compile(r"[\x00-\x20\x7f-\x9f]*(now|today|tomorrow|yesterday|epoch)", re.IGNORECASE)
 AGGREGATES = "count, sum, avg, min, max and count(DISTINCT …)"
 IN_A_BATCH = "query the target table for that, or compute it in a batch"
 
 
-def refuse_names(text: TokenText) -> None:
-    """Raise `SqlError` for a function or column that a followed query cannot have in any place."""
+def refuse_names(text: TokenText, *, signed: bool = True) -> None:
+    """Raise `SqlError` for a function or column that a followed query cannot have in any place.
+
+    Args:
+        signed: the query runs over signed rows of changes, so that it can have no function of several rows either.
+    """
     for index, token in enumerate(text.tokens):
         if not token.is_name:
             continue
@@ -75,6 +70,8 @@ def refuse_names(text: TokenText) -> None:
         called = text.is_call(index)
         if called:
             _refuse_call(text, index, name)
+            if signed:
+                _refuse_call_over_rows(text, index, name)
         elif name in _WITHOUT_PARENTHESES and token.kind is TokenKind.WORD and not text.is_symbol(index - 1, "."):
             raise _not_deterministic(text, index, name)
         following = text.token(index + 1)
@@ -104,13 +101,19 @@ def _refuse_call(text: TokenText, index: int, name: str) -> None:
         raise _not_deterministic(text, index, f"{name}()")
     if name in _CLOCK_WITHOUT_ARGUMENTS and closing == index + 2:
         raise _not_deterministic(text, index, f"{name}()")
+    if name == "identifier":
+        raise text.error("a followed query cannot have IDENTIFIER(…)", index, remedy="write the name itself")
+
+
+def _refuse_call_over_rows(text: TokenText, index: int, name: str) -> None:
+    closing = text.closing[index + 1]
     if text.is_word(closing + 1, "OVER"):
         raise text.error(
             "a followed query cannot have a window function (OVER)",
             index,
             remedy="GROUP BY the columns of PARTITION BY, or compute it over the target table",
         )
-    if text.is_word(closing + 1, "WITHIN") or name in _OTHER_AGGREGATES:
+    if text.is_word(closing + 1, "WITHIN") or name in OTHER_AGGREGATES:
         raise text.error(
             f"a followed query cannot have the aggregate {name}",
             index,
@@ -122,8 +125,6 @@ def _refuse_call(text: TokenText, index: int, name: str) -> None:
         raise text.error(
             f"a followed query cannot have {name}, which makes several rows of one", index, remedy=IN_A_BATCH
         )
-    if name == "identifier":
-        raise text.error("a followed query cannot have IDENTIFIER(…)", index, remedy="write the name itself")
     if name == "session_window":
         raise text.error(
             "a followed query cannot have session_window: a deleted row can split a session",

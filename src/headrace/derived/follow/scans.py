@@ -8,6 +8,10 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.derived.gathering.gather import difference
 from headrace.derived.last_rows import net_changes
 from headrace.derived.own_names import ORDER, SIGN
 from headrace.errors import OptionError
@@ -23,7 +27,8 @@ if TYPE_CHECKING:
 _SCAN = "__scan"
 # The operators of the plan of a reader, also below views and with fewer columns.
 _OF_READERS = frozenset(("StreamingRelationV2", "Project", "SubqueryAlias", "View"))
-_ENTERS = f"{CHANGE_TYPE} IN ('insert', 'update_postimage')"
+_ENTERING = ("insert", "update_postimage")
+_ENTERS = f"{CHANGE_TYPE} IN {_ENTERING}"
 _SIGNED = f"CAST(CASE WHEN {_ENTERS} THEN 1 ELSE -1 END AS TINYINT) AS {SIGN}"
 _ORDERED = f"monotonically_increasing_id() AS {ORDER}"
 
@@ -131,6 +136,48 @@ def one_stream(frames: Mapping[str, DataFrame]) -> DataFrame:
         united = one if united is None else united.unionByName(one, allowMissingColumns=True)
     assert united is not None
     return united
+
+
+def net_changes_of(
+    batch: DataFrame, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]
+) -> dict[str, tuple[pa.Table, pa.Table]]:
+    """Read a batch of `one_stream`; return the rows that leave and that enter each table, for tables with changes.
+
+    Args:
+        columns: for each scan the columns to read, in Spark's Arrow types.
+    """
+    from pyspark.sql import functions as F
+
+    def read(schema: pa.Schema) -> list[str]:
+        return [*(quote_name(name) for name in schema.names), CHANGE_TYPE]
+
+    if len(scans) == 1:
+        (scan,) = scans
+        parts = {scan.name: batch.select(*read(columns[scan.name])).toArrow()}
+    else:
+        structs = [
+            F.struct(*(f"{_packed(number)}.{name}" for name in read(columns[scan.name]))).alias(_packed(number))
+            for number, scan in enumerate(scans)
+        ]
+        rows = batch.select(_SCAN, *structs).toArrow()
+        parts = {}
+        for number, scan in enumerate(scans):
+            own = rows.filter(pc.equal(rows.column(_SCAN), scan.name)).column(_packed(number)).combine_chunks()
+            parts[scan.name] = pa.table(own.flatten(), [*columns[scan.name].names, CHANGE_TYPE])
+    found = {}
+    for scan in scans:
+        schema = columns[scan.name]
+        enters = pc.is_in(parts[scan.name].column(CHANGE_TYPE), pa.array(_ENTERING))
+        signs = pc.if_else(enters, pa.scalar(1, pa.int8()), pa.scalar(-1, pa.int8()))
+        signed = parts[scan.name].select(schema.names).cast(schema).append_column(SIGN, signs)
+        places = [schema.get_field_index(name) for name in scan.key]
+        net = pa.Table.from_batches(net_changes(signed.to_batches(), places), signed.schema)
+        sides = [net.filter(pc.equal(net.column(SIGN), sign)).drop_columns([SIGN]) for sign in (-1, 1)]
+        # A row that only changes in other columns does not change.
+        parted = dict(difference(*sides))
+        if parted:
+            found[scan.name] = (parted.get(-1, sides[0].slice(0, 0)), parted.get(1, sides[1].slice(0, 0)))
+    return found
 
 
 @contextmanager

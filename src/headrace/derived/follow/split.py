@@ -22,7 +22,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
-from headrace.derived.follow.items import AggregateCall, Items, Names, is_aggregate_call
+from headrace.derived.aggregate_calls import is_aggregate_call
+from headrace.derived.follow.items import AggregateCall, Items, Names
 from headrace.derived.follow.refusals import refuse_names
 from headrace.derived.follow.relations import QueryRelations, Select
 from headrace.derived.own_names import (
@@ -137,17 +138,21 @@ def split_query(text: str, scans: Collection[str], names_of: NamesOf) -> Followe
     if aggregated:
         from_ = f"FROM {tokens.render(*select.block.source, [])}"
         items = Items(tokens, select, names_of(tokens.render(*with_range, []), from_))
-        rows_sql, groups = _with_aggregates(tokens, with_range, select, items)
+        rows_sql, groups = with_aggregates(tokens, with_range, select, items, carried=(SIGN, ORDER))
         return FollowedQuery(tokens, with_range, *found, rows_sql, groups=groups)
     _refuse_several_rows_of_one(tokens, branches)
     branch_column = None if len(branches) == 1 else _branch_column(tokens, branches)
     return FollowedQuery(tokens, with_range, *found, tokens.render(0, len(tokens.tokens)), branch_column)
 
 
-def _with_aggregates(
-    tokens: QueryText, with_range: tuple[int, int], select: Select, items: Items
+def with_aggregates(
+    tokens: QueryText, with_range: tuple[int, int], select: Select, items: Items, *, carried: Sequence[str] = ()
 ) -> tuple[str, Grouping]:
-    """Return the rows SQL of a query with aggregates, and its part for groups."""
+    """Return the rows SQL of a query with aggregates, and its part for groups.
+
+    Args:
+        carried: the columns that the rows have beside the groups and arguments.
+    """
     with_, from_ = tokens.render(*with_range), f"FROM {tokens.render(*select.block.source)}"
     shown: list[str] = []
     columns: list[str | None] = []
@@ -176,7 +181,7 @@ def _with_aggregates(
     listed = ", ".join(f"{text} AS {output_column(number)}" for number, text in enumerate(shown))
     groups = [f"{text} AS {group_column(number)}" for number, text in enumerate(items.group_items)]
     arguments = [f"{text} AS {argument_column(number)}" for number, text in enumerate(items.argument_items)]
-    rows_sql = f"{with_} SELECT {', '.join((*groups, *arguments, SIGN, ORDER))} {from_}".lstrip()
+    rows_sql = f"{with_} SELECT {', '.join((*groups, *arguments, *carried)) or '1'} {from_}".lstrip()
     group_names = tuple(map(group_column, range(len(groups))))
     calls = [f"{call.sql} AS {value_column(number)}" for number, call in enumerate(items.aggregates)]
     types = f"SELECT {', '.join((*group_names, *calls))} FROM ({rows_sql})"

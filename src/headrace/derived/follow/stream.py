@@ -9,14 +9,15 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.batches.sinks.jobs import QUERY_PART, TargetJob, TargetJobs
 from headrace.batches.sinks.targets import TableTarget
-from headrace.derived.follow.batches import STATE_DDL, BatchQuery, FollowedBatches, GroupQuery
+from headrace.derived.follow.batch_content import BatchQuery, GroupQuery
+from headrace.derived.follow.batches import FollowedBatches
 from headrace.derived.follow.determinism import called_functions
 from headrace.derived.follow.plan import FollowedPlan
 from headrace.derived.follow.scans import FollowedScan, one_stream
 from headrace.derived.follow.settings import answer_settings, check_unchanged, with_variables
 from headrace.derived.follow.static_tables import read_static_tables, reading, refuse_target
-from headrace.derived.own_names import ALIVE, STATE
-from headrace.errors import OptionError, shown
+from headrace.derived.own_names import ALIVE, STATE, STATE_DDL
+from headrace.errors import OptionError, UnsupportedError, shown
 from headrace.formats.source import Source
 from headrace.model.tables.change_columns import source_mark
 from headrace.model.tables.changes import RowChange
@@ -94,7 +95,8 @@ class FollowedStream(BatchedStream):
                 settings=settings,
             )
             TargetJobs(store).check(job)
-            return self._start(df, "append", FollowedBatches(sink, query, self._groups(store), self.target, job))
+            batches = FollowedBatches(sink, query, self._groups(store), self.plan.gathering, self.target, job)
+            return self._start(df, "append", batches)
 
     def check(self, store: Store) -> tuple[str, ...]:
         """Check the columns and the key of the target; return its key columns.
@@ -114,6 +116,12 @@ class FollowedStream(BatchedStream):
                 remedy="write into another table",
             )
         refuse_target(self.spark, self.plan.query.others, store, table.name)
+        if self.plan.gathering is not None and keeps_previous(store):
+            raise UnsupportedError(
+                "the rows of this query's tables are kept beside its target, in one transaction with it",
+                received=f"table {self.target.name!r} of {store.url}",
+                remedy="write into a table of an embedded store or of PostgreSQL",
+            )
         primary_key = table.schema.primary_key
         self.plan.check_key(self.target.name, primary_key)
         return primary_key

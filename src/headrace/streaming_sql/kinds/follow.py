@@ -108,16 +108,28 @@ def _properties(stream: FollowedStream, store: Store) -> Iterator[tuple[str, str
     for name in query.others:
         yield "static table", f"{name}: read when the stream starts; its content must not change"
     key = ", ".join(stream.check(store))
-    states = stream.plan.states(keeps_previous=keeps_previous(store))
-    if states is None or query.groups is None:
-        yield "rows", f"the last row of a batch for each key ({key}) is put, or the key is deleted"
-        yield "state tables", "none"
-        return
-    yield "groups", f"a row for each group in {target}, with the key ({key}); deleted with the last row of the group"
-    for call in query.groups.aggregates:
-        yield "aggregate", f"{call.text}: {_KEPT[call.kind]}"
+    states, gathering = stream.plan.states(keeps_previous=keeps_previous(store)), stream.plan.gathering
     name = state_name(store, target, "")
-    tables = states.tables(f"{name}_")
+    tables: list[str] = []
+    if gathering is not None:
+        for table, reads in gathering.plan.reads():
+            yield f"a change of {table}", f"reads {reads}"
+        for table, each in gathering.tables.items():
+            keys = ", ".join(f"({', '.join(key)})" for key in each.keys)
+            yield "kept rows", f"{table} by {keys}: {', '.join(each.schema.names)}"
+        tables += gathering.state(f"{name}_")
+    if states is None or query.groups is None:
+        if gathering is None:
+            yield "rows", f"the last row of a batch for each key ({key}) is put, or the key is deleted"
+            yield "state tables", "none"
+            return
+        yield "rows", f"a row of the result for each key ({key}), which each batch checks"
+    else:
+        groups = f"a row for each group in {target}, with the key ({key}); deleted with the last row of the group"
+        yield "groups", groups
+        for call in query.groups.aggregates:
+            yield "aggregate", f"{call.text}: {_KEPT[call.kind]}"
+        tables += states.tables(f"{name}_")
     where = f"in the store of {target}, published in one transaction with it"
     if keeps_previous(store):
         where = f"in the store of {target}; each row also keeps its state before the last batch, which can be repeated"

@@ -1,0 +1,59 @@
+"""The aggregate functions of Spark, by name."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from headrace.sql_text.token_text import TokenText
+
+if TYPE_CHECKING:
+    from headrace.derived.state.aggregates import Kind
+
+
+def _words(text: str) -> frozenset[str]:
+    return frozenset(text.split())
+
+
+KINDS: dict[str, Kind] = {
+    "count": "count", "count_if": "count", "sum": "sum", "avg": "avg", "mean": "avg", "min": "min", "max": "max",
+    "every": "min", "bool_and": "min", "some": "max", "any": "max", "bool_or": "max",
+}  # fmt: skip
+"""The aggregates whose value is kept for each group, by their names."""
+OTHER_AGGREGATES = _words(
+    """any_value approx_count_distinct approx_percentile percentile_approx approx_top_k approx_top_k_accumulate
+    approx_top_k_combine array_agg collect_list collect_set bit_and bit_or bit_xor bitmap_construct_agg
+    bitmap_or_agg bitmap_and_agg corr count_min_sketch covar_pop covar_samp first first_value last last_value
+    grouping grouping_id histogram_numeric hll_sketch_agg hll_union_agg kll_sketch_agg_bigint
+    kll_sketch_agg_double kll_sketch_agg_float kurtosis listagg string_agg max_by min_by median mode percentile
+    percentile_cont percentile_disc regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx
+    regr_sxy regr_syy schema_of_json_agg schema_of_variant_agg skewness std stddev stddev_pop stddev_samp
+    theta_sketch_agg theta_union_agg theta_intersection_agg try_avg try_sum var_pop var_samp variance"""
+)
+
+
+def is_aggregate_call(text: TokenText, index: int) -> bool:
+    """Return whether a token is the name of one of `KINDS` in a call."""
+    # LIKE ANY and LIKE SOME are no calls.
+    is_call = (
+        text.is_call(index) and not text.is_symbol(index - 1, ".") and not text.is_word(index - 1, "LIKE", "ILIKE")
+    )
+    return is_call and text.tokens[index].name.lower() in KINDS
+
+
+def is_any_aggregate(text: TokenText, index: int) -> bool:
+    """Return whether a token is the name of an aggregate function of Spark in a call, and not one over a window."""
+    if not text.is_call(index) or text.is_symbol(index - 1, "."):
+        return False
+    if not is_aggregate_call(text, index) and text.tokens[index].name.lower() not in OTHER_AGGREGATES:
+        return False
+    return not text.is_word(after_call(text, index), "OVER", "IGNORE", "RESPECT")
+
+
+def after_call(text: TokenText, index: int) -> int:
+    """Return the index after a call, its WITHIN GROUP and its FILTER."""
+    after = text.after(index + 1)
+    for word in ("WITHIN", "FILTER"):
+        opening = after + 1 + (word == "WITHIN")
+        if text.is_word(after, word) and text.is_symbol(opening, "("):
+            after = text.after(opening)
+    return after

@@ -1,0 +1,194 @@
+"""What all batches of followed queries have: the query, the targets, and what happens if it fails for a row."""
+
+from __future__ import annotations
+
+import logging
+from abc import abstractmethod
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.batches.sinks.targets import TableTarget
+from headrace.derived.follow.scans import FollowedScan
+from headrace.derived.follow.static_tables import StaticTable, is_loss, read_again
+from headrace.derived.last_rows import DELETES, PUTS, null_key
+from headrace.derived.own_names import KEEP
+from headrace.derived.state.group_states import GroupStates
+from headrace.derived.state.state_tables import StateTable
+from headrace.errors import ExpressionError, own_message
+from headrace.model.own_names import PREFIX
+from headrace.model.tables.changes import RowChange
+from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts
+from headrace.sql_text.query_text import with_views
+
+if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+_VIEW = f"{PREFIX}batch"
+# Classes of SQLSTATE: errors in data, of functions of users, and by raise_error.
+_ERRORS_OF_EXPRESSIONS = ("22", "38", "39", "P0")
+# The number of further attempts at a batch after losses of executors. Spark allows each task as many.
+_LOSSES = 3
+_log = logging.getLogger("headrace")
+
+
+@dataclass(frozen=True)
+class BatchQuery:
+    """What the batches of a followed query compute. Picklable.
+
+    Attributes:
+        scans: the followed scans.
+        rows_sql: the query for signed rows, over views with the names of the scans.
+        names: the output columns.
+        key: the key columns of the target.
+        gathers: the rows of a key can come from several tasks, in any order.
+        static: the static tables whose rows `rows_sql` reads.
+    """
+
+    scans: tuple[FollowedScan, ...]
+    rows_sql: str
+    names: tuple[str, ...]
+    key: tuple[str, ...]
+    gathers: bool
+    static: tuple[StaticTable, ...] = ()
+
+    def signed_rows(self, changes: Mapping[str, DataFrame]) -> DataFrame:
+        """Return the signed rows of a batch.
+
+        Args:
+            changes: the signed rows of the scans, in the session of the batch.
+        """
+        views = {}
+        for number, (name, rows) in enumerate(changes.items()):
+            views[name] = f"{_VIEW}_{number}"
+            rows.createOrReplaceTempView(views[name])
+        session = next(iter(changes.values())).sparkSession
+        return session.sql(with_views(self.rows_sql, views))
+
+
+@dataclass(frozen=True)
+class GroupQuery:
+    """What the batches of a query with aggregates compute of its signed rows. Picklable.
+
+    Attributes:
+        states: the state of the groups.
+        merged: the columns of groups that `result_sql` reads.
+        result_sql: the query for rows of the target.
+        copied: the columns of `merged` that the output columns are, if the result SQL need not run; else None.
+    """
+
+    states: GroupStates
+    merged: StructType
+    result_sql: str
+    copied: tuple[str, ...] | None
+
+
+@dataclass(frozen=True)
+class FollowedBatch(BatchContent):
+    """One batch of a followed query, from its changes to changes of the target. Tasks get a copy.
+
+    Attributes:
+        query: the signed rows of the batch.
+        target: the table that the query writes.
+        replaces: the batch replaces the rows of the target.
+        state: the tables of state, by role.
+    """
+
+    # Spark keeps no state of a followed query.
+    rereads_published = False
+
+    query: BatchQuery
+    target: TableTarget
+    replaces: bool
+    state: Mapping[str, StateTable]
+
+    @property
+    def targets(self) -> tuple[TableTarget, ...]:
+        """The rows to put, the keys to delete, and the same for each table of state."""
+        put = RowChange.REPLACE_ALL if self.replaces else RowChange.PUT
+        return (
+            replace(self.target, change=put),
+            replace(self.target, change=RowChange.DELETE),
+            *(
+                TableTarget(self.state[role].name, change, self.state[role].columns, is_state=True)
+                for role, change in self.state_writes
+            ),
+        )
+
+    @property
+    def state_writes(self) -> dict[tuple[str, RowChange], int]:
+        """The index of the target for each change of a table of state, by its role."""
+        writes = [(role, change) for role in self.state for change in (RowChange.PUT, RowChange.DELETE)]
+        return {write: place for place, write in enumerate(writes, DELETES + 1)}
+
+    def run(self, batch: DataFrame, tasks: BatchTasks) -> Receipts:
+        """Compute the batch; and again from its net changes if the query fails for some row.
+
+        The row can be one that the batch adds and removes again: a query over the table never sees it. Net changes give
+        the same result as all changes, but cost a pass through Python, so they are not the first choice.
+        """
+        from pyspark.errors import PySparkException
+
+        try:
+            return self._compute(batch, tasks, net=False)
+        except PySparkException as error:
+            if not _is_of_expression(error):
+                raise
+            _log.info("batch %d failed, and is computed again from its net changes", tasks.batch, exc_info=True)
+        tasks.discard()
+        try:
+            return self._compute(batch, tasks, net=True)
+        except PySparkException as error:
+            if not _is_of_expression(error) or own_message(str(error)) is not None:
+                raise
+            raise _failed_expression(error, self.target.name, tasks.batch) from error
+
+    def _compute(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
+        """Compute the batch; and again when executors were lost with the rows of static tables."""
+        losses = 0
+        while True:
+            try:
+                if losses:
+                    tasks.discard()
+                    read_again(batch.sparkSession, self.query.static)
+                return self._attempt(batch, tasks, net=net)
+            except Exception as error:
+                if not self.query.static or losses == _LOSSES or not is_loss(error):
+                    raise
+                losses += 1
+                _log.warning("batch %d lost rows of static tables with an executor, and reads them again", tasks.batch)
+
+    def _routed(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of the target to put, and the keys to delete."""
+        for name in self.query.key:
+            if rows.column(name).null_count:
+                raise null_key(name)
+        kept = rows.column(KEEP)
+        shown = rows.drop_columns([KEEP])
+        yield PUTS, shown.filter(kept)
+        yield DELETES, shown.select(list(self.query.key)).filter(pc.invert(kept))
+
+    @abstractmethod
+    def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
+        """Stage the changes of the targets; from net changes, if the query may fail for other rows."""
+
+
+def _is_of_expression(error: PySparkException) -> bool:
+    return (error.getSqlState() or "")[:2] in _ERRORS_OF_EXPRESSIONS
+
+
+def _failed_expression(error: PySparkException, target: str, batch: int) -> ExpressionError:
+    expressions = dict.fromkeys(each.fragment() for each in error.getQueryContext() if each.fragment())
+    named = f"expression {', '.join(expressions)}" if expressions else "an expression"
+    return ExpressionError(
+        f"{named} of the query into {target!r} fails for a row that is in the table at the end of batch {batch}: "
+        f"{error.getCondition() or 'an error of the expression'}",
+        remedy="the batch cannot succeed later: correct the row, or write the expression so that it does not fail "
+        "(try_divide, try_cast, WHERE); then start again with a new checkpoint location, a new tunnel and overwrite",
+    )

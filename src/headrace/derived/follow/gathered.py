@@ -1,0 +1,206 @@
+"""A query over followed scans that is evaluated as it is written, over the rows that its changes reach.
+
+`split` makes signed rows of the changes of one scan. That is right for what is linear in its rows: filters, items,
+joins with static tables. All else is evaluated twice, over the rows before and after a batch that
+`headrace.derived.gathering` finds, and the difference is the change of the result. If the query has aggregates that
+headrace keeps by group at its end, only the rows below them are evaluated so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from headrace.derived.aggregate_calls import is_aggregate_call, is_any_aggregate
+from headrace.derived.follow.items import Items
+from headrace.derived.follow.refusals import refuse_names
+from headrace.derived.follow.relations import Select
+from headrace.derived.follow.scans import FollowedScan
+from headrace.derived.follow.split import FollowedQuery, NamesOf, with_aggregates
+from headrace.derived.gathering.arrangements import Arranged, Gathering
+from headrace.derived.gathering.model import QueryModel
+from headrace.derived.gathering.orders import refuse_orders
+from headrace.derived.gathering.routes import GatherPlan, plan_gather, plan_whole
+from headrace.derived.gathering.row_keys import key_kind
+from headrace.derived.gathering.scopes import Columns, read_model
+from headrace.spark.versions import arrow_schema
+from headrace.sql_text.query_text import QueryText, Range
+
+if TYPE_CHECKING:
+    from pyspark.sql.types import StructType
+
+_ENDS = ("OVER", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET", "QUALIFY", "WINDOW", "LATERAL")
+_OF_ALL_COLUMNS = ("NATURAL", "PIVOT", "UNPIVOT", "TRANSFORM")
+_NOT_IN_FROM = {
+    "TABLESAMPLE": "write a condition on a hash of the key: WHERE pmod(hash(id), 10) = 0",
+    "WATERMARK": "leave it out: a followed table needs no watermark",
+    "STREAM": "write the scan's name only: it is followed anyway",
+    "RECURSIVE": "compute it in a batch",
+}
+
+
+def gathered_query(
+    text: str, scans: Mapping[str, FollowedScan], names_of: NamesOf, *, keeps_groups: bool
+) -> FollowedQuery:
+    """Return a query, with its groups or as a whole.
+
+    Args:
+        names_of: is called only if the query keeps groups.
+        keeps_groups: whether to keep the aggregates at the end of the query by group.
+
+    Raises:
+        SqlError: the query has a construct that cannot be followed; or its groups cannot be kept.
+    """
+    tokens = QueryText(text, strict=True)
+    refuse_names(tokens, signed=False)
+    _refuse_clauses(tokens)
+    read, others, joins = _tables(tokens, scans)
+    if not keeps_groups:
+        whole = tokens.render(0, len(tokens.tokens), [])
+        return FollowedQuery(tokens, (0, 0), (), read, others, joins, whole)
+    with_range, select = _last_select(tokens)
+    items = Items(tokens, select, names_of(tokens.render(*with_range), f"FROM {tokens.render(*select.block.source)}"))
+    rows_sql, groups = with_aggregates(tokens, with_range, select, items)
+    return FollowedQuery(tokens, with_range, (), read, others, joins, rows_sql, groups=groups)
+
+
+def _refuse_clauses(tokens: QueryText) -> None:
+    for index, token in enumerate(tokens.tokens):
+        remedy = _NOT_IN_FROM.get(token.text.upper()) if token.is_word(*_NOT_IN_FROM) else None
+        following = tokens.token(index + 1)
+        if remedy is None or following is None or tokens.is_symbol(index - 1, "."):
+            continue
+        if following.is_name or (token.is_word("TABLESAMPLE") and following.is_symbol("(")):
+            raise tokens.error(f"a followed query cannot have {token.text.upper()}", index, remedy=remedy)
+
+
+def _tables(tokens: QueryText, scans: Mapping[str, FollowedScan]) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+    """Return the scans and the other tables that a query names, and whether it names several."""
+    known = {name.lower(): name for name in scans}
+    queries = {
+        tokens.tokens[index].name.lower()
+        for index in range(len(tokens.tokens))
+        if tokens.is_name(index) and _is_of_with(tokens, index)
+    }
+    read: list[str] = []
+    others: list[str] = []
+    count = 0
+    for block in tokens.blocks():
+        for relation in tokens.all_relations(block):
+            if relation.table is None:
+                continue
+            count += 1
+            name = relation.table.lower()
+            if name in queries and len(relation.name) == 1:
+                if name in known:
+                    raise tokens.error(
+                        f"WITH gives a query the name of a scan: {name}", relation.start, remedy="choose another name"
+                    )
+                continue
+            if tokens.travels_in_time(relation.name_end):
+                raise tokens.error("a followed query cannot have time travel", relation.name_end, remedy="leave it out")
+            if name in known and len(relation.name) == 1:
+                read.append(known[name])
+            elif relation.table not in others:
+                others.append(relation.table)
+    return tuple(dict.fromkeys(read)), tuple(others), count > 1
+
+
+def _is_of_with(tokens: QueryText, index: int) -> bool:
+    """Return whether a name is that of a query of WITH."""
+    after = index + 1
+    if tokens.is_symbol(after, "(") and not tokens.is_query(after):
+        after = tokens.after(after)
+    after += tokens.is_word(after, "AS")
+    follows = tokens.is_word(index - 1, "WITH") or tokens.is_symbol(index - 1, ",")
+    return follows and tokens.is_symbol(after, "(") and tokens.is_query(after)
+
+
+def _last_select(tokens: QueryText) -> tuple[Range, Select]:
+    """Return the range of WITH, and the SELECT at the end of a query, whose aggregates are kept by group.
+
+    Raises:
+        SqlError: there are none, or they cannot be kept.
+    """
+    first, end = 0, len(tokens.tokens)
+    while tokens.is_symbol(first, "(") and tokens.closing[first] == end - 1:
+        first, end = first + 1, end - 1
+    start = next((index for index in tokens.top(first, end) if tokens.is_word(index, "SELECT")), None)
+    if start is None or any(tokens.set_operations(start, end)):
+        raise tokens.error("the query does not end with one SELECT", first)
+    block = tokens.block(start, end)
+    inside = [*range(start + 1, block.from_[0]), *range(block.where_end, end)]
+    unkept = next((index for index in inside if _is_not_kept(tokens, index)), None)
+    if unkept is not None or tokens.is_word(start + 1, "DISTINCT"):
+        raise tokens.error("this part of the query is not kept by group", start if unkept is None else unkept)
+    grouped = block.group is not None or block.having is not None
+    if not grouped and not any(is_aggregate_call(tokens, index) for index in inside):
+        raise tokens.error("the query has no groups", start)
+    return (first, start), Select(block, tuple(tokens.item(*each) for each in tokens.split(*block.select)), ())
+
+
+def _is_not_kept(tokens: QueryText, index: int) -> bool:
+    """Return whether a token begins what the groups of a query cannot have: other aggregates, subqueries, orders."""
+    return (
+        (is_any_aggregate(tokens, index) and not is_aggregate_call(tokens, index))
+        or (tokens.is_symbol(index, "(") and tokens.is_query(index))
+        or (tokens.is_word(index, *_ENDS) and not tokens.is_symbol(index - 1, "."))
+    )
+
+
+def gathering_of(
+    query: FollowedQuery, scans: Mapping[str, FollowedScan], static: Mapping[str, StructType], aggregates: int
+) -> Gathering:
+    """Return which rows the batches of a query read.
+
+    Args:
+        static: the columns of the static tables.
+        aggregates: the number of aggregations in Spark's plan of the rows SQL.
+
+    Raises:
+        SqlError: the result depends on an order of rows that the query does not determine.
+    """
+    from pyspark.sql.types import StructType
+
+    tokens = QueryText(query.rows_sql, strict=True)
+    columns = {name.lower(): _columns(scans[name].schema, scans[name].key) for name in query.scans}
+    for name in query.others:
+        if name in static:
+            columns[name.lower()] = _columns(static[name], (), changes=False)
+    model = read_model(tokens, columns)
+    refuse_orders(tokens, model)
+    plan = _plan(model, query.scans, aggregates)
+    used = _used_names(query.tokens)
+    arranged: dict[str, Arranged] = {}
+    for number, name in enumerate(query.scans):
+        scan = scans[name]
+        fields = [
+            field for field in scan.schema if used is None or field.name.lower() in used or field.name in scan.key
+        ]
+        lookups = plan.lookups.get(name.lower()) or [()]
+        arranged[name.lower()] = Arranged(number, arrow_schema(StructType(fields)), scan.key, tuple(lookups))
+    return Gathering(plan, arranged)
+
+
+def _plan(model: QueryModel | None, scans: Sequence[str], aggregates: int) -> GatherPlan:
+    # An aggregate that the text does not show, such as a user's, would make groups that the model does not have.
+    if model is None or len(model.aggregated) != aggregates:
+        return plan_whole(name.lower() for name in scans)
+    return plan_gather(model)
+
+
+def _columns(schema: StructType, key: tuple[str, ...], *, changes: bool = True) -> Columns:
+    kinds = {
+        field.name: None if " collate " in field.dataType.simpleString() else key_kind(arrow.type)
+        for field, arrow in zip(schema, arrow_schema(schema), strict=True)
+    }
+    return Columns(kinds, key, changes)
+
+
+def _used_names(tokens: QueryText) -> set[str] | None:
+    """Return the names in a query, of which some are columns; None if it uses all columns."""
+    for index, token in enumerate(tokens.tokens):
+        counted = tokens.is_symbol(index - 1, "(") and tokens.is_word(index - 2, "COUNT")
+        if (tokens.is_star(index) and not counted) or token.is_word(*_OF_ALL_COLUMNS):
+            return None
+    return {token.name.lower() for token in tokens.tokens if token.is_name}

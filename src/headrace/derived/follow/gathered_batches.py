@@ -1,0 +1,212 @@
+"""Batches of queries that are evaluated as they are written, over the rows before and after the batch.
+
+They run in the driver, besides the evaluation itself: the changes and the rows that they reach are few.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.derived.follow.batch_content import FollowedBatch, GroupQuery
+from headrace.derived.follow.scans import net_changes_of
+from headrace.derived.gathering.arrangements import Gathering
+from headrace.derived.gathering.gather import TableChange, TableViews, difference
+from headrace.derived.gathering.row_keys import ID
+from headrace.derived.last_rows import DELETES, PUTS, null_key
+from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, SIGN, STATE
+from headrace.derived.state.keys import group_keys, plain
+from headrace.derived.state.state_tables import StateRows, open_tables
+from headrace.errors import UnsupportedError
+from headrace.model.own_names import PREFIX
+from headrace.rows import to_arrow
+from headrace.rows.nested import one_array
+from headrace.spark.batch_tasks import BatchTasks, Receipts
+from headrace.spark.settings import changed_settings
+from headrace.spark.versions import arrow_schema
+from headrace.sql_text.query_text import with_views
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
+
+    from headrace.ports import Store, Table
+
+_VIEW = f"{PREFIX}batch"
+# Few rows are evaluated fastest in one task without stages before it.
+_FEW_ROWS = 200_000
+_FOR_FEW_ROWS = {
+    "spark.sql.adaptive.enabled": "false",
+    "spark.sql.autoBroadcastJoinThreshold": "-1",
+    "spark.sql.leafNodeDefaultParallelism": "1",
+    "spark.sql.shuffle.partitions": "1",
+}
+
+
+@dataclass(frozen=True)
+class GatheredBatch(FollowedBatch):
+    """A batch whose query is evaluated over the rows before and after it that its changes reach. In the driver.
+
+    Attributes:
+        groups: the aggregates at the end of the query; None without.
+        gathering: how the rows are found.
+    """
+
+    groups: GroupQuery | None
+    gathering: Gathering
+
+    def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
+        """Stage the changes of the targets. The changes of scans are always net."""
+        first, session = tasks.batch == 0, batch.sparkSession
+        changes = self._changes(batch)
+        with tasks.open_store() as store:
+            tables = open_tables(store, self.state)
+            rows = self._difference(session, changes, tables, first=first) if changes or first else {}
+            if self.groups is None:
+                staged = list(self._changes_of_rows(store, rows, first=first))
+            else:
+                staged = list(self._changes_of_groups(session, self.groups, tables, rows, tasks.batch))
+            for name, change in changes.items():
+                for each in self.gathering.tables[name].writes(change):
+                    staged += self._placed(each)
+            return self._staged(store, tasks, staged)
+
+    def _changes(self, batch: DataFrame) -> dict[str, TableChange]:
+        arranged = self.gathering.tables
+        columns = {scan.name: arranged[scan.name.lower()].schema for scan in self.query.scans}
+        found = net_changes_of(batch, self.query.scans, columns)
+        return {
+            name.lower(): TableChange(*map(arranged[name.lower()].with_ids, sides)) for name, sides in found.items()
+        }
+
+    def _difference(
+        self, session: SparkSession, changes: Mapping[str, TableChange], tables: Mapping[str, Table], *, first: bool
+    ) -> dict[int, pa.Table]:
+        """Return the rows that leave (-1) and that enter (1) the result of the rows SQL, in one Spark job."""
+        views = self.gathering.first_views(changes) if first else self.gathering.views(changes, tables)
+        size = sum(each.before.num_rows + each.after.num_rows for each in views.values())
+        with changed_settings(session, _FOR_FEW_ROWS if size <= _FEW_ROWS else {}):
+            before, after = self._views(session, views)
+            texts = [] if first else [f"SELECT 0 AS {SIGN}, * FROM ({with_views(self.query.rows_sql, before)})"]
+            texts.append(f"SELECT 1 AS {SIGN}, * FROM ({with_views(self.query.rows_sql, after)})")
+            found = session.sql(" UNION ALL ".join(texts)).toArrow()
+        sides = [found.filter(pc.equal(found.column(SIGN), side)).drop_columns([SIGN]) for side in (0, 1)]
+        names = sides[0].column_names if self.groups is not None else list(self.query.names)
+        return {sign: rows.rename_columns(names) for sign, rows in difference(*sides)}
+
+    def _views(self, session: SparkSession, views: Mapping[str, TableViews]) -> tuple[dict[str, str], dict[str, str]]:
+        """Create the views of the rows before and after the batch, and return their names by table."""
+        types = {scan.name.lower(): scan.schema for scan in self.query.scans}
+        before, after = dict[str, str](), dict[str, str]()
+        for number, (name, each) in enumerate(views.items()):
+            before[name] = after[name] = f"{_VIEW}_{number}"
+            _view(session, each.after.drop_columns([ID]), types[name], after[name])
+            if each.before is not each.after:
+                before[name] = f"{_VIEW}_{number}_before"
+                _view(session, each.before.drop_columns([ID]), types[name], before[name])
+        return before, after
+
+    def _changes_of_rows(
+        self, store: Store, rows: Mapping[int, pa.Table], *, first: bool
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of the target to put, and the keys to delete."""
+        key = list(self.query.key)
+        keys = {sign: _keys_of(part.select(key)) for sign, part in rows.items()}
+        if 1 in rows:
+            for name in key:
+                if rows[1].column(name).null_count:
+                    raise null_key(name)
+            new = rows[1].select(key)
+            if -1 in rows:
+                new = new.filter(pc.invert(pc.is_in(keys[1], keys[-1])))
+            # The first batch finds an empty target, or replaces its rows.
+            self._check_keys(store, keys[1], new.slice(0, 0) if first else new)
+            yield from ((PUTS, part) for part in rows[1].to_batches())
+        if -1 in rows:
+            gone = rows[-1].select(key)
+            if 1 in rows:
+                gone = gone.filter(pc.invert(pc.is_in(keys[-1], keys[1])))
+            yield from ((DELETES, part) for part in gone.to_batches())
+
+    def _check_keys(self, store: Store, keys: pa.BinaryArray, new: pa.Table) -> None:
+        """Raise `UnsupportedError` if two rows of the result have one key.
+
+        Args:
+            keys: the keys of all rows that enter the result.
+            new: those that no row had before. The target has all other rows of the result.
+        """
+        several = len(keys) - len(keys.unique())
+        if not several and new.num_rows:
+            table = store.table(self.target.name, self.target.columns)
+            typed = to_arrow(new, table.schema, columns="keys")
+            several = pc.sum(pc.is_valid(table.get_many(typed, self.query.key[:1]).column(0))).as_py()
+        if several:
+            raise UnsupportedError(
+                f"the query gives several rows with the same key of table {self.target.name!r}",
+                received=f"{several} such rows",
+                valid=f"one row for each ({', '.join(self.query.key)})",
+                remedy="add the key columns of the joined tables to the primary key of the target, or GROUP BY the key",
+            )
+
+    def _changes_of_groups(
+        self,
+        session: SparkSession,
+        groups: GroupQuery,
+        tables: Mapping[str, Table],
+        rows: Mapping[int, pa.Table],
+        batch: int,
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of the target to put, the keys to delete, and the state of groups."""
+        signed = [
+            part
+            for sign, each in rows.items()
+            for part in each.append_column(SIGN, pa.repeat(pa.scalar(sign, pa.int8()), each.num_rows)).to_batches()
+        ]
+        if not signed and batch:
+            return
+        for merged, states in groups.states.merge(tables, batch, signed):
+            for each in states:
+                yield from self._placed(each)
+            if groups.copied is not None:
+                columns = [merged.column(name) for name in (*groups.copied, ALIVE)]
+                yield from self._routed(pa.RecordBatch.from_arrays(columns, [*self.query.names, KEEP]))
+                continue
+            receipts = pa.nulls(merged.num_rows, arrow_schema(groups.merged).field(STATE).type)
+            view = f"{_VIEW}_groups"
+            _view(session, pa.table(merged).append_column(STATE, receipts), groups.merged, view)
+            results = session.sql(with_views(groups.result_sql, {GROUPS_VIEW: view})).toArrow().drop_columns([STATE])
+            for part in results.rename_columns([*self.query.names, KEEP]).to_batches():
+                yield from self._routed(part)
+
+    def _placed(self, state: StateRows) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield state rows with the index of their target."""
+        place = self.state_writes[state.table, state.change]
+        return ((place, part) for part in state.rows.to_batches())
+
+    def _staged(self, store: Store, tasks: BatchTasks, routed: Iterable[tuple[int, pa.RecordBatch]]) -> Receipts:
+        """Stage rows in the driver."""
+        parts: dict[int, list[pa.RecordBatch]] = {}
+        for target, part in routed:
+            if part.num_rows:
+                parts.setdefault(target, []).append(part)
+        writer = tasks.writer(store)
+        return [
+            tasks.stage_in_task(writer, target, parts[target]) if target in parts else []
+            for target in range(len(tasks.targets))
+        ]
+
+
+def _view(session: SparkSession, rows: pa.Table, types: StructType, name: str) -> None:
+    """Create a view of rows in the driver, with some of the columns of a table."""
+    from pyspark.sql.types import StructType
+
+    schema = StructType([types[column] for column in rows.column_names])
+    session.createDataFrame(rows.cast(arrow_schema(schema)), schema).createOrReplaceTempView(name)
+
+
+def _keys_of(rows: pa.Table) -> pa.BinaryArray:
+    return group_keys([plain(one_array(column)) for column in rows.columns], rows.num_rows)

@@ -1,0 +1,152 @@
+"""Batches over signed rows: the query runs over the changes themselves, each with a sign.
+
+Without aggregates, the last row of each key of the target decides. With aggregates, tasks merge the rows of their
+groups with the kept state, and the result SQL computes the target's rows.
+"""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+
+from headrace.derived.follow.batch_content import FollowedBatch, GroupQuery
+from headrace.derived.follow.scans import batch_of_each
+from headrace.derived.last_rows import last_rows
+from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
+from headrace.derived.state.state_tables import StateRows, open_tables
+from headrace.model.own_names import PREFIX
+from headrace.ports import Staged
+from headrace.spark.batch_tasks import BatchTasks, Receipts
+from headrace.spark.executors import sent
+from headrace.sql_text.query_text import with_views
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+    from headrace.ports import Store
+
+_VIEW = f"{PREFIX}batch"
+# Spark joins smaller partitions of a shuffle into one task. By default it does so below 1 MB, which is 100,000 groups.
+_TASK_BYTES = ("spark.sql.adaptive.coalescePartitions.minPartitionSize", "64k")
+# A first batch that replaces the rows of the target puts all of them at the end.
+_NO_LIMIT = 1 << 62
+
+
+class SignedBatch(FollowedBatch):
+    """A batch whose query runs over signed rows of changes."""
+
+    def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
+        with batch_of_each(batch, self.query.scans, net=net) as scans:
+            return self._stage_changes(self.query.signed_rows(scans), tasks)
+
+    @abstractmethod
+    def _stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
+        """Stage the changes of the targets that signed rows give."""
+
+
+class FollowedRows(SignedBatch):
+    """A batch without aggregates: the last row of each key of the target decides."""
+
+    def _stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
+        rows = signed.toDF(*self.query.names, *signed.columns[-2:])
+        if self.query.gathers:
+            rows = rows.repartition(*_columns(self.query.key)).sortWithinPartitions(ORDER)
+        return tasks.stage_routed(rows, self._last_rows)
+
+    def _last_rows(self, _: Store, parts: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, pa.RecordBatch]]:
+        key = self.query.key
+        return last_rows(parts, key, waiting_bytes=_NO_LIMIT) if self.replaces else last_rows(parts, key)
+
+
+@dataclass(frozen=True)
+class FollowedGroups(SignedBatch):
+    """A batch with aggregates: signed rows are merged with the state of their groups.
+
+    Attributes:
+        groups: the aggregates.
+    """
+
+    groups: GroupQuery
+
+    def _stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
+        groups, rows = self.groups, signed.drop(ORDER)
+        names = [name for name in groups.merged.names if name in rows.columns]
+        if not names and tasks.batch == 0:
+            # The one group exists without rows, too.
+            rows = rows.union(_no_change(rows))
+        # The session is that of the query alone.
+        session = rows.sparkSession
+        session.conf.set(*_TASK_BYTES)
+        rows = rows.repartition(*names) if names else rows.repartition(1)
+        if groups.copied is not None:
+            # One step of Python instead of two, and no rows of Spark between them.
+            return tasks.stage_routed(rows, partial(self._merge_and_route, tasks.batch, groups.copied))
+        view = f"{_VIEW}_groups"
+        rows.mapInArrow(sent(partial(self._merge_and_stage, tasks)), groups.merged).createOrReplaceTempView(view)
+        results = session.sql(with_views(groups.result_sql, {GROUPS_VIEW: view}))
+        return tasks.stage_routed(results.toDF(*self.query.names, KEEP, STATE), self._route_results)
+
+    def _merge(
+        self, store: Store, batch: int, parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, StateRows]]]]:
+        """Yield results of groups, and the state rows of these groups with the indexes of their targets."""
+        places = self.state_writes
+        for groups, states in self.groups.states.merge(open_tables(store, self.state), batch, parts):
+            yield groups, [(places[each.table, each.change], each) for each in states]
+
+    def _merge_and_route(
+        self, batch: int, copied: Sequence[str], store: Store, parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Merge the rows of a task where the result SQL only copies columns."""
+        for groups, states in self._merge(store, batch, parts):
+            columns = [groups.column(name) for name in (*copied, ALIVE)]
+            yield from self._routed(pa.RecordBatch.from_arrays(columns, [*self.query.names, KEEP]))
+            for target, state in states:
+                yield from ((target, rows) for rows in state.rows.to_batches())
+
+    def _merge_and_stage(self, tasks: BatchTasks, parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Merge the rows of a task, stage the state, and yield the groups with the receipts of their state.
+
+        The state itself does not travel through the result SQL: Spark converts large binaries slowly.
+        """
+        receipt = pa.struct([pa.field(name, pa.int64()) for name in ("target", "id", "rows")])
+        with tasks.open_store() as store:
+            writer = tasks.writer(store)
+            for groups, states in self._merge(store, tasks.batch, parts):
+                receipts = [
+                    {"target": target, "id": staged.id, "rows": staged.rows}
+                    for target, state in states
+                    for staged in tasks.stage_in_task(writer, target, state.rows.to_batches())
+                ]
+                column = pa.array([receipts, *[None] * (groups.num_rows - 1)], pa.list_(receipt))
+                yield groups.append_column(STATE, column)
+
+    def _route_results(
+        self, _: Store, parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[int, pa.RecordBatch | Staged]]:
+        """Yield the rows of the result SQL, and the receipts of state that came with them."""
+        for part in parts:
+            yield from self._routed(part.drop_columns([STATE]))
+            for each in part.column(STATE).drop_null().flatten().to_pylist():
+                yield each["target"], Staged(each["id"], each["rows"])
+
+
+def _no_change(rows: DataFrame) -> DataFrame:
+    """Return one row with sign 0, which changes no aggregate."""
+    from pyspark.sql import functions as F
+
+    values = [F.lit(0 if field.name == SIGN else None).cast(field.dataType).alias(field.name) for field in rows.schema]
+    return rows.sparkSession.range(1).select(*values)
+
+
+def _columns(names: Iterable[str]) -> list[Any]:
+    from pyspark.sql import functions as F
+
+    from headrace.sql_text.lexer import quote_name
+
+    return [F.col(quote_name(name)) for name in names]

@@ -1,0 +1,160 @@
+"""The rows of followed tables in the target's store, as of the last batch, by each key by which a batch reads them.
+
+A store cannot read a table as it was at an earlier batch. So the columns of a followed table that its query uses are
+kept in *arrangements*: tables with the key of a lookup, the key of the row, and these columns. They are state of the
+query, and change in one transaction with its target.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.derived.gathering.gather import TableChange, TableViews, gather
+from headrace.derived.gathering.routes import GatherPlan
+from headrace.derived.gathering.row_keys import ID, row_keys
+from headrace.derived.state.state_tables import StateRows, StateTable
+from headrace.model.tables.changes import RowChange
+from headrace.model.types import parse_type, type_name
+from headrace.ports import Table
+from headrace.rows.nested import one_array
+
+KEY = "k"
+_NOT_LOGGED = {"change_log": False}
+
+
+@dataclass(frozen=True)
+class Arranged:
+    """The arrangements of a followed table. Small and picklable.
+
+    Attributes:
+        number: the number of the table, for names of state tables.
+        schema: the columns that the query uses, in Spark's Arrow types.
+        primary_key: the table's key, all of it among the columns.
+        keys: the columns of each lookup; a table without lookups has one arrangement without columns.
+    """
+
+    number: int
+    schema: pa.Schema
+    primary_key: tuple[str, ...]
+    keys: tuple[tuple[str, ...], ...]
+
+    def tables(self, prefix: str) -> dict[str, StateTable]:
+        """Return the definitions of the arrangements by role."""
+        fields = [pa.field(name, pa.binary(), nullable=False) for name in (KEY, ID)]
+        fields += [
+            pa.field(_column(place), parse_type(type_name(field.type))) for place, field in enumerate(self.schema)
+        ]
+        return {
+            role: StateTable(prefix + role, pa.schema(fields), (KEY, ID), _NOT_LOGGED)
+            for role in map(self._role, range(len(self.keys)))
+        }
+
+    def _role(self, place: int) -> str:
+        return f"t{self.number}_{place}"
+
+    def rows(self, tables: Mapping[str, Table]) -> ArrangedRows:
+        """Return the kept rows, from the open state tables by role."""
+        return ArrangedRows(self, [tables[self._role(place)] for place in range(len(self.keys))])
+
+    def with_ids(self, rows: pa.Table) -> pa.Table:
+        """Return rows of the table with their keys in column `ID`."""
+        return rows.append_column(ID, row_keys(rows, self.primary_key))
+
+    def writes(self, change: TableChange) -> Iterator[StateRows]:
+        """Yield the rows to put and the keys to delete for a change of the table."""
+        for place, columns in enumerate(self.keys):
+            removed = self._stored(change.removed, columns).select([KEY, ID])
+            added = self._stored(change.added, columns)
+            # A row that stays under its key is replaced.
+            stays = pc.is_in(_both(removed), _both(added))
+            yield StateRows(self._role(place), RowChange.DELETE, removed.filter(pc.invert(stays)))
+            yield StateRows(self._role(place), RowChange.PUT, added)
+
+    def _stored(self, rows: pa.Table, columns: Sequence[str]) -> pa.Table:
+        names = [_column(place) for place in range(len(self.schema))]
+        values = rows.select(self.schema.names).rename_columns(names)
+        return values.add_column(0, ID, rows.column(ID)).add_column(0, KEY, row_keys(rows, columns))
+
+
+def _column(place: int) -> str:
+    return f"c{place}"
+
+
+def _both(rows: pa.Table) -> pa.Array:
+    """Return the two keys of each row as one: the first one has its length in front."""
+    keys = one_array(rows.column(KEY))
+    lengths = pc.binary_length(keys).cast(pa.string()).cast(pa.binary())
+    return pc.binary_join_element_wise(lengths, keys, one_array(rows.column(ID)), pa.scalar(b":", pa.binary()))
+
+
+@dataclass(frozen=True)
+class ArrangedRows:
+    """The kept rows of a followed table; see `headrace.derived.gathering.gather.KeptRows`."""
+
+    arranged: Arranged
+    tables: Sequence[Table]
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.arranged.schema.append(pa.field(ID, pa.binary()))
+
+    def of_keys(self, columns: tuple[str, ...], keys: pa.BinaryArray) -> pa.Table:
+        table = self.tables[self.arranged.keys.index(columns)]
+        if columns == self.arranged.primary_key:
+            found = table.get_many(pa.table({KEY: keys, ID: keys}), self._columns)
+            return self._read(found.filter(pc.is_valid(found.column(ID))))
+        return self._read(table.get_by_prefix(pa.table({KEY: keys}), self._columns))
+
+    def all(self) -> pa.Table:
+        with self.tables[0].scan(self._columns) as rows:
+            return self._read(rows.read_all())
+
+    @property
+    def _columns(self) -> list[str]:
+        return [*(_column(place) for place in range(len(self.arranged.schema))), ID]
+
+    def _read(self, rows: pa.Table) -> pa.Table:
+        return rows.rename_columns(self.schema.names).cast(self.schema)
+
+
+@dataclass(frozen=True)
+class Gathering:
+    """How the batches of a query find the rows over which they evaluate it. Picklable.
+
+    Attributes:
+        plan: the lookups.
+        tables: the arrangements of each followed table, by its name in lower case.
+    """
+
+    plan: GatherPlan
+    tables: Mapping[str, Arranged]
+
+    @property
+    def definition(self) -> str:
+        """A text that is the same as long as the arrangements are the same."""
+        tables = sorted(self.tables.items())
+        return "\n".join(f"{name} {each.schema} {each.primary_key} {each.keys}" for name, each in tables)
+
+    def state(self, prefix: str) -> dict[str, StateTable]:
+        """Return the definitions of all arrangements by role."""
+        return {role: table for each in self.tables.values() for role, table in each.tables(prefix).items()}
+
+    def first_views(self, changes: Mapping[str, TableChange]) -> dict[str, TableViews]:
+        """Return the rows of the first batch, before which there are none."""
+        nothing = {
+            name: each.schema.append(pa.field(ID, pa.binary())).empty_table() for name, each in self.tables.items()
+        }
+        added = {name: change.added for name, change in changes.items()}
+        return {name: TableViews(rows, added.get(name, rows)) for name, rows in nothing.items()}
+
+    def views(self, changes: Mapping[str, TableChange], tables: Mapping[str, Table]) -> dict[str, TableViews]:
+        """Return the rows that decide about the changes of the result, by table.
+
+        Args:
+            tables: the open state tables by role.
+        """
+        return gather(self.plan, changes, {name: each.rows(tables) for name, each in self.tables.items()})

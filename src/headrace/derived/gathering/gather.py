@@ -1,0 +1,197 @@
+"""The rows that decide about the changes of a query in a batch, and the difference of its results over them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.derived.gathering.routes import GatherPlan, Hop
+from headrace.derived.gathering.row_keys import ID, row_keys
+from headrace.derived.state.keys import group_keys, plain
+from headrace.rows.nested import Numbers, one_array
+
+
+@dataclass(frozen=True)
+class TableChange:
+    """What a batch changes in a table: for each row its old form, its new form, or both. They differ.
+
+    Attributes:
+        removed, added: the rows, with their keys in column `ID`.
+    """
+
+    removed: pa.Table
+    added: pa.Table
+
+    def __bool__(self) -> bool:
+        return bool(self.removed.num_rows or self.added.num_rows)
+
+
+class KeptRows(Protocol):
+    """The rows of a table as of the last batch, with their keys in column `ID`."""
+
+    @property
+    def schema(self) -> pa.Schema:
+        """The columns of the rows."""
+
+    def of_keys(self, columns: tuple[str, ...], keys: pa.BinaryArray) -> pa.Table:
+        """Return the rows whose `row_keys` for some columns are among ``keys``, which are distinct."""
+
+    def all(self) -> pa.Table:
+        """Return all rows."""
+
+
+@dataclass(frozen=True)
+class TableViews:
+    """The rows of a table over which a query is evaluated.
+
+    Attributes:
+        before, after: the rows before and after the batch; the same object if they are the same.
+    """
+
+    before: pa.Table
+    after: pa.Table
+
+
+def gather(plan: GatherPlan, changes: Mapping[str, TableChange], kept: Mapping[str, KeptRows]) -> dict[str, TableViews]:
+    """Return the rows of each followed table that decide about the changes of the result.
+
+    Args:
+        changes: the changes of the batch, by table. Tables without changes are missing.
+        kept: the rows of all followed tables, by table.
+    """
+    gathering = _Gathering(plan, changes, kept)
+    gathering.run()
+    return {table: gathering.views(table) for table in kept}
+
+
+class _Gathering:
+    def __init__(self, plan: GatherPlan, changes: Mapping[str, TableChange], kept: Mapping[str, KeptRows]) -> None:
+        self._plan = plan
+        self._changes = changes
+        self._kept = kept
+        self._whole = set(plan.whole)
+        self._old: dict[str, list[pa.Table]] = {name: [] for name in kept}
+        # Of each occurrence, the rows that a lookup has not read yet, by the number of the first one.
+        self._rows: dict[int, list[pa.Table]] = {number: [] for number in range(len(plan.tables))}
+        self._done: dict[Hop, set[bytes]] = {}
+
+    def run(self) -> None:
+        plan, changes = self._plan, self._changes
+        for name, each in changes.items():
+            self._old[name].append(each.removed)
+        for number, table in enumerate(plan.tables):
+            change = None if table is None else changes.get(table)
+            if change is None:
+                continue
+            route = plan.routes[number]
+            if route is None:
+                self._whole |= set(self._kept)
+                return
+            self._whole |= route.whole
+            self._add(number, change.removed, change.added)
+            # The rows of this route only: those of another one can lie beside it.
+            reached = {number: [change.removed, change.added]}
+            for hop in route.hops:
+                rows = self._looked_up(hop, reached.get(hop.start, []), set())
+                reached.setdefault(hop.end, []).extend(rows)
+                self._add(hop.end, *rows)
+        for number in range(len(plan.tables)):
+            if plan.tables[number] in self._whole:
+                self._spread_whole(number)
+        found = True
+        while found:
+            found = False
+            for hop in plan.completions:
+                rows = self._looked_up(hop, self._rows[hop.start], self._done.setdefault(hop, set()))
+                found |= any(part.num_rows for part in rows)
+                self._add(hop.end, *rows)
+
+    def _spread_whole(self, number: int) -> None:
+        """Read the tables as a whole that depend on one which is read as a whole."""
+        for hop in self._plan.completions:
+            table = self._plan.tables[hop.end]
+            if hop.start == number and table is not None and table not in self._whole:
+                self._whole.add(table)
+                self._spread_whole(hop.end)
+
+    def _add(self, number: int, *rows: pa.Table) -> None:
+        self._rows[number] += [part for part in rows if part.num_rows]
+
+    def _looked_up(self, hop: Hop, sources: Sequence[pa.Table], done: set[bytes]) -> list[pa.Table]:
+        """Return the rows at the end of a lookup, old and added ones, for keys that are not done."""
+        table = self._plan.tables[hop.end]
+        assert table is not None, "no lookup leads to a static table"
+        columns = tuple(place.column for place in hop.source)
+        keys = [row_keys(rows, columns, nulls=hop.nulls) for rows in sources if rows.num_rows]
+        if not keys:
+            return []
+        distinct = pc.unique(pa.chunked_array(keys)).drop_null()
+        if done:
+            distinct = distinct.filter(pc.invert(pc.is_in(distinct, pa.array(sorted(done), pa.binary()))))
+        done.update(distinct.to_pylist())
+        if not len(distinct):
+            return []
+        target = tuple(place.column for place in hop.target)
+        found = self._kept[table].of_keys(target, distinct)
+        self._old[table].append(found)
+        change = self._changes.get(table)
+        if change is None or not change.added.num_rows:
+            return [found]
+        added = change.added.filter(pc.is_in(row_keys(change.added, target), distinct))
+        return [found, added]
+
+    def views(self, table: str) -> TableViews:
+        change = self._changes.get(table)
+        if table in self._whole:
+            before = _ordered(self._kept[table].all())
+        else:
+            before = _distinct(self._old[table], self._kept[table].schema)
+        if change is None:
+            return TableViews(before, before)
+        stays = pc.invert(pc.is_in(before.column(ID), one_array(change.removed.column(ID))))
+        return TableViews(before, _ordered(pa.concat_tables([before.filter(stays), change.added])))
+
+
+def _ordered(rows: pa.Table) -> pa.Table:
+    """Return rows in the order of their keys, so that a function of the order gives the same again."""
+    return rows.take(pc.sort_indices(rows.column(ID)))
+
+
+def _distinct(parts: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
+    """Return rows in the order of their keys without repetitions."""
+    rows = pa.concat_tables([schema.empty_table(), *(part for part in parts if part.num_rows)])
+    codes = one_array(rows.column(ID)).dictionary_encode()
+    first = np.full(len(codes.dictionary), rows.num_rows, np.int64)
+    np.minimum.at(first, codes.indices.to_numpy(), np.arange(rows.num_rows))
+    return _ordered(rows.take(pa.array(first)))
+
+
+def difference(before: pa.Table, after: pa.Table) -> Iterator[tuple[int, pa.Table]]:
+    """Yield (-1, rows that are only in ``before``) and (1, rows that are only in ``after``).
+
+    Rows are compared by their bytes, and counted: a row that is twice before and once after is removed once.
+    """
+    rows = pa.concat_tables([before, after.cast(before.schema)]).combine_chunks()
+    if not rows.num_rows:
+        return
+    codes = group_keys([plain(one_array(column)) for column in rows.columns], rows.num_rows).dictionary_encode()
+    numbers: Numbers = codes.indices.to_numpy()
+    size = len(codes.dictionary)
+    counts = [np.bincount(part, minlength=size) for part in (numbers[: before.num_rows], numbers[before.num_rows :])]
+    surplus = counts[1] - counts[0]
+    for sign, start, end in ((-1, 0, before.num_rows), (1, before.num_rows, rows.num_rows)):
+        part = numbers[start:end]
+        # The place of each row among those that are equal to it.
+        order = np.argsort(part, kind="stable")
+        ordered = part[order]
+        firsts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(part) else order
+        place = np.empty(len(part), np.int64)
+        place[order] = np.arange(len(part)) - np.repeat(firsts, np.diff(np.r_[firsts, len(part)]))
+        chosen = np.flatnonzero(place < sign * surplus[part])
+        if len(chosen):
+            yield sign, rows.take(pa.array(chosen + start))

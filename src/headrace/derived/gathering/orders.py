@@ -1,0 +1,85 @@
+"""Results that depend on an order of rows which the query does not determine."""
+
+from __future__ import annotations
+
+from headrace.derived.aggregate_calls import after_call
+from headrace.derived.gathering.model import QueryModel
+from headrace.sql_text.query_text import QueryText
+from headrace.sql_text.token_text import TokenText
+
+_SORTED = "write sort_array(collect_list(…))"
+_EXTREME = "write min or max; for the value beside the greatest one max(struct(the order, the value)).value"
+# Aggregates whose result depends on the order of rows, or on a choice among equal ones.
+_OF_ANY_ORDER = {
+    **dict.fromkeys(("collect_list", "collect_set", "array_agg"), _SORTED),
+    **dict.fromkeys(("any_value", "first", "first_value", "last", "last_value", "max_by", "min_by"), _EXTREME),
+    **dict.fromkeys(("listagg", "string_agg"), "write array_join(sort_array(collect_list(…)), ', ')"),
+    **dict.fromkeys(("percentile_approx", "approx_percentile"), "write percentile(…)"),
+    "mode": "count the values, and take the greatest count",
+    **dict.fromkeys(
+        (
+            "approx_top_k", "approx_top_k_accumulate", "approx_top_k_combine", "histogram_numeric",
+            "kll_sketch_agg_bigint", "kll_sketch_agg_double", "kll_sketch_agg_float",
+        ),
+        "leave it out",
+    ),
+}  # fmt: skip
+# Functions of windows whose result depends on the order of rows that ORDER BY leaves equal.
+_OF_TOTAL_ORDER = frozenset(
+    ("row_number", "ntile", "lag", "lead", "nth_value", "first_value", "last_value", "first", "last", "any_value")
+)
+_SORTING = ("sort_array", "array_sort")
+
+
+def refuse_orders(text: QueryText, model: QueryModel | None) -> None:
+    """Raise `SqlError` for a result that depends on an order of rows which the query does not determine.
+
+    A row leaves the result with the values that it has when it leaves, so these must be those with which it entered.
+    """
+    total = [] if model is None else [each.index for each in model.orderings if model.is_total(each)]
+    for index, token in enumerate(text.tokens):
+        name = token.name.lower() if token.is_name else ""
+        if text.is_call(index) and not text.is_symbol(index - 1, "."):
+            after = after_call(text, index)
+            while text.is_word(after, "IGNORE", "RESPECT", "NULLS"):
+                after += 1
+            if text.is_word(after, "OVER"):
+                rows = text.is_symbol(after + 1, "(") and any(
+                    text.is_word(each, "ROWS") for each in text.top(after + 2, text.closing[after + 1])
+                )
+                if (name in _OF_TOTAL_ORDER or name in _OF_ANY_ORDER or rows) and after + 1 not in total:
+                    raise text.error(
+                        f"rows that ORDER BY leaves equal make the result of {name} arbitrary",
+                        index,
+                        remedy="add the key columns of the tables to ORDER BY, as plain columns; rank() and "
+                        "dense_rank() need no more than the order",
+                    )
+            elif name in _OF_ANY_ORDER and not _is_sorted(text, index):
+                raise text.error(
+                    f"a followed query cannot have {name}, whose result depends on the order of rows",
+                    index,
+                    remedy=_OF_ANY_ORDER[name],
+                )
+        elif text.is_word(index, "LIMIT", "OFFSET") and _is_clause(text, index) and index not in total:
+            raise text.error(
+                f"{token.text.upper()} without a total order keeps arbitrary rows",
+                index,
+                remedy="write ORDER BY with the key columns of the tables at its end, as plain columns",
+            )
+
+
+def _is_clause(text: QueryText, index: int) -> bool:
+    following = text.token(index + 1)
+    return (
+        following is not None
+        and not text.is_symbol(index - 1, ".")
+        and (following.text.isdecimal() or text.is_symbol(index + 1, "(") or following.is_name)
+        and not text.is_word(index - 1, "SELECT", "AS", "BY")
+        and not text.is_symbol(index - 1, ",")
+    )
+
+
+def _is_sorted(text: TokenText, index: int) -> bool:
+    return (
+        text.is_symbol(index - 1, "(") and text.is_name(index - 2) and text.tokens[index - 2].name.lower() in _SORTING
+    )

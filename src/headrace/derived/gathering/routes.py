@@ -1,0 +1,244 @@
+"""From the structure of a query to lookups: which rows must be read for the changed rows of each table.
+
+A batch evaluates the query twice, over the rows before and after it, and publishes the difference. It need not read the
+rows whose results are the same in both. It reads
+
+1. from each changed row outwards, along equalities, the rows of the other tables that a result with this row can have.
+   A path leaves a unit by the unit's own equalities, and ends among the tables that every row of the result has;
+2. for each row that is read so, all rows of the units that depend on it. An anti join would be true by mistake
+   otherwise, and an average would be one of some rows.
+
+Reading too many rows is harmless, because their results are the same in both evaluations. Where no equality leads on,
+the table is read as a whole.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from headrace.derived.gathering.model import Link, Place, QueryModel, Unit
+
+
+@dataclass(frozen=True)
+class Hop:
+    """A lookup: for rows of an occurrence, the rows of another one whose key is the same.
+
+    Attributes:
+        source, target: the columns of the key, in the same order.
+        nulls: whether null finds null, as in groups.
+    """
+
+    source: tuple[Place, ...]
+    target: tuple[Place, ...]
+    nulls: bool = False
+
+    @property
+    def start(self) -> int:
+        return self.source[0].occurrence
+
+    @property
+    def end(self) -> int:
+        return self.target[0].occurrence
+
+
+@dataclass(frozen=True)
+class Route:
+    """What a changed row of an occurrence reaches.
+
+    Attributes:
+        hops: the lookups, in order.
+        whole: the tables that are read as a whole.
+    """
+
+    hops: tuple[Hop, ...]
+    whole: frozenset[str]
+
+
+@dataclass(frozen=True)
+class GatherPlan:
+    """Which rows a batch reads.
+
+    Attributes:
+        tables: for each occurrence its table; None for a static one.
+        routes: for each occurrence of a followed table what its changes reach; None if they reach everything.
+        completions: the lookups for all rows that were read, which are repeated until they find nothing new.
+        whole: the tables that each batch reads as a whole.
+    """
+
+    tables: tuple[str | None, ...]
+    routes: tuple[Route | None, ...]
+    completions: tuple[Hop, ...]
+    whole: frozenset[str]
+
+    def reads(self) -> Iterator[tuple[str, str]]:
+        """Yield each followed table in FROM, and what a batch reads for a change of it, in words."""
+        for table, route in zip(self.tables, self.routes, strict=True):
+            if table is None:
+                continue
+            if route is None:
+                yield table, "all rows of all tables"
+                continue
+            after = [hop for hop in self.completions if self.tables[hop.end] not in self.whole]
+            steps = [
+                f"{self.tables[hop.end]} by ({', '.join(place.column for place in hop.target)})" for hop in route.hops
+            ]
+            steps += [f"{self.tables[hop.end]} by ({', '.join(place.column for place in hop.target)})" for hop in after]
+            steps += [f"all rows of {name}" for name in sorted(route.whole | self.whole)]
+            yield table, ", ".join(dict.fromkeys(steps)) or "nothing else"
+
+    @property
+    def hops(self) -> Iterator[Hop]:
+        """All lookups."""
+        for route in self.routes:
+            yield from () if route is None else route.hops
+        yield from self.completions
+
+    @property
+    def lookups(self) -> dict[str, list[tuple[str, ...]]]:
+        """For each followed table the keys by which it is read."""
+        found: dict[str, list[tuple[str, ...]]] = {table: [] for table in self.tables if table is not None}
+        for hop in self.hops:
+            table = self.tables[hop.end]
+            assert table is not None, "a static table has no lookups"
+            columns = tuple(place.column for place in hop.target)
+            if columns not in found[table]:
+                found[table].append(columns)
+        return found
+
+
+def plan_gather(model: QueryModel) -> GatherPlan:
+    """Return the lookups of a query."""
+    return _Routes(model).plan()
+
+
+def plan_whole(tables: Iterable[str]) -> GatherPlan:
+    """Return the plan of a query whose tables are always read as a whole."""
+    names = tuple(tables)
+    return GatherPlan(names, (None,) * len(names), (), frozenset(names))
+
+
+class _Routes:
+    def __init__(self, model: QueryModel) -> None:
+        self._model = model
+        # Static tables are not read by key, so no path leads over them.
+        self._passable = {each.number for each in model.occurrences if each.changes}
+        links = [*model.links, *(unit.link for unit in model.units if unit.link is not None)]
+        usable = [each for each in links if self._is_usable(each)]
+        self._steps = [
+            self._hop(*sides) for each in usable for sides in ((each.left, each.right), (each.right, each.left))
+        ]
+        # Lookups of single rows first.
+        self._steps.sort(key=lambda hop: not self._is_by_key(hop))
+
+    def plan(self) -> GatherPlan:
+        model = self._model
+        whole: set[str] = set()
+        completions: list[Hop] = []
+        for unit in model.units:
+            hops, missing = self._completion(unit)
+            completions += hops
+            whole |= model.tables(missing)
+        return GatherPlan(
+            tuple(each.table if each.changes else None for each in model.occurrences),
+            tuple(self._route(each.number) if each.changes else None for each in model.occurrences),
+            tuple(dict.fromkeys(completions)),
+            frozenset(whole),
+        )
+
+    def _completion(self, unit: Unit) -> tuple[list[Hop], list[int]]:
+        """Return the lookups that complete a unit, and the occurrences that are read as a whole instead."""
+        if unit.independent and not unit.grouped:
+            return [], []
+        inside = self._model.inside(unit.number)
+        if unit.link is None:
+            hops = [Hop(source, target, nulls=True) for source in unit.entries for target in unit.entries]
+        else:
+            hops = [self._hop(unit.link.right, entry) for entry in unit.entries or [unit.link.left]]
+        if not hops or not all({hop.start, hop.end} <= self._passable for hop in hops):
+            return [], inside
+        spread, missing = self._spread({hop.end for hop in hops}, inside)
+        return [*hops, *spread], missing
+
+    def _route(self, occurrence: int) -> Route | None:
+        """Return what a changed row of an occurrence reaches, until completion; None if that is everything."""
+        model = self._model
+        hops: list[Hop] = []
+        passed: set[int | None] = set()
+        at, unit = occurrence, model.units[model.occurrences[occurrence].unit]
+        while not unit.independent:
+            passed |= {unit.number, unit.other_side}
+            if unit.link is None and unit.entries:
+                path = self._path(at, {entry[0].occurrence for entry in unit.entries}, model.inside(unit.number))
+                if path is None:
+                    return None
+                hops += path
+                at = path[-1].end if path else at
+                unit = model.units[int(unit.parent or 0)]
+                continue
+            if unit.link is None or not self._is_usable(unit.link):
+                return None
+            right = unit.link.right
+            ways = {entry[0].occurrence: self._hop(entry, right) for entry in unit.entries or [unit.link.left]}
+            path = self._path(at, ways.keys(), model.inside(unit.number))
+            if path is None:
+                return None
+            out = ways[path[-1].end if path else at]
+            hops += [*path, out]
+            at = out.end
+            full_join = unit.other_side is not None
+            unit = model.units[int(unit.parent or 0) if full_join else model.occurrences[at].unit]
+        if unit.grouped:
+            path = self._path(at, {entry[0].occurrence for entry in unit.entries}, model.inside(unit.number))
+            return None if path is None else Route((*hops, *path), frozenset())
+        level = model.directly_in(unit.number)
+        spread, missing = self._spread({at}, level) if at in level else ([], level)
+        for each in model.units:
+            # No path leads over the rows of a FULL JOIN, of which each side can be missing.
+            if each.other_side is not None and each.parent == unit.number and each.number not in passed:
+                missing += model.inside(each.number)
+        return Route((*hops, *spread), frozenset(model.tables(missing)))
+
+    def _hop(self, source: Sequence[Place], target: Sequence[Place]) -> Hop:
+        """Return a lookup, with the key in the order of the table's own key."""
+        key = self._model.occurrences[target[0].occurrence].key
+        places = {name: place for place, name in enumerate(key)}
+        pairs = zip(source, target, strict=True)
+        ordered = sorted(pairs, key=lambda pair: (places.get(pair[1].column, len(key)), pair[1].column))
+        return Hop(tuple(place for place, _ in ordered), tuple(place for _, place in ordered))
+
+    def _is_by_key(self, hop: Hop) -> bool:
+        return {place.column for place in hop.target} >= set(self._model.occurrences[hop.end].key)
+
+    def _is_usable(self, link: Link) -> bool:
+        return {link.left[0].occurrence, link.right[0].occurrence} <= self._passable
+
+    def _spread(self, reached: Collection[int], occurrences: Collection[int]) -> tuple[list[Hop], list[int]]:
+        """Return the lookups from some occurrences to others, and those that have none."""
+        seen, missing = set(reached), set(occurrences) - set(reached)
+        hops: list[Hop] = []
+        while missing:
+            hop = next((each for each in self._steps if each.start in seen and each.end in missing), None)
+            if hop is None:
+                return hops, sorted(missing)
+            hops.append(hop)
+            seen.add(hop.end)
+            missing.discard(hop.end)
+        return hops, []
+
+    def _path(self, start: int, ends: Collection[int], occurrences: Collection[int]) -> list[Hop] | None:
+        """Return the shortest path among some occurrences; None if there is none."""
+        before: dict[int, Hop | None] = {start: None}
+        waiting = [start]
+        for at in waiting:
+            if at in ends:
+                path: list[Hop] = []
+                while (hop := before[at]) is not None:
+                    path.append(hop)
+                    at = hop.start
+                return path[::-1]
+            for step in self._steps:
+                if step.start == at and step.end in occurrences and step.end not in before:
+                    before[step.end] = step
+                    waiting.append(step.end)
+        return None

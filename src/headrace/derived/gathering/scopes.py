@@ -1,0 +1,740 @@
+"""The structure of a query from its text: which tables it names where, and which of their columns must be equal.
+
+The text says what Spark's plans would say, but also over Spark Connect and in each version of Spark. Only whole
+conjuncts of WHERE and ON count that compare two plain columns, and only columns of tables: a column that is computed is
+equal to none. An equality that is overlooked costs time, because a table is then read as a whole. So whatever is not
+certain is left out, and a query whose structure is not certain has no model.
+
+A link between columns of types with different rules for equality is left out as well; see `Columns`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal, TypeAlias
+
+from headrace.derived.aggregate_calls import is_any_aggregate
+from headrace.derived.gathering.model import Link, Occurrence, Ordering, Origin, Place, QueryModel, Unit
+from headrace.sql_text.query_text import Block, QueryText, Range, Relation
+
+_UNCLEAR_IN_FROM = ("PIVOT", "UNPIVOT", "TABLESAMPLE", "MATCH_RECOGNIZE", "ASOF", "STREAM")
+_LIMITS = ("LIMIT", "OFFSET")
+Output: TypeAlias = "tuple[str | None, Origin | None]"
+"""The name of an output column, and the columns of which it is a plain copy."""
+Kind: TypeAlias = Literal["join", "subquery", "derived"]
+
+
+@dataclass(frozen=True)
+class Columns:
+    """The columns of a table.
+
+    Attributes:
+        kinds: for each column its name and the kind of its values: equal values of one kind have equal keys. None for
+            columns that cannot be keys.
+        key: the table's primary key, of which no column is null.
+        changes: whether the table is followed.
+    """
+
+    kinds: Mapping[str, str | None]
+    key: tuple[str, ...] = ()
+    changes: bool = True
+
+
+class UnclearStructure(Exception):
+    """The text has a part whose structure is not read."""
+
+
+def read_model(text: QueryText, tables: Mapping[str, Columns]) -> QueryModel | None:
+    """Return the structure of a valid query; None if it is unclear.
+
+    Args:
+        tables: the tables that the query can name, by their names in lower case.
+    """
+    reader = _Reader(text, tables)
+    try:
+        reader.query(0, len(text.tokens), {}, None, 0)
+    except UnclearStructure:
+        return None
+    reader.assign_links()
+    return reader.model
+
+
+@dataclass
+class _Visible:
+    """A relation of FROM as names see it. Its columns are None if they are not known."""
+
+    qualifiers: tuple[str, ...]
+    columns: dict[str, Origin | None] | None
+
+
+@dataclass
+class _Scope:
+    """The relations that the names of a SELECT can mean."""
+
+    outer: _Scope | None
+    relations: list[_Visible] = field(default_factory=list)
+    merged: bool = False
+    """Whether columns of several relations are one, so that a star has another order."""
+
+    def origin(self, parts: Sequence[str]) -> Origin | None:
+        """Return the columns that a name means; None if it is computed, or not certain."""
+        *qualifier, name = (part.lower() for part in parts)
+        found: list[Origin | None] = []
+        for relation in self.relations:
+            if qualifier and tuple(qualifier) != relation.qualifiers[-len(qualifier) :]:
+                continue
+            if relation.columns is None:
+                return None
+            if name in relation.columns:
+                found.append(relation.columns[name])
+        if found:
+            return found[0] if len(found) == 1 else None
+        if self.outer is None or self._has_field(qualifier):
+            return None
+        return self.outer.origin(parts)
+
+    def _has_field(self, qualifier: Sequence[str]) -> bool:
+        """Return whether a qualified name can be a field of a column in this scope, or names one of its relations."""
+        return any(
+            tuple(qualifier[-1:]) == relation.qualifiers[-1:] or qualifier[0] in (relation.columns or ())
+            for relation in self.relations
+            if qualifier
+        )
+
+
+@dataclass(frozen=True)
+class _Equality:
+    """An equality of a filter, in the unit of its SELECT; or of the condition of an outer join, between its units."""
+
+    left: Origin
+    right: Origin
+    unit: int
+    joined: frozenset[int] = frozenset()
+
+
+_Ctes: TypeAlias = "Mapping[str, tuple[Range, tuple[str, ...], _Ctes]]"
+
+
+class _Reader:
+    def __init__(self, text: QueryText, tables: Mapping[str, Columns]) -> None:
+        self._text = text
+        self._tables = tables
+        self._kinds: dict[int, Kind] = {}
+        self._equalities: list[_Equality] = []
+        # The columns that partition the rows of a unit, the best ones first.
+        self._partitions: dict[int, list[Origin]] = {}
+        self.model = QueryModel()
+
+    # -- queries ----------------------------------------------------------------------------------------
+
+    def query(self, start: int, end: int, ctes: _Ctes, outer: _Scope | None, unit: int) -> list[Output]:
+        """Read a query into a unit; return its columns."""
+        text = self._text
+        while text.is_symbol(start, "(") and text.closing[start] == end - 1:
+            start, end = start + 1, end - 1
+        if text.is_word(start, "WITH"):
+            ctes, start = self._with(start + 1, end, ctes)
+        operations = list(text.set_operations(start, end))
+        if not operations:
+            if text.is_word(start, "VALUES"):
+                return []
+            return self._select(start, end, ctes, outer, unit)
+        return self._set_operation(start, end, operations, ctes, outer, unit)
+
+    def _with(self, index: int, end: int, ctes: _Ctes) -> tuple[_Ctes, int]:
+        text = self._text
+        if text.is_word(index, "RECURSIVE"):
+            raise UnclearStructure
+        known = dict(ctes)
+        while index < end and text.is_name(index):
+            name = text.tokens[index].name.lower()
+            columns: tuple[str, ...] = ()
+            index += 1
+            if text.is_symbol(index, "("):
+                columns = self._names(index)
+                index = text.after(index)
+            index += text.is_word(index, "AS")
+            if not text.is_symbol(index, "("):
+                raise UnclearStructure
+            known[name] = ((index + 1, text.closing[index]), columns, dict(known))
+            index = text.after(index)
+            if not text.is_symbol(index, ","):
+                return known, index
+            index += 1
+        raise UnclearStructure
+
+    def _names(self, opening: int) -> tuple[str, ...]:
+        inside = range(opening + 1, self._text.closing[opening])
+        return tuple(self._text.tokens[each].name for each in inside if self._text.is_name(each))
+
+    def _set_operation(
+        self, start: int, end: int, operations: Sequence[int], ctes: _Ctes, outer: _Scope | None, unit: int
+    ) -> list[Output]:
+        text = self._text
+        united = all(text.is_word(each, "UNION") and text.is_word(each + 1, "ALL") for each in operations)
+        at = self.model.units[unit]
+        if any(self._has_tail(index) for index in text.top(start, end)) or any(
+            text.is_word(each + 1, "BY") or text.is_word(each + 2, "BY") for each in operations
+        ):
+            raise UnclearStructure
+        if not united or not at.independent:
+            at.grouped = True
+        branches: list[list[Output]] = []
+        first = start
+        for each in (*operations, end):
+            inner = unit
+            if united and at.independent:
+                branch = self.model.add_unit(unit)
+                branch.independent = True
+                inner = branch.number
+            branches.append(self.query(first, each, ctes, outer, inner))
+            first = each + 1 + text.is_word(each + 1, "ALL", "DISTINCT")
+        outputs = [(columns[0][0], self._all_of(columns)) for columns in zip(*branches, strict=False)]
+        if not united or not at.independent:
+            self._partitions[unit] = [origin for _, origin in outputs if origin is not None]
+        return outputs
+
+    def _has_tail(self, index: int) -> bool:
+        text = self._text
+        return text.is_word(index, *_LIMITS) or (text.is_word(index, "ORDER", "SORT") and text.is_word(index + 1, "BY"))
+
+    def _all_of(self, columns: Sequence[Output]) -> Origin | None:
+        """Return the origin of a column of a set operation: that of each branch, all of one kind."""
+        places: list[Place] = []
+        for _, origin in columns:
+            if origin is None or len(origin) > 1:
+                return None
+            places += origin
+        return tuple(places) if len({self._kind(place) for place in places}) == 1 else None
+
+    # -- one SELECT -------------------------------------------------------------------------------------
+
+    def _select(self, start: int, end: int, ctes: _Ctes, outer: _Scope | None, unit: int) -> list[Output]:
+        text = self._text
+        if not text.is_word(start, "SELECT"):
+            raise UnclearStructure
+        block, scope = text.block(start, end), _Scope(outer)
+        if any(text.is_pair(index, "|", ">") for index in text.top(start, end)):
+            raise UnclearStructure
+        self._from_clause(*block.from_, ctes, scope, unit)
+        for each in text.conjuncts(*block.where):
+            self._equality(*each, scope, unit, frozenset())
+        self._subqueries(*block.where, ctes, scope, unit, filters=True)
+        for first, last in ((start + 1, block.from_[0]), (block.where_end, end)):
+            self._subqueries(first, last, ctes, scope, unit)
+        outputs = self._outputs(block, scope)
+        self._orderings(block, end, scope, outputs, unit)
+        allowed = self._partition(block, end, scope, outputs)
+        if allowed is None:
+            return outputs
+        self.model.units[unit].grouped = True
+        # A later SELECT of the same unit, below a subquery in FROM, does not happen: such a subquery has its own unit.
+        self._partitions[unit] = allowed
+        return [(name, origin if origin in allowed else None) for name, origin in outputs]
+
+    def _partition(self, block: Block, end: int, scope: _Scope, outputs: Sequence[Output]) -> list[Origin] | None:
+        """Return the columns that partition the rows of a SELECT; None if its rows do not influence each other."""
+        text = self._text
+        allowed: list[Origin] | None = None
+        if self._is_aggregated(block):
+            allowed = [origin for origin in self._all_groups(block, scope, outputs) if origin is not None]
+        for window in self._windows((block.start, end)):
+            keys = self._window_keys(window, scope)
+            allowed = keys if allowed is None else [each for each in allowed if each in keys]
+        if text.is_word(block.start + 1, "DISTINCT") and not text.is_symbol(block.start + 2, ","):
+            copies = [origin for _, origin in outputs if origin is not None]
+            allowed = copies if allowed is None else [each for each in allowed if each in copies]
+        if any(text.is_word(index, *_LIMITS) for index in text.top(block.where_end, end)):
+            allowed = []
+        return allowed
+
+    def _orderings(self, block: Block, end: int, scope: _Scope, outputs: Sequence[Output], unit: int) -> None:
+        """Note the orders of the windows and of LIMIT."""
+        text = self._text
+        groups: tuple[Place, ...] | None = None
+        if self._is_aggregated(block):
+            self.model.aggregated.add(block.start)
+            found = self._all_groups(block, scope, outputs)
+            groups = () if None in found else tuple(place for origin in found if origin for place in origin[:1])
+        for opening in self._windows((block.start, end)):
+            if text.is_symbol(opening, "("):
+                inside = (opening + 1, text.closing[opening])
+                names = [
+                    origin for index in text.top(*inside) for origin in self._ordered_by(index, *inside, scope, ())
+                ]
+                self._order(opening, names, groups, unit)
+            else:
+                self._order(opening, [], groups, unit)
+        for index in text.top(block.where_end, end):
+            if text.is_word(index, *_LIMITS):
+                inside = (block.where_end, index)
+                names = [origin for at in text.top(*inside) for origin in self._ordered_by(at, *inside, scope, outputs)]
+                self._order(index, names, groups, unit)
+
+    def _order(self, index: int, columns: Sequence[Origin], groups: tuple[Place, ...] | None, unit: int) -> None:
+        places = tuple(origin[0] for origin in columns if len(origin) == 1)
+        self.model.orderings.append(Ordering(index, places, groups, unit))
+
+    def _ordered_by(
+        self, index: int, start: int, end: int, scope: _Scope, outputs: Sequence[Output]
+    ) -> Iterator[Origin]:
+        """Yield the plain columns of PARTITION BY or ORDER BY, if it begins at a token of a range."""
+        text = self._text
+        if not (text.is_word(index, "PARTITION", "ORDER", "SORT", "DISTRIBUTE") and text.is_word(index + 1, "BY")):
+            return
+        ends = ("ORDER", "SORT", "ROWS", "RANGE", *_LIMITS)
+        last = next((each for each in text.top(index + 2, end) if text.is_word(each, *ends)), end)
+        for first, after in text.split(index + 2, last):
+            name, rest = text.dotted(first) if text.is_name(first) else ((), first)
+            if rest == after or (rest > first and text.is_word(rest, "ASC", "DESC", "NULLS")):
+                named = [origin for output, origin in outputs if name[1:] == () and output and _alike(output, name[0])]
+                origin = named[0] if named else scope.origin(name)
+                if origin is not None:
+                    yield origin
+
+    def _is_aggregated(self, block: Block) -> bool:
+        items = (block.start + 1, block.select[1])
+        return block.group is not None or block.having is not None or self._has_aggregate(items)
+
+    def _has_aggregate(self, items: Range) -> bool:
+        return any(is_any_aggregate(self._text, index) for index in self._outside_of_queries(*items))
+
+    def _outside_of_queries(self, start: int, end: int) -> Iterator[int]:
+        """Yield the indices of a range, without those of subqueries in it."""
+        text, index = self._text, start
+        while index < end:
+            if text.is_symbol(index, "(") and text.is_query(index):
+                index = text.after(index)
+                continue
+            yield index
+            index += 1
+
+    def _all_groups(self, block: Block, scope: _Scope, outputs: Sequence[Output]) -> list[Origin | None]:
+        """Return the columns of GROUP BY, with None for those that are computed; none for sets of groups."""
+        text = self._text
+        if block.group is None:
+            return []
+        start, end = block.group
+        tail = next((index for index in text.top(start, end) if self._has_tail(index)), end)
+        if text.is_word(start, "ALL") and start + 1 == tail:
+            return [origin for _, origin in outputs]
+        sets = ("ROLLUP", "CUBE", "GROUPING", "QUALIFY", "WINDOW")
+        if any(text.is_word(index, *sets) for index in text.top(start, tail)):
+            return []
+        found: list[Origin | None] = []
+        for first, last in text.split(start, tail):
+            token = text.tokens[first]
+            if last == first + 1 and token.text.isdecimal():
+                number = int(token.text)
+                found.append(outputs[number - 1][1] if 1 <= number <= len(outputs) else None)
+            elif text.is_name(first) and text.dotted(first)[1] == last:
+                found.append(self._group(text.dotted(first)[0], scope, outputs))
+            else:
+                found.append(None)
+        return found
+
+    def _group(self, parts: tuple[str, ...], scope: _Scope, outputs: Sequence[Output]) -> Origin | None:
+        origin = scope.origin(parts)
+        if origin is None and len(parts) == 1:
+            # The alias of an item.
+            named = [origin for name, origin in outputs if name is not None and _alike(name, parts[0])]
+            return named[0] if len(named) == 1 else None
+        return origin
+
+    def _windows(self, select: Range) -> Iterator[int]:
+        """Yield the tokens after OVER, outside of subqueries."""
+        for index in self._outside_of_queries(*select):
+            if self._text.is_word(index, "OVER") and self._text.is_symbol(index - 1, ")"):
+                yield index + 1
+
+    def _window_keys(self, opening: int, scope: _Scope) -> list[Origin]:
+        text = self._text
+        if not text.is_symbol(opening, "(") or not text.is_word(opening + 1, "PARTITION"):
+            return []
+        start, end = opening + 3, text.closing[opening]
+        last = next((i for i in text.top(start, end) if text.is_word(i, "ORDER", "SORT", "ROWS", "RANGE")), end)
+        parts = [each for each in text.split(start, last) if text.is_name(each[0])]
+        found = [scope.origin(text.dotted(first)[0]) for first, after in parts if text.dotted(first)[1] == after]
+        return [origin for origin in found if origin is not None]
+
+    def _outputs(self, block: Block, scope: _Scope) -> list[Output]:
+        text, outputs = self._text, list[Output]()
+        for start, end in text.split(*block.select):
+            item = text.item(start, end)
+            if item.kind != "star":
+                outputs.append((item.name, scope.origin(item.path) if item.kind == "column" else None))
+                continue
+            if item.end > item.start + 1 + 2 * len(item.path) or scope.merged:
+                # * EXCEPT (…)
+                raise UnclearStructure
+            qualifier = tuple(part.lower() for part in item.path)
+            for relation in scope.relations:
+                if qualifier and qualifier != relation.qualifiers[-len(qualifier) :]:
+                    continue
+                if relation.columns is None:
+                    raise UnclearStructure
+                outputs += relation.columns.items()
+        return outputs
+
+    # -- FROM -------------------------------------------------------------------------------------------
+
+    def _from_clause(self, start: int, end: int, ctes: _Ctes, scope: _Scope, unit: int) -> None:
+        text = self._text
+        if any(text.is_word(i, *_UNCLEAR_IN_FROM) and not text.is_symbol(i - 1, ".") for i in text.top(start, end)):
+            raise UnclearStructure
+        relations = list(text.relations(start, end))
+        own: list[int] = []
+        for relation, following in zip(relations, [*relations[1:], None], strict=True):
+            words = relation.join
+            after = end if following is None else following.join_at
+            before = len(self.model.occurrences), len(self.model.units)
+            right = self._kind_of_join(words, unit)
+            left_side = len(scope.relations)
+            self._relation(relation, ctes, scope, unit if right is None else right.number, lateral="LATERAL" in words)
+            joined: set[int] = set() if right is None else {right.number}
+            if {"RIGHT", "FULL"} & set(words):
+                left = self._enclose(own, before, unit)
+                joined.add(left.number)
+                if "FULL" in words:
+                    assert right is not None
+                    left.other_side, right.other_side = right.number, left.number
+            scope.merged |= "NATURAL" in words
+            self._condition(relation, after, ctes, scope, left_side, unit, frozenset(joined))
+            if {"SEMI", "ANTI"} & set(words):
+                del scope.relations[left_side:]
+            if any(text.is_word(index, "VIEW") for index in text.top(relation.end, after)):
+                scope.relations.append(_Visible((), None))
+            own.append(before[0])
+
+    def _kind_of_join(self, words: Sequence[str], unit: int) -> Unit | None:
+        """Return the unit of the right side of a join; None if it has none of its own."""
+        if not {"LEFT", "FULL", "SEMI", "ANTI"} & set(words):
+            return None
+        return self._unit(unit, "join")
+
+    def _unit(self, parent: int, kind: Kind) -> Unit:
+        unit = self.model.add_unit(parent)
+        self._kinds[unit.number] = kind
+        return unit
+
+    def _enclose(self, own: Sequence[int], before: tuple[int, int], unit: int) -> Unit:
+        """Put the relations to the left of a join into a unit."""
+        left = self._unit(unit, "join")
+        first = own[0] if own else before[0]
+        for occurrence in self.model.occurrences[first : before[0]]:
+            if occurrence.unit == unit:
+                occurrence.unit = left.number
+        for inner in self.model.units[: before[1]]:
+            if inner.parent == unit and any(first <= each < before[0] for each in self.model.inside(inner.number)):
+                inner.parent = left.number
+        inside = set(self.model.inside(left.number))
+        for place, each in enumerate(self._equalities):
+            if each.unit == unit and {one.occurrence for one in (*each.left, *each.right)} <= inside:
+                self._equalities[place] = replace(each, unit=left.number)
+        return left
+
+    def _relation(self, relation: Relation, ctes: _Ctes, scope: _Scope, unit: int, *, lateral: bool) -> None:
+        text = self._text
+        if text.travels_in_time(relation.name_end) or relation.start >= relation.end:
+            raise UnclearStructure
+        if relation.joined is not None:
+            if relation.alias is not None:
+                raise UnclearStructure
+            self._from_clause(relation.joined + 1, text.closing[relation.joined], ctes, scope, unit)
+            return
+        name = "" if relation.table is None else relation.table.lower()
+        alias = relation.alias if relation.alias is not None else relation.implied_alias
+        qualifiers: tuple[str, ...] = () if alias is None else (alias.lower(),)
+        if relation.alias is None and relation.table is not None:
+            qualifiers = tuple(part.lower() for part in relation.name)
+        if relation.function:
+            scope.relations.append(_Visible(qualifiers, None))
+            return
+        if relation.query is not None:
+            inside = (relation.query + 1, text.closing[relation.query])
+            outputs = self._derived(inside, ctes, scope if lateral else scope.outer, unit, lateral=lateral)
+        elif name in ctes and len(relation.name) == 1:
+            inside, columns, known = ctes[name]
+            outputs = self._derived(inside, known, None, unit, lateral=False)
+            if columns:
+                outputs = [(column, origin) for column, (_, origin) in zip(columns, outputs, strict=False)]
+        elif name in self._tables:
+            outputs = self._table(name, unit)
+        else:
+            raise UnclearStructure
+        if relation.columns is not None:
+            names = self._names(relation.columns)
+            outputs = [(column, origin) for column, (_, origin) in zip(names, outputs, strict=False)]
+        visible: dict[str, Origin | None] = {}
+        for column, origin in outputs:
+            if column is not None:
+                visible[column.lower()] = None if column.lower() in visible else origin
+        scope.relations.append(_Visible(qualifiers, visible))
+
+    def _table(self, name: str, unit: int) -> list[Output]:
+        columns = self._tables[name]
+        number = len(self.model.occurrences)
+        self.model.occurrences.append(Occurrence(number, name, columns.changes, columns.key, unit))
+        return [(column, (Place(number, column),)) for column in columns.kinds]
+
+    def _derived(self, inside: Range, ctes: _Ctes, outer: _Scope | None, unit: int, *, lateral: bool) -> list[Output]:
+        """Read a subquery in FROM. Its rows are in the unit around it, unless they influence each other."""
+        own = self._unit(unit, "subquery" if lateral else "derived")
+        outputs = self.query(*inside, ctes, outer, own.number)
+        if lateral:
+            return [(name, None) for name, _ in outputs]
+        if not own.grouped:
+            self._dissolve(own)
+        return outputs
+
+    def _dissolve(self, unit: Unit) -> None:
+        """Move what is in a unit into the unit around it."""
+        assert unit.parent is not None
+        for occurrence in self.model.occurrences:
+            if occurrence.unit == unit.number:
+                occurrence.unit = unit.parent
+        for inner in self.model.units:
+            if inner.parent == unit.number:
+                inner.parent = unit.parent
+        for place, each in enumerate(self._equalities):
+            if each.unit == unit.number:
+                self._equalities[place] = replace(each, unit=unit.parent)
+        unit.independent = True
+        del self._kinds[unit.number]
+
+    # -- conditions -------------------------------------------------------------------------------------
+
+    def _condition(
+        self,
+        relation: Relation,
+        end: int,
+        ctes: _Ctes,
+        scope: _Scope,
+        left_side: int,
+        unit: int,
+        joined: frozenset[int],
+    ) -> None:
+        """Read the ON or USING of a join, up to the next one."""
+        text = self._text
+        words = [index for index in text.top(relation.end, end) if text.is_word(index, "ON", "USING")]
+        if len(words) > 1:
+            raise UnclearStructure
+        if not words:
+            return
+        at = words[0]
+        last = next((i for i in text.top(at, end) if text.is_word(i, "LATERAL") and text.is_word(i + 1, "VIEW")), end)
+        if text.is_word(at, "ON"):
+            for each in text.conjuncts(at + 1, last):
+                self._equality(*each, scope, unit, joined)
+            self._subqueries(at + 1, last, ctes, scope, unit)
+            return
+        scope.merged = True
+        left, right = scope.relations[:left_side], scope.relations[left_side:]
+        outer = bool({"RIGHT", "FULL"} & set(relation.join))
+        for name in self._names(at + 1):
+            holding = [each for each in left if each.columns is None or name.lower() in each.columns]
+            sides = (holding[:1], right)
+            first, second = (_Scope(None, side).origin((name,)) for side in sides)
+            self._note(first, second, unit, joined)
+            for visible in right:
+                # The name is now that of one column: the left one, if the join keeps all its rows.
+                if visible.columns is not None and outer:
+                    visible.columns[name.lower()] = None
+                elif visible.columns is not None:
+                    visible.columns.pop(name.lower(), None)
+
+    def _equality(self, start: int, end: int, scope: _Scope, unit: int, joined: frozenset[int]) -> None:
+        text = self._text
+        while text.is_symbol(start, "(") and text.after(start) == end:
+            start, end = start + 1, end - 1
+        if not text.is_name(start):
+            return
+        left, index = text.dotted(start)
+        if not text.is_symbol(index, "="):
+            return
+        index += 1 + text.is_pair(index, "=", "=")
+        if not text.is_name(index):
+            return
+        right, after = text.dotted(index)
+        if after == end:
+            self._note(scope.origin(left), scope.origin(right), unit, joined)
+
+    def _note(self, left: Origin | None, right: Origin | None, unit: int, joined: frozenset[int]) -> None:
+        if left is not None and right is not None:
+            kinds = {self._kind(place) for place in (*left, *right)}
+            if len(kinds) == 1 and None not in kinds:
+                self._equalities.append(_Equality(left, right, unit, joined))
+
+    def _kind(self, place: Place) -> str | None:
+        return self._tables[self.model.occurrences[place.occurrence].table].kinds[place.column]
+
+    def _subqueries(
+        self, start: int, end: int, ctes: _Ctes, scope: _Scope, unit: int, *, filters: bool = False
+    ) -> None:
+        """Read the subqueries of expressions; ``filters`` says that the range is the condition of a WHERE."""
+        text, index = self._text, start
+        while index < end:
+            if text.is_symbol(index, "(") and text.is_query(index):
+                own = self._unit(unit, "subquery")
+                outputs = self.query(index + 1, text.closing[index], ctes, scope, own.number)
+                if filters:
+                    self._membership(start, end, index, outputs, scope, own)
+                index = text.after(index)
+            else:
+                index += 1
+
+    def _membership(
+        self, start: int, end: int, opening: int, outputs: Sequence[Output], scope: _Scope, unit: Unit
+    ) -> None:
+        """Note the equality of ``x IN (SELECT y …)`` where only rows stay for which it is true.
+
+        With NOT IN, a null on either side matters to all rows of the other, so neither column may be null.
+        """
+        text = self._text
+        negated = text.is_word(opening - 1, "IN") and text.is_word(opening - 2, "NOT")
+        first = opening - 2 - negated
+        while text.is_symbol(first - 1, ".") and text.is_name(first - 2):
+            first -= 2
+        conjunct = next((each for each in self._wholes(start, end) if each[1] == text.after(opening)), None)
+        if conjunct is None or conjunct[0] != first or not text.is_word(opening - 1, "IN") or not outputs:
+            return
+        left, right = scope.origin(text.dotted(first)[0]), outputs[0][1]
+        if left is None or right is None or len(outputs) > 1:
+            return
+        if negated and not all(self._is_never_null(place) for place in (*left, *right)):
+            return
+        self._note(right, left, unit.number, frozenset((unit.number,)))
+
+    def _wholes(self, start: int, end: int) -> Iterator[Range]:
+        for each in self._text.conjuncts(start, end):
+            first, last = each
+            while self._text.is_symbol(first, "(") and self._text.after(first) == last:
+                first, last = first + 1, last - 1
+            yield first, last
+
+    def _is_never_null(self, place: Place) -> bool:
+        occurrence = self.model.occurrences[place.occurrence]
+        kinds = (self._kinds.get(each) for each in self.model.around(occurrence.unit))
+        return place.column in occurrence.key and "join" not in kinds
+
+    # -- links ------------------------------------------------------------------------------------------
+
+    def assign_links(self) -> None:
+        """Make links of the equalities, and choose the columns that partition units."""
+        level: dict[tuple[int, int], list[tuple[Place, Place]]] = {}
+        ways: dict[int, dict[tuple[int, int], list[tuple[Origin, Place]]]] = {}
+        for equality in self._equalities:
+            for left, right in ((equality.left, equality.right), (equality.right, equality.left)):
+                unit = self._unit_of(left, right, equality)
+                if unit is not None:
+                    pairs = ways.setdefault(unit, {})
+                    pairs.setdefault((left[0].occurrence, right[0].occurrence), []).append((left, right[0]))
+            if self._is_level(equality):
+                (a,), (b,) = equality.left, equality.right
+                level.setdefault((a.occurrence, b.occurrence), []).append((a, b))
+        self.model.links += [_link(pairs) for pairs in level.values()]
+        for number, found in ways.items():
+            self._link_unit(self.model.units[number], list(found.values()))
+        self._anchor()
+        for each in self.model.units:
+            if each.grouped and each.independent:
+                each.entries = self._entries(each.number)
+
+    def _outermost(self, place: Place, other: Place) -> int | None:
+        """Return the outermost unit with one column and without the other; None if there is none."""
+        around = set(self.model.around(self.model.occurrences[other.occurrence].unit))
+        units = list(self.model.around(self.model.occurrences[place.occurrence].unit))
+        return next((each for each in reversed(units) if each not in around), None)
+
+    def _unit_of(self, left: Origin, right: Origin, equality: _Equality) -> int | None:
+        """Return the unit that an equality links with what is outside: that of its left side."""
+        if len(right) > 1:
+            return None
+        units = {self._outermost(place, right[0]) for place in left}
+        if len(units) != 1:
+            return None
+        (unit,) = units
+        if unit is None or (len(left) > 1 and self._kinds.get(unit) != "derived"):
+            return None
+        if equality.joined:
+            return unit if unit in equality.joined else None
+        kind = self._kinds.get(unit)
+        if kind == "derived":
+            beside = equality.unit == self.model.units[unit].parent
+            return unit if beside and self._is_among(right[0], equality.unit) else None
+        # The condition is in the subquery, and reaches outside of it.
+        return unit if kind == "subquery" and unit in self.model.around(equality.unit) else None
+
+    def _is_key(self, place: Place) -> bool:
+        return self.model.occurrences[place.occurrence].changes and self._kind(place) is not None
+
+    def _is_among(self, place: Place, unit: int) -> bool:
+        """Return whether each row of a unit has this column, perhaps from a subquery in FROM."""
+        for each in self.model.around(self.model.occurrences[place.occurrence].unit):
+            if each == unit:
+                return True
+            if self._kinds.get(each) != "derived":
+                return False
+        return False
+
+    def _is_level(self, equality: _Equality) -> bool:
+        if equality.joined or len(equality.left) > 1 or len(equality.right) > 1:
+            return False
+        units = {self.model.occurrences[each.occurrence].unit for each in (*equality.left, *equality.right)}
+        occurrences = {equality.left[0].occurrence, equality.right[0].occurrence}
+        return units == {equality.unit} and len(occurrences) == 2
+
+    def _link_unit(self, unit: Unit, found: Sequence[Sequence[tuple[Origin, Place]]]) -> None:
+        """Choose the way into a unit: the one with the most columns."""
+        direct = set(self.model.directly_in(int(unit.parent or 0)))
+        best = max(found, key=lambda pairs: (pairs[0][1].occurrence in direct, len(pairs)))
+        left, right = best[0]
+        if self._comes_before(unit, right):
+            return
+        if len(left) > 1:
+            unit.link = Link((left[0],), (right,))
+            unit.entries = [(place,) for place in left]
+        else:
+            unit.link = _link([(origin[0], place) for origin, place in best])
+
+    def _comes_before(self, unit: Unit, right: Place) -> bool:
+        """Return whether the other end is in a later unit of the same kind beside it, which links to this one."""
+        other = self.model.occurrences[right.occurrence].unit
+        beside = [each for each in self.model.around(other) if self.model.units[each].parent == unit.parent]
+        return (
+            self._kinds.get(unit.number) == "derived"
+            and bool(beside)
+            and self._kinds.get(beside[0]) == "derived"
+            and beside[0] > unit.number
+        )
+
+    def _anchor(self) -> None:
+        """Let the first subquery of a FROM clause without tables stand for them."""
+        for parent in self.model.units:
+            if any(self.model.occurrences[each].changes for each in self.model.directly_in(parent.number)):
+                continue
+            for unit in self.model.units:
+                if unit.parent == parent.number and self._kinds.get(unit.number) == "derived":
+                    if unit.link is None:
+                        unit.entries = self._entries(unit.number)
+                    break
+
+    def _entries(self, unit: int) -> list[tuple[Place, ...]]:
+        for origin in self._partitions.get(unit, []):
+            if all(self._is_key(place) and self._is_among(place, unit) for place in origin):
+                return [(place,) for place in origin]
+        return []
+
+
+def _alike(left: str, right: str) -> bool:
+    return left.lower() == right.lower()
+
+
+def _link(pairs: Iterable[tuple[Place, Place]]) -> Link:
+    """Return the link of some equalities between two occurrences, each column once."""
+    chosen: dict[Place, Place] = {}
+    for left, right in pairs:
+        if left not in chosen and right not in chosen.values():
+            chosen[left] = right
+    return Link(tuple(chosen), tuple(chosen.values()))

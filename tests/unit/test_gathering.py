@@ -1,0 +1,206 @@
+"""Which rows a batch of a query reads, from the text of the query alone; and keys, differences and orders of rows."""
+
+from __future__ import annotations
+
+from decimal import Decimal
+
+import pyarrow as pa
+import pytest
+
+from headrace.derived.gathering.gather import difference
+from headrace.derived.gathering.orders import refuse_orders
+from headrace.derived.gathering.routes import plan_gather
+from headrace.derived.gathering.row_keys import key_kind, row_keys
+from headrace.derived.gathering.scopes import Columns, read_model
+from headrace.errors import SqlError
+from headrace.sql_text.query_text import QueryText
+
+TABLES = {
+    "orders": Columns({"id": "integer", "cust": "integer", "day": "date", "amount": "decimal 2"}, ("id",)),
+    "items": Columns({"ord": "integer", "line": "integer", "product": "integer", "n": "integer"}, ("ord", "line")),
+    "customers": Columns({"id": "integer", "name": "string", "nation": "integer"}, ("id",)),
+    "products": Columns({"id": "integer", "price": "decimal 2", "code": "string"}, ("id",)),
+    "rates": Columns({"day": "date", "rate": "double"}, (), changes=False),
+}
+SUMS = "(SELECT cust, sum(amount) AS s FROM orders GROUP BY cust)"
+EVERYTHING = "all rows of all tables"
+READS = [
+    ("SELECT o.id FROM orders o JOIN customers c ON o.cust = c.id", ["customers by (id)", "orders by (cust)"]),
+    (
+        "SELECT o.id FROM orders o LEFT JOIN customers c ON (c.id = o.cust)",
+        ["customers by (id)", "orders by (cust), customers by (id)"],
+    ),
+    (
+        "SELECT o.id FROM orders o RIGHT JOIN customers c ON o.cust = c.id",
+        ["customers by (id), orders by (cust)", "orders by (cust)"],
+    ),
+    (
+        "SELECT o.id FROM orders o FULL JOIN customers c ON o.cust = c.id",
+        ["customers by (id), orders by (cust)", "orders by (cust), customers by (id)"],
+    ),
+    (
+        "SELECT i.n FROM orders o FULL JOIN customers c ON o.cust = c.id JOIN items i ON i.ord = o.id",
+        [
+            "customers by (id), orders by (cust), all rows of items",
+            "orders by (cust), customers by (id), all rows of items",
+            "customers by (id), orders by (cust), all rows of customers, all rows of orders",
+        ],
+    ),
+    ("SELECT o.id FROM orders o, customers c WHERE o.cust == c.id", ["customers by (id)", "orders by (cust)"]),
+    ("SELECT o.id FROM orders o CROSS JOIN customers c", ["all rows of customers", "all rows of orders"]),
+    (
+        "SELECT o.id FROM orders o JOIN customers c ON o.cust = c.id OR o.id = c.id",
+        ["all rows of customers", "all rows of orders"],
+    ),
+    (
+        "SELECT o.id FROM orders o JOIN customers c ON NOT (o.cust = c.id)",
+        ["all rows of customers", "all rows of orders"],
+    ),
+    ("SELECT o.id FROM orders o JOIN products p ON p.code = o.cust", ["all rows of products", "all rows of orders"]),
+    (
+        "SELECT id FROM customers c WHERE NOT EXISTS (SELECT * FROM orders WHERE cust = c.id)",
+        ["orders by (cust)", "customers by (id), orders by (cust)"],
+    ),
+    (
+        "SELECT id FROM customers WHERE id IN (SELECT cust FROM orders) AND nation > 1",
+        ["orders by (cust)", "customers by (id), orders by (cust)"],
+    ),
+    (
+        "SELECT id FROM customers WHERE id IN (SELECT cust FROM orders) OR nation > 1",
+        ["all rows of orders", EVERYTHING],
+    ),
+    # A null in the list matters to all rows.
+    ("SELECT id FROM customers WHERE id NOT IN (SELECT cust FROM orders)", ["all rows of orders", EVERYTHING]),
+    (
+        "SELECT id FROM orders WHERE id NOT IN (SELECT ord FROM items)",
+        ["items by (ord)", "orders by (id), items by (ord)"],
+    ),
+    (
+        "SELECT c.id, (SELECT max(amount) FROM orders o WHERE o.cust = c.id) AS m FROM customers c",
+        ["orders by (cust)", "customers by (id), orders by (cust)"],
+    ),
+    ("SELECT id FROM orders WHERE amount > (SELECT avg(amount) FROM orders)", ["all rows of orders", EVERYTHING]),
+    ("SELECT cust, percentile(amount, 0.5) AS p FROM orders GROUP BY cust", ["orders by (cust)"]),
+    ("SELECT cust % 3 AS g, percentile(amount, 0.5) AS p FROM orders GROUP BY cust % 3", [EVERYTHING]),
+    ("SELECT cust, day, median(amount) AS p FROM orders GROUP BY ROLLUP (cust, day)", [EVERYTHING]),
+    (
+        "SELECT c.nation, median(o.amount) AS m FROM orders o JOIN customers c ON o.cust = c.id GROUP BY 1",
+        ["customers by (id), customers by (nation), orders by (cust)", "customers by (nation), orders by (cust)"],
+    ),
+    (
+        f"SELECT c.id, t.s FROM customers c LEFT JOIN {SUMS} t ON t.cust = c.id",
+        ["orders by (cust)", "customers by (id), orders by (cust)"],
+    ),
+    (
+        f"WITH t AS {SUMS} SELECT a.cust FROM t a JOIN t b ON a.cust = b.cust",
+        ["orders by (cust)", "orders by (cust)"],
+    ),
+    (f"SELECT cust, s FROM {SUMS} WHERE s > 10", ["orders by (cust)"]),
+    (f"SELECT s, count(*) AS n FROM {SUMS} GROUP BY s", [EVERYTHING]),
+    ("SELECT id, rank() OVER (PARTITION BY cust ORDER BY day) AS r FROM orders", ["orders by (cust)"]),
+    ("SELECT id, rank() OVER (ORDER BY day) AS r FROM orders", [EVERYTHING]),
+    ("SELECT DISTINCT cust, day FROM orders", ["orders by (cust)"]),
+    (
+        "SELECT cust FROM orders UNION SELECT id FROM customers",
+        ["orders by (cust), customers by (id)", "orders by (cust), customers by (id)"],
+    ),
+    ("SELECT id FROM orders UNION ALL SELECT id FROM customers", ["nothing else", "nothing else"]),
+    # No path leads over a static table, and each batch has it as a whole.
+    (
+        "SELECT r.rate FROM orders o JOIN rates r ON r.day = o.day JOIN customers c ON c.id = o.cust",
+        ["customers by (id)", "orders by (cust)"],
+    ),
+    (
+        "SELECT i.n, p.price FROM orders o JOIN items i ON i.ord = o.id JOIN products p ON p.id = i.product",
+        ["items by (ord), products by (id)", "orders by (id), products by (id)", "items by (product), orders by (id)"],
+    ),
+    (
+        "SELECT a.id, b.id AS other FROM orders a JOIN orders b ON a.cust = b.cust AND a.id < b.id",
+        ["orders by (cust)", "orders by (cust)"],
+    ),
+    (
+        "SELECT o.id FROM orders o, LATERAL (SELECT count(*) AS n FROM items i WHERE i.ord = o.id) x",
+        ["items by (ord)", "orders by (id), items by (ord)"],
+    ),
+    ("SELECT id FROM orders ORDER BY amount DESC, id LIMIT 10", [EVERYTHING]),
+    ("SELECT o.id FROM orders o JOIN customers c USING (id)", ["customers by (id)", "orders by (id)"]),
+    ("SELECT o.id FROM orders o NATURAL JOIN items i", ["all rows of items", "all rows of orders"]),
+]
+UNCLEAR = [
+    "SELECT id FROM orders JOIN customers JOIN items ON items.ord = orders.id ON customers.id = orders.cust",
+    "SELECT * EXCEPT (id) FROM orders",
+    "SELECT * FROM orders PIVOT (sum(amount) FOR cust IN (1, 2))",
+    "SELECT id FROM orders UNION SELECT id FROM customers LIMIT 3",
+    "WITH RECURSIVE r AS (SELECT 1 AS x) SELECT x FROM r",
+]
+
+
+@pytest.mark.parametrize(("sql", "reads"), READS, ids=[sql for sql, _ in READS])
+def test_lookups_of_a_query(sql: str, reads: list[str]) -> None:
+    model = read_model(QueryText(sql), TABLES)
+    assert model is not None
+    assert [read for _, read in plan_gather(model).reads()] == reads
+
+
+@pytest.mark.parametrize("sql", UNCLEAR)
+def test_a_text_whose_structure_is_not_certain_has_no_model(sql: str) -> None:
+    assert read_model(QueryText(sql), TABLES) is None
+
+
+@pytest.mark.parametrize(
+    "sql",
+    [
+        "SELECT id, row_number() OVER (PARTITION BY cust ORDER BY day, id) AS r FROM orders",
+        "SELECT i.n, lag(i.n) OVER (ORDER BY i.ord, i.line DESC) AS b FROM items i JOIN orders o ON o.id = i.ord",
+        "SELECT id FROM orders ORDER BY amount NULLS LAST, id LIMIT 3",
+        "SELECT cust, count(*) AS n FROM orders GROUP BY cust ORDER BY n DESC, cust LIMIT 3",
+        "SELECT cust, sort_array(collect_list(day)) AS d FROM orders GROUP BY cust",
+        "SELECT id, sum(amount) OVER (PARTITION BY cust ORDER BY day) AS s FROM orders",
+    ],
+)
+def test_total_orders_are_accepted(sql: str) -> None:
+    refuse_orders(QueryText(sql), read_model(QueryText(sql), TABLES))
+
+
+@pytest.mark.parametrize(
+    ("sql", "message"),
+    [
+        ("SELECT id, row_number() OVER (PARTITION BY cust ORDER BY day) AS r FROM orders", "arbitrary"),
+        ("SELECT id, lag(day) OVER w AS r FROM orders WINDOW w AS (ORDER BY id)", "arbitrary"),
+        ("SELECT id, sum(amount) OVER (ORDER BY day ROWS 3 PRECEDING) AS s FROM orders", "arbitrary"),
+        ("SELECT i.n, row_number() OVER (ORDER BY i.ord) AS b FROM items i JOIN orders o ON o.id = i.ord", "arbitrary"),
+        ("SELECT id FROM orders LIMIT 3", "arbitrary rows"),
+        ("SELECT id FROM orders ORDER BY day LIMIT 3", "arbitrary rows"),
+        ("SELECT cust, count(*) AS n FROM orders GROUP BY cust, day ORDER BY n, cust LIMIT 3", "arbitrary rows"),
+        ("SELECT cust, collect_list(day) AS d FROM orders GROUP BY cust", "order of rows"),
+        ("SELECT cust, max_by(amount, day) AS d FROM orders GROUP BY cust", r"max\(struct"),
+    ],
+)
+def test_results_that_depend_on_an_arbitrary_order_are_refused(sql: str, message: str) -> None:
+    with pytest.raises(SqlError, match=message):
+        refuse_orders(QueryText(sql), read_model(QueryText(sql), TABLES))
+
+
+def test_keys_are_equal_where_spark_finds_values_equal() -> None:
+    small = pa.table(
+        {"a": pa.array([1, None], pa.int16()), "d": pa.array([Decimal("1.50"), None], pa.decimal128(5, 2))}
+    )
+    large = pa.table(
+        {"a": pa.array([1, None], pa.int64()), "d": pa.array([Decimal("1.50"), None], pa.decimal128(9, 2))}
+    )
+    assert row_keys(small, ["a", "d"]) == row_keys(large, ["a", "d"])
+    assert row_keys(small, ["a"], nulls=False).to_pylist()[1] is None
+    zeros = pa.table({"x": [0.0, float("nan")]}), pa.table({"x": pa.array([-0.0, -float("nan")], pa.float32())})
+    assert row_keys(zeros[0], ["x"]) == row_keys(zeros[1], ["x"])
+    assert key_kind(pa.int8()) == key_kind(pa.int64()) != key_kind(pa.string())
+    assert key_kind(pa.decimal128(5, 2)) != key_kind(pa.decimal128(5, 3))
+    assert key_kind(pa.list_(pa.int8())) is None
+
+
+def test_a_difference_counts_equal_rows_by_their_bytes() -> None:
+    before = pa.table({"a": [1, 1, 2, None], "x": [0.0, 0.0, 1.0, 1.0]})
+    after = pa.table({"a": [1, 3, 3, None], "x": [0.0, -0.0, -0.0, 1.0]})
+    found = {sign: rows.to_pylist() for sign, rows in difference(before, after)}
+    assert found == {-1: [{"a": 1, "x": 0.0}, {"a": 2, "x": 1.0}], 1: [{"a": 3, "x": -0.0}] * 2}
+    assert dict(difference(before, before)) == {}
+    assert dict(difference(before.slice(0, 0), before.slice(0, 0))) == {}

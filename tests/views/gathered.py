@@ -1,0 +1,97 @@
+"""The rules of headrace without Spark: its reading of the text, its lookups and its difference, in memory."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.derived.gathering.gather import TableChange, difference, gather
+from headrace.derived.gathering.orders import refuse_orders
+from headrace.derived.gathering.routes import plan_gather, plan_whole
+from headrace.derived.gathering.row_keys import ID, key_kind, row_keys
+from headrace.derived.gathering.scopes import Columns, read_model
+from headrace.sql_text.query_text import QueryText
+from tests.views.changes import Delta
+from tests.views.rules import Evaluate, View
+from tests.views.tables import Row
+
+
+@dataclass
+class RowsInMemory:
+    """The rows of a table as of the last batch."""
+
+    rows: pa.Table
+
+    @property
+    def schema(self) -> pa.Schema:
+        return self.rows.schema
+
+    def of_keys(self, columns: tuple[str, ...], keys: pa.BinaryArray) -> pa.Table:
+        return self.rows.filter(pc.is_in(row_keys(self.rows, columns), keys))
+
+    def all(self) -> pa.Table:
+        return self.rows
+
+
+class Gathered:
+    """An engine that evaluates a query over the rows that changes reach."""
+
+    def __init__(self, view: View, rows: Mapping[str, pa.Table], evaluate: Evaluate) -> None:
+        self._view, self._evaluate = view, evaluate
+        text = QueryText(view.sql)
+        columns = {
+            name: Columns({field.name: key_kind(field.type) for field in table.schema}, table.key)
+            for name, table in view.tables.items()
+        }
+        model = read_model(text, columns)
+        refuse_orders(text, model)
+        names = sorted(text.references() & view.tables.keys())
+        self.plan = plan_whole(names) if model is None else plan_gather(model)
+        self._kept = {name: RowsInMemory(self._with_ids(name, rows[name])) for name in names}
+        first = evaluate(view.sql, {name: rows[name] for name in names})
+        self._schema = first.schema
+        # A row by its text: NaN is not equal to itself.
+        self._shown: dict[str, Row] = {}
+        self._answer: Counter[str] = Counter()
+        self._add(_with_one_zero(first), 1)
+
+    def apply(self, deltas: Mapping[str, Delta]) -> None:
+        changes = {
+            name: TableChange(self._with_ids(name, deltas[name].removed), self._with_ids(name, deltas[name].added))
+            for name in self._kept
+            if name in deltas
+        }
+        views = gather(self.plan, changes, self._kept)
+        before = {name: each.before.drop_columns([ID]) for name, each in views.items()}
+        after = {name: each.after.drop_columns([ID]) for name, each in views.items()}
+        answers = (self._evaluate(self._view.sql, before), self._evaluate(self._view.sql, after))
+        for sign, rows in difference(*map(_with_one_zero, answers)):
+            self._add(rows, sign)
+        for name, change in changes.items():
+            kept = self._kept[name].rows
+            stays = pc.invert(pc.is_in(kept.column(ID), change.removed.column(ID).combine_chunks()))
+            self._kept[name] = RowsInMemory(pa.concat_tables([kept.filter(stays), change.added]))
+
+    def rows(self) -> pa.Table:
+        rows = [self._shown[text] for text, count in self._answer.items() for _ in range(count)]
+        return pa.Table.from_pylist(rows, self._schema)
+
+    def _with_ids(self, name: str, rows: pa.Table) -> pa.Table:
+        return rows.append_column(ID, row_keys(rows, self._view.tables[name].key))
+
+    def _add(self, rows: pa.Table, sign: int) -> None:
+        for row in rows.to_pylist():
+            text = repr(row)
+            self._shown[text] = row
+            self._answer[text] += sign
+            assert self._answer[text] >= 0, f"a row leaves that was not there: {text}"
+
+
+def _with_one_zero(rows: pa.Table) -> pa.Table:
+    """Return rows without -0.0: DuckDB shows either zero for a group, and Spark always 0.0."""
+    columns = [pc.add(each, 0.0) if pa.types.is_floating(each.type) else each for each in rows.columns]
+    return pa.table(columns, rows.column_names)
