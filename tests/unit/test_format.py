@@ -25,7 +25,8 @@ def older(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """A store of an older format with a staged batch, the marker of another one, and a tunnel's channel."""
     connection = apsw.Connection(str(tmp_path / "db"))
     connection.pragma("journal_mode", "wal")
-    for step in [database.DDL, *(database.UPGRADES[version] for version in range(1, request.param))]:
+    plain = range(1, min(request.param, database.CHECKSUM_FORMAT - 1))
+    for step in [database.DDL, *(database.UPGRADES[version] for version in plain)]:
         for statement in step.split(";\n"):
             connection.execute(statement)
     connection.execute("INSERT INTO stage (job, sink, batch, created, n, data) VALUES ('job', '', 5, 1e10, 1, x'00')")
@@ -34,8 +35,13 @@ def older(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
         "INSERT INTO channel (tunnel, seq, id, kind, partition, parents, start, checkpoint)"
         " VALUES ('t', 0, 'stream-1', 'Stream', 1, '[]', 'a', 'b')"
     )
-    connection.pragma("user_version", request.param)
+    with_checksums = request.param >= database.CHECKSUM_FORMAT
+    connection.pragma("user_version", database.CHECKSUM_FORMAT - 1 if with_checksums else request.param)
     connection.close()
+    if with_checksums:
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(database, "FORMAT_VERSION", request.param)
+            database.rewrite_with_checksums(tmp_path / "db", 10.0)
     return tmp_path
 
 
@@ -61,7 +67,8 @@ def test_concurrent_openings_upgrade_an_older_store_once(older: Path) -> None:
     assert all(store.queues() == [] for store in stores)
 
 
-def test_an_older_store_that_others_use_is_not_upgraded(older: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize("older", range(1, database.CHECKSUM_FORMAT), indirect=True)
+def test_an_older_store_that_others_use_gets_no_checksums(older: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(embedded, "_UPGRADE_PATIENCE_SECONDS", 0.1)
     with raw_connection(older) as other:
         other.pragma("user_version")

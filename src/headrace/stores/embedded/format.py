@@ -101,9 +101,10 @@ CREATE TABLE file_part (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
 def upgrade(connection: apsw.Connection, version: int) -> None:
     """Create the tables of an empty database (version 0), or upgrade those of an older format.
 
-    The last step to `CHECKSUM_FORMAT` is `rewrite_with_checksums`, which needs the database for itself.
+    From formats before `CHECKSUM_FORMAT`, `rewrite_with_checksums` does the last steps, which need the database for
+    itself.
     """
-    target = FORMAT_VERSION if version in (0, *range(CHECKSUM_FORMAT, FORMAT_VERSION)) else CHECKSUM_FORMAT - 1
+    target = FORMAT_VERSION if version == 0 or version >= CHECKSUM_FORMAT else CHECKSUM_FORMAT - 1
     steps = [UPGRADES[step] for step in range(max(version, 1), target)]
     for step in steps if version else [DDL, *steps]:
         for statement in step.split(";\n"):
@@ -126,7 +127,9 @@ def schema_of_new_store() -> dict[str, set[str]]:
 
 
 def rewrite_with_checksums(file: Path, patience_seconds: float) -> None:
-    """Give the pages of a database of an older format checksums. A killed process leaves it as it was, or rewritten.
+    """Give the pages of a database of an older format checksums, and upgrade its tables to the newest format.
+
+    A killed process leaves it as it was, or rewritten.
 
     It needs up to three times the space of the database meanwhile.
 
@@ -155,6 +158,8 @@ def rewrite_with_checksums(file: Path, patience_seconds: float) -> None:
         # Pages get checksums from the write of the first page on, which is not always the first write.
         connection.pragma("checksum_verification", "off")
         connection.execute("VACUUM")
-        connection.pragma("user_version", CHECKSUM_FORMAT)
+        # Also alone: a connection that opens now learns from the file, and not from its log, that pages have checksums.
+        with connection:
+            upgrade(connection, CHECKSUM_FORMAT)
         # Still alone: a reader that comes between would keep the database from changing its mode.
         connection.pragma("journal_mode", "wal")
