@@ -276,10 +276,10 @@ class UnsupportedError(HeadraceError):
 
     Examples:
         >>> try:
-        ...     store.create_tunnel_of_tables(["orders"], "all")
+        ...     store.diagnose("orders")
         ... except headrace.UnsupportedError as error:
         ...     print(error.problem)
-        a tunnel of this store follows one table
+        doctor checks no tables of stores of this kind
     """
 
 

@@ -14,14 +14,17 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.batches.feeds.channel_reading import read_channel
+from headrace.batches.feeds.limits import Limits
 from headrace.batches.feeds.queue_feed import QueueFeed
 from headrace.batches.feeds.queue_offset import QueueOffset
 from headrace.batches.feeds.queue_reading import read_rows
 from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.model.queues.columns import TABLET_INDEX
-from headrace.model.tables.changes import RowChange
+from headrace.model.tables.changes import Changes, RowChange
+from headrace.model.tables.several_tables import TABLE
 from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.ports import Advance, Append, Staged, Store, Write
 from headrace.support import failpoints
@@ -146,15 +149,47 @@ class TablePipeline(Pipeline):
         if not self.publisher.published(batch):
             for part in self.feed.plan(end):
                 if part.max_rows != 0:
-                    rows = [changes.rows for changes in read_channel(self.feed.tunnel, end, part)]
+                    pages = read_channel(self.feed.tunnel, end, part)
+                    rows = [batch for changes in pages for batch in self.rows(changes)]
                     staged += self.publisher.stage(batch, rows, table=self.sink, change=self.change)
         self.publisher.publish(batch, [Write(self.sink, self.change, tuple(staged))], content=str(end))
+
+    def rows(self, changes: Changes) -> list[pa.RecordBatch]:
+        """Return the rows of the sink."""
+        return [changes.rows]
 
     def check(self) -> None:
         rows = self.store.table(self.sink).scan().read_all().to_pylist()
         written = [f"{number}-{row}" for number in [*range(ROUNDS), "more"] for row in range(ROWS)]
         assert sorted(str(row["id"]) for row in rows) == written
         assert self.store.tunnel("changes").describe().backlog_rows == 0
+
+
+class SeveralTablesPipeline(TablePipeline):
+    """From the tunnel of two tables into a table, a transaction a batch."""
+
+    @classmethod
+    def create(cls, store: Store) -> None:
+        for name in ("source", "other", cls.sink):
+            store.create_table(name, {"id": "string", "price": "long"}, "id")
+        store.create_tunnel(["source", "other"], "changes")
+
+    def __init__(self, store: Store, checkpoint: Checkpoint) -> None:
+        super().__init__(store, checkpoint)
+        self.feed = TunnelFeed(store.tunnel("changes").typed(), limits=Limits(rows_per_batch=1))
+
+    def write(self, number: int) -> None:
+        for name, first in (("source", 0), ("other", ROWS // 2)):
+            if self.store.table(name).get({"id": f"{number}-{first}"}) is None:
+                rows = [{"id": f"{number}-{row}", "price": number} for row in range(first, first + ROWS // 2)]
+                self.store.table(name).put(rows)
+
+    def rows(self, changes: Changes) -> list[pa.RecordBatch]:
+        found = []
+        for name in self.feed.tunnel.tables:
+            own = changes.rows.filter(pc.equal(changes.rows.column(TABLE), name))
+            found.append(pa.RecordBatch.from_struct_array(own.column(name)))
+        return found
 
 
 class ReplacingTablePipeline(TablePipeline):

@@ -107,7 +107,7 @@ STORES = {
             returns_versions=False,
             starts_in_past=False,
             partition_sizes=False,
-            several_tables=True,
+            schemas=True,
         ),
     ),
     "tablestore": Kind(tablestore, TablestoreStore.capabilities, Traits()),

@@ -29,6 +29,7 @@ from tests.conformance.pipelines import (
     QueuePipeline,
     ReplacingQueuePipeline,
     ReplacingTablePipeline,
+    SeveralTablesPipeline,
     TablePipeline,
 )
 
@@ -47,6 +48,13 @@ CASES: list[tuple[type[Pipeline], tuple[str, ...], tuple[str, ...]]] = [
         ("plan-unsaved", "plan-saved", "rows-read", "end-recorded", *PUBLICATION, *PROGRESS, *WRITES),
         ("tunnels",),
     ),
+    (
+        SeveralTablesPipeline,
+        ("plan-saved", "rows-read", "end-recorded", "published", *PROGRESS)
+        if THOROUGH
+        else ("end-recorded", "progress-saved"),
+        ("several_tables", "transactions"),
+    ),
     (ReplacingTablePipeline, PUBLICATION, ("tunnels",)),
     (QueuePipeline, ("rows-read", *PUBLICATION, *QUEUE_WRITES), ("queues", "transactions")),
     (FollowedQueuePipeline, PROGRESS, ("queues", "transactions")),
@@ -54,6 +62,8 @@ CASES: list[tuple[type[Pipeline], tuple[str, ...], tuple[str, ...]]] = [
     # A store with a limit of rows in a publication replaces a queue in parts.
     (ReplacingQueuePipeline, ("intent-written", "parts-written"), ("queues", "transactions", "rows_at_once")),
 ]
+# Each row of their sink is written once.
+COPIES = (TablePipeline, SeveralTablesPipeline)
 PARAMETERS = [
     pytest.param(kind, point if ":" in point else f"{point}:2", marks=pytest.mark.needs(*needs))
     for kind, points, needs in CASES
@@ -66,7 +76,7 @@ def test_a_kill_at_any_step_neither_loses_nor_duplicates_rows(
     place: Place, store: Store, tmp_path: Path, kind: type[Pipeline], point: str
 ) -> None:
     kind.create(store)
-    if kind is TablePipeline and store.capabilities.transactions:
+    if kind in COPIES and store.capabilities.transactions:
         # From the beginning: not every store can read a log from before the creation of a tunnel.
         store.create_tunnel(kind.sink, "log", "Stream")
     process = CONTEXT.Process(target=pipelines.run, args=(kind, place, tmp_path / "checkpoint", point))
@@ -81,7 +91,7 @@ def test_a_kill_at_any_step_neither_loses_nor_duplicates_rows(
     pipeline.write_more()
     pipeline.run()
     pipeline.check()
-    if kind is TablePipeline and store.capabilities.transactions:
+    if kind in COPIES and store.capabilities.transactions:
         assert_no_row_was_written_twice(store)
 
 

@@ -355,11 +355,68 @@ def test_changes_of_a_dropped_table_are_left_out_with_a_warning(
     assert "items was dropped" in caplog.text
 
 
-def test_a_store_without_such_tunnels_and_a_tunnel_of_one_table_refuse(store: Store, tmp_path: Any) -> None:
-    with headrace.open(tmp_path / "shop", create=True) as embedded, pytest.raises(UnsupportedError, match="one table"):
-        embedded.create_tunnel_of_tables(["a", "b"], "changes")
-    with pytest.raises(UnsupportedError, match="are not JSON"):
+def test_tunnels_of_one_table_and_of_embedded_stores_have_no_json(store: Store, tmp_path: Any) -> None:
+    with headrace.open(tmp_path / "shop", create=True) as embedded:
+        embedded.create_table("a", {"id": "long"}, "id")
+        tunnel = embedded.create_tunnel(["a"], "changes")
+        with pytest.raises(UnsupportedError, match=r"typed rows, and no JSON.*rows=typed"):
+            tunnel.with_json(DEBEZIUM)
+    with pytest.raises(UnsupportedError, match="rows as JSON are those of several tables"):
         store.create_tunnel("orders", "one", "Stream").with_json(DEBEZIUM)
+
+
+# -- typed rows -----------------------------------------------------------------------------------------
+
+
+def typed(tunnel: Tunnel) -> list[dict[str, Any]]:
+    return [{name: value for name, value in change.row.items() if value is not None} for change in drain(tunnel)]
+
+
+def test_typed_rows_have_the_columns_of_their_tables_now(store: Store, server: psycopg.Connection[Any]) -> None:
+    server.execute("CREATE SCHEMA sales")
+    server.execute("CREATE TABLE sales.log (id uuid PRIMARY KEY, at timestamptz, tags text[], price numeric(6,2))")
+    server.execute("INSERT INTO items VALUES (1, 1, 'old')")
+    tunnel = store.create_tunnel(["items", "sales.log"], "typed").typed()
+    assert list(tunnel.tables) == ["items", "sales.log"]
+    server.execute("INSERT INTO sales.log VALUES ('00000000-0000-0000-0000-000000000001', now(), '{a,null}', 2.5)")
+    server.execute("ALTER TABLE items ADD COLUMN note text DEFAULT 'none'")
+    server.execute("INSERT INTO items VALUES (1, 2, 'new', 'some')")
+    base, log_row, item = typed(tunnel)
+    assert base == {"_table": "items", "items": {"order_id": 1, "line": 1, "name": "old", "note": "none"}}
+    assert log_row["_table"] == "sales.log"
+    assert log_row["sales.log"]["tags"] == ["a", None]
+    assert str(log_row["sales.log"]["price"]) == "2.50"
+    assert item["items"] == {"order_id": 1, "line": 2, "name": "new", "note": "some"}
+    assert all(name in str(tunnel.table.schema) for name in ("note", "sales.log"))
+
+
+@pytest.mark.parametrize(
+    ("statement", "problem"),
+    [("DROP TABLE orders", "'orders' of the tunnel was dropped"), ("ALTER TABLE orders RENAME TO x", "another name")],
+)
+def test_typed_rows_of_a_table_that_is_missing_are_an_error(
+    store: Store, server: psycopg.Connection[Any], statement: str, problem: str
+) -> None:
+    tunnel = store.create_tunnel(["orders", "items"], "typed", "Stream").typed()
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    server.execute("INSERT INTO items VALUES (1, 1, 'a')")
+    server.execute(statement)
+    with pytest.raises(NotFoundError, match=problem):
+        tunnel.read(channel, start, 10)
+    assert any(problem in warning for warning in tunnel.describe().warnings)
+    # The same rows as JSON go on.
+    assert [change.row["table"] for change in drain(store.tunnel("typed"))] == ["items"]
+
+
+def test_a_large_value_that_an_update_leaves_is_an_error_in_typed_rows(
+    store: Store, server: psycopg.Connection[Any]
+) -> None:
+    server.execute("ALTER TABLE items ALTER COLUMN name SET STORAGE EXTERNAL")
+    tunnel = store.create_tunnel(["orders", "items"], "typed", "Stream").typed()
+    server.execute("INSERT INTO items VALUES (1, 1, repeat('x', 10000))")
+    server.execute("UPDATE items SET order_id = 1, line = 1 WHERE line = 1")
+    with pytest.raises(UnsupportedError, match="unchanged large value of column 'name'"):
+        drain(tunnel)
 
 
 def test_the_description_names_tables_that_are_newer_than_the_tunnel(

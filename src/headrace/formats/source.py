@@ -27,6 +27,7 @@ from headrace.model.tables.change_columns import Shape, marked, source_mark
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.conditions import KeyRange, Predicate
 from headrace.model.tables.schema import TableSchema
+from headrace.model.tables.several_tables import marked_tables
 from headrace.model.tunnels.values import Start, StartKind
 from headrace.ports import Consumer, Queue, Store, Table, Tunnel
 from headrace.rows.conditions import MAX_VALUES
@@ -95,11 +96,11 @@ class TunnelRead(StreamRead):
     """A read of a tunnel's changes as a stream. Formats say which columns the rows have."""
 
     @abstractmethod
-    def shape(self, tunnel: Tunnel, wanted: Sequence[str] | None) -> Shape:
+    def shape(self, tunnel: Tunnel, wanted: pa.Schema | None) -> Shape:
         """Return the rows of the stream.
 
         Args:
-            wanted: the names of the columns of the rows, in order; None for all.
+            wanted: the columns of the rows, in order; None for all.
         """
 
     def open(self, store: Store) -> Tunnel:
@@ -133,8 +134,13 @@ class TunnelRead(StreamRead):
 
     def schema(self, store: Store) -> pa.Schema:
         tunnel = self.open_checked(store)
+        schema = self.shape(tunnel, None).schema
+        if tunnel.tables:
+            tables = {name: store.table(name) for name in tunnel.tables}
+            marks = {name: source_mark(store.id, table.identity() or name) for name, table in tables.items()}
+            return marked_tables(schema, marks)
         mark = source_mark(store.id, tunnel.table.identity() or tunnel.table.name)
-        return marked(self.shape(tunnel, None).schema, tunnel.table.schema.primary_key, mark)
+        return marked(schema, tunnel.table.schema.primary_key, mark)
 
     def feed(self, store: Store) -> TunnelFeed:
         return TunnelFeed(
@@ -148,7 +154,7 @@ class TunnelRead(StreamRead):
         self, store: Store, task: ChannelTask, columns: pa.Schema, predicates: Sequence[Predicate] = ()
     ) -> Iterator[pa.RecordBatch]:
         tunnel = self.open(store)
-        shape = self.shape(tunnel, columns.names)
+        shape = self.shape(tunnel, columns)
         fail_on_data_loss = self.source.settings.get("failOnDataLoss")
         for changes in read_channel(tunnel, task.batch, task.plan, fail_on_data_loss=fail_on_data_loss):
             yield shape.rows(changes)

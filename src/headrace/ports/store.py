@@ -49,6 +49,8 @@ class Capabilities:
         row_times: queues know the commit time of each row, also without a column `$timestamp`.
         transaction_ids: the changes of tunnels have the ids of their transactions.
         backup_tool: how to back up a store that `Store.back_up` cannot, for messages.
+        several_tables: the forms of the rows of tunnels of several tables, ``typed`` and ``json``, the default first;
+            empty if the store has no such tunnels.
         tunnel_options: the names of the options of a new tunnel that only this store has.
         max_columns: the maximum number of columns of a new table or queue.
         rows_at_once: the maximum number of rows for one partition that a publication makes visible atomically. Larger
@@ -71,6 +73,7 @@ class Capabilities:
     row_times: bool = True
     transaction_ids: bool = False
     backup_tool: str = "the tools of the system that has the tables"
+    several_tables: tuple[str, ...] = ()
     tunnel_options: tuple[str, ...] = ()
     max_columns: int = MAX_COLUMNS
     rows_at_once: int | None = None
@@ -223,7 +226,7 @@ class Store(Port):
 
     def create_tunnel(
         self,
-        table: str,
+        table: str | Sequence[str],
         name: str,
         kind: KindName | TunnelKind = TunnelKind.BASE_AND_STREAM,
         *,
@@ -234,6 +237,7 @@ class Store(Port):
         """Subscribe to a table; ``options`` are those of `Capabilities.tunnel_options`.
 
         Args:
+            table: a table, or a list of several for `create_tunnel_of_tables`.
             kind: BaseData, Stream or BaseAndStream.
             start: for a Stream tunnel: ``latest`` (new changes), ``earliest`` (all changes in the log) or a timestamp.
             base_channels: the number of channels for the base data; by its size if None.
@@ -251,8 +255,10 @@ class Store(Port):
     ) -> Tunnel:
         """Subscribe to several tables as one; the name of the tunnel is unique among such tunnels.
 
-        The tunnel has the changes of a table whose rows are those of all the tables: columns ``schema``, ``table``,
-        ``key`` and ``row``. The last two are JSON objects.
+        The batches of a streaming query are whole transactions of all the tables. The tunnel has the changes of one
+        table, in one of the forms of `Capabilities.several_tables`, of which the first is the default: ``typed``, see
+        `headrace.model.tables.several_tables`; or ``json``, with the columns ``schema``, ``table``, ``key`` and
+        ``row``, of which the last two are JSON objects.
 
         Args:
             tables: the names of the tables, and patterns, as the store defines them.
@@ -263,10 +269,13 @@ class Store(Port):
         Raises:
             UnsupportedError: the store has no such tunnels.
         """
+        if not self.capabilities.tunnels:
+            raise self._no_tunnels()
         raise UnsupportedError(
             "a tunnel of this store follows one table",
-            received=self.url,
-            remedy="create a tunnel for each table with Store.create_tunnel (on the command line without --tables)",
+            received=f"{tables!r} in {self.url}",
+            valid="an embedded store or a PostgreSQL database has tunnels of several tables",
+            remedy="create a tunnel for each table",
         )
 
     def tunnel(

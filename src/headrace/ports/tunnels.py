@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 from headrace.errors import UnsupportedError
 from headrace.model.tables.json_forms import JsonForm, Origin
+from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.lag import Lag
 from headrace.model.tunnels.leases import Lease, LeaseStatus, Saved
 from headrace.model.tunnels.records import BatchPlan, ChannelEnd
@@ -194,6 +195,8 @@ class Tunnel(Port):
     kind: TunnelKind
     table: Table
     batches: BatchRecords
+    whole_transactions: bool = False
+    """Whether the changes of a batch are whole transactions: limits of rows are exceeded to the end of one."""
     borrowed: tuple[str, ...] = ()
     """What the tunnel uses and headrace has not created, in words. It remains when the tunnel is dropped."""
 
@@ -226,16 +229,36 @@ class Tunnel(Port):
         """Return a position for people: the token, unless the store has a more readable form."""
         return f"{position.token}, {position.skip} rows later" if position.skip else position.token
 
+    @property
+    def tables(self) -> Mapping[str, TableSchema]:
+        """The tables of a tunnel of several tables with typed rows, by their columns; empty for other tunnels.
+
+        See `headrace.model.tables.several_tables`.
+        """
+        return {}
+
+    def typed(self) -> Tunnel:
+        """Return this tunnel of several tables with typed rows, see `tables`.
+
+        Raises:
+            UnsupportedError: the tunnel has the columns of its table.
+        """
+        raise self._of_one_table("typed rows have a column for each table")
+
     def with_json(self, form: JsonForm) -> Tunnel:
         """Return this tunnel with another form of its rows, which are JSON.
 
         Raises:
             UnsupportedError: the tunnel has the columns of its table. Only tunnels of several tables have JSON.
         """
-        raise UnsupportedError(
-            f"the rows of tunnel {self.name!r} are not JSON: it has the columns of one table",
+        raise self._of_one_table("rows as JSON are those of several tables")
+
+    def _of_one_table(self, problem: str) -> UnsupportedError:
+        return UnsupportedError(
+            f"{problem}, and tunnel {self.name!r} has the columns of one table",
             received=f"a tunnel of table {self.table.name!r}",
-            remedy="create a tunnel with Store.create_tunnel_of_tables, which takes one table, too",
+            remedy="create a tunnel with a list of tables, which may be one: "
+            f"store.create_tunnel([{self.table.name!r}], …)",
         )
 
     def with_truncations(self) -> Tunnel:

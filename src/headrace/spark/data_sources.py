@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import MutableMapping
+from collections.abc import Iterable, MutableMapping
 from typing import TYPE_CHECKING, ClassVar
 
 from pyspark.sql.datasource import DataSource, DataSourceReader, DataSourceStreamReader, DataSourceStreamWriter
 from pyspark.sql.datasource import DataSourceWriter as BatchWriter
+from pyspark.sql.types import StructType
 
 from headrace.errors import UnsupportedError
 from headrace.formats.format import Format
@@ -16,7 +17,7 @@ from headrace.spark import versions
 from headrace.spark.executors import Sent
 
 if TYPE_CHECKING:
-    from pyspark.sql.types import StructType
+    import pyarrow as pa
 
 
 # Of each class that `data_source` makes.
@@ -48,8 +49,7 @@ class FormatDataSource(Sent, DataSource):
     def schema(self) -> StructType:
         columns = self.source.schema()
         schema = versions.spark_schema(columns)
-        for field, column in zip(schema.fields, columns, strict=True):
-            field.metadata = {name.decode(): text.decode() for name, text in (column.metadata or {}).items()}
+        _annotate(schema, columns)
         return schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
@@ -83,6 +83,14 @@ class FormatDataSource(Sent, DataSource):
                 remedy='use headrace.write_stream(df, …, mode="complete")',
             )
         return StreamSink(self.source, schema)
+
+
+def _annotate(schema: StructType, columns: Iterable[pa.Field]) -> None:
+    """Give Spark's columns the metadata of columns of Arrow, also inside structs."""
+    for field, column in zip(schema.fields, columns, strict=True):
+        field.metadata = {name.decode(): text.decode() for name, text in (column.metadata or {}).items()}
+        if isinstance(field.dataType, StructType):
+            _annotate(field.dataType, column.type)
 
 
 def data_source(name: str) -> type[FormatDataSource]:

@@ -31,8 +31,8 @@ class Traits:
             put of a row that has only a key is no change if the row exists.
         returns_versions: a write returns the commit version of its changes.
         starts_in_past: a new tunnel can start at changes from before its creation.
+        schemas: tables are in schemas: `public.t` is table `t`.
         partition_sizes: queues know the size of each partition; otherwise it is estimated from the size of the queue.
-        several_tables: a tunnel can follow several tables, see `Store.create_tunnel_of_tables`.
     """
 
     split_partitions: bool = False
@@ -44,7 +44,7 @@ class Traits:
     returns_versions: bool = True
     starts_in_past: bool = True
     partition_sizes: bool = True
-    several_tables: bool = False
+    schemas: bool = False
 
 
 # The traits of the stores that tests have opened.

@@ -13,7 +13,7 @@ import pyarrow as pa
 from headrace.errors import OptionError, UnsupportedError
 from headrace.model.tables.change_columns import ChangeShape
 from headrace.model.tables.changes import Changes
-from headrace.model.tables.schema import TableSchema, columns_of
+from headrace.model.tables.schema import KeylessSchema, TableSchema, columns_of
 from headrace.model.tunnels.values import Position
 from headrace.workers.engine import Engine, Pace
 from headrace.workers.interfaces import ConsumedTunnel
@@ -67,7 +67,9 @@ class ChangeBatch:
         Raises:
             SchemaError: a column of the table has the name of a change column.
         """
-        schema = TableSchema(columns_of(self.changes.rows.schema), self._primary_key)
+        key = self._primary_key
+        # Rows of several tables have no key.
+        schema = (TableSchema if key else KeylessSchema)(columns_of(self.changes.rows.schema), key)
         return ChangeShape(schema).rows(self.changes)
 
     def done(self) -> None:
@@ -135,7 +137,7 @@ class TunnelWorker:
         self.idle = idle
         pace = Pace(checkpoint_interval, heartbeat_interval, timeout)
         self._engine = Engine(tunnel, client, batch_rows, pace, fail_on_data_loss=fail_on_data_loss)
-        self._primary_key: tuple[str, ...] = ()
+        self._primary_key: tuple[str, ...] | None = None
         # Releases the channels after a loop without `with`. The threads refer to the engine only, not to this object.
         finalizer = weakref.finalize(self, self._engine.leave)
         finalizer.atexit = False
@@ -156,7 +158,7 @@ class TunnelWorker:
         page = delivery.page
         done = partial(self._engine.done, delivery)
         changes = page.changes.with_single_deletes()
-        return ChangeBatch(delivery.channel.id, changes, page.next, self._primary_key, done)
+        return ChangeBatch(delivery.channel.id, changes, page.next, self._primary_key or (), done)
 
     def stop(self) -> None:
         """Acknowledge the current batch and end the iteration. Signal handlers can call this method."""
@@ -174,7 +176,7 @@ class TunnelWorker:
         self.close()
 
     def _start(self) -> None:
-        if not self._primary_key:
+        if self._primary_key is None:
             primary_key = self.tunnel.table.schema.primary_key
             self._engine.start()
             self._primary_key = primary_key

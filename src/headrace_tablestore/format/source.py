@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import pyarrow as pa
 
 from headrace.errors import SchemaError, UnsupportedError
@@ -32,14 +30,14 @@ TABLESTORE = Format(
 
 
 class TablestoreTunnel(TunnelRead):
-    def shape(self, tunnel: Tunnel, wanted: Sequence[str] | None) -> Shape:
+    def shape(self, tunnel: Tunnel, wanted: pa.Schema | None) -> Shape:
         schema = tunnel.table.schema
         catalog = checked_catalog(parse_catalog(self.source.settings.need("catalog", " for a stream")), schema)
         shape = TablestoreShape(schema, catalog)
-        if wanted is not None and list(wanted) != shape.schema.names:
+        if wanted is not None and wanted.names != shape.schema.names:
             raise SchemaError(
                 "a stream of format tablestore has the columns that option catalog makes",
-                received=wanted,
+                received=wanted.names,
                 valid=shape.schema.names,
                 remedy="leave out .schema(…) and select columns instead",
             )

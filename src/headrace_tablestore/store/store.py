@@ -148,7 +148,7 @@ class TablestoreStore(Store):
 
     def create_tunnel(
         self,
-        table: str,
+        table: str | Sequence[str],
         name: str,
         kind: str | TunnelKind = TunnelKind.BASE_AND_STREAM,
         *,
@@ -156,6 +156,8 @@ class TablestoreStore(Store):
         base_channels: int | None = None,
         **options: Any,
     ) -> Tunnel:
+        if not isinstance(table, str):
+            return self.create_tunnel_of_tables(table, name, TunnelKind.parse(kind))
         check_names("a tunnel of this store", options, self.capabilities.tunnel_options)
         begin = start if isinstance(start, Start) else Start.parse(start)
         handle = self.table(table)

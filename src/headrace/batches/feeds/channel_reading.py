@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+import pyarrow.compute as pc
+
 from headrace.errors import DataLossError, LostRaceError
-from headrace.model.tables.changes import Changes
+from headrace.model.tables.changes import ChangeOp, Changes
 from headrace.model.tunnels.losses import read_on
 from headrace.model.tunnels.records import ChannelEnd, ChannelPlan
 from headrace.model.tunnels.values import FINISHED, Page, Position
@@ -27,6 +29,8 @@ class ChannelTask:
 def read_channel(tunnel: Tunnel, batch: str, plan: ChannelPlan, *, fail_on_data_loss: bool = True) -> Iterator[Changes]:
     """Yield the changes of one channel in a batch, and record the end of the channel after the last change.
 
+    The limit of rows ends a batch, or the transaction at the limit if the tunnel has whole transactions.
+
     The first reader that reaches the end records it. Every other reader (a retried or speculative task, a second action
     on the batch, a restarted driver) reads up to the recorded end. A reader that stops early records nothing.
 
@@ -39,22 +43,32 @@ def read_channel(tunnel: Tunnel, batch: str, plan: ChannelPlan, *, fail_on_data_
         yield from _replay(tunnel, batch, plan, recorded, fail_on_data_loss)
         return
     position, rows = plan.start, 0
-    while position != FINISHED and (plan.max_rows is None or rows < plan.max_rows):
-        room = None if plan.max_rows is None else plan.max_rows - rows
-        most = PAGE_ROWS if room is None else min(PAGE_ROWS, room)
-        start, page = _read_page(tunnel, plan.channel, position, most, plan.until, room, fail_on_data_loss)
+    # The version of the transaction that the last row is of, if the batch needs all of it.
+    version: int | None = None
+    while position != FINISHED:
+        room = None if plan.max_rows is None else max(0, plan.max_rows - rows)
+        if room == 0 and version is None:
+            break
+        # The next row shows whether the transaction ends.
+        total = None if room is None else max(1, room)
+        most = PAGE_ROWS if total is None else min(PAGE_ROWS, total)
+        start, page = _read_page(tunnel, plan.channel, position, most, plan.until, total, fail_on_data_loss)
         if rows and page.changes.begin_with_truncation:
             # Whoever follows it deletes what there was before the batch.
             break
         changes, position = page.changes, page.next
-        if room is not None and changes.num_rows > room:
-            whole = changes.whole_pairs(room)
-            changes, position = changes.slice(0, whole), tunnel.advance(plan.channel, start, whole)
-            rows += whole
-            yield changes
-            break
         if changes.num_rows == 0:
             break
+        if room is not None and changes.num_rows > room:
+            whole = _batch_rows(changes, room, version, whole_transactions=tunnel.whole_transactions)
+            if whole < changes.num_rows:
+                if whole:
+                    rows += whole
+                    yield changes.slice(0, whole)
+                position = tunnel.advance(plan.channel, start, whole)
+                break
+        if tunnel.whole_transactions and changes.ops[-1].as_py() != ChangeOp.BASE:
+            version = changes.versions[-1].as_py()
         rows += changes.num_rows
         yield changes
     ours = ChannelEnd(position, rows)
@@ -69,6 +83,21 @@ def read_channel(tunnel: Tunnel, batch: str, plan: ChannelPlan, *, fail_on_data_
             remedy="Spark retries the task, which then reads the recorded rows; a local master retries tasks only with "
             "a setting such as master='local[*,4]'",
         )
+
+
+def _batch_rows(changes: Changes, room: int, version: int | None, *, whole_transactions: bool) -> int:
+    """Return the number of rows of a page that a batch takes that has room for fewer.
+
+    Args:
+        room: the number of rows up to the limit of the batch, not more than the page has.
+        version: the version of the last row before the page; None if the batch does not need all its rows.
+        whole_transactions: the batch takes all rows of a transaction.
+    """
+    if not whole_transactions or changes.ops[0].as_py() == ChangeOp.BASE:
+        return changes.whole_pairs(room)
+    if room:
+        version = changes.versions[room - 1].as_py()
+    return int(pc.sum(pc.less_equal(changes.versions, version), min_count=0).as_py())
 
 
 def _replay(

@@ -180,9 +180,12 @@ class TunnelFeed(Feed[str, ChannelTask]):
         again = "and start the query with a new checkpoint location"
         try:
             table.describe()
-        except NotFoundError:
+        except NotFoundError as error:
             problem = f"table {table.name!r} was dropped, and tunnel {tunnel.name!r} with it"
-            raise NotFoundError(problem, remedy=f"create the table and the tunnel again, {again}") from None
+            if tunnel.whole_transactions:
+                problem = f"a table of tunnel {tunnel.name!r} was dropped, and the tunnel with it"
+            remedy = f"create the table and the tunnel again, {again}"
+            raise NotFoundError(problem, received=error.received, remedy=remedy) from None
         try:
             tunnel.describe()
         except NotFoundError:

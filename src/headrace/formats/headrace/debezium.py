@@ -20,6 +20,12 @@ def json_form(settings: Settings) -> JsonForm | None:
 
 def check_options(settings: Settings) -> None:
     """Raise `OptionError` if the options of a stream exclude each other."""
+    if json_form(settings) is not None and settings.get("rows") is not None:
+        raise OptionError(
+            "options changeFormat=debezium and rows are both set",
+            received=f"rows={settings.get('rows')}",
+            valid="one of them",
+        )
     if json_form(settings) is not None and reads_table(settings):
         raise OptionError(
             "options changeFormat=debezium and readAs=table are both set",

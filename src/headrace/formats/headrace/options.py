@@ -10,6 +10,7 @@ from headrace.options.kinds import boolean, limit, name, names, one_of
 from headrace.options.option import BATCH_READ, SOURCE, Option
 from headrace.stores.registry import openings
 
+TYPED = "typed"
 OPTIONS = (
     Option("store", "the store: a directory or a URL; the environment's HEADRACE_STORE by default"),
     *(each.option for opening in openings() for each in opening.options if each.option is not None),
@@ -37,6 +38,10 @@ OPTIONS = (
            "promises that the rows add up to the table: each update and delete has its old row, and a new query reads "
            "the tunnel from its beginning. It is an error if the table does not keep pre-images", one_of(*READ_AS),
            CHANGES, (SOURCE,)),
+    Option("rows", "tunnel of several tables: `typed` gives the column `_table`, the name of the table of each row, "
+           "and for each table a struct column of its name, which is null in the rows of other tables. It is the "
+           "default of embedded stores, which have no other form. `json` is the default of PostgreSQL: the columns "
+           "`schema`, `table`, `key` and `row`", one_of(TYPED, "json"), None, (SOURCE,)),
     Option("changeFormat", "tunnel of several tables: `columns` gives the columns `schema`, `table`, `key` and `row`. "
            "`debezium` gives change events as Debezium's connector writes them with JSON without schemas: the columns "
            "`topic`, `key` and `value`", one_of(*CHANGE_FORMATS), COLUMNS, (SOURCE,)),

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import pyarrow as pa
 
 from headrace.batches.feeds.queue_columns import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns
 from headrace.errors import OptionError, UnsupportedError
 from headrace.formats.format import Format
 from headrace.formats.headrace import debezium, read_as
 from headrace.formats.headrace.location import STORE, add_environment, default_store, find
-from headrace.formats.headrace.options import OPTIONS
+from headrace.formats.headrace.options import OPTIONS, TYPED
 from headrace.formats.source import QueueRead, Source, TunnelRead
 from headrace.model.tables.change_columns import COMMIT_VERSION, ChangeShape, Shape, SignedShape
+from headrace.model.tables.json_forms import PLAIN
+from headrace.model.tables.several_tables import SeveralShape
 from headrace.model.tunnels.values import Start, StartKind
 from headrace.ports import Store, Tunnel
 from headrace.stores.opening import CheckpointScheme
@@ -39,11 +41,14 @@ _ADDRESS = {"_queue": QUEUE_NAME, "_partition": PARTITION, "_row_index": ROW_IND
 
 class HeadraceTunnel(TunnelRead):
     def open(self, store: Store) -> Tunnel:
-        form = debezium.json_form(self.source.settings)
-        tunnel = super().open(store)
-        if self.source.settings.get(TRUNCATIONS):
+        settings, tunnel = self.source.settings, super().open(store)
+        if settings.get(TRUNCATIONS):
             tunnel = tunnel.with_truncations()
-        return tunnel if form is None else tunnel.with_json(form)
+        form = debezium.json_form(settings)
+        if form is not None:
+            return tunnel.with_json(form)
+        rows = settings.get("rows")
+        return tunnel if rows is None else tunnel.typed() if rows == TYPED else tunnel.with_json(PLAIN)
 
     def open_checked(self, store: Store) -> Tunnel:
         settings = self.source.settings
@@ -64,10 +69,20 @@ class HeadraceTunnel(TunnelRead):
         # The committed positions may be those of another query, which has read the rows before them.
         return Start(StartKind.BEGINNING) if read_as.reads_table(self.source.settings) else super().start()
 
-    def shape(self, tunnel: Tunnel, wanted: Sequence[str] | None) -> Shape:
+    def shape(self, tunnel: Tunnel, wanted: pa.Schema | None) -> Shape:
         table, settings = tunnel.table, self.source.settings
+        names = None if wanted is None else wanted.names
+        if tunnel.tables:
+            return SeveralShape(
+                table.schema,
+                tunnel.tables,
+                wanted,
+                pre_images=settings.get("preImages"),
+                transactions=settings.get(TRANSACTIONS),
+                signed=read_as.reads_table(settings),
+            )
         if read_as.reads_table(settings):
-            return SignedShape(table.schema, table.name, wanted)
+            return SignedShape(table.schema, table.name, names)
         if debezium.json_form(settings) is not None:
             # It makes Arrow arrays when it is imported, for which pyarrow imports pandas.
             from headrace.formats.headrace.debezium_events import DebeziumShape
@@ -75,12 +90,12 @@ class HeadraceTunnel(TunnelRead):
             return DebeziumShape(
                 tunnel.origin,
                 settings.get("topicPrefix"),
-                wanted,
+                names,
                 pre_images=settings.get("preImages"),
                 tombstones=settings.get("tombstonesOnDelete"),
             )
         return ChangeShape(
-            table.schema, wanted, pre_images=settings.get("preImages"), transactions=settings.get(TRANSACTIONS)
+            table.schema, names, pre_images=settings.get("preImages"), transactions=settings.get(TRANSACTIONS)
         )
 
 

@@ -124,20 +124,21 @@ class ChangeShape(Shape):
         changes = changes.with_single_deletes()
         if not self.pre_images:
             changes = changes.without_preimages()
-        columns: list[pa.Array] = []
-        for name in self.schema.names:
-            if name == CHANGE_TYPE:
-                columns.append(op_names(changes.ops, _CHANGE_TYPE_OF))
-            elif name == COMMIT_VERSION:
-                columns.append(changes.versions)
-            elif name == COMMIT_TIMESTAMP:
-                columns.append(changes.timestamps)
-            elif name == TRANSACTION_ID.name and self.transactions:
-                found = changes.transactions
-                columns.append(pa.nulls(changes.num_rows, pa.int64()) if found is None else found)
-            else:
-                columns.append(changes.rows.column(name))
+        columns = [self.column(changes, name) for name in self.schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=self.schema)
+
+    def column(self, changes: Changes, name: str) -> pa.Array:
+        """Return one column of the rows."""
+        if name == CHANGE_TYPE:
+            return op_names(changes.ops, _CHANGE_TYPE_OF)
+        if name == COMMIT_VERSION:
+            return changes.versions
+        if name == COMMIT_TIMESTAMP:
+            return changes.timestamps
+        if name == TRANSACTION_ID.name and self.transactions:
+            found = changes.transactions
+            return pa.nulls(changes.num_rows, pa.int64()) if found is None else found
+        return changes.rows.column(name)
 
 
 class SignedShape(ChangeShape):

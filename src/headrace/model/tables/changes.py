@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
@@ -135,6 +136,14 @@ class Changes:
         keep[images] = False
         return replace(self, ops=pa.array(single)).filter(pa.array(keep))
 
+    @property
+    def without_old_row(self) -> npt.NDArray[np.intp]:
+        """The indexes of the replacements, updates and deletes that lack their old row."""
+        ops = self.ops.to_numpy()
+        lacks = np.isin(ops, _NEEDS_OLD_ROW)
+        lacks[1:] &= ops[:-1] != ChangeOp.PREIMAGE
+        return np.flatnonzero(lacks)
+
     def check_old_rows(self, table: str) -> None:
         """Check that each update and delete has its old row.
 
@@ -146,17 +155,14 @@ class Changes:
         Raises:
             UnsupportedError: a replacement, update or delete lacks its old row.
         """
-        ops = self.ops.to_numpy()
-        lacks = np.isin(ops, _NEEDS_OLD_ROW)
-        lacks[1:] &= ops[:-1] != ChangeOp.PREIMAGE
-        if not lacks.any():
+        lacks = self.without_old_row
+        if not len(lacks):
             return
-        first = int(np.flatnonzero(lacks)[0])
-        word = "a delete" if ops[first] == ChangeOp.DELETE else "an update"
+        first = int(lacks[0])
+        word = "a delete" if self.ops[first].as_py() == ChangeOp.DELETE else "an update"
         raise UnsupportedError(
             f"{word} in the log of table {table!r} lacks the old row, which readAs=table needs",
-            received=f"{np.count_nonzero(lacks)} such changes in a page, the first in commit version "
-            f"{self.versions[first].as_py()}",
+            received=f"{len(lacks)} such changes in a page, the first in commit version {self.versions[first].as_py()}",
             remedy=old_rows_remedy(table),
         )
 

@@ -50,6 +50,17 @@ def check_new(name: str, kind: TunnelKind, start: Start, base_channels: int | No
         raise OptionError("base_channels must be at least 1", received=base_channels)
 
 
+def check_start_of_several(start: Start) -> None:
+    """Raise `OptionError` if a new tunnel of several tables cannot start at a position."""
+    if start.kind is not StartKind.LATEST:
+        raise OptionError(
+            "a tunnel of several tables starts at the latest changes",
+            received=f"start={start.timestamp or start.kind}",
+            valid="latest",
+            remedy="create it with kind BaseAndStream, which begins with the rows of the tables",
+        )
+
+
 def find(known: Sequence[_T], named: Callable[[_T], Named], id_or_name: str, table: str | None) -> _T:
     """Return the tunnel with an id, or else with a name.
 

@@ -89,6 +89,13 @@ SELECT = (
 _PAGE = (
     f"{SELECT} WHERE c.id < ?1 AND c.id >= (SELECT id FROM chunk WHERE id <= ?2 ORDER BY id DESC LIMIT 1) ORDER BY c.id"
 )
+# The same without their data.
+_HEADS = (
+    "SELECT id, n, level, schema, version, ts, commits, x'' FROM chunk WHERE id < ?1"
+    " AND id >= (SELECT id FROM chunk WHERE id <= ?2 ORDER BY id DESC LIMIT 1) ORDER BY id"
+)
+_VERSION, _TIME = 1, 2
+"""Columns of `Runs`."""
 
 
 def chunk_ids(partition_id: int) -> tuple[int, int]:
@@ -242,16 +249,51 @@ def replace(connection: apsw.Connection, chunk: Chunk, rows: pa.RecordBatch) -> 
     return len(data) - len(chunk.data)
 
 
+def runs(connection: apsw.Connection, partition_id: int, first_row: int, end: int, rows: int) -> Runs:
+    """Return the commits of the rows from ``first_row`` up to ``end``, excluded: of at least ``rows`` rows, if any.
+
+    The rows must exist. Their data is not read.
+    """
+    if first_row >= end:
+        return np.empty((0, 3), dtype=np.int64)
+    low = chunk_ids(partition_id)[0]
+    chunks: list[Chunk] = []
+    for row in connection.execute(_HEADS, (low | end, low | first_row)):
+        chunks.append(Chunk(*row))
+        if chunks[-1].first + chunks[-1].n >= first_row + rows:
+            break
+    found = commits_of(chunks)
+    ends = chunks[0].first + np.cumsum(found[:, 0])
+    counts = np.minimum(ends, end) - np.maximum(ends - found[:, 0], first_row)
+    found = np.column_stack([counts, found[:, _VERSION], found[:, _TIME]])
+    kept: Runs = found[counts > 0]
+    return kept
+
+
 def row_at_time(connection: apsw.Connection, partition_id: int, ts: int) -> int:
     """Return the index of the first row that was committed at or after ``ts`` (µs), or the partition's end."""
+    return _first_row(connection, partition_id, _TIME, ts)
+
+
+def row_after_version(connection: apsw.Connection, partition_id: int, version: int) -> int:
+    """Return the index of the first row of a later commit than a version, or the partition's end."""
+    return _first_row(connection, partition_id, _VERSION, version + 1)
+
+
+def _first_row(connection: apsw.Connection, partition_id: int, column: int, least: int) -> int:
+    """Return the index of the first row whose commit has at least a version or timestamp, or the partition's end."""
     ((first, next_row),) = connection.execute("SELECT first, next FROM partition WHERE id = ?", (partition_id,))
     low, high = int(first), int(next_row)
+    # Most searches are for the end of the log.
+    if low < high and _chunk_at(connection, partition_id, high - 1).runs[-1][column] < least:
+        return high
     while low < high:
         middle = _chunk_at(connection, partition_id, (low + high) // 2)
-        if middle.ts < ts:
+        commits = middle.runs
+        if commits[-1][column] < least:
             low = middle.first + middle.n
-        elif middle.first <= low or middle.runs[0][2] < ts:
-            earlier = middle.runs[middle.runs[:, 2] < ts]
+        elif middle.first <= low or commits[0][column] < least:
+            earlier = commits[commits[:, column] < least]
             return max(int(first), middle.first + int(earlier[:, 0].sum()))
         else:
             high = middle.first
@@ -278,7 +320,8 @@ def _chunk_at(connection: apsw.Connection, partition_id: int, row: int) -> Chunk
 def remove(connection: apsw.Connection, partition_id: int, before: int) -> None:
     """Set the first row index of a partition, and delete all chunks below it. A lower index changes nothing.
 
-    ``trimmed`` of the partition becomes the timestamp of the newest deleted chunk.
+    ``trimmed`` of the partition becomes the timestamp of the newest deleted chunk, and ``trimmed_version`` of its table
+    or queue the version of that chunk, unless that of another partition is newer.
     """
     low, high = chunk_ids(partition_id)
     # Of the chunks that begin before the index, only the last can contain rows after it.
@@ -287,8 +330,8 @@ def remove(connection: apsw.Connection, partition_id: int, before: int) -> None:
     ).fetchone()
     if newest is not None:
         high = min(high, newest[0] if newest[1] > low + before else newest[1])
-        ((size, ts),) = connection.execute(
-            "SELECT total(ifnull(length(b.data), length(c.data))), max(c.ts)"
+        ((size, ts, version),) = connection.execute(
+            "SELECT total(ifnull(length(b.data), length(c.data))), max(c.ts), max(c.version)"
             " FROM chunk c LEFT JOIN blob b ON b.id = c.blob WHERE c.id >= ? AND c.id < ?",
             (low, high),
         )
@@ -296,6 +339,11 @@ def remove(connection: apsw.Connection, partition_id: int, before: int) -> None:
         connection.execute(
             "UPDATE partition SET log_bytes = log_bytes - ?, trimmed = ifnull(?, trimmed) WHERE id = ?",
             (int(size), ts, partition_id),
+        )
+        connection.execute(
+            "UPDATE object SET trimmed_version = max(trimmed_version, ifnull(?, 0))"
+            " WHERE id = (SELECT object FROM partition WHERE id = ?)",
+            (version, partition_id),
         )
     connection.execute("UPDATE partition SET first = max(first, ?) WHERE id = ?", (before, partition_id))
 

@@ -10,7 +10,7 @@ import apsw
 from headrace.support.retries import Retries
 from headrace.support.sqlite.opening import CHECKSUM_BYTES, checksum_vfs
 
-FORMAT_VERSION = 7
+FORMAT_VERSION = 8
 # From this format on, each page has a checksum.
 CHECKSUM_FORMAT = 7
 
@@ -95,6 +95,14 @@ CREATE TABLE file_part (id INTEGER PRIMARY KEY, data BLOB NOT NULL);
     5: "",
     # The same tables, with a checksum on each page (`rewrite_with_checksums`).
     6: "",
+    # Tunnels of several tables: ``tunnel.object`` is 0, and base channels name the table of their rows.
+    7: """
+CREATE TABLE tunnel_table (tunnel TEXT NOT NULL, seq INTEGER NOT NULL, object INTEGER NOT NULL,
+    PRIMARY KEY (tunnel, seq)) WITHOUT ROWID;
+CREATE INDEX tunnel_table_object ON tunnel_table (object);
+ALTER TABLE channel ADD COLUMN object INTEGER;
+ALTER TABLE object ADD COLUMN trimmed_version INTEGER NOT NULL DEFAULT 0;
+""",
 }
 
 

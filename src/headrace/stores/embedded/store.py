@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 from collections.abc import Mapping, Sequence
@@ -10,7 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import NotFoundError, SchemaError
+from headrace.errors import NotFoundError, OptionError, SchemaError
 from headrace.model.findings import Finding
 from headrace.model.queues.columns import QueueSchema
 from headrace.model.queues.validation import changed_options
@@ -18,8 +19,9 @@ from headrace.model.queues.values import QueueOptions
 from headrace.model.tables.conditions import OPERATORS
 from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import TableSchema
-from headrace.model.tunnels.validation import Named, find
-from headrace.model.tunnels.values import Start, TunnelKind
+from headrace.model.tables.several_tables import schema_of
+from headrace.model.tunnels.validation import Named, check_start_of_several, find
+from headrace.model.tunnels.values import Start, StartKind, TunnelKind
 from headrace.options.names import check_names
 from headrace.ports import (
     Capabilities,
@@ -51,6 +53,7 @@ from headrace.stores.embedded.tables import stored_tables
 from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.stores.embedded.tunnels import stored_tunnels
 from headrace.stores.embedded.tunnels.tunnel import EmbeddedTunnel
+from headrace.stores.shared.several_tables import SeveralTables
 
 
 class EmbeddedStore(Store):
@@ -72,6 +75,7 @@ class EmbeddedStore(Store):
         queues=True,
         predicates=frozenset(OPERATORS),
         files=True,
+        several_tables=("typed",),
     )
 
     def __init__(self, directory: str | os.PathLike[str], *, create: bool = False, synchronous: str = "full") -> None:
@@ -137,7 +141,7 @@ class EmbeddedStore(Store):
 
     def create_tunnel(
         self,
-        table: str,
+        table: str | Sequence[str],
         name: str,
         kind: str | TunnelKind = TunnelKind.BASE_AND_STREAM,
         *,
@@ -145,10 +149,40 @@ class EmbeddedStore(Store):
         base_channels: int | None = None,
         **options: Any,
     ) -> Tunnel:
-        check_names("a tunnel of this store", options, self.capabilities.tunnel_options)
         begin = start if isinstance(start, Start) else Start.parse(start)
+        if not isinstance(table, str):
+            check_start_of_several(begin)
+            return self.create_tunnel_of_tables(table, name, kind, base_channels=base_channels, **options)
+        check_names("a tunnel of this store", options, self.capabilities.tunnel_options)
         tunnel_id = stored_tunnels.create(
-            self._database, self.table(table), name, TunnelKind.parse(kind), begin, base_channels
+            self._database, [self.table(table)], name, TunnelKind.parse(kind), begin, base_channels
+        )
+        return self.tunnel(tunnel_id)
+
+    def create_tunnel_of_tables(
+        self,
+        tables: str | Sequence[str],
+        name: str,
+        kind: str | TunnelKind = TunnelKind.BASE_AND_STREAM,
+        *,
+        base_channels: int | None = None,
+        **options: Any,
+    ) -> Tunnel:
+        """Subscribe to several tables in the order of their commits.
+
+        Args:
+            tables: the names of the tables; a text has them separated by commas.
+            base_channels: the number of channels for the base data of each table; by its size if None.
+        """
+        check_names("a tunnel of this store", options, self.capabilities.tunnel_options)
+        names = [each.strip() for each in tables.split(",")] if isinstance(tables, str) else tables
+        # Each once, like a table that several patterns of PostgreSQL match.
+        followed = [self.table(each) for each in dict.fromkeys(names)]
+        if not followed:
+            raise OptionError("a tunnel needs tables", received=repr(tables))
+        schema_of({table.name: table.schema for table in followed})
+        tunnel_id = stored_tunnels.create(
+            self._database, followed, name, TunnelKind.parse(kind), Start(StartKind.LATEST), base_channels, several=True
         )
         return self.tunnel(tunnel_id)
 
@@ -171,23 +205,36 @@ class EmbeddedStore(Store):
         return list(self._tunnels(table))
 
     def _tunnels(self, table: str | None) -> list[EmbeddedTunnel]:
+        """Return all tunnels, or those that follow a table, also together with others."""
         found = self._database.query(
-            "SELECT o.name, o.id, t.id, t.name, t.kind, t.created FROM tunnel t JOIN object o ON o.id = t.object"
-            " WHERE ?1 IS NULL OR o.name = ?1 ORDER BY t.created, t.id",
+            "SELECT t.object, t.id, t.name, t.kind, t.created, json_group_array(o.name ORDER BY s.seq) FROM tunnel t"
+            " LEFT JOIN tunnel_table s ON s.tunnel = t.id JOIN object o ON o.id = ifnull(s.object, t.object)"
+            " GROUP BY t.id HAVING ?1 IS NULL OR max(o.name = ?1) ORDER BY t.created, t.id",
             (table,),
         )
         return [
             EmbeddedTunnel(
                 self._database,
-                EmbeddedTable(self._database, table_name),
+                self._followed(object_id, json.loads(tables)),
                 object_id,
                 tunnel_id,
                 name,
                 TunnelKind(kind),
                 created,
             )
-            for table_name, object_id, tunnel_id, name, kind, created in found
+            for object_id, tunnel_id, name, kind, created, tables in found
         ]
+
+    def _followed(self, object_id: int, names: list[str]) -> Table:
+        """Return the table of a tunnel, as the tunnel shows its rows."""
+        tables = [EmbeddedTable(self._database, name) for name in names]
+        if object_id != stored_tunnels.SEVERAL:
+            return tables[0]
+        return SeveralTables(
+            ",".join(names),
+            lambda: schema_of({table.name: table.schema for table in tables}),
+            lambda: [table.describe().options for table in tables],
+        )
 
     def drop_tunnel(self, id_or_name: str, table: str | None = None, *, missing_ok: bool = False) -> None:
         with self._database.write() as connection:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from typing import Any
 
 import psycopg
@@ -16,7 +17,7 @@ from headrace.model.tables.column_limits import check_columns, check_key_types
 from headrace.model.tables.conditions import OPERATORS
 from headrace.model.tables.json_forms import PLAIN, JsonForm
 from headrace.model.tables.schema import TableSchema
-from headrace.model.tunnels.validation import Named, find
+from headrace.model.tunnels.validation import Named, check_start_of_several, find
 from headrace.model.tunnels.values import Start, StartKind, TunnelKind
 from headrace.ports import Capabilities, Publisher, Store, Tunnel
 from headrace.stores.postgres import diagnosis
@@ -27,15 +28,18 @@ from headrace.stores.postgres.publication.publisher import PostgresPublisher
 from headrace.stores.postgres.schemas import COLUMN_TYPES
 from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tables.selected_table import SelectedTable
-from headrace.stores.postgres.tables.several_tables import SeveralTables
+from headrace.stores.postgres.tables.stored_tables import FIXED_OPTIONS
 from headrace.stores.postgres.tables.table import MAX_COLUMNS, MAX_KEY_COLUMNS, PostgresTable
 from headrace.stores.postgres.tunnels import stored_tunnels, table_patterns, tunnel_options
 from headrace.stores.postgres.tunnels.followed import OneTable
 from headrace.stores.postgres.tunnels.followed_tables import ManyTables
+from headrace.stores.postgres.tunnels.json_rows import SCHEMA
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.stored_tunnels import NewTable, StoredTunnel
 from headrace.stores.postgres.tunnels.tunnel import PostgresTunnel
 from headrace.stores.postgres.tunnels.tunnel_options import TunnelOptions
+from headrace.stores.postgres.tunnels.typed_tables import TypedTables
+from headrace.stores.shared.several_tables import SeveralTables
 from headrace.support.cached import cached_property
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
@@ -70,6 +74,7 @@ class PostgresStore(Store):
         files=True,
         row_times=False,
         transaction_ids=True,
+        several_tables=("json", "typed"),
         tunnel_options=tunnel_options.OPTIONS,
         max_columns=MAX_COLUMNS,
     )
@@ -157,7 +162,7 @@ class PostgresStore(Store):
 
     def create_tunnel(
         self,
-        table: str,
+        table: str | Sequence[str],
         name: str,
         kind: str | TunnelKind = TunnelKind.BASE_AND_STREAM,
         *,
@@ -181,6 +186,10 @@ class PostgresStore(Store):
                 as ``"10g"``, limits the log that the server keeps for the slot, and ``at_slot_limit`` says what happens
                 at the limit: ``"warn"``, or ``"drop"`` for the slot.
         """
+        begin = start if isinstance(start, Start) else Start.parse(start)
+        if not isinstance(table, str):
+            check_start_of_several(begin)
+            return self.create_tunnel_of_tables(table, name, kind, base_channels=base_channels, **options)
         found = self.table(table)
         found.schema.check_keyed()
         tunnel_kind = TunnelKind.parse(kind)
@@ -189,7 +198,7 @@ class PostgresStore(Store):
             None,
             name,
             tunnel_kind,
-            start if isinstance(start, Start) else Start.parse(start),
+            begin,
             base_channels,
             tunnel_options.parse(options, tunnel_kind),
         )
@@ -284,7 +293,7 @@ class PostgresStore(Store):
         if stored.relation:
             table = PostgresTable(self._connection, stored.table, self._schema)
 
-            def one(_: JsonForm) -> OneTable:
+            def one(_: JsonForm | None) -> OneTable:
                 publication = stored.publication
                 return OneTable(self._database, stored.id, stored.relation, stored.table, stored.selection, publication)
 
@@ -293,10 +302,16 @@ class PostgresStore(Store):
             selected = SelectedTable(table, lambda: one(PLAIN).schema)
             return PostgresTunnel(self._database, selected, stored, one)
 
-        def follow(form: JsonForm) -> ManyTables:
+        def follow(form: JsonForm | None) -> ManyTables:
+            if form is None:
+                return TypedTables(self._database, stored.id, stored.table)
             return ManyTables(self._database, stored.id, stored.table, form)
 
-        several = SeveralTables(stored.table, ManyTables.schema, lambda: follow(PLAIN).layouts())
+        several = SeveralTables(
+            stored.table,
+            lambda: SCHEMA,
+            lambda: [replace(FIXED_OPTIONS, pre_images=layout.pre_images) for layout in follow(PLAIN).layouts()],
+        )
         return PostgresTunnel(self._database, several, stored, follow)
 
     def diagnose(self, table: str | None = None) -> list[Finding]:

@@ -107,7 +107,7 @@ def test_names_of_different_tables_are_different_targets(store: Store) -> None:
     TargetJobs(store).register(TargetJob("totals ", "tunnel", {}, kind=MIRROR))
 
 
-@pytest.mark.needs("several_tables")
+@pytest.mark.needs("schemas")
 @pytest.mark.usefixtures("totals")
 def test_one_table_under_two_names_has_one_job(store: Store) -> None:
     jobs = begun(store, query("a"))

@@ -79,6 +79,15 @@ def test_the_stage_is_base_data_until_all_of_it_is_read(store: Store, orders: Ta
     assert store.create_tunnel("orders", "stream", "Stream").describe().stage == "Stream"
 
 
+def test_a_tunnel_follows_several_tables_if_the_store_has_such_tunnels(store: Store, orders: Table) -> None:
+    if store.capabilities.several_tables:
+        assert store.create_tunnel(["orders"], "several").whole_transactions
+    else:
+        with pytest.raises(UnsupportedError, match=r"follows one table.*an embedded store or a PostgreSQL database"):
+            store.create_tunnel(["orders"], "several")
+        assert store.tunnels() == []
+
+
 def test_tunnels_of_a_table_are_independent(store: Store, orders: Table) -> None:
     first = store.create_tunnel("orders", "first", "Stream")
     put(orders, "a")

@@ -10,7 +10,8 @@ from headrace.errors import HeadraceError
 from headrace.model.tunnels.records import INITIAL_BATCH, end_from_json, plan_from_json
 from headrace.model.tunnels.values import FINISHED, ChannelKind, Position
 from headrace.stores.embedded.checks.problems import Problem, orphans
-from headrace.stores.embedded.tunnels.positions import key_of, row_of
+from headrace.stores.embedded.tunnels.positions import key_of, row_of, version_of
+from headrace.stores.embedded.tunnels.stored_tunnels import SEVERAL
 
 # Errors of records that are not what headrace writes.
 _UNREADABLE = (HeadraceError, ValueError, LookupError, TypeError, AttributeError)
@@ -20,15 +21,20 @@ _NO_TUNNEL = "tunnel NOT IN (SELECT id FROM tunnel)"
 def tunnels(connection: apsw.Connection) -> Iterator[Problem]:
     """Check that tunnels have tables, and channels valid positions inside their logs."""
     for tunnel, name in connection.execute(
-        "SELECT id, name FROM tunnel WHERE object NOT IN (SELECT id FROM object WHERE kind = 'table')"
+        "SELECT t.id, t.name FROM tunnel t LEFT JOIN tunnel_table s ON s.tunnel = t.id"
+        " WHERE ifnull(s.object, t.object) NOT IN (SELECT id FROM object WHERE kind = 'table')"
     ):
-        yield Problem(f"tunnel {name!r} ({tunnel}) belongs to no table")
+        yield Problem(f"tunnel {name!r} ({tunnel}) belongs to a table that does not exist")
+    ((newest,),) = connection.execute("SELECT version FROM clock")
     found = connection.execute(
-        "SELECT t.name, c.id, c.kind, c.start, c.checkpoint, c.finished, p.next FROM channel c"
+        "SELECT t.name, t.object, c.id, c.kind, c.start, c.checkpoint, c.finished, p.next FROM channel c"
         " JOIN tunnel t ON t.id = c.tunnel LEFT JOIN partition p ON p.id = c.partition"
     )
-    for name, channel, kind, start, committed, finished, end in found:
+    for name, table, channel, kind, start, committed, finished, end in found:
         place = f"channel {channel} of tunnel {name!r}"
+        if kind == ChannelKind.STREAM.value and table == SEVERAL:
+            yield from _check_versions(place, start, committed, newest)
+            continue
         if kind == ChannelKind.STREAM.value and end is None and not finished:
             yield Problem(f"{place} reads a partition that does not exist")
             continue
@@ -46,6 +52,18 @@ def tunnels(connection: apsw.Connection) -> Iterator[Problem]:
             yield Problem(f"{place} is at row {read[-1]}, which is before its start or after the end of its log, {end}")
     yield from orphans(connection, "channel", _NO_TUNNEL, "channels of dropped tunnels")
     yield from orphans(connection, "tunnel_client", _NO_TUNNEL, "clients of dropped tunnels")
+    yield from orphans(connection, "tunnel_table", _NO_TUNNEL, "tables of dropped tunnels")
+
+
+def _check_versions(place: str, start: str, committed: str, newest: int) -> Iterator[Problem]:
+    """Check the positions of the stream of several tables."""
+    try:
+        first, now = (version_of(Position(token)) for token in (start, committed))
+    except HeadraceError as error:
+        yield Problem(f"{place} has a position that cannot be read: {error.problem}")
+        return
+    if not first[:2] <= now[:2] <= (newest, 0):
+        yield Problem(f"{place} is at version {now.version}, which is before its start or after the last, {newest}")
 
 
 def base_data(connection: apsw.Connection) -> Iterator[Problem]:

@@ -16,11 +16,11 @@ from typing import NamedTuple
 import apsw
 
 from headrace.model.tables.options import TableOptions
-from headrace.model.tunnels.values import Position
+from headrace.model.tunnels.values import ChannelKind, Position
 from headrace.ports import TrimReport
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.connection import ROW_INDEX_BITS
-from headrace.stores.embedded.tunnels.positions import row_of
+from headrace.stores.embedded.tunnels.positions import row_of, version_of
 from headrace.stores.embedded.tunnels.stored_tunnels import stream_id
 
 _CHUNKS_PER_APPEND = 256
@@ -199,7 +199,16 @@ def _readers(connection: apsw.Connection, partition_id: int) -> list[_Reader]:
         " JOIN channel c ON c.tunnel = t.id AND c.id = ?2 WHERE p.id = ?1 AND NOT c.finished",
         (partition_id, stream_id(partition_id)),
     )
-    return [_Reader(tunnel, name, row_of(Position(committed))) for tunnel, name, committed in found]
+    readers = [_Reader(tunnel, name, row_of(Position(committed))) for tunnel, name, committed in found]
+    of_several = connection.execute(
+        "SELECT t.id, t.name, c.checkpoint FROM partition p JOIN tunnel_table s ON s.object = p.object"
+        " JOIN tunnel t ON t.id = s.tunnel JOIN channel c ON c.tunnel = t.id AND c.kind = ?2 WHERE p.id = ?1",
+        (partition_id, ChannelKind.STREAM.value),
+    )
+    for tunnel, name, committed in of_several:
+        version = version_of(Position(committed)).version
+        readers.append(_Reader(tunnel, name, chunks.row_after_version(connection, partition_id, version)))
+    return readers
 
 
 def _partition(connection: apsw.Connection, partition_id: int) -> _Partition:

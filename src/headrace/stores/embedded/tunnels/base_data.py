@@ -37,13 +37,15 @@ def take_snapshot(connection: apsw.Connection, object_id: int, tunnel_id: str) -
     return connection.last_insert_rowid()
 
 
-def snapshot_of(connection: apsw.Connection, tunnel_id: str) -> Snapshot:
-    """Return the snapshot of a tunnel that has base channels.
+def snapshot_of(connection: apsw.Connection, object_id: int, tunnel_id: str) -> Snapshot:
+    """Return the snapshot of a table for a tunnel that has base channels.
 
     Raises:
-        DataLossError: all base data was read, and the snapshot was released.
+        DataLossError: all base data of the table was read, and the snapshot was released.
     """
-    row = connection.execute("SELECT id, version, ts FROM snapshot WHERE tunnel = ?", (tunnel_id,)).fetchone()
+    row = connection.execute(
+        "SELECT id, version, ts FROM snapshot WHERE object = ? AND tunnel = ?", (object_id, tunnel_id)
+    ).fetchone()
     if row is None:
         raise already_read(tunnel_id)
     return Snapshot(*row)

@@ -13,34 +13,27 @@ from headrace.model.tables.conditions import KeyRange
 from headrace.model.tunnels.channels import channel_states
 from headrace.model.tunnels.values import FINISHED, Channel, ChannelKind, Position
 from headrace.stores.embedded.tables.keys import key_from_json
-from headrace.stores.embedded.tunnels.positions import row_position
+from headrace.stores.embedded.tunnels.stream_log import PartitionLog
+
+_LOGS = "SELECT id, open, first, next, log_bytes, trimmed FROM partition"
 
 
 class ChannelRow(NamedTuple):
-    """A row of the table."""
+    """A row of the table.
+
+    Attributes:
+        table: the id of the table; 0 for the stream of several tables, which has no partition either.
+    """
 
     id: str
     kind: ChannelKind
+    table: int
     partition: int
     keys: KeyRange
     parents: tuple[str, ...]
     start: Position
     committed: Position
     finished: bool
-
-
-class ChannelLog(NamedTuple):
-    """The change log that a stream channel reads."""
-
-    open: bool
-    first: int
-    next: int
-    bytes: int
-    trimmed: int
-
-    @property
-    def end(self) -> Position:
-        return row_position(self.next) if self.open else FINISHED
 
 
 def rows_in(connection: apsw.Connection, tunnel: str, name: str, channel: str | None = None) -> list[ChannelRow]:
@@ -55,14 +48,16 @@ def rows_in(connection: apsw.Connection, tunnel: str, name: str, channel: str | 
         NotFoundError: the tunnel was dropped.
     """
     stored = connection.execute(
-        "SELECT id, kind, partition, low, high, parents, start, checkpoint, finished FROM channel"
-        f" WHERE tunnel = ?{'' if channel is None else ' AND id = ?'} ORDER BY seq",
+        "SELECT c.id, c.kind, ifnull(c.object, t.object), c.partition, c.low, c.high, c.parents, c.start, c.checkpoint,"
+        " c.finished FROM channel c JOIN tunnel t ON t.id = c.tunnel"
+        f" WHERE c.tunnel = ?{'' if channel is None else ' AND c.id = ?'} ORDER BY c.seq",
         (tunnel,) if channel is None else (tunnel, channel),
     )
     rows = [
         ChannelRow(
             each,
             ChannelKind(kind),
+            table,
             partition,
             KeyRange(key_from_json(low), key_from_json(high)),
             tuple(json.loads(parents)),
@@ -70,7 +65,7 @@ def rows_in(connection: apsw.Connection, tunnel: str, name: str, channel: str | 
             FINISHED if finished else Position(committed),
             bool(finished),
         )
-        for each, kind, partition, low, high, parents, start, committed, finished in stored
+        for each, kind, table, partition, low, high, parents, start, committed, finished in stored
     ]
     if not rows and connection.execute("SELECT 1 FROM tunnel WHERE id = ?", (tunnel,)).fetchone() is None:
         raise NotFoundError("the tunnel was dropped", received=f"{name!r} ({tunnel})", remedy="create a new tunnel")
@@ -83,19 +78,16 @@ def channels_of(rows: Sequence[ChannelRow]) -> list[Channel]:
     return [Channel(row.id, row.kind, states[row.id], row.committed, row.parents) for row in rows]
 
 
-def logs_in(connection: apsw.Connection, tunnel: str) -> dict[int, ChannelLog]:
-    """Return the logs of a tunnel's channels. A table with many splits has many more closed logs."""
+def logs_in(connection: apsw.Connection, tunnel: str) -> dict[int, PartitionLog]:
+    """Return the logs of the partitions of a tunnel's channels. A table with many splits has many more closed logs."""
     rows = connection.execute(
-        "SELECT id, open, first, next, log_bytes, trimmed FROM partition"
-        " WHERE id IN (SELECT partition FROM channel WHERE tunnel = ?)",
+        f"{_LOGS} WHERE id IN (SELECT partition FROM channel WHERE tunnel = ?)",
         (tunnel,),
     )
-    return {partition: ChannelLog(bool(is_open), *rest) for partition, is_open, *rest in rows}
+    return {row[0]: PartitionLog(connection, *row) for row in rows}
 
 
-def log_in(connection: apsw.Connection, partition: int) -> ChannelLog:
+def log_in(connection: apsw.Connection, partition: int) -> PartitionLog:
     """Return the log of one partition."""
-    ((is_open, *rest),) = connection.execute(
-        "SELECT open, first, next, log_bytes, trimmed FROM partition WHERE id = ?", (partition,)
-    )
-    return ChannelLog(bool(is_open), *rest)
+    (row,) = connection.execute(f"{_LOGS} WHERE id = ?", (partition,))
+    return PartitionLog(connection, *row)

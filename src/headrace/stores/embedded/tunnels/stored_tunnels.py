@@ -16,22 +16,24 @@ from typing import NamedTuple
 
 import apsw
 
-from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError, UnsupportedError
+from headrace.errors import AlreadyExistsError, DataLossError, UnsupportedError
 from headrace.model.tables.conditions import KeyRange
-from headrace.model.tables.schema import Key
+from headrace.model.tables.schema import Key, TableSchema
 from headrace.model.tunnels.validation import check_new, microseconds
 from headrace.model.tunnels.values import ChannelKind, Position, Start, StartKind, TunnelKind
 from headrace.ports import Table
-from headrace.stores.embedded import chunks
+from headrace.stores.embedded import catalog, chunks
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.tables import change_log, physical
 from headrace.stores.embedded.tables.keys import key_from_json, key_to_json
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.stores.embedded.tunnels import base_data
-from headrace.stores.embedded.tunnels.positions import key_position, row_position
+from headrace.stores.embedded.tunnels.positions import AfterVersion, key_position, row_position
 
 ROWS_PER_BASE_CHANNEL = 500_000
 MAX_BASE_CHANNELS = 16
+SEVERAL = 0
+"""``tunnel.object`` of tunnels of several tables, which table ``tunnel_table`` names."""
 
 
 class _Partition(NamedTuple):
@@ -52,48 +54,82 @@ class _NewChannel(NamedTuple):
     keys: KeyRange
     parents: tuple[str, ...]
     start: Position
+    object: int | None = None
 
 
 def create(
-    database: Database, table: Table, name: str, kind: TunnelKind, start: Start, base_channels: int | None
+    database: Database,
+    tables: Sequence[Table],
+    name: str,
+    kind: TunnelKind,
+    start: Start,
+    base_channels: int | None,
+    *,
+    several: bool = False,
 ) -> str:
-    """Create a tunnel in one transaction and return its id; see `headrace.ports.Store.create_tunnel`."""
+    """Create a tunnel in one transaction and return its id; see `headrace.ports.Store.create_tunnel`.
+
+    Args:
+        tables: the table, or the tables.
+        several: create a tunnel of several tables, even if it is only one.
+    """
     check_new(name, kind, start, base_channels)
     has_base, has_stream = kind is not TunnelKind.STREAM, kind is not TunnelKind.BASE_DATA
     # Finding the boundaries of a large table takes time: it is done before the transaction, while writers can write.
-    boundaries = _boundaries(database, table, base_channels) if has_base else []
-    counts = _counts(database, table, boundaries) if boundaries else {}
+    bounds = [_boundaries(database, table, base_channels) if has_base else [] for table in tables]
+    counts = [_counts(database, table, keys) if keys else {} for table, keys in zip(tables, bounds, strict=True)]
     tunnel_id = str(uuid.uuid4())
     with database.write() as connection:
-        stored = connection.execute("SELECT id, options FROM object WHERE name = ?", (table.name,)).fetchone()
-        if stored is None:
-            raise NotFoundError("no such table", received=repr(table.name))
-        object_id, options = stored
-        # Tables of earlier versions do not have the option.
-        if not json.loads(options).get("change_log", True):
-            raise UnsupportedError(
-                "the table keeps no changes, so it can have no tunnels",
-                received=repr(table.name),
-                remedy="create the table without change_log=False",
-            )
-        if connection.execute("SELECT 1 FROM tunnel WHERE object = ? AND name = ?", (object_id, name)).fetchone():
-            raise AlreadyExistsError(f"table {table.name!r} has a tunnel of this name", received=repr(name))
+        objects = [_with_log(connection, table.name) for table in tables]
+        owner = SEVERAL if several else objects[0]
+        if connection.execute("SELECT 1 FROM tunnel WHERE object = ? AND name = ?", (owner, name)).fetchone():
+            has = "several tables have" if several else f"table {tables[0].name!r} has"
+            raise AlreadyExistsError(f"{has} a tunnel of this name", received=repr(name))
         connection.execute(
             "INSERT INTO tunnel (id, object, name, kind, created) VALUES (?, ?, ?, ?, ?)",
-            (tunnel_id, object_id, name, kind.value, time.time()),
+            (tunnel_id, owner, name, kind.value, time.time()),
         )
-        partitions = _partitions(connection, object_id)
+        partitions = [_partitions(connection, object_id) for object_id in objects]
         channels: list[_NewChannel] = []
-        if has_base:
+        for object_id, parts, keys, rows in zip(objects, partitions, bounds, counts, strict=True):
             # A partition without rows gets no base channel, which would only be an empty batch.
-            channels += _base_channels([p for p in partitions if p.open and p.rows], boundaries, counts)
-        if channels:
-            physical_table(connection, object_id).create_undo(connection)
-            base_data.take_snapshot(connection, object_id, tunnel_id)
-        if has_stream:
-            channels += _stream_channels(connection, table.name, partitions, start, channels)
+            base = _base_channels(object_id, [p for p in parts if p.open and p.rows], keys, rows) if has_base else []
+            if base:
+                physical_table(connection, object_id).create_undo(connection)
+                base_data.take_snapshot(connection, object_id, tunnel_id)
+            channels += base
+        if several:
+            connection.executemany(
+                "INSERT INTO tunnel_table (tunnel, seq, object) VALUES (?, ?, ?)",
+                [(tunnel_id, seq, object_id) for seq, object_id in enumerate(objects)],
+            )
+            if has_stream:
+                channels.append(_stream_of_tables(connection, channels))
+        elif has_stream:
+            channels += _stream_channels(connection, tables[0].name, partitions[0], start, channels)
         _insert(connection, tunnel_id, channels)
     return tunnel_id
+
+
+def _with_log(connection: apsw.Connection, name: str) -> int:
+    """Return the id of a table whose changes are logged."""
+    object_id = catalog.find(connection, name, "table")
+    ((options,),) = connection.execute("SELECT options FROM object WHERE id = ?", (object_id,))
+    # Tables of earlier versions do not have the option.
+    if not json.loads(options).get("change_log", True):
+        raise UnsupportedError(
+            "the table keeps no changes, so it can have no tunnels",
+            received=repr(name),
+            remedy="create the table without change_log=False",
+        )
+    return object_id
+
+
+def _stream_of_tables(connection: apsw.Connection, base: Sequence[_NewChannel]) -> _NewChannel:
+    """Return the channel with the changes of several tables after the last commit."""
+    ((version,),) = connection.execute("SELECT version FROM clock")
+    parents = tuple(channel.id for channel in base)
+    return _NewChannel("stream", ChannelKind.STREAM, None, KeyRange(), parents, AfterVersion(version).position)
 
 
 def partitions_replaced(
@@ -123,24 +159,30 @@ def partitions_replaced(
 
 def drop(connection: apsw.Connection, tunnel_id: str) -> None:
     """Remove a tunnel with its channels, batches and clients, inside the caller's write transaction."""
-    release_snapshot(connection, tunnel_id)
-    for table in ("channel", "batch_plan", "batch_end", "tunnel_client"):
+    release_snapshots(connection, tunnel_id)
+    for table in ("channel", "batch_plan", "batch_end", "tunnel_client", "tunnel_table"):
         connection.execute(f"DELETE FROM {table} WHERE tunnel = ?", (tunnel_id,))
     connection.execute("DELETE FROM tunnel WHERE id = ?", (tunnel_id,))
 
 
 def drop_all(connection: apsw.Connection, object_id: int) -> None:
-    """Remove all tunnels of a table, inside the caller's write transaction."""
-    tunnels = connection.execute("SELECT id FROM tunnel WHERE object = ?", (object_id,))
+    """Remove all tunnels of a table, also of several tables, inside the caller's write transaction."""
+    tunnels = connection.execute(
+        "SELECT id FROM tunnel WHERE object = ?1 OR id IN (SELECT tunnel FROM tunnel_table WHERE object = ?1)",
+        (object_id,),
+    )
     for tunnel_id in [row[0] for row in tunnels]:
         drop(connection, tunnel_id)
 
 
-def release_snapshot(connection: apsw.Connection, tunnel_id: str) -> None:
-    """End a tunnel's snapshot, if it has one, and remove its undo rows."""
-    snapshot = connection.execute("SELECT id, object FROM snapshot WHERE tunnel = ?", (tunnel_id,)).fetchone()
-    if snapshot is not None:
-        snapshot_id, object_id = snapshot
+def release_snapshots(connection: apsw.Connection, tunnel_id: str, table: int | None = None) -> None:
+    """End the snapshots of a tunnel, of all its tables or of one, and remove their undo rows."""
+    snapshots = list(
+        connection.execute(
+            "SELECT id, object FROM snapshot WHERE tunnel = ?1 AND (?2 IS NULL OR object = ?2)", (tunnel_id, table)
+        )
+    )
+    for snapshot_id, object_id in snapshots:
         connection.execute("DELETE FROM snapshot WHERE id = ?", (snapshot_id,))
         if connection.execute("SELECT 1 FROM snapshot WHERE object = ?", (object_id,)).fetchone() is None:
             physical.drop_undo(connection, object_id)
@@ -152,6 +194,18 @@ def physical_table(connection: apsw.Connection, object_id: int) -> PhysicalTable
     """Return the SQLite tables of a table for its current schema."""
     ((version,),) = connection.execute("SELECT schema_version FROM object WHERE id = ?", (object_id,))
     return PhysicalTable(object_id, change_log.stored_schema(connection, object_id, version), version)
+
+
+def schemas_in(connection: apsw.Connection, tunnel_id: str) -> dict[str, TableSchema]:
+    """Return the tables of a tunnel of several tables, by name, with their current columns."""
+    tables = list(
+        connection.execute(
+            "SELECT o.name, o.id, o.schema_version FROM tunnel_table t JOIN object o ON o.id = t.object"
+            " WHERE t.tunnel = ? ORDER BY t.seq",
+            (tunnel_id,),
+        )
+    )
+    return {name: change_log.stored_schema(connection, object_id, version) for name, object_id, version in tables}
 
 
 def cut(keys: KeyRange, boundaries: Iterable[Key]) -> list[KeyRange]:
@@ -202,7 +256,7 @@ def _partitions(connection: apsw.Connection, object_id: int) -> list[_Partition]
 
 
 def _base_channels(
-    partitions: Sequence[_Partition], boundaries: Sequence[Key], counts: Mapping[KeyRange, int]
+    object_id: int, partitions: Sequence[_Partition], boundaries: Sequence[Key], counts: Mapping[KeyRange, int]
 ) -> list[_NewChannel]:
     return [
         _NewChannel(
@@ -212,6 +266,7 @@ def _base_channels(
             keys,
             (),
             key_position(None, rows),
+            object_id,
         )
         for partition in sorted(partitions, key=lambda partition: partition.keys.low or ())
         for number, (keys, rows) in enumerate(_counted(partition, cut(partition.keys, boundaries), counts))
@@ -282,8 +337,8 @@ def _first_row(connection: apsw.Connection, table: str, partition: _Partition, s
 def _insert(connection: apsw.Connection, tunnel_id: str, channels: Sequence[_NewChannel]) -> None:
     ((last,),) = connection.execute("SELECT coalesce(max(seq), -1) FROM channel WHERE tunnel = ?", (tunnel_id,))
     connection.executemany(
-        "INSERT INTO channel (tunnel, seq, id, kind, partition, low, high, parents, start, checkpoint)"
-        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9)",
+        "INSERT INTO channel (tunnel, seq, id, kind, partition, low, high, parents, start, checkpoint, object)"
+        " VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?9, ?10)",
         [
             (
                 tunnel_id,
@@ -295,6 +350,7 @@ def _insert(connection: apsw.Connection, tunnel_id: str, channels: Sequence[_New
                 key_to_json(channel.keys.high),
                 json.dumps(channel.parents),
                 channel.start.token,
+                channel.object,
             )
             for number, channel in enumerate(channels)
         ],

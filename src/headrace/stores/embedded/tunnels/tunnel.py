@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
-import time
-from collections.abc import Mapping
-from dataclasses import replace
+from collections.abc import Callable, Mapping, Sequence
+from typing import TypeAlias
 
 import apsw
 
 from headrace.errors import DataLossError, NotFoundError, OptionError, UnsupportedError
+from headrace.model.tables.json_forms import JsonForm
+from headrace.model.tables.schema import TableSchema
+from headrace.model.tables.several_tables import schema_of, together
 from headrace.model.tunnels.channels import channel_states, stage_of
 from headrace.model.tunnels.leases import LeaseStatus
 from headrace.model.tunnels.validation import microseconds
@@ -25,13 +27,10 @@ from headrace.model.tunnels.values import (
     StartKind,
     TunnelKind,
 )
-from headrace.ports import ChannelDescription, Table, TunnelDescription
-from headrace.stores.embedded import chunks
+from headrace.ports import ChannelDescription, Table, Tunnel, TunnelDescription
 from headrace.stores.embedded.connection import Database, SeenVersion
-from headrace.stores.embedded.tables import change_log
 from headrace.stores.embedded.tunnels import base_data, stored_tunnels
 from headrace.stores.embedded.tunnels.channel_rows import (
-    ChannelLog,
     ChannelRow,
     channels_of,
     log_in,
@@ -43,14 +42,16 @@ from headrace.stores.embedded.tunnels.positions import (
     is_after,
     key_of,
     position_text,
-    row_of,
-    row_position,
     rows_after,
 )
 from headrace.stores.embedded.tunnels.records import EmbeddedRecords, SqliteStatements
+from headrace.stores.embedded.tunnels.several_logs import SeveralLogs
+from headrace.stores.embedded.tunnels.stream_log import StreamLog
 from headrace.stores.shared.tunnel_batches import TunnelBatches
 from headrace.stores.shared.tunnel_clients import Holder, SharedTunnel, holders
 
+# Returns the log of a stream channel.
+_Logs: TypeAlias = Callable[[ChannelRow], StreamLog]
 # A log that is kept is read from the beginning by any number of queries.
 _FIRST = (StartKind.EARLIEST, StartKind.BEGINNING)
 # The number of finished channels that are kept for descriptions of the tunnel while clients read it.
@@ -73,6 +74,8 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
         created: float,
     ) -> None:
         self._database = database
+        self.several = object_id == stored_tunnels.SEVERAL
+        self.whole_transactions = self.several
         self._object_id = object_id
         self.records = EmbeddedRecords(database)
         self.batches = TunnelBatches(self.records, id, self.forget_finished)
@@ -84,11 +87,31 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
         self.created = created
 
     def __repr__(self) -> str:
-        return f"EmbeddedTunnel({self.name!r} of table {self.table.name!r}, {self.kind}, id {self.id})"
+        tables = f"tables {self.table.name}" if self.several else f"table {self.table.name!r}"
+        return f"EmbeddedTunnel({self.name!r} of {tables}, {self.kind}, id {self.id})"
+
+    @property
+    def tables(self) -> dict[str, TableSchema]:
+        if not self.several:
+            return {}
+        with self._database.read() as connection:
+            return stored_tunnels.schemas_in(connection, self.id)
+
+    def typed(self) -> Tunnel:
+        return self if self.several else super().typed()
+
+    def with_json(self, form: JsonForm) -> Tunnel:
+        if not self.several:
+            return super().with_json(form)
+        raise UnsupportedError(
+            "a tunnel of several tables of an embedded store has typed rows, and no JSON",
+            received=f"tunnel {self.name!r} of {self.table.name}",
+            valid="rows=typed",
+        )
 
     def describe(self) -> TunnelDescription:
         with self._database.read() as connection:
-            rows, logs = self._rows(connection), logs_in(connection, self.id)
+            rows, logs = self._rows(connection), self._logs(connection)
             channels = channels_of(rows)
             statements = SqliteStatements(connection)
             clients, suspended = holders(statements, self.id), self.suspended(statements)
@@ -101,23 +124,17 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
                 created=self.created,
                 channels=tuple(
                     self._describe_channel(
-                        connection, channel, row, logs, clients.get(channel.id), suspended=channel.id in suspended
+                        logs, channel, row, clients.get(channel.id), suspended=channel.id in suspended
                     )
                     for channel, row in zip(channels, rows, strict=True)
                 ),
+                details=self._unread_by_table(connection, rows),
             )
 
     def _describe_channel(
-        self,
-        connection: apsw.Connection,
-        channel: Channel,
-        row: ChannelRow,
-        logs: Mapping[int, ChannelLog],
-        holder: Holder | None,
-        *,
-        suspended: bool,
+        self, logs: _Logs, channel: Channel, row: ChannelRow, holder: Holder | None, *, suspended: bool
     ) -> ChannelDescription:
-        backlog = self._backlog(connection, row, logs.get(row.partition), channel.committed, None)
+        backlog = _backlog(logs, row, channel.committed, None)
         closing = LeaseStatus.CLOSING if suspended else None
         if holder is None:
             return ChannelDescription(channel, backlog, lease=closing)
@@ -142,34 +159,27 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
                 valid="committed, earliest, latest or a timestamp",
             )
         with self._database.read() as connection:
-            rows = self._rows(connection)
-            logs = logs_in(connection, self.id)
+            rows, logs = self._rows(connection), self._logs(connection)
             if start.kind in _FIRST:
                 self._check_complete(rows)
-            return {row.id: self._start_position(connection, row, logs, start) for row in rows}
+            return {row.id: self._start_position(logs, row, start) for row in rows}
 
-    def _start_position(
-        self, connection: apsw.Connection, row: ChannelRow, logs: Mapping[int, ChannelLog], start: Start
-    ) -> Position:
+    def _start_position(self, logs: _Logs, row: ChannelRow, start: Start) -> Position:
         if row.kind is ChannelKind.BASE_DATA:
             if start.kind in _FIRST and row.finished:
                 raise base_data.already_read(row.id)
             return row.start if start.kind in _FIRST else FINISHED
-        changes = logs[row.partition]
+        log = logs(row)
         if start.kind is StartKind.LATEST:
-            return changes.end
-        first = row_of(row.start)
+            return log.end
         ts = 0 if start.timestamp is None else microseconds(start.timestamp)
-        if changes.first > first and ts <= changes.trimmed:
+        if log.lost(row.start) and log.lost_before(ts):
             raise DataLossError(
                 f"changes of table {self.table.name!r} after this position have been removed",
                 received=f"startingPosition {start.timestamp or start.kind} for {row.id}",
                 remedy="start at latest, at a later timestamp, or with a new tunnel",
             )
-        if start.kind in _FIRST:
-            return row.start
-        first_row = max(first, chunks.row_at_time(connection, row.partition, ts))
-        return row_position(first_row) if first_row < changes.next else changes.end
+        return row.start if start.kind in _FIRST else log.at_time(row.start, ts)
 
     def _check_complete(self, rows: list[ChannelRow]) -> None:
         present = {row.id for row in rows}
@@ -183,31 +193,27 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
 
     def latest_positions(self) -> dict[str, Position]:
         with self._database.read() as connection:
-            logs = logs_in(connection, self.id)
+            logs = self._logs(connection)
             return {
-                row.id: FINISHED if row.kind is ChannelKind.BASE_DATA else logs[row.partition].end
+                row.id: FINISHED if row.kind is ChannelKind.BASE_DATA else logs(row).end
                 for row in self._rows(connection)
             }
 
     def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
         with self._database.read() as connection:
             row = self._row(connection, channel)
-            log = None if row.kind is ChannelKind.BASE_DATA else log_in(connection, row.partition)
-            return self._backlog(connection, row, log, position, until)
+            return _backlog(lambda _: self._log(connection, row), row, position, until)
 
     def backlogs(
         self, positions: Mapping[str, Position], until: Mapping[str, Position] | None = None
     ) -> dict[str, Backlog]:
         bounds = until or {}
         with self._database.read() as connection:
-            rows, logs = self._rows_by_id(connection), logs_in(connection, self.id)
-            backlogs = {}
-            for channel, position in positions.items():
-                row = rows.get(channel) or self._row(connection, channel)
-                backlogs[channel] = self._backlog(
-                    connection, row, logs.get(row.partition), position, bounds.get(channel)
-                )
-            return backlogs
+            rows, logs = self._rows_by_id(connection), self._logs(connection)
+            return {
+                channel: _backlog(logs, rows.get(channel) or self._row(connection, channel), at, bounds.get(channel))
+                for channel, at in positions.items()
+            }
 
     def shown_position(self, position: Position) -> str:
         return position_text(position)
@@ -216,32 +222,6 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
         self, positions: Mapping[str, Position], until: Mapping[str, Position] | None = None
     ) -> dict[str, Backlog]:
         return self.backlogs(positions, until)
-
-    def _backlog(
-        self,
-        connection: apsw.Connection,
-        row: ChannelRow,
-        changes: ChannelLog | None,
-        position: Position,
-        until: Position | None,
-    ) -> Backlog:
-        if position == FINISHED:
-            return Backlog(rows=0, bytes=0, seconds=0.0, ends=True)
-        if row.kind is ChannelKind.BASE_DATA:
-            return Backlog(rows=None, ends=True, counted=rows_after(position))
-        assert changes is not None
-        begin = row_of(position)
-        end = changes.next if until is None or until == FINISHED else min(changes.next, row_of(until))
-        count = max(0, end - begin)
-        ends = not changes.open and end == changes.next
-        if count == 0:
-            return Backlog(rows=0, bytes=0, seconds=0.0, ends=ends)
-        seconds = None
-        if begin < changes.next and changes.first < changes.next:
-            oldest = chunks.time_of_row(connection, row.partition, max(begin, changes.first))
-            seconds = max(0.0, time.time() - oldest / 1e6)
-        rows_in_log = max(1, changes.next - changes.first)
-        return Backlog(rows=count, bytes=changes.bytes * count // rows_in_log, seconds=seconds, ends=ends)
 
     def read(
         self,
@@ -255,22 +235,22 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
         with self._database.read() as connection:
             row = self._row(connection, channel)
             if position == FINISHED:
-                return base_data.no_rows(stored_tunnels.physical_table(connection, self._object_id).schema)
-            if row.kind is ChannelKind.BASE_DATA:
-                last = None
-                if until is not None and until != FINISHED:
-                    last = key_of(self._advance(connection, row, until, 0))
-                snapshot = self._snapshot(connection, row)
-                table = stored_tunnels.physical_table(connection, self._object_id)
-                check_key_position(position, table.schema)
-                return base_data.read(connection, table, row.keys, snapshot, position, max_rows, last)
-            end = None if until is None or until == FINISHED else row_of(until)
-            changes, after = change_log.read(connection, row.partition, row_of(position), max_rows, end)
-            state = log_in(connection, row.partition)
-            ended = not state.open and after >= state.next
-            return Page(changes, FINISHED if ended else row_position(after))
+                return base_data.no_rows(self._schema(connection))
+            if row.kind is ChannelKind.STREAM:
+                return self._log(connection, row).read(position, max_rows, until)
+            last = None
+            if until is not None and until != FINISHED:
+                last = key_of(self._advance(connection, row, until, 0))
+            snapshot = self._snapshot(connection, row)
+            table = stored_tunnels.physical_table(connection, row.table)
+            check_key_position(position, table.schema)
+            page = base_data.read(connection, table, row.keys, snapshot, position, max_rows, last)
+            if not self.several:
+                return page
+            part = (self._name_of(connection, row), page.changes)
+            return Page(together(self._schema(connection), [part]), page.next)
 
-    def skip_lost(self, channel: str, position: Position) -> tuple[Position, int]:
+    def skip_lost(self, channel: str, position: Position) -> tuple[Position, int | None]:
         """Return the first readable position, and the number of lost rows; released base data is not lost."""
         with self._database.read() as connection:
             row = self._row(connection, channel)
@@ -278,8 +258,7 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
                 return FINISHED, 0
             if row.kind is ChannelKind.BASE_DATA:
                 return (FINISHED, 0) if row.finished else (position, 0)
-            begin, first = row_of(position), log_in(connection, row.partition).first
-            return row_position(max(begin, first)), max(0, first - begin)
+            return self._log(connection, row).first_readable(position)
 
     def advance(self, channel: str, position: Position, rows: int) -> Position:
         with self._database.read() as connection:
@@ -289,8 +268,8 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
         if position == FINISHED:
             return FINISHED
         if row.kind is ChannelKind.STREAM:
-            return row_position(row_of(replace(position, skip=position.skip + rows)))
-        table = stored_tunnels.physical_table(connection, self._object_id)
+            return self._log(connection, row).after(position, rows)
+        table = stored_tunnels.physical_table(connection, row.table)
         check_key_position(position, table.schema)
         if position.skip + rows == 0:
             return position
@@ -336,17 +315,20 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
         return moves
 
     def _release(self, connection: apsw.Connection, released: list[ChannelRow]) -> None:
-        ((unfinished,),) = connection.execute(
-            "SELECT count(*) FROM channel WHERE tunnel = ? AND kind = ? AND NOT finished",
-            (self.id, ChannelKind.BASE_DATA.value),
-        )
-        if unfinished == 0:
-            stored_tunnels.release_snapshot(connection, self.id)
-            return
-        table = stored_tunnels.physical_table(connection, self._object_id)
-        snapshot = base_data.snapshot_of(connection, self.id)
-        for row in released:
-            table.release(connection, snapshot.id, row.keys)
+        for table in {row.table for row in released}:
+            ((unfinished,),) = connection.execute(
+                "SELECT count(*) FROM channel WHERE tunnel = ?1 AND kind = ?2 AND NOT finished"
+                " AND ifnull(object, ?3) = ?3",
+                (self.id, ChannelKind.BASE_DATA.value, table),
+            )
+            if unfinished == 0:
+                stored_tunnels.release_snapshots(connection, self.id, table)
+                continue
+            stored = stored_tunnels.physical_table(connection, table)
+            snapshot = base_data.snapshot_of(connection, table, self.id)
+            for row in released:
+                if row.table == table:
+                    stored.release(connection, snapshot.id, row.keys)
 
     # -- clients that share the channels -------------------------------------------------------------
 
@@ -431,4 +413,61 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
     def _snapshot(self, connection: apsw.Connection, row: ChannelRow) -> base_data.Snapshot:
         if row.finished:
             raise base_data.already_read(row.id)
-        return base_data.snapshot_of(connection, self.id)
+        return base_data.snapshot_of(connection, row.table, self.id)
+
+    # -- tables and logs --------------------------------------------------------------------------------
+
+    def _schema(self, connection: apsw.Connection) -> TableSchema:
+        """Return the columns of the tunnel's rows."""
+        if not self.several:
+            return stored_tunnels.physical_table(connection, self._object_id).schema
+        return schema_of(stored_tunnels.schemas_in(connection, self.id))
+
+    def _log(self, connection: apsw.Connection, row: ChannelRow) -> StreamLog:
+        """Return the log of a stream channel."""
+        if self.several:
+            return self._several_logs(connection)
+        return log_in(connection, row.partition)
+
+    def _logs(self, connection: apsw.Connection) -> _Logs:
+        """Return a function that returns the logs of all stream channels."""
+        if self.several:
+            several = self._several_logs(connection)
+            return lambda _: several
+        logs = logs_in(connection, self.id)
+        return lambda row: logs[row.partition]
+
+    def _several_logs(self, connection: apsw.Connection) -> SeveralLogs:
+        return SeveralLogs(connection, self.id, lambda: self._schema(connection))
+
+    def _unread_by_table(self, connection: apsw.Connection, rows: Sequence[ChannelRow]) -> dict[str, int | None]:
+        """Return the number of unread rows of each of several tables; None if it is unknown."""
+        if not self.several:
+            return {}
+        log = self._several_logs(connection)
+        unread: dict[str, int | None] = dict.fromkeys(self.tables, 0)
+        for row in rows:
+            if row.finished:
+                continue
+            counts: Mapping[str, int | None] = (
+                {self._name_of(connection, row): rows_after(row.committed)}
+                if row.kind is ChannelKind.BASE_DATA
+                else log.unread(row.committed)
+            )
+            for name, count in counts.items():
+                before = unread[name]
+                unread[name] = None if before is None or count is None else before + count
+        return {f"{name}_unread": count for name, count in unread.items()}
+
+    def _name_of(self, connection: apsw.Connection, row: ChannelRow) -> str:
+        """Return the name of the table of a base channel."""
+        ((name,),) = connection.execute("SELECT name FROM object WHERE id = ?", (row.table,))
+        return str(name)
+
+
+def _backlog(logs: _Logs, row: ChannelRow, position: Position, until: Position | None) -> Backlog:
+    if position == FINISHED:
+        return Backlog(rows=0, bytes=0, seconds=0.0, ends=True)
+    if row.kind is ChannelKind.BASE_DATA:
+        return Backlog(rows=None, ends=True, counted=rows_after(position))
+    return logs(row).backlog(position, until)

@@ -270,6 +270,12 @@ class FollowedTable:
                 columns[now.name] = column.name, values if values.type == data_type else values.cast(data_type)
         return columns
 
+    def whole_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
+        """Return rows that `snapshot` has read, with all columns of the table now."""
+        read, schema = self.base_columns(rows), self.layout.schema
+        columns = [read[name][1] if name in read else self.columns.older(name, rows.num_rows) for name in schema.names]
+        return pa.RecordBatch.from_arrays(columns, schema=schema.changes)
+
 
 class OneTable:
     """The table of a tunnel of one table; see `Followed`.
@@ -374,12 +380,7 @@ class OneTable:
         return self._table.snapshot(keys)
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        table = self._table
-        read = table.base_columns(rows)
-        columns = [
-            read[name][1] if name in read else table.columns.older(name, rows.num_rows) for name in self.schema.names
-        ]
-        return pa.RecordBatch.from_arrays(columns, schema=self.schema.changes)
+        return self._table.whole_rows(rows)
 
     @property
     def _table(self) -> FollowedTable:

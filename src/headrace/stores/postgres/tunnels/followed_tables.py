@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Collection, Sequence
 from functools import partial
+from typing import ClassVar
 
 import pyarrow as pa
 
@@ -41,7 +42,8 @@ class ManyTables:
         form: the form of the rows.
     """
 
-    schema: TableSchema = json_rows.SCHEMA
+    typed: ClassVar[bool] = False
+    """Whether the columns of the tables are columns of the rows."""
 
     def __init__(self, database: TunnelDatabase, tunnel: str, patterns: str, form: JsonForm = PLAIN) -> None:
         self._database = database
@@ -55,10 +57,16 @@ class ManyTables:
             )
         )
         self._current: dict[int, TableName] = {}
-        self._definitions = SeenDefinitions(database, tunnel, list(self._names), partial(base_types, database))
+        self._definitions = SeenDefinitions(
+            database, tunnel, list(self._names), partial(base_types, database), as_columns=self.typed
+        )
         self._tables: dict[int, FollowedTable] = {}
         self._choices = database.connection.address.unrepresentable
         self.refresh()
+
+    @property
+    def schema(self) -> TableSchema:
+        return json_rows.SCHEMA
 
     def layouts(self) -> list[TableLayout]:
         """Return the tables that exist."""
@@ -168,7 +176,7 @@ class ManyTables:
             layout = self._layout(self._current[relation])
             if layout is not None and layout.oid == relation:
                 history = self._definitions.history(relation)
-                self._tables[relation] = table = FollowedTable(self._database, layout, history, whole=False)
+                self._tables[relation] = table = FollowedTable(self._database, layout, history, whole=self.typed)
                 return table
             if not self.refresh():
                 return None

@@ -9,6 +9,7 @@ import pyarrow as pa
 from headrace.errors import DataLossError, NotFoundError, OptionError, SchemaError, UnsupportedError
 from headrace.model.tables.changes import Changes
 from headrace.model.tables.json_forms import PLAIN, JsonForm, Origin
+from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.channels import stage_of
 from headrace.model.tunnels.validation import microseconds
 from headrace.model.tunnels.values import (
@@ -36,6 +37,8 @@ from headrace.stores.postgres.tunnels.stored_tunnels import (
     STREAM,
     StoredTunnel,
 )
+from headrace.stores.postgres.tunnels.typed_tables import TypedTables
+from headrace.stores.shared.several_tables import SeveralTables
 from headrace.stores.shared.tunnel_batches import TunnelBatches
 from headrace.stores.shared.tunnel_clients import SharedTunnel, holders
 from headrace.stores.shared.tunnel_records import lock_tunnel
@@ -63,8 +66,8 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
 
     Args:
         table: the table whose changes the tunnel has.
-        follow: opens the tables in the database.
-        form: the form of rows that are JSON.
+        follow: opens the tables in the database, for a form of rows.
+        form: the form of the rows of several tables: JSON, or typed if it is None.
         truncations: whether a TRUNCATE is an entry of the changes; otherwise it is a `DataLossError`.
     """
 
@@ -73,8 +76,8 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         database: TunnelDatabase,
         table: Table,
         stored: StoredTunnel,
-        follow: Callable[[JsonForm], Followed],
-        form: JsonForm = PLAIN,
+        follow: Callable[[JsonForm | None], Followed],
+        form: JsonForm | None = PLAIN,
         *,
         truncations: bool = False,
     ) -> None:
@@ -94,6 +97,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         self.kind = stored.kind
         self.created = stored.created
         self.borrowed = stored.borrowed
+        self.whole_transactions = not stored.relation
 
     def __repr__(self) -> str:
         return f"PostgresTunnel({self.name!r} of table {self.table.name!r}, {self.kind}, id {self.id})"
@@ -102,6 +106,22 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
     def origin(self) -> Origin:
         ((database,),) = self._database.query("SELECT current_database()")
         return Origin("postgresql", database)
+
+    @property
+    def tables(self) -> Mapping[str, TableSchema]:
+        if self._form is not None:
+            return {}
+        tables = self._fresh().tables
+        assert isinstance(tables, TypedTables)
+        return tables.tables
+
+    def typed(self) -> Tunnel:
+        if self._stored.relation:
+            return super().typed()
+        json = self.table
+        table = SeveralTables(json.name, lambda: tunnel._fresh().tables.schema, lambda: [json.describe().options])
+        tunnel = PostgresTunnel(self._database, table, self._stored, self._follow, None)
+        return tunnel
 
     def with_json(self, form: JsonForm) -> Tunnel:
         if self._stored.relation:

@@ -1,0 +1,91 @@
+"""Several tables that a tunnel follows as one with typed rows, see `headrace.model.tables.several_tables`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import ClassVar
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.errors import NotFoundError
+from headrace.model.tables.changes import Changes
+from headrace.model.tables.schema import TableSchema
+from headrace.model.tables.several_tables import rows_together, schema_of, together
+from headrace.stores.postgres.tunnels.followed import FollowedTable
+from headrace.stores.postgres.tunnels.followed_tables import ManyTables
+from headrace.stores.postgres.tunnels.snapshots import Snapshots
+from headrace.stores.postgres.tunnels.table_images import TableImages
+
+
+class TypedTables(ManyTables):
+    """The tables of a tunnel, each with its name when the tunnel was created.
+
+    A table that was dropped or renamed is an error, because it is a column of the rows.
+    """
+
+    typed: ClassVar[bool] = True
+
+    @property
+    def tables(self) -> Mapping[str, TableSchema]:
+        """The tables by their columns."""
+        return {name: self._existing(relation).layout.schema for relation, name in self._names.items()}
+
+    @property
+    def schema(self) -> TableSchema:
+        return schema_of(self.tables)
+
+    def check(self) -> None:
+        self._check_names()
+        super().check()
+
+    def check_new_columns(self, names: Sequence[str]) -> None:
+        """Readers have the columns of the first read."""
+
+    def warnings(self) -> list[str]:
+        try:
+            self._check_names()
+        except NotFoundError as error:
+            return [f"{error.problem}: {error.received}"]
+        return super().warnings()
+
+    def changes(self, pieces: Sequence[TableImages], snapshots: Snapshots | None) -> Changes:
+        parts, messages = [], []
+        for piece in pieces:
+            part, ops = piece.with_operations(snapshots)
+            if len(ops):
+                part.check_unchanged()
+                relation = part.images.relation.oid
+                schema = self._existing(relation).layout.schema
+                rows = pa.RecordBatch.from_arrays(part.columns(schema.names), schema=schema.changes)
+                parts.append((self._names[relation], part.with_rows(rows, ops)))
+                messages.append(part.images.messages)
+        # An old row and the new one have the same message, and stay together.
+        order = np.argsort(np.concatenate(messages), kind="stable") if len(parts) > 1 else None
+        return together(self.schema, parts, order)
+
+    def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
+        table = self._existing(relation)
+        whole = table.whole_rows(rows)
+        return rows_together(self.schema, [(self._names[relation], whole)])
+
+    def _existing(self, relation: int) -> FollowedTable:
+        table = self._table(relation)
+        if table is None:
+            raise self._missing(relation)
+        return table
+
+    def _check_names(self) -> None:
+        for relation, name in self._names.items():
+            if relation not in self._current or self._current[relation].text != name:
+                raise self._missing(relation)
+
+    def _missing(self, relation: int) -> NotFoundError:
+        name, now = self._names[relation], self._current.get(relation)
+        return NotFoundError(
+            f"table {name!r} of the tunnel was dropped" if now is None else f"table {name!r} has another name",
+            received=f"tunnel of {', '.join(self._names.values())}" if now is None else now.text,
+            remedy="drop the tunnel, and create a new one of the tables that exist"
+            if now is None
+            else "give the table its name again, or drop the tunnel, and create a new one",
+        )
