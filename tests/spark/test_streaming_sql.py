@@ -10,7 +10,7 @@ import pytest
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, OptionError, SqlError
+from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, OptionError, SqlError, UnsupportedError
 from headrace.ports import Store
 from headrace.spark.versions import WATERMARKS
 from headrace.streaming_sql.session import StreamingSql
@@ -124,6 +124,21 @@ def test_tunnels_are_created_shown_and_dropped(session: StreamingSql, store: Sto
         session.run("DESCRIBE TUNNEL stats")
     with pytest.raises(OptionError, match="start, baseChannels"):
         session.run("CREATE TUNNEL s ON order_source OPTIONS (begin='x')")
+
+
+def test_a_tunnel_follows_tables_of_one_store(session: StreamingSql, store: Store, tmp_path: Path) -> None:
+    session.run(define_orders(tmp_path, "x").split("// Create a view")[0])
+    create = "CREATE TUNNEL IF NOT EXISTS sales ON order_source, order_stream_sink"
+    (created,) = session.run(create)
+    assert created.rows[0][1:] == ("sales", "OrderSource,OrderStreamSink", "BaseAndStream")
+    assert session.run(create)[0].rows == created.rows
+    (shown,) = session.run("SHOW TUNNELS ON order_stream_sink")[0].rows
+    assert shown[0] == created.rows[0][0]
+    with headrace.open(tmp_path / "other", create=True, synchronous="off") as other:
+        other.create_table("t", {"id": "long"}, "id")
+    session.run(f"CREATE TABLE elsewhere USING headrace OPTIONS (store='{tmp_path}/other', table='t')")
+    with pytest.raises(UnsupportedError, match="a tunnel follows tables of one store"):
+        session.run("CREATE TUNNEL far ON order_source, elsewhere")
 
 
 def test_a_statement_uses_the_options_of_its_use_and_refuses_others(

@@ -241,6 +241,21 @@ def test_columns_and_options_change_and_logs_are_trimmed(run: Run, orders: str) 
     assert run("table", "trim", "orders", "--before", "1=two", code=1)["error"]["received"] == "'two'"
 
 
+def test_a_tunnel_follows_several_tables(run: Run, orders: str, store: str) -> None:
+    with open_store(store) as opened:
+        opened.create_table("items", {"id": "string"}, "id")
+    created = run("tunnel", "create", "orders", "items", "sales")
+    assert created["table"] == "orders,items"
+    assert run("tunnel", "create", "--tables", "items,orders", "other")["table"] == "items,orders"
+    assert {each["name"] for each in run("tunnel", "list", "--table", "items")} == {"sales", "other"}
+    described = run("tunnel", "describe", "sales")
+    assert (described["orders_unread"], described["items_unread"]) == (3, 0)
+    shown = run("tunnel", "tail", "sales", "--no-follow")
+    assert {row["_table"] for row in shown} == {"orders"}
+    assert run("table", "drop", "items", code=1)["error"]["type"] == "InUseError"
+    assert main(["tunnel", "create", "alone", "-s", store]) == 2
+
+
 def test_tunnels_are_created_listed_described_and_dropped(run: Run, orders: str, store: str, capsys: Any) -> None:
     created = run("tunnel", "create", "orders", "stats", "--kind", "stream", "--start", "earliest")
     (listed,) = run("tunnel", "list", "--table", "orders")

@@ -87,6 +87,7 @@ def test_the_vendors_script_parses_unchanged() -> None:
         ("EXPLAIN STREAM s", st.ExplainStream),
         ("EXPLAIN CREATE STREAM s INSERT INTO t SELECT 1", st.ExplainStream),
         ("CREATE TUNNEL IF NOT EXISTS x ON t USING BaseAndStream OPTIONS (start='earliest')", st.CreateTunnel),
+        ("CREATE TUNNEL x ON t, a.u, `v w` USING Stream", st.CreateTunnel),
         ("SHOW TUNNELS ON t", st.ShowTunnels),
         ("DESCRIBE TUNNEL 4987845a-1321-4d36-9f4e-73d6db63bf0f", st.DescribeTunnel),
         ("DROP TUNNEL IF EXISTS x ON t", st.DropTunnel),

@@ -59,11 +59,11 @@ def list_tunnels(app: App, table: str | None) -> None:
 
 
 @tunnel.store_command("create")
-@click.argument("names", nargs=-1, required=True, metavar="[TABLE] NAME")
+@click.argument("names", nargs=-1, required=True, metavar="[TABLE]... NAME")
 @click.option(
     "--tables",
     metavar="PATTERNS",
-    help="Instead of TABLE, the names of several tables or patterns, separated by commas: public.*,!public.log",
+    help="Instead of TABLE, names of tables, or patterns of PostgreSQL, separated by commas: public.*,!public.log",
 )
 @click.option(
     "-k",
@@ -100,27 +100,31 @@ def create_tunnel(
     masks: tuple[str, ...],
     **options: str | bool | None,
 ) -> None:
-    """Create a tunnel: subscribe to the changes of a table, or of several tables (--tables).
+    """Create a tunnel: subscribe to the changes of a table, or of several tables in the order of their transactions.
 
-    Example: headrace tunnel create orders stats --kind BaseAndStream -s shop
+    \b
+    Example:
+      headrace tunnel create orders stats --kind BaseAndStream -s shop
+      headrace tunnel create orders items customers sales -s shop
     """
     from headrace.model.tunnels.values import TunnelKind
 
     wanted = TunnelKind.parse(kind)
     *of_table, name = names
-    if len(of_table) != (tables is None):
-        raise click.UsageError("Give TABLE and NAME, or --tables and NAME.")
+    if bool(of_table) == (tables is not None):
+        raise click.UsageError("Give one TABLE or several and NAME, or --tables and NAME.")
     with app.store() as store:
         given: dict[str, Any] = {option: value for option, value in options.items() if value is not None}
         if masks:
             given["mask"] = _masks(masks)
         if tables is None:
-            created = store.create_tunnel(of_table[0], name, wanted, start=start, base_channels=base_channels, **given)
+            followed = of_table if len(of_table) > 1 else of_table[0]
+            created = store.create_tunnel(followed, name, wanted, start=start, base_channels=base_channels, **given)
         else:
             if start != "latest":
                 raise click.UsageError("A tunnel of several tables starts at the latest changes: leave out --start.")
             created = store.create_tunnel_of_tables(tables, name, wanted, base_channels=base_channels, **given)
-    table = created.table.name if tables is not None else of_table[0]
+    table = of_table[0] if len(of_table) == 1 else created.table.name
     app.output.done(f"Created tunnel {name} of {table}: {created.id}", tunnel=name, table=table, id=created.id)
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, UnsupportedError
@@ -39,14 +39,16 @@ class Tunnels:
         self._uses = uses
 
     def create(self, statement: st.CreateTunnel) -> Result:
-        """Create a tunnel on a table of the catalog; return its id in the result."""
+        """Create a tunnel on a table of the catalog, or on several of one store; return its id in the result."""
         name = str(statement.name)
         start, base_channels, others = _tunnel_options(statement.options)
-        location = self._location(self._catalog.table(str(statement.table)))
+        found = [self._location(self._catalog.table(str(table))) for table in statement.tables]
+        _check_same_store(statement.tables, found)
+        location, tables = found[0], [str(each.table) for each in found]
         with location.open_store() as store:
             try:
                 tunnel = store.create_tunnel(
-                    str(location.table),
+                    tables if len(tables) > 1 else tables[0],
                     name,
                     TunnelKind.parse(statement.kind or "BaseAndStream"),
                     start=start,
@@ -56,7 +58,7 @@ class Tunnels:
             except AlreadyExistsError:
                 if not statement.if_not_exists:
                     raise
-                tunnel = store.tunnel(name, location.table)
+                tunnel = store.tunnel(name, location.table) if len(tables) == 1 else _of_several(store, name)
             row = (tunnel.id, tunnel.name, tunnel.table.name, tunnel.kind.value)
         return Result(("id", "name", "table", "kind"), (row,), f"tunnel {name} is {tunnel.id}")
 
@@ -138,6 +140,21 @@ class Tunnels:
         if location.queue is not None:
             raise UnsupportedError(f"{table.name} is a queue, and queues have consumers", remedy="CREATE CONSUMER")
         return location
+
+
+def _of_several(store: Store, name: str) -> Tunnel:
+    return next(tunnel for tunnel in store.tunnels() if tunnel.name == name and tunnel.whole_transactions)
+
+
+def _check_same_store(tables: Sequence[Name], found: Sequence[Location]) -> None:
+    """Raise `UnsupportedError` unless all tables are in one store."""
+    stores = [each.absolute().store.url for each in found]
+    if len(set(stores)) > 1:
+        raise UnsupportedError(
+            "a tunnel follows tables of one store",
+            received="; ".join(f"{table} in {store}" for table, store in zip(tables, stores, strict=True)),
+            remedy="create a tunnel for each store",
+        )
 
 
 def _tunnel_options(options: Mapping[str, str]) -> tuple[str, int | None, dict[str, Any]]:

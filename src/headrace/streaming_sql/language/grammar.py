@@ -285,7 +285,9 @@ def _create_tunnel(cursor: Cursor) -> Statement:
     if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
     name = cursor.need_simple_name("the tunnel")
     cursor.need_words("ON")
-    table = cursor.need_name("the table")
+    tables = [cursor.need_name("the table")]
+    while cursor.take_symbol(","):
+        tables.append(cursor.need_name("the table"))
     kind = None
     if cursor.take_words("USING"):
         for known in TUNNEL_KINDS:
@@ -295,7 +297,12 @@ def _create_tunnel(cursor: Cursor) -> Statement:
         else:
             raise cursor.expected(" or ".join(TUNNEL_KINDS))
     return st.CreateTunnel(
-        part=cursor.whole, name=name, if_not_exists=if_not_exists, table=table, kind=kind, options=cursor.options()
+        part=cursor.whole,
+        name=name,
+        if_not_exists=if_not_exists,
+        tables=tuple(tables),
+        kind=kind,
+        options=cursor.options(),
     )
 
 

@@ -180,7 +180,7 @@ class CreateTunnel(Statement):
 
     name: Name
     if_not_exists: bool
-    table: Name
+    tables: tuple[Name, ...]
     kind: str | None
     options: Mapping[str, str]
 
