@@ -118,6 +118,12 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
     def typed(self) -> Tunnel:
         if self._stored.relation:
             return super().typed()
+        if self._truncations:
+            raise UnsupportedError(
+                "typed rows of several tables have no row for a TRUNCATE of one of them",
+                received=f"tunnel {self.name!r}",
+                remedy="leave the option truncations out: a TRUNCATE is then a DataLossError",
+            )
         json = self.table
         table = SeveralTables(json.name, lambda: tunnel._fresh().tables.schema, lambda: [json.describe().options])
         tunnel = PostgresTunnel(self._database, table, self._stored, self._follow, None)

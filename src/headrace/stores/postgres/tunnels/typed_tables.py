@@ -15,7 +15,7 @@ from headrace.model.tables.several_tables import rows_together, schema_of, toget
 from headrace.stores.postgres.tunnels.followed import FollowedTable
 from headrace.stores.postgres.tunnels.followed_tables import ManyTables
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
-from headrace.stores.postgres.tunnels.table_images import TableImages
+from headrace.stores.postgres.tunnels.table_images import TableImages, Truncated
 
 
 class TypedTables(ManyTables):
@@ -49,7 +49,10 @@ class TypedTables(ManyTables):
             return [f"{error.problem}: {error.received}"]
         return super().warnings()
 
-    def changes(self, pieces: Sequence[TableImages], snapshots: Snapshots | None) -> Changes:
+    def changes(
+        self, pieces: Sequence[TableImages], snapshots: Snapshots | None, truncated: Sequence[Truncated] = ()
+    ) -> Changes:
+        assert not truncated, "a typed tunnel has no rows for a TRUNCATE"
         parts, messages = [], []
         for piece in pieces:
             part, ops = piece.with_operations(snapshots)
