@@ -67,7 +67,7 @@ class Claim:
     All columns of its table are strings.
 
     Attributes:
-        table: the table of the row.
+        table: the table of the row, one of headrace's own.
         before: the row that must be there; None if no row with the key may be there.
         after: the row that is put.
     """

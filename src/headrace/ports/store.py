@@ -31,7 +31,8 @@ class Capabilities:
     Attributes:
         transactions: publication writes the rows of any number of tables and the job's marker in one transaction, so
             it is exactly once. Otherwise publication repeats an identical batch after a crash. Also, each write of
-            several rows is atomic, and a scan reads a snapshot of its table.
+            several rows is atomic, and a scan reads a snapshot of its table. `atomic_targets` and `rows_at_once` limit
+            what becomes visible together.
         whole_rows: a change contains the whole new row, not only the cells that were set.
         pre_images: tables can log the row before each update and delete.
         add_columns: columns can be added to a table with rows.
@@ -55,6 +56,9 @@ class Capabilities:
         max_columns: the maximum number of columns of a new table or queue.
         rows_at_once: the maximum number of rows for one partition that a publication makes visible atomically. Larger
             publications are also exactly once, but their rows become visible in parts. None is no limit.
+        atomic_targets: the maximum number of tables whose rows a publication makes visible together. The rows of more
+            tables are also published exactly once, but the tables change one after the other, and headrace's own
+            tables before all others. None is no limit.
     """
 
     transactions: bool
@@ -77,12 +81,15 @@ class Capabilities:
     tunnel_options: tuple[str, ...] = ()
     max_columns: int = MAX_COLUMNS
     rows_at_once: int | None = None
+    atomic_targets: int | None = None
 
     @property
     def guarantee(self) -> str:
         """The guarantee of a sink in this store, in a few words."""
         if not self.transactions:
             return "at least once, identical batches (idempotent puts)"
+        if self.atomic_targets is not None:
+            return "exactly once for each table; the tables of a batch change one after the other"
         if self.rows_at_once is None:
             return "exactly once"
         return f"exactly once; up to {self.rows_at_once} rows of a batch visible at once, more of them in parts"

@@ -15,6 +15,8 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.rows.fields import with_fields
+
 Columns: TypeAlias = "Sequence[pa.Array | pa.ChunkedArray]"
 
 
@@ -109,7 +111,7 @@ def aligned(keys: pa.Table, rows: pa.Table, names: Sequence[str], fields: pa.Sch
     places = np.full(len(codes), -1, np.int64)
     places[codes[keys.num_rows :]] = np.arange(rows.num_rows)
     found = places[codes[: keys.num_rows]]
-    return rows.select(fields.names).take(pa.array(found, mask=found < 0)).cast(fields)
+    return with_fields(rows.take(pa.array(found, mask=found < 0)), fields)
 
 
 def _renamed(columns: Columns) -> pa.Table:

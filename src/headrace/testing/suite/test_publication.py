@@ -17,10 +17,13 @@ from headrace.errors import (
     SchemaError,
     UnsupportedError,
 )
+from headrace.model.own_names import PREFIX
 from headrace.model.tables.changes import ChangeOp, RowChange
 from headrace.ports import Claim, Publisher, Staged, Store, Table, Write
 from headrace.testing import Place
 from headrace.testing.reading import drain, rows_of, state_of
+
+JOBS = f"{PREFIX}jobs"
 
 
 def batch_of(*rows: dict[str, Any]) -> pa.RecordBatch:
@@ -367,13 +370,14 @@ def test_a_large_batch_is_published_as_a_whole(orders: Table, publisher: Publish
 
 @pytest.fixture
 def jobs(store: Store) -> Table:
-    return store.create_table("jobs", {"target": "string", "job": "string"}, "target")
+    # A table of headrace's own, as each claim has it: a store can keep such tables elsewhere.
+    return store.create_table(JOBS, {"target": "string", "job": "string"}, "target")
 
 
 def claim_of(before: str | None, after: str) -> Claim:
     """Return the claim of a job on table ``orders``."""
     row = None if before is None else {"target": "orders", "job": before}
-    return Claim("jobs", row, {"target": "orders", "job": after})
+    return Claim(JOBS, row, {"target": "orders", "job": after})
 
 
 @pytest.mark.needs("transactions")
