@@ -111,7 +111,7 @@ def to_column(values: pa.Array | pa.ChunkedArray | Sequence[Any], column: Column
 
 def _primary_key(schema: RowSchema) -> tuple[str, ...]:
     """Return the key columns of a table's schema; empty for other schemas."""
-    if isinstance(schema, TableSchema):
+    if isinstance(schema, TableSchema) and not schema.appends:
         schema.check_keyed()
     key: tuple[str, ...] = getattr(schema, "primary_key", ())
     return key

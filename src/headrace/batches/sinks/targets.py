@@ -71,7 +71,8 @@ class TableTarget(Target):
 
     def check(self, store: Store, columns: pa.Schema) -> None:
         schema = store.table(self.name, self.columns).schema
-        schema.check_keyed()
+        if not schema.appends or self.change not in (RowChange.PUT, RowChange.REPLACE_ALL):
+            schema.check_keyed()
         for name in schema.primary_key:
             if name not in columns.names:
                 raise SchemaError(

@@ -144,8 +144,13 @@ class TableSchema(RowSchema):
                     valid=KEY_TYPE_NAMES,
                 )
 
+    @property
+    def appends(self) -> bool:
+        """Whether the rows have no primary key, and rows can be added all the same."""
+        return False
+
     def check_keyed(self) -> None:
-        """Raise `SchemaError` if the rows have no primary key, so that they can only be read."""
+        """Raise `SchemaError` if the rows have no primary key."""
 
     @classmethod
     def of(cls, columns: Mapping[str, str | pa.DataType] | pa.Schema, primary_key: str | Sequence[str]) -> TableSchema:
@@ -178,23 +183,26 @@ class TableSchema(RowSchema):
 
 @dataclass(frozen=True)
 class KeylessSchema(TableSchema):
-    """The columns of a table or view whose rows have no key: they are read, and neither written nor followed.
+    """The columns of a table or view whose rows have no key: they are read, and neither written by key nor followed.
 
     Attributes:
         problem: what has no primary key, and why, for messages.
         remedy: how its rows get one.
+        appends: rows can be added.
     """
 
     primary_key: tuple[str, ...] = ()
     problem: str = "the table has no primary key"
     remedy: str = ""
+    appends: bool = False
 
     def _check_key(self) -> None:
         """Accept that there is no key."""
 
     def check_keyed(self) -> None:
         raise SchemaError(
-            f"{self.problem}: its rows can be read, and not be written or followed",
+            f"{self.problem}: its rows can be read{' and added' if self.appends else ''}, and not be "
+            f"{'replaced' if self.appends else 'written'} or followed",
             received="no primary key",
             remedy=self.remedy,
         )
