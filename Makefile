@@ -38,7 +38,7 @@ $(READY): pyproject.toml
 	@$(MAKE) --no-print-directory check-python
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[connect,mcp,pipelines,postgres,serve,tablestore,ui,yt]" --group dev --group docs
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[connect,delta,mcp,pipelines,postgres,serve,tablestore,ui,yt]" --group dev --group docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --group sdk
 	@touch $@
 
@@ -84,7 +84,7 @@ test-lowest: $(READY) ## Run unit and conformance tests with the lowest versions
 
 seeds: $(READY) ## Run unit and conformance tests in 20 random orders
 	for seed in $$(seq $(FIRST_SEED) $$(($(FIRST_SEED) + 19))); do \
-		$(PYTEST) tests/unit tests/tablestore/unit tests/ytsaurus/unit $(CONFORMANCE) --randomly-seed=$$seed $(ARGS) || exit 1; \
+		$(PYTEST) tests/unit tests/lake tests/tablestore/unit tests/ytsaurus/unit $(CONFORMANCE) --randomly-seed=$$seed $(ARGS) || exit 1; \
 	done
 
 durations: $(READY) $(ARCHIVE) check-java ## Run the quick tests and those of deployment, and record the duration of each file

@@ -10,6 +10,7 @@ CONTEXT.set_forkserver_preload(
         "headrace.stores.embedded.store",
         "headrace.stores.embedded.publication.publisher",
         "headrace.stores.postgres.store",
+        "headrace_lake.delta.store",
         "headrace_tablestore.store.store",
         "headrace_ytsaurus.store.store",
     ]

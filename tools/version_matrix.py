@@ -53,7 +53,7 @@ POSTGRES_SLICE = (
     "src/headrace/testing/suite/test_replay.py",
     "src/headrace/testing/suite/test_publication.py",
 )
-EXTRAS = "connect,metrics,otel,plot,postgres,prompt,query,serve,tablestore,ui,yt"
+EXTRAS = "connect,delta,metrics,otel,plot,postgres,prompt,query,serve,tablestore,ui,yt"
 _SECONDS = 1800
 _COUNTS = re.compile(r"(\d+) (passed|failed|error|skipped)")
 

@@ -15,6 +15,7 @@ from headrace.stores.embedded.store import EmbeddedStore
 from headrace.stores.postgres.store import PostgresStore
 from headrace.testing import Place, Traits
 from headrace.testing.capabilities import lacking
+from headrace_lake.delta.store import DeltaStore
 from headrace_tablestore.store.store import TablestoreStore
 from headrace_ytsaurus.store.files import YtFiles
 from headrace_ytsaurus.store.store import YtStore
@@ -24,6 +25,11 @@ from tests.conformance import serving
 def embedded(directory: Path) -> Place:
     """Return the place of an embedded store."""
     return Place("{directory}/store", directory, {"synchronous": "off"})
+
+
+def delta(directory: Path) -> Place:
+    """Return the place of a directory of Delta tables."""
+    return Place("delta://{directory}/store", directory)
 
 
 class TablestorePlace(Place):
@@ -97,6 +103,7 @@ STORES = {
         EmbeddedStore.capabilities,
         Traits(split_partitions=True, all_key_types=True, any_names=True, tells_changes=True),
     ),
+    "delta": Kind(delta, DeltaStore.capabilities, Traits(all_key_types=True, tells_changes=True)),
     "postgres": Kind(
         postgres,
         PostgresStore.capabilities,

@@ -92,7 +92,7 @@ def import_modules() -> None:
     """Import all modules; those of Spark's layers may raise the error."""
     from headrace.errors import MissingDependencyError
 
-    for package in ("headrace", "headrace_tablestore", "headrace_ytsaurus"):
+    for package in ("headrace", "headrace_lake", "headrace_tablestore", "headrace_ytsaurus"):
         (place,) = import_module(package).__path__
         for module in pkgutil.walk_packages([place], f"{package}.", onerror=lambda _: None):
             if module.name.startswith("headrace.testing."):

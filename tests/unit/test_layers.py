@@ -11,7 +11,7 @@ import headrace
 
 ROOT = Path(headrace.__file__).parents[1]
 SOURCE = ROOT / "headrace"
-ANNEXES = ("headrace_tablestore", "headrace_ytsaurus")
+ANNEXES = ("headrace_lake", "headrace_tablestore", "headrace_ytsaurus")
 # The layers that each layer may import besides itself. A layer is a folder of the core, or a module beside them.
 VALUES = {"errors", "support", "options", "model"}
 BELOW_STORES = VALUES | {"ports", "rows", "wire"}
@@ -53,6 +53,7 @@ DIRECTORIES = {"__init__"}
 PUBLIC = {"errors", "support", "options", "model", "ports", "rows", "http"}
 PUBLIC_MODULES = {
     "headrace.batches.feeds.queue_columns",
+    "headrace.cli.app",
     "headrace.formats.common_options",
     "headrace.formats.format",
     "headrace.formats.location",

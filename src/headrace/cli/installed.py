@@ -17,6 +17,7 @@ PURPOSES = dict(
     line.strip().split(": ")
     for line in """
     connect: Spark Connect
+    delta: stores of Delta Lake tables
     mcp: headrace mcp
     metrics: metrics for Prometheus
     otel: traces for OpenTelemetry

@@ -444,7 +444,9 @@ class Store(Port):
         return UnsupportedError(
             "tables of this store keep no changes, so they have no tunnels",
             received=self.url,
-            remedy="let writers append to a queue (store.create_queue), and read it with a consumer",
+            remedy="let writers append to a queue (store.create_queue), and read it with a consumer"
+            if self.capabilities.queues
+            else "follow a table of another store",
         )
 
     def _no_queues(self) -> UnsupportedError:

@@ -1,0 +1,1 @@
+"""Lake tables for headrace: the store of a directory of Delta Lake tables."""

@@ -1,0 +1,106 @@
+"""``headrace lake``: the maintenance of Delta tables."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from headrace.cli.app import App, CommandGroup
+from headrace.errors import UnsupportedError
+
+if TYPE_CHECKING:
+    from headrace.ports import Store
+    from headrace_lake.delta.table import DeltaTable
+
+_HISTORY = ("version", "time", "operation", "job", "batch")
+
+
+@click.group(cls=CommandGroup, short_help="Compact, clean and show Delta tables.")
+def lake() -> None:
+    """Compact and clean Delta tables, and show their versions.
+
+    \b
+    Example:
+      headrace lake compact orders -s delta:///data/lake
+      headrace lake vacuum -s delta:///data/lake
+      headrace lake history orders -s delta:///data/lake
+    """
+
+
+def _tables(store: Store, names: Sequence[str]) -> list[DeltaTable]:
+    """Return Delta tables of a store: those with these names, or all."""
+    from headrace.model.own_names import is_internal
+    from headrace_lake.delta.table import DeltaTable
+
+    found = [store.table(name) for name in names or store.tables() if names or not is_internal(name)]
+    for table in found:
+        if not isinstance(table, DeltaTable):
+            raise UnsupportedError("this is no Delta table", received=table.name, valid="a table of delta:///directory")
+    return [table for table in found if isinstance(table, DeltaTable)]
+
+
+@lake.store_command("compact")
+@click.argument("tables", nargs=-1)
+@click.option("--megabytes", type=click.IntRange(1, 4096), default=64, show_default=True, help="The size of a file.")
+def compact(app: App, tables: Sequence[str], megabytes: int) -> None:
+    """Replace small files, and files whose key ranges overlap, by files in key order. All TABLES by default.
+
+    Rows do not change, and streams go on. Old files stay until headrace lake vacuum.
+
+    Example: headrace lake compact orders -s delta:///data/lake
+    """
+    from headrace_lake.delta import maintenance
+
+    records: list[dict[str, Any]] = []
+    with app.store() as store:
+        for table in _tables(store, tables):
+            done = maintenance.compact(table, megabytes << 20)
+            records.append({"table": table.name, "version": done.version, "files": done.before, "into": done.after})
+    app.output.records(records, columns=("table", "version", "files", "into"), nothing="No tables.")
+
+
+@lake.store_command("vacuum")
+@click.argument("tables", nargs=-1)
+@click.option("--days", type=click.IntRange(min=1), default=7, show_default=True, help="The least age of a file.")
+def vacuum(app: App, tables: Sequence[str], days: int) -> None:
+    """Delete the files of versions that were replaced, and of writers that have died. All TABLES by default.
+
+    Readers of older versions then fail, and a batch that was staged longer ago.
+
+    Example: headrace lake vacuum --days 14 -s delta:///data/lake
+    """
+    from headrace_lake.delta import maintenance
+
+    with app.store() as store:
+        records = [
+            {"table": table.name, "files": maintenance.vacuum(table, days * 86400.0)}
+            for table in _tables(store, tables)
+        ]
+    app.output.records(records, columns=("table", "files"), nothing="No tables.")
+
+
+@lake.store_command("history")
+@click.argument("table")
+@click.option("--limit", type=click.IntRange(min=1), default=20, show_default=True, help="The number of versions.")
+def history(app: App, table: str, limit: int) -> None:
+    """Show the newest versions of TABLE, with the job and the batch of each.
+
+    Example: headrace lake history orders -s delta:///data/lake
+    """
+    with app.store() as store:
+        (found,) = _tables(store, [table])
+        versions = found.snapshot().history(limit)
+    records = [
+        {
+            "version": each["version"],
+            "time": datetime.datetime.fromtimestamp(each["timestamp"] / 1000, datetime.UTC).isoformat(),
+            "operation": each["operation"],
+            "job": each.get("headrace", {}).get("job"),
+            "batch": each.get("headrace", {}).get("batch"),
+        }
+        for each in versions
+    ]
+    app.output.records(records, columns=_HISTORY, nothing="No versions.")

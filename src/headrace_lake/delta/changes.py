@@ -1,0 +1,300 @@
+"""The changes of one commit to a table: from writes of rows by key to files that are added and removed.
+
+The writes are folded into the last state of each key. Then all rows of these keys are removed from the files of the
+version: a file without other rows is removed, another one is rewritten without them. A data file never changes, so a
+repeated attempt uses what an earlier one has written for it.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import uuid
+from collections.abc import Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.errors import SchemaError
+from headrace.model.tables.changes import RowChange
+from headrace.model.tables.schema import TableSchema
+from headrace.rows import check_not_null
+from headrace.rows.by_position import aggregated, aligned, last_rows
+from headrace.rows.fields import with_fields
+from headrace_lake.delta import data_files
+from headrace_lake.delta.commits import Actions, remove_files
+from headrace_lake.delta.lookup import Keys
+from headrace_lake.delta.snapshot import Added, DataFile, Snapshot
+
+_FILE_ROWS = 2_000_000
+# A name that no column has: names are not empty.
+_GONE = ""
+
+
+@dataclass(frozen=True)
+class TableWrite:
+    """Rows and their change of a table.
+
+    Attributes:
+        rows: rows in the types of the table: all columns, or for an update some, or for a delete the key.
+        keep_nulls: whether a null of an update sets the cell.
+    """
+
+    change: RowChange
+    rows: pa.Table
+    keep_nulls: bool = False
+
+
+@dataclass(frozen=True)
+class ReadyFiles:
+    """Whole rows in files as the table has them: sorted, and with different keys.
+
+    Attributes:
+        change: the row change of these rows.
+        files: the files.
+        keys: the keys whose old rows are removed: those of all files, and others; None if they are not read yet, and
+            there are no others.
+    """
+
+    change: RowChange
+    files: Sequence[Path]
+    keys: pa.Table | None = None
+
+    def all_keys(self, schema: TableSchema) -> pa.Table:
+        """Return the keys whose old rows are removed."""
+        return read_keys(self.files, schema) if self.keys is None else self.keys
+
+
+@dataclass
+class Planner:
+    """Plans the commit of some writes for a version, and for another version after a conflict.
+
+    Args:
+        writes: the writes, in order; or files.
+        prefix: the beginning of the names of new files.
+    """
+
+    writes: Sequence[TableWrite] | ReadyFiles
+    prefix: str
+    _written: set[str] = field(default_factory=set, init=False)
+    _rewritten: dict[str, Added | None] = field(default_factory=dict, init=False)
+    _inserted: list[Added] | None = field(default=None, init=False)
+    _keys: Keys | None = field(default=None, init=False)
+    _directory: Path | None = field(default=None, init=False)
+    _table: tuple[str, TableSchema] | None = field(default=None, init=False)
+
+    @property
+    def changes(self) -> set[RowChange]:
+        """The row changes of the writes."""
+        return {self.writes.change} if isinstance(self.writes, ReadyFiles) else {each.change for each in self.writes}
+
+    def actions(self, snapshot: Snapshot) -> Actions:
+        """Return the actions for a version. The files that they add are written."""
+        self._check_same(snapshot)
+        if RowChange.UPDATE in self.changes:
+            # The new rows depend on those of the version.
+            self._inserted = None
+        added = self._new_rows(snapshot)
+        if RowChange.REPLACE_ALL in self.changes:
+            return Actions(added, snapshot.files)
+        if not snapshot.files or not snapshot.schema.primary_key:
+            return Actions(added)
+        rewritten, removed = self._without(snapshot)
+        return Actions([*added, *rewritten], removed)
+
+    def clean(self, kept: Actions | None) -> None:
+        """Delete the files that attempts have written, except those of the commit."""
+        if self._directory is not None:
+            names = set() if kept is None else {each.path for each in kept.added}
+            remove_files(self._directory, self._written - names)
+
+    def _check_same(self, snapshot: Snapshot) -> None:
+        """Raise `SchemaError` if the table is not the one of the first attempt. More columns are no difference."""
+        known = (snapshot.id, snapshot.schema)
+        if self._table is None:
+            self._table = known
+        before, columns = self._table
+        now = snapshot.schema.columns[: len(columns.columns)]
+        if before != snapshot.id or columns.primary_key != snapshot.schema.primary_key or columns.columns != now:
+            raise SchemaError(
+                f"Delta table {snapshot.name!r} was replaced, or its columns were changed, during this write",
+                received=", ".join(snapshot.schema.names),
+                remedy="write again",
+            )
+
+    # -- new rows -----------------------------------------------------------------------------------------
+
+    def _new_rows(self, snapshot: Snapshot) -> list[Added]:
+        """Write, or place, the files with the new rows, unless an earlier attempt has."""
+        self._directory = snapshot.directory
+        if self._inserted is None:
+            if isinstance(self.writes, ReadyFiles):
+                self._inserted = self._placed(snapshot, self.writes.files)
+            else:
+                self._inserted = self._folded(snapshot, self.writes)
+        return self._inserted
+
+    def _folded(self, snapshot: Snapshot, writes: Sequence[TableWrite]) -> list[Added]:
+        state = _last_state(writes, snapshot)
+        if snapshot.schema.primary_key:
+            self._keys = Keys(snapshot.schema, state)
+        alive = state.filter(pc.invert(state.column(_GONE))).drop_columns([_GONE])
+        check_not_null(alive, snapshot.schema)
+        return [self._written_file(snapshot, alive.slice(n, _FILE_ROWS)) for n in range(0, len(alive), _FILE_ROWS)]
+
+    def _placed(self, snapshot: Snapshot, files: Sequence[Path]) -> list[Added]:
+        added: list[Added] = []
+        for path in files:
+            with data_files.opened(path) as opened:
+                statistics = data_files.statistics_of(opened)
+            target = self._new_file(snapshot)
+            place(path, target)
+            added.append(Added.of(target, statistics))
+        return added
+
+    def _written_file(self, snapshot: Snapshot, rows: pa.Table) -> Added:
+        path = self._new_file(snapshot)
+        return Added.of(path, data_files.write_sorted(path, rows, snapshot.schema, snapshot.id))
+
+    def _new_file(self, snapshot: Snapshot) -> Path:
+        """Return a name that no other planner has: two drivers may complete the same batch at the same time."""
+        path = snapshot.directory / f"{self.prefix}{uuid.uuid4().hex}.parquet"
+        self._written.add(path.name)
+        return path
+
+    # -- old rows -----------------------------------------------------------------------------------------
+
+    def _without(self, snapshot: Snapshot) -> tuple[list[Added], list[DataFile]]:
+        """Return the files that replace those with rows of the written keys, and these."""
+        if self._keys is None:
+            assert isinstance(self.writes, ReadyFiles)
+            self._keys = Keys(snapshot.schema, self.writes.all_keys(snapshot.schema))
+        keys = self._keys
+
+        def rewrite(file: DataFile) -> tuple[DataFile, Added | None] | None:
+            if file.path in self._rewritten:
+                return file, self._rewritten[file.path]
+            found = keys.rows_of(snapshot, file)
+            if found is None:
+                return None
+            mask, _ = found
+            replacement = None
+            if not mask.all():
+                with data_files.opened(snapshot.directory / file.path) as opened:
+                    rows = data_files.read(opened, snapshot.schema.arrow).filter(pa.array(~mask))
+                replacement = self._written_file(snapshot, rows)
+            self._rewritten[file.path] = replacement
+            return file, replacement
+
+        with ThreadPoolExecutor(os.cpu_count()) as pool:
+            done = [each for each in pool.map(rewrite, snapshot.files) if each is not None]
+        return [new for _, new in done if new is not None], [file for file, _ in done]
+
+
+def place(source: Path, target: Path) -> None:
+    """Give a file a second name, or copy it where the file system has no such names."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copyfile(source, target)
+        data_files.sync(target)
+
+
+def has_keys(path: Path, schema: TableSchema) -> bool:
+    """Return whether a file has the key columns of a table, in its types and without nulls."""
+    with data_files.opened(path) as opened:
+        fields = schema.nullable(schema.primary_key)
+        types = dict(zip(opened.schema_arrow.names, opened.schema_arrow.types, strict=True))
+        if any(types.get(field.name) != field.type for field in fields):
+            return False
+        return not any(column.null_count for column in data_files.read(opened, fields).columns)
+
+
+def read_keys(files: Iterable[Path], schema: TableSchema) -> pa.Table:
+    """Return the keys of files."""
+    fields = schema.nullable(schema.primary_key)
+    parts = [fields.empty_table()]
+    for path in files:
+        with data_files.opened(path) as opened:
+            parts.append(data_files.read(opened, fields))
+    return pa.concat_tables(parts)
+
+
+# -- the last state of each key -----------------------------------------------------------------------------------
+
+
+def _last_state(writes: Sequence[TableWrite], snapshot: Snapshot) -> pa.Table:
+    """Return the last state of each key: all columns, and whether the row is removed, in column `_GONE`."""
+    schema, key = snapshot.schema, snapshot.schema.primary_key
+    state = _marked(schema.nullable().empty_table(), gone=False)
+    replaced = False
+    for write in writes:
+        if write.change is RowChange.REPLACE_ALL:
+            state, replaced = state.slice(0, 0), True
+        rows = write.rows
+        if write.change is RowChange.UPDATE:
+            rows = _updated(write, state, None if replaced else snapshot, schema)
+        full = pa.table({name: _column(rows, name, schema) for name in schema.names})
+        both = pa.concat_tables([state, _marked(full, gone=write.change is RowChange.DELETE)])
+        state = both.take(pa.array(last_rows(both, key))) if key else both
+    return state
+
+
+def _column(rows: pa.Table, name: str, schema: TableSchema) -> pa.ChunkedArray:
+    if name in rows.column_names:
+        return rows.column(name)
+    return pa.chunked_array([pa.nulls(rows.num_rows, schema.column(name).type)])
+
+
+def _marked(rows: pa.Table, *, gone: bool) -> pa.Table:
+    values = pa.array(np.full(rows.num_rows, gone))
+    fields = pa.schema([field.with_nullable(True) for field in rows.schema])
+    return with_fields(rows, fields).append_column(_GONE, values)
+
+
+def _updated(write: TableWrite, state: pa.Table, snapshot: Snapshot | None, schema: TableSchema) -> pa.Table:
+    """Return the whole rows after an update."""
+    key = schema.primary_key
+    rows = write.rows.take(pa.array(last_rows(write.rows, key))) if write.keep_nulls else _cells(write.rows, key)
+    parts = [*_old_rows(rows, snapshot, schema), state.drop_columns([_GONE])]
+    before = pa.concat_tables(parts)
+    before = before.take(pa.array(last_rows(before, key)))
+    old = aligned(rows, before, key, schema.nullable())
+    new = {name: rows.column(name) for name in rows.column_names}
+    if not write.keep_nulls:
+        new = {name: pc.coalesce(column, old.column(name)) for name, column in new.items()}
+    return pa.table({name: new.get(name, old.column(name)) for name in schema.names})
+
+
+def _old_rows(keys: pa.Table, snapshot: Snapshot | None, schema: TableSchema) -> Iterator[pa.Table]:
+    if snapshot is not None:
+        yield with_fields(find(snapshot, keys), schema.nullable())
+
+
+def find(snapshot: Snapshot, keys: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
+    """Return the rows of a version with some keys, in no order: the columns of the key, and further ones.
+
+    Args:
+        keys: different keys.
+        columns: the columns besides the key; all by default.
+    """
+    wanted, schema = Keys(snapshot.schema, keys), snapshot.schema
+    names = [name for name in schema.names if columns is None or name in columns or name in schema.primary_key]
+    with ThreadPoolExecutor(os.cpu_count()) as pool:
+        found = list(pool.map(lambda file: wanted.rows_of(snapshot, file, names), snapshot.files))
+    fields = schema.nullable(names)
+    parts = [with_fields(rows, fields) for _, rows in filter(None, found)]
+    return pa.concat_tables([fields.empty_table(), *parts])
+
+
+def _cells(rows: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return a row for each key, with the last value of each column that is not null."""
+    rest = [name for name in rows.column_names if name not in key]
+    places = [pa.array(np.arange(rows.num_rows), mask=np.asarray(rows.column(name).is_null())) for name in rest]
+    keys, last = aggregated(rows.select(list(key)).columns, [("max", each) for each in places])
+    cells = [rows.column(name).take(each) for name, each in zip(rest, last, strict=True)]
+    return pa.table([*keys, *cells], [*key, *rest]).select(rows.column_names)

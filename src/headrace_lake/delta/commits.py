@@ -1,0 +1,135 @@
+"""A commit of a Delta table, repeated beside the commits of other programs.
+
+1. Read the newest version, and check on it what the commit relies on: the marker, the schema, the protocol.
+2. Plan the commit for this version: write the files that it adds, and choose the files that it removes.
+3. Commit the version after it, unless another program was first. Then all steps are repeated. So another program's
+   append, delete or OPTIMIZE between the steps costs an attempt, and never a row.
+4. Wait until the log is on the disk. An entry that a power failure has emptied is read as a commit without files, so
+   no job may go on before its entry is safe.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import StoreBusyError, StoreError
+from headrace.support import failpoints
+from headrace_lake.delta.data_files import sync
+from headrace_lake.delta.snapshot import LOG, Added, ConflictError, DataFile, Snapshot
+
+_PATIENCE_SECONDS = 120.0
+_LONGEST_PAUSE = 0.2
+
+
+@dataclass(frozen=True)
+class Actions:
+    """What a commit changes in a version.
+
+    Attributes:
+        added: the new files, which are on the disk.
+        removed: files of the version.
+    """
+
+    added: Sequence[Added] = ()
+    removed: Sequence[DataFile] = ()
+
+
+@dataclass
+class SyncedLog:
+    """The part of a table's log that is known to be on the disk."""
+
+    directory: Path
+    _version: int = field(default=-1, init=False)
+
+    def sync(self, version: int) -> None:
+        """Wait until the log is on the disk up to a version, with entries of other programs and checkpoints."""
+        log = self.directory / LOG
+        for path in sorted(log.iterdir()):
+            number = path.name.partition(".")[0]
+            is_entry = number.isdecimal() and self._version < int(number) <= version
+            if (is_entry and path.suffix in (".json", ".parquet")) or path.name == "_last_checkpoint":
+                try:
+                    sync(path)
+                except FileNotFoundError:
+                    # The library removes old entries.
+                    continue
+        sync(log)
+        self._version = version
+
+
+def commit(
+    name: str,
+    directory: Path,
+    plan: Callable[[Snapshot], Actions | None],
+    *,
+    log: SyncedLog,
+    markers: Mapping[str, int] | None = None,
+    information: Mapping[str, Any] | None = None,
+    data_change: bool = True,
+) -> int | None:
+    """Change a table in one commit.
+
+    Args:
+        name: the table's name.
+        plan: returns the actions for a version; None if nothing is to be done. It checks the version.
+        log: the state of the log on the disk.
+        markers: the transactions of the commit, by application.
+        information: texts for the history of the table. Nothing depends on them.
+        data_change: whether the rows of the table change.
+
+    Returns:
+        The new version; None if nothing was to be done.
+
+    Raises:
+        StoreBusyError: other programs commit all the time.
+    """
+
+    def attempt(snapshot: Snapshot) -> int | None:
+        actions = plan(snapshot)
+        if actions is None:
+            # The entry is of an earlier process, perhaps, which has not waited for the disk.
+            log.sync(snapshot.version)
+            return None
+        if actions.added:
+            sync(snapshot.directory)
+        failpoints.reach("rows-written")
+        version = snapshot.commit(
+            actions.added, actions.removed, markers or {}, information or {}, data_change=data_change
+        )
+        failpoints.reach("marker-written")
+        log.sync(version)
+        return version
+
+    return repeated(name, directory, attempt)
+
+
+def repeated(name: str, directory: Path, attempt: Callable[[Snapshot], int | None]) -> int | None:
+    """Run an attempt on the newest version, and again if another program has committed meanwhile."""
+    end = time.monotonic() + _PATIENCE_SECONDS
+    pause = 0.005
+    while True:
+        snapshot = Snapshot(name, directory)
+        try:
+            return attempt(snapshot)
+        except ConflictError as error:
+            reason = str(error)
+        except StoreError as error:
+            # Perhaps VACUUM has deleted a file that the other program has replaced.
+            if Snapshot(name, directory).version == snapshot.version:
+                raise
+            reason = str(error)
+        if time.monotonic() > end:
+            raise StoreBusyError(f"other programs commit to Delta table {name!r} all the time", received=reason)
+        time.sleep(random.uniform(0, pause))
+        pause = min(2 * pause, _LONGEST_PAUSE)
+
+
+def remove_files(directory: Path, names: Iterable[str]) -> None:
+    """Delete files that no version has."""
+    for each in names:
+        (directory / each).unlink(missing_ok=True)

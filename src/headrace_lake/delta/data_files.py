@@ -1,0 +1,209 @@
+"""Parquet files with rows: writing with statistics, reading, and writes that reach the disk.
+
+A file of headrace has its rows in the order of the primary key, each key once. Its metadata says so, and names the
+table: another program's file has rows in any order.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from headrace.errors import SchemaError, StoreDamagedError, StoreError
+from headrace.model.tables.schema import TableSchema
+from headrace.rows.by_position import sort_indices
+from headrace.rows.fields import with_fields
+from headrace_lake.delta.nested_nulls import with_inner_values
+
+ROW_GROUP_ROWS = 65_536
+PREFIX = "hr-"
+"""The first characters of the names of headrace's files, so that orphans can be recognized."""
+_TABLE, _STATISTICS = b"headrace.table", b"headrace.statistics"
+# Delta Lake's default: statistics of the first 32 columns.
+_INDEXED_COLUMNS = 32
+_TEXT_LENGTH = 32
+_EPOCH = datetime.datetime(1970, 1, 1)
+_LAST_CODE_POINT = "\U0010ffff"
+
+
+def write_sorted(path: Path, rows: pa.Table, schema: TableSchema, table: str) -> str:
+    """Write rows with different keys into a new file, in key order, and wait until they are on the disk.
+
+    Args:
+        rows: rows in the types of the schema.
+        table: the identity of the table.
+
+    Returns:
+        The statistics of the rows for the log. The file has them, too.
+
+    Raises:
+        SchemaError: a date or timestamp of a key is outside the years 1 to 9999.
+    """
+    if schema.primary_key:
+        _check_years(rows, schema.primary_key)
+        rows = rows.take(sort_indices(rows, schema.primary_key))
+    statistics = _statistics(rows)
+    metadata = {_TABLE: table.encode(), _STATISTICS: statistics.encode()}
+    write(path, with_fields(rows, schema.arrow).replace_schema_metadata(metadata))
+    return statistics
+
+
+def _check_years(rows: pa.Table, key: Sequence[str]) -> None:
+    for name in key:
+        column = rows.column(name)
+        if len(column) and (pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type)):
+            for bound in pc.min_max(column).values():
+                try:
+                    bound.as_py()
+                except (OverflowError, ValueError):
+                    raise SchemaError(
+                        f"key column {name!r} has a date or time of a year that Python does not have",
+                        received=repr(bound.value),
+                        valid="1 to 9999",
+                    ) from None
+
+
+def write(path: Path, rows: pa.Table) -> None:
+    """Write rows into a new file, and wait until they are on the disk. After an error there is no file."""
+    rows = pa.Table.from_arrays([with_inner_values(column) for column in rows.columns], schema=rows.schema)
+    try:
+        with path.open("xb") as file:
+            pq.write_table(rows, file, compression="zstd", row_group_size=ROW_GROUP_ROWS)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        path.unlink(missing_ok=True)
+        raise StoreError(f"a data file cannot be written: {error.strerror}", received=str(path)) from error
+    except BaseException:
+        path.unlink(missing_ok=True)
+        raise
+
+
+def sync(path: Path) -> None:
+    """Wait until a file, or the entries of a directory, are on the disk."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def is_sorted(file: pq.ParquetFile, table: str) -> bool:
+    """Return whether the rows of a file are in key order, because headrace has written it for this very table."""
+    metadata = file.schema_arrow.metadata or {}
+    # A program that rewrites files could keep the metadata of one of them.
+    rows = json.loads(metadata.get(_STATISTICS, b"{}")).get("numRecords")
+    return metadata.get(_TABLE) == table.encode() and rows == file.metadata.num_rows
+
+
+def opened(path: Path) -> pq.ParquetFile:
+    """Open a file for reading.
+
+    Raises:
+        StoreError: the file does not exist.
+        StoreDamagedError: it is no Parquet file.
+    """
+    try:
+        return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+    except FileNotFoundError:
+        raise StoreError(
+            "a data file of the table does not exist",
+            received=str(path),
+            remedy="read again: VACUUM may have deleted a file that was replaced meanwhile",
+        ) from None
+    except (OSError, pa.ArrowInvalid) as error:
+        raise StoreDamagedError("a data file cannot be read", received=f"{path}: {error}") from error
+
+
+def read(file: pq.ParquetFile, fields: pa.Schema, groups: Sequence[int] | None = None) -> pa.Table:
+    """Return the rows of a file in the types of a table. A column that was added later is null.
+
+    Args:
+        fields: the columns of the result.
+        groups: the row groups; all by default.
+    """
+    there = set(file.schema_arrow.names)
+    names = [name for name in fields.names if name in there]
+    chosen = list(range(file.num_row_groups)) if groups is None else list(groups)
+    # A name is also the path of a nested field: the columns of other names are dropped.
+    rows = file.read_row_groups(chosen, columns=names) if names else None
+    count = rows.num_rows if rows is not None else sum(file.metadata.row_group(n).num_rows for n in chosen)
+    found = pa.table({"": pa.nulls(count)}).select([]) if rows is None else rows
+    for field in fields:
+        if field.name not in there:
+            found = found.append_column(field, pa.nulls(count, field.type))
+    return with_fields(found, pa.schema([field.with_nullable(True) for field in fields])) if fields else found
+
+
+def statistics_of(file: pq.ParquetFile) -> str:
+    """Return the statistics of a file that `write_sorted` has written."""
+    return str(file.schema_arrow.metadata[_STATISTICS], "utf-8")
+
+
+# -- statistics ---------------------------------------------------------------------------------------------------
+
+
+def has_bounds(kind: pa.DataType) -> bool:
+    """Return whether the bounds of a column in the log, and in a file, are bounds of its values in headrace's order.
+
+    Delta Lake truncates times to milliseconds, and readers take decimals for floating-point numbers.
+    """
+    return bool(pa.types.is_integer(kind) or pa.types.is_string(kind) or pa.types.is_date32(kind))
+
+
+def group_bounds(file: pq.ParquetFile, column: str) -> Iterator[tuple[Any, Any] | None]:
+    """Yield the least and the greatest value of a column in each row group; None where they are unknown."""
+    metadata = file.metadata
+    paths = [metadata.schema.column(index).path for index in range(len(metadata.schema))]
+    place = paths.index(column) if column in paths else None
+    for number in range(metadata.num_row_groups):
+        found = None if place is None else metadata.row_group(number).column(place).statistics
+        yield None if found is None or not found.has_min_max else (found.min, found.max)
+
+
+def _statistics(rows: pa.Table) -> str:
+    """Return the statistics of rows for an entry of the log."""
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    nulls: dict[str, int] = {}
+    for field in list(rows.schema)[:_INDEXED_COLUMNS]:
+        if not has_bounds(field.type) and not pa.types.is_timestamp(field.type):
+            continue
+        column = rows.column(field.name)
+        nulls[field.name] = column.null_count
+        if column.null_count == len(column):
+            continue
+        bounds = pc.min_max(column)
+        low, high = _bound(bounds["min"], up=False), _bound(bounds["max"], up=True)
+        if low is not None and high is not None:
+            least[field.name], greatest[field.name] = low, high
+    values = {"numRecords": rows.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
+    return json.dumps(values, ensure_ascii=False)
+
+
+def _bound(value: pa.Scalar, *, up: bool) -> Any:
+    """Return a value, or one beyond it, in the form of the log; None if the form has none."""
+    if pa.types.is_string(value.type):
+        text = value.as_py()
+        if len(text) <= _TEXT_LENGTH:
+            return text
+        return text[:_TEXT_LENGTH] + _LAST_CODE_POINT if up else text[:_TEXT_LENGTH]
+    if pa.types.is_integer(value.type):
+        return value.as_py()
+    try:
+        if pa.types.is_date32(value.type):
+            return str(value.as_py())
+        milliseconds = value.value // 1000 + (1 if up and value.value % 1000 else 0)
+        shown = (_EPOCH + datetime.timedelta(milliseconds=milliseconds)).isoformat(timespec="milliseconds")
+    except OverflowError:
+        # Python, and the form, have the years 1 to 9999.
+        return None
+    return shown if value.type.tz is None else f"{shown}Z"

@@ -1,0 +1,155 @@
+"""The home of a store of Delta tables: another store, for what changes in a transaction.
+
+It has headrace's own tables, whose names begin with ``__headrace_``, and one more: the jobs that publish into the Delta
+tables. A row of it names the tables of a sink, and the *intent* of its last publication that has more than one part.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from headrace.errors import AlreadyExistsError, NotFoundError
+from headrace.model.own_names import PREFIX
+from headrace.model.tables.changes import RowChange
+from headrace.ports import Staged, Store, Table, Write
+from headrace.stores import registry
+
+OWN_DIRECTORY = "_headrace"
+JOBS = f"{PREFIX}lake_jobs"
+_COLUMNS = {"job": "string", "sink": "string", "content": "string"}
+_KEY = ["job", "sink"]
+
+
+@dataclass(frozen=True)
+class Intent:
+    """A publication that is decided, and whose tables change one after the other.
+
+    Attributes:
+        writes: the writes to Delta tables, in order.
+        tables: the identities of these tables.
+        content: the hash of the batch's content; empty if unknown.
+    """
+
+    batch: int
+    writes: tuple[Write, ...]
+    tables: Mapping[str, str]
+    content: str
+
+
+@dataclass(frozen=True)
+class JobRecord:
+    """What the home knows of a sink of a job.
+
+    Attributes:
+        tables: the names of the Delta tables that have its markers.
+    """
+
+    job: str
+    sink: str
+    tables: tuple[str, ...] = ()
+    intent: Intent | None = field(default=None)
+
+    @property
+    def row(self) -> dict[str, str]:
+        """The row of the record."""
+        intent = self.intent and {
+            "batch": self.intent.batch,
+            "content": self.intent.content,
+            "tables": dict(self.intent.tables),
+            "writes": [
+                [write.table, write.change, [[each.id, each.rows] for each in write.staged]]
+                for write in self.intent.writes
+            ],
+        }
+        return {"job": self.job, "sink": self.sink, "content": json.dumps({"tables": self.tables, "intent": intent})}
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> JobRecord:
+        """Return the record of a row."""
+        content = json.loads(row["content"])
+        found = content["intent"]
+        intent = found and Intent(
+            found["batch"],
+            tuple(
+                Write(table, RowChange(change), tuple(Staged(*each) for each in staged))
+                for table, change, staged in found["writes"]
+            ),
+            found["tables"],
+            found["content"],
+        )
+        return cls(row["job"], row["sink"], tuple(content["tables"]), intent)
+
+
+class Home:
+    """The home, which is opened when it is needed.
+
+    Args:
+        directory: the directory of the Delta tables.
+        url: the URL of the home; None is an embedded store in the directory.
+    """
+
+    def __init__(self, directory: Path, url: str | None) -> None:
+        self._url = url or str(directory / OWN_DIRECTORY / "home")
+        self._store: Store | None = None
+        self._has_jobs = False
+        self._guard = threading.Lock()
+
+    def find(self) -> Store | None:
+        """Return the store; None if it was not created."""
+        try:
+            return self._opened(create=False)
+        except NotFoundError:
+            return None
+
+    def store(self) -> Store:
+        """Return the store, which is created if it does not exist."""
+        return self._opened(create=True)
+
+    def _opened(self, *, create: bool) -> Store:
+        with self._guard:
+            if self._store is None:
+                if create and registry.scheme_of(self._url) is None:
+                    Path(self._url).parent.mkdir(exist_ok=True)
+                self._store = registry.open(self._url, create=create)
+            return self._store
+
+    def jobs(self) -> Table:
+        """Return the table of the jobs, which is created if it does not exist."""
+        store = self.store()
+        if not self._has_jobs:
+            try:
+                store.create_table(JOBS, _COLUMNS, _KEY, exist_ok=True, change_log=False)
+            except AlreadyExistsError:
+                # Another process has created it at the same time.
+                store.table(JOBS)
+            self._has_jobs = True
+        return store.table(JOBS)
+
+    def record(self, job: str, sink: str) -> JobRecord | None:
+        """Return the record of a sink."""
+        store = self.find()
+        try:
+            row = None if store is None else store.table(JOBS).get({"job": job, "sink": sink})
+        except NotFoundError:
+            return None
+        return None if row is None else JobRecord.of(row)
+
+    def records(self, job: str | None = None) -> list[JobRecord]:
+        """Return all records, or those of a job."""
+        store = self.find()
+        try:
+            rows = [] if store is None else store.table(JOBS).scan(where=None if job is None else {"job": job})
+        except NotFoundError:
+            return []
+        return [JobRecord.of(row) for batch in rows for row in batch.to_pylist()]
+
+    def close(self) -> None:
+        """Close the store, if it is open."""
+        with self._guard:
+            if self._store is not None:
+                self._store.close()

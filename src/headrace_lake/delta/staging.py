@@ -1,0 +1,108 @@
+"""Staged rows of a batch: Parquet files below the store's own directory, one for each receipt.
+
+The number of a receipt is the name of its file. A file of rows for a known table is as the table has its data files,
+so that publication only gives it a second name.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shutil
+import uuid
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+
+from headrace.errors import PublicationError
+from headrace.model.tables.changes import RowChange
+from headrace.ports import Staged
+from headrace.rows.by_position import last_rows
+from headrace.rows.rebatching import rebatched
+from headrace.support import failpoints
+from headrace_lake.delta import data_files
+from headrace_lake.delta.snapshot import Snapshot
+
+_FILE_BYTES = 128 << 20
+WHOLE_ROWS = (RowChange.PUT, RowChange.REPLACE_ALL)
+
+
+@dataclass(frozen=True)
+class Staging:
+    """The staged rows of one sink of a job.
+
+    Attributes:
+        directory: the store's own directory.
+    """
+
+    directory: Path
+    job: str
+    sink: str
+
+    @property
+    def digest(self) -> str:
+        """A text of the sink for names of files."""
+        return hashlib.sha256(f"{self.job}\0{self.sink}".encode()).hexdigest()[:16]
+
+    @property
+    def _own(self) -> Path:
+        return self.directory / "staged" / self.digest
+
+    def path(self, batch: int, receipt: Staged) -> Path:
+        """Return the file of a receipt."""
+        return self._own / str(batch) / f"{receipt.id:016x}.parquet"
+
+    def put(self, batch: int, rows: Iterable[pa.RecordBatch], snapshot: Snapshot | None) -> list[Staged]:
+        """Stage rows. If the input fails, nothing is staged.
+
+        Args:
+            snapshot: the table whose whole rows these are; None if it is not known.
+        """
+        staged: list[Staged] = []
+        try:
+            for part in rebatched(rows, _FILE_BYTES, by_bytes=True):
+                receipt = Staged(uuid.uuid4().int >> 66 | 1, part.num_rows)
+                path = self.path(batch, receipt)
+                path.parent.mkdir(parents=True, exist_ok=True)
+                if snapshot is None:
+                    data_files.write(path, part)
+                else:
+                    key = snapshot.schema.primary_key
+                    distinct = part.take(pa.array(last_rows(part, key))) if key else part
+                    data_files.write_sorted(path, distinct, snapshot.schema, snapshot.id)
+                staged.append(receipt)
+        except BaseException:
+            self.discard(batch, staged)
+            raise
+        failpoints.reach("rows-staged")
+        return staged
+
+    def check(self, batch: int, receipts: Iterable[Staged]) -> None:
+        """Raise `PublicationError` unless the receipts are staged rows of the batch."""
+        for receipt in receipts:
+            if not self.path(batch, receipt).exists():
+                raise PublicationError(
+                    f"staged rows of batch {batch} do not exist",
+                    received=f"stage {receipt.id} of job {self.job!r}, sink {self.sink!r} ({receipt.rows} rows)",
+                    remedy="run the batch again: its rows were discarded, or staged for another batch or sink",
+                )
+
+    def load(self, batch: int, receipt: Staged) -> pa.Table:
+        """Return the rows of a receipt."""
+        with data_files.opened(self.path(batch, receipt)) as opened:
+            return data_files.read(opened, opened.schema_arrow)
+
+    def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
+        """Remove the staged rows of a batch: some receipts, or all."""
+        if staged is None:
+            shutil.rmtree(self._own / str(batch), ignore_errors=True)
+        for receipt in staged or ():
+            self.path(batch, receipt).unlink(missing_ok=True)
+
+    def sweep(self, batch: int) -> None:
+        """Remove the staged rows of batches up to this one."""
+        if self._own.is_dir():
+            for path in self._own.iterdir():
+                if path.name.isdecimal() and int(path.name) <= batch:
+                    shutil.rmtree(path, ignore_errors=True)

@@ -1,0 +1,294 @@
+"""The store of a directory of Delta tables."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import threading
+import time
+import uuid
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+from deltalake import DeltaTable as LakeTable
+from deltalake import TableFeatures
+
+from headrace.errors import (
+    AlreadyExistsError,
+    HeadraceError,
+    NotFoundError,
+    OptionError,
+    SchemaError,
+    StoreError,
+    UnsupportedError,
+)
+from headrace.model.findings import Finding, Status
+from headrace.model.own_names import is_internal
+from headrace.model.tables.conditions import OPERATORS
+from headrace.model.tables.schema import TableSchema
+from headrace.ports import Capabilities, Disk, Files, Publisher, Store, Table
+from headrace_lake.delta import data_files, maintenance
+from headrace_lake.delta.commits import SyncedLog
+from headrace_lake.delta.home import OWN_DIRECTORY, Home
+from headrace_lake.delta.publisher import DeltaPublisher
+from headrace_lake.delta.schemas import check_schema, needs_invariants, properties_of
+from headrace_lake.delta.snapshot import LOG
+from headrace_lake.delta.table import DeltaTable, check_options
+
+# Readers take paths as URLs, and skip names that begin with a dot or an underscore.
+_NAME_PART = re.compile(r"[^\W_][\w @+,=.~()-]*")
+_LONGEST_NAME = 200
+_MOMENT = 0.02
+
+
+class DeltaStore(Store):
+    """Delta tables below a directory.
+
+    Args:
+        directory: an existing directory; it is absolute.
+        home: the URL of the store with the state of jobs; None is an embedded store in the directory.
+    """
+
+    capabilities = Capabilities(
+        transactions=True,
+        atomic_targets=1,
+        whole_rows=True,
+        pre_images=False,
+        add_columns=True,
+        queues=False,
+        predicates=frozenset(OPERATORS),
+        column_types=(
+            *("boolean", "byte", "short", "int", "long", "float", "double", "string", "binary"),
+            *("date", "timestamp", "timestamp_ntz", "decimal(10,2)", "decimal(12,2)", "decimal(20,3)"),
+        ),
+        tells_rows=False,
+        trims=False,
+        files=True,
+        tunnels=False,
+        row_times=False,
+        backup_tool="a copy of the directory while nothing writes into it",
+    )
+
+    def __init__(self, directory: Path, home: str | None) -> None:
+        self.url = f"delta{directory.as_uri().removeprefix('file')}"
+        self.id = self.url
+        self._directory = directory
+        self._home = Home(directory, home)
+        self._logs: dict[Path, SyncedLog] = {}
+        self._seen: dict[str, int] = {}
+        self._guard = threading.Lock()
+
+    def __repr__(self) -> str:
+        return f"DeltaStore({self.url!r})"
+
+    def instance(self) -> str:
+        """See `headrace.ports.Store.instance`: a copy of the directory is another one."""
+        return f"{self.id} {self._directory.stat().st_ino}"
+
+    # -- tables -------------------------------------------------------------------------------------------
+
+    def tables(self) -> list[str]:
+        store = self._home.find()
+        own = [] if store is None else [name for name in store.tables() if is_internal(name)]
+        return sorted([*_tables_below(self._directory), *own])
+
+    def create_table(
+        self,
+        name: str,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema,
+        primary_key: str | Sequence[str],
+        *,
+        exist_ok: bool = False,
+        **options: Any,
+    ) -> Table:
+        if is_internal(name):
+            return self._home.store().create_table(name, columns, primary_key, exist_ok=exist_ok, **options)
+        schema = TableSchema.of(columns, primary_key)
+        directory = self._path(name)
+        check_schema(schema)
+        check_options(options)
+        if not (directory / LOG).is_dir() and self._create(directory, schema):
+            return self._table(name)
+        if not exist_ok:
+            raise AlreadyExistsError(
+                f"a table of this name exists in {self.url}",
+                received=repr(name),
+                remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
+            )
+        table = self._table(name)
+        if table.schema != schema:
+            raise SchemaError(
+                f"{name!r} exists with other columns or another key",
+                received=f"{', '.join(schema.names)}; key {', '.join(schema.primary_key)}",
+                valid=f"{', '.join(table.schema.names)}; key {', '.join(table.schema.primary_key)}",
+            )
+        return table
+
+    def _create(self, directory: Path, schema: TableSchema) -> bool:
+        """Create a table; return False if another process has created it."""
+        new = self._own("new") / uuid.uuid4().hex
+        try:
+            made = LakeTable.create(
+                new.as_uri(), schema.arrow, configuration=properties_of(schema), raise_if_key_not_exists=False
+            )
+            if needs_invariants(schema):
+                made.alter.add_feature(TableFeatures.Invariants, allow_protocol_versions_increase=True)
+            SyncedLog(new).sync(1)
+            directory.parent.mkdir(parents=True, exist_ok=True)
+            new.rename(directory)
+        except OSError as error:
+            if not (directory / LOG).is_dir():
+                raise StoreError(
+                    f"a table cannot be created: {error.strerror}",
+                    received=str(directory),
+                    remedy="a table needs a directory of its own, which does not exist or is empty",
+                ) from error
+            return False
+        finally:
+            shutil.rmtree(new, ignore_errors=True)
+        data_files.sync(directory.parent)
+        return True
+
+    def table(self, name: str, columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None) -> Table:
+        if not is_internal(name):
+            table = self._table(name)
+            if not (table.directory / LOG).is_dir():
+                raise NotFoundError(f"no such table in {self.url}", received=repr(name), valid=self.tables())
+            return table
+        store = self._home.find()
+        if store is None:
+            raise NotFoundError(f"no such table in {self.url}", received=repr(name))
+        return store.table(name, columns)
+
+    def _table(self, name: str) -> DeltaTable:
+        directory = self._path(name)
+        with self._guard:
+            log = self._logs.setdefault(directory, SyncedLog(directory))
+        return DeltaTable(name, directory, log)
+
+    def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
+        if is_internal(name):
+            store = self._home.find() if missing_ok else self._home.store()
+            if store is not None:
+                store.drop_table(name, missing_ok=missing_ok)
+            return
+        directory = self._path(name)
+        dropped = self._own("dropped") / uuid.uuid4().hex
+        try:
+            if not (directory / LOG).is_dir():
+                raise FileNotFoundError
+            directory.rename(dropped)
+        except FileNotFoundError:
+            if missing_ok:
+                return
+            raise NotFoundError(f"no such table in {self.url}", received=repr(name), valid=self.tables()) from None
+        with self._guard:
+            self._logs.pop(directory, None)
+        data_files.sync(directory.parent)
+        shutil.rmtree(dropped, ignore_errors=True)
+
+    # -- publication, files, waiting ------------------------------------------------------------------------
+
+    def publisher(self, job: str, sink: str = "") -> Publisher:
+        return DeltaPublisher(self._table, self._home, self._directory / OWN_DIRECTORY, job, sink)
+
+    def files(self) -> Files:
+        return self._home.store().files()
+
+    def checkpoint_directory(self) -> str:
+        return self._home.store().checkpoint_directory()
+
+    def wait_for_change(self, timeout: float) -> bool:
+        end = time.monotonic() + timeout
+        while True:
+            now = {name: _changed(self._directory / name / LOG) for name in _tables_below(self._directory)}
+            if now != self._seen:
+                self._seen = now
+                return True
+            left = end - time.monotonic()
+            if left <= 0:
+                return False
+            time.sleep(min(_MOMENT, left))
+
+    def diagnose(self, table: str | None = None) -> list[Finding]:
+        if table is not None:
+            return super().diagnose(table)
+        found = [name for name in self.tables() if not is_internal(name)]
+        wrong = [(name, problem) for name in found if (problem := _obstacle(self._table(name))) is not None]
+        findings = [Finding("Store", Status.OK, f"{self.url} has {len(found)} Delta tables")]
+        return findings + [Finding(f"Table {name}", Status.WARN, str(problem)) for name, problem in wrong]
+
+    def check(self, *, repair: bool = False) -> list[Finding]:
+        if repair:
+            raise UnsupportedError("headrace repairs no Delta tables", remedy="headrace lake vacuum deletes orphans")
+        tables = [self._table(name) for name in self.tables() if not is_internal(name)]
+        findings = [finding for table in tables for finding in maintenance.check(table)]
+        home = self._home.find()
+        if home is not None:
+            # Another system checks its own data.
+            with suppress(UnsupportedError):
+                findings += home.check()
+        return findings
+
+    def disk(self) -> Disk:
+        usage = shutil.disk_usage(self._directory)
+        return Disk(usage.free, usage.total)
+
+    def close(self) -> None:
+        self._home.close()
+
+    # -- names --------------------------------------------------------------------------------------------
+
+    def _path(self, name: str) -> Path:
+        """Return the directory of a table."""
+        parts = name.split("/")
+        if not all(_NAME_PART.fullmatch(part) and len(part.encode()) <= _LONGEST_NAME for part in parts):
+            raise OptionError(
+                "a Delta table cannot have this name",
+                received=repr(name)[:200],
+                valid="letters, digits, spaces and @+,=.~()-_ after a letter or digit; a slash is a directory",
+            )
+        return self._directory.joinpath(*parts)
+
+    def _own(self, name: str) -> Path:
+        """Return a directory of the store's own, which exists."""
+        directory = self._directory / OWN_DIRECTORY / name
+        directory.mkdir(parents=True, exist_ok=True)
+        return directory
+
+
+def _tables_below(root: Path) -> Iterator[str]:
+    """Yield the names of the tables below a directory."""
+    waiting = [root]
+    while waiting:
+        directory = waiting.pop()
+        try:
+            found = list(os.scandir(directory))
+        except FileNotFoundError:
+            continue
+        if directory != root and any(each.name == LOG for each in found):
+            yield directory.relative_to(root).as_posix()
+            continue
+        waiting += [Path(each.path) for each in found if each.name[0] not in "._" and each.is_dir()]
+
+
+def _obstacle(table: DeltaTable) -> HeadraceError | None:
+    """Return why headrace cannot write a table; None if it can."""
+    try:
+        snapshot = table.snapshot()
+        snapshot.check_writable(removes=True)
+        snapshot.schema.check_keyed()
+    except HeadraceError as error:
+        return error
+    return None
+
+
+def _changed(path: Path) -> int:
+    try:
+        return path.stat().st_mtime_ns
+    except FileNotFoundError:
+        return 0

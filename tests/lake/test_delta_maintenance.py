@@ -1,0 +1,180 @@
+"""Compaction, vacuum, checks and their commands."""
+
+from __future__ import annotations
+
+import json
+import os
+import time
+from collections.abc import Callable
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from headrace.cli.main import main
+from headrace.errors import SchemaError
+from headrace.model.findings import Status
+from headrace.model.tables.changes import RowChange
+from headrace.ports import Store
+from headrace_lake.delta import data_files, maintenance
+from headrace_lake.delta.table import DeltaTable
+from tests.lake.jobs import write
+from tests.lake.lakes import Interference, append, foreign, opened, rows_of
+
+DAY = 86400.0
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    return opened(tmp_path)
+
+
+@pytest.fixture
+def table(store: Store) -> DeltaTable:
+    """A table with files that overlap, of 200 rows."""
+    found = store.table("t")
+    assert isinstance(found, DeltaTable)
+    for start in range(5):
+        found.put([{"id": number, "name": f"n{number}"} for number in range(start, 200, 5)])
+    return found
+
+
+def bounds(table: DeltaTable) -> list[Any]:
+    return sorted(file.bounds for file in table.snapshot().files if file.bounds is not None)
+
+
+@pytest.fixture
+def run(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any]:
+    """Runs a command on the store, and returns its JSON."""
+
+    def in_this_process(*arguments: str) -> Any:
+        assert main([*arguments, "-s", f"delta://{tmp_path}", "--json"]) == 0
+        return json.loads(capsys.readouterr().out)
+
+    return in_this_process
+
+
+def test_compaction_makes_files_in_key_order_and_changes_no_row(
+    table: DeltaTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    before = rows_of(tmp_path)
+    assert maintenance.compact(table) == maintenance.Compaction(6, 5, 1)
+    assert maintenance.compact(table) == maintenance.Compaction(None)
+    # Files of some rows: the target is below what a file has at least.
+    monkeypatch.setattr(maintenance, "_PACKED", 1)
+    monkeypatch.setattr(data_files, "ROW_GROUP_ROWS", 20)
+    table.put([{"id": 7, "name": "new"}])
+    done = maintenance.compact(table, 1000)
+    assert done.before == 2
+    assert done.after > 1
+    found = bounds(table)
+    assert all(low > end for (_, end), (low, _) in pairwise(found))
+    after = rows_of(tmp_path)
+    assert after == [{"id": 7, "name": "new"} if row["id"] == 7 else row for row in before]
+    assert list(table) == after
+    # Readers of changes see none.
+    entry = (tmp_path / "t" / "_delta_log" / f"{done.version:020}.json").read_text().splitlines()
+    actions = [json.loads(line) for line in entry]
+    assert {each[kind]["dataChange"] for each in actions for kind in ("add", "remove") if kind in each} == {False}
+
+
+def test_a_stream_merges_its_small_files(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(maintenance, "MOST_SMALL", 4)
+    append(tmp_path, [{"id": 100, "name": "theirs"}])
+    publisher = store.publisher("job", "t")
+    for batch in range(8):
+        rows = [{"id": batch, "name": "ours"}]
+        assert publisher.publish(batch, [write(store, publisher, batch, "t", rows, RowChange.PUT)])
+        assert publisher.published(batch)
+    assert [row["id"] for row in rows_of(tmp_path)] == [*range(8), 100]
+    found = store.table("t")
+    assert isinstance(found, DeltaTable)
+    assert len(found.snapshot().files) < 6
+
+
+def test_compaction_gives_way_to_another_commit(
+    table: DeltaTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    other = Interference(monkeypatch)
+    other.steps = [lambda: foreign(tmp_path).delete("id = 3"), lambda: append(tmp_path, [{"id": 500, "name": "x"}])]
+    assert maintenance.compact(table).after == 1
+    assert [row["id"] for row in rows_of(tmp_path)] == [*(n for n in range(200) if n != 3), 500]
+    assert len(list((tmp_path / "t").glob("hr-*.parquet"))) == 6
+
+
+def test_files_without_statistics_are_compacted_together(store: Store) -> None:
+    store.create_table("b", {"id": "binary", "n": "long"}, "id")
+    table = store.table("b")
+    assert isinstance(table, DeltaTable)
+    for number in range(3):
+        table.put({"id": bytes([number]), "n": number})
+    assert maintenance.compact(table).before == 3
+    assert [row["n"] for row in table] == [0, 1, 2]
+
+
+def age(path: Path, days: float) -> None:
+    moment = time.time() - days * DAY
+    os.utime(path, (moment, moment))
+
+
+def test_vacuum_deletes_orphans_and_replaced_files_of_some_age(
+    store: Store, table: DeltaTable, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    directory = tmp_path / "t"
+    for name, days in (("hr-dead.parquet", 9), ("hr-staged.parquet", 1), ("theirs.parquet", 9)):
+        (directory / name).write_bytes(b"x")
+        age(directory / name, days)
+    for entry in (directory / "_delta_log").iterdir():
+        age(entry, 9)
+    maintenance.compact(table)
+    assert maintenance.orphans(table) == ["hr-dead.parquet"]
+    (finding,) = store.check()
+    assert (finding.status, "1 files of writers" in finding.found) == (Status.WARN, True)
+    # The files that compaction has replaced are young: readers of the version before need them.
+    assert run("lake", "vacuum", "t") == [{"table": "t", "files": 1}]
+    assert len(list(directory.glob("*.parquet"))) == 8
+    assert maintenance.vacuum(table, 0) == 6
+    assert sorted(path.name[:2] for path in directory.glob("*.parquet")) == ["hr", "th"]
+    assert len(list(table)) == 200
+
+
+def test_orphans_are_unknown_while_the_log_lacks_entries_of_the_time(table: DeltaTable, tmp_path: Path) -> None:
+    (tmp_path / "t" / "hr-dead.parquet").touch()
+    age(tmp_path / "t" / "hr-dead.parquet", 9)
+    foreign(tmp_path).create_checkpoint()
+    (tmp_path / "t" / "_delta_log" / f"{0:020}.json").unlink()
+    assert maintenance.orphans(table) == []
+
+
+def test_a_check_finds_what_readers_would_get_wrong(
+    store: Store, table: DeltaTable, tmp_path: Path, run: Callable[..., Any]
+) -> None:
+    assert [finding.status for finding in store.check()] == [Status.OK]
+    assert "200 rows in 5 files" in json.dumps(run("store", "check"))
+    append(tmp_path, [{"id": 5, "name": "twice"}])
+    (finding,) = maintenance.check(table)
+    assert (finding.status, finding.found) == (Status.FAIL, "two rows have the same key")
+    (path,) = {file.path for file in table.snapshot().files} - {file.name for file in (tmp_path / "t").glob("hr-*")}
+    (tmp_path / "t" / path).unlink()
+    assert "does not exist as the log has it" in maintenance.check(table)[0].found
+
+
+def test_doctor_names_tables_that_cannot_be_written(store: Store, tmp_path: Path) -> None:
+    foreign(tmp_path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    found = {each.name: each for each in store.diagnose()}
+    assert found["Store"].status == Status.OK
+    assert found["Table t"].status == Status.WARN
+    with pytest.raises(SchemaError):
+        store.create_table("u", {"wait": "interval day to second", "id": "long"}, "id")
+
+
+def test_commands(table: DeltaTable, tmp_path: Path, run: Callable[..., Any]) -> None:
+    assert run("lake", "compact") == [{"table": "t", "version": 6, "files": 5, "into": 1}]
+    versions = run("lake", "history", "t", "--limit", "2")
+    assert [(each["version"], each["batch"]) for each in versions] == [(6, None), (5, None)]
+    assert "t" in json.dumps(run("table", "list"))
+    out = tmp_path / "rows.parquet"
+    assert main(["export", "t", str(out), "-s", f"delta://{tmp_path}"]) == 0
+    with data_files.opened(out) as exported:
+        assert exported.metadata.num_rows == 200

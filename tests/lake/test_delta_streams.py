@@ -1,0 +1,128 @@
+"""Streams of Spark into Delta tables, read by delta-rs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from deltalake import write_deltalake
+
+import headrace
+from headrace.errors import SchemaError
+from headrace.ports import Store
+from tests.lake.lakes import foreign, rows_of
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+
+ONCE = {"availableNow": True}
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Iterator[Store]:
+    with headrace.open(tmp_path / "shop", create=True) as store:
+        orders = store.create_table("orders", {"id": "long", "user": "string", "n": "long"}, "id", pre_images=True)
+        orders.put([{"id": number, "user": f"u{number % 2}", "n": number} for number in range(6)])
+        yield store
+
+
+@pytest.fixture
+def lake(tmp_path: Path) -> Iterator[Store]:
+    with headrace.open(f"delta://{tmp_path}/lake", create=True) as store:
+        yield store
+
+
+def change(shop: Store) -> None:
+    """Change, add and delete rows of the source."""
+    orders = shop.table("orders")
+    orders.put([{"id": 1, "user": "u0", "n": 10}, {"id": 6, "user": "u2", "n": 6}])
+    orders.delete([{"id": 0}])
+
+
+def reader(spark: SparkSession, shop: Store, tunnel: str, **options: str) -> Any:
+    return spark.readStream.format("headrace").options(store=shop.url, tunnel=tunnel, **options).load()
+
+
+def test_a_mirror_and_its_history(spark: SparkSession, tmp_path: Path, shop: Store, lake: Store) -> None:
+    for attempt in ("the start", "a restart"):
+        for history in (False, True):
+            mirror = headrace.mirror(
+                spark,
+                source=shop.url,
+                table="orders",
+                to=lake.url,
+                to_table="versions" if history else "orders",
+                history=history,
+                checkpoint=tmp_path / f"checkpoint-{history}",
+                trigger=ONCE,
+            )
+            mirror.start().awaitTermination()
+        if attempt == "the start":
+            change(shop)
+            shop.table("orders").add_columns({"note": "string"})
+            shop.table("orders").put([{"id": 7, "user": "u1", "n": 7, "note": "new"}])
+    assert rows_of(tmp_path / "lake", "orders") == list(shop.table("orders"))
+    versions = rows_of(tmp_path / "lake", "versions")
+    current = [row for row in versions if row["is_current"]]
+    assert [{name: row[name] for name in ("id", "user", "n", "note")} for row in current] == list(shop.table("orders"))
+    assert [row["id"] for row in versions if not row["is_current"]] == [0, 1]
+    assert headrace.diff_tables(shop.table("orders"), lake.table("orders")).changed == 0
+
+
+def test_a_followed_query_with_its_state_in_the_home(
+    spark: SparkSession, tmp_path: Path, shop: Store, lake: Store
+) -> None:
+    shop.create_tunnel("orders", "totals")
+    lake.create_table("totals", {"user": "string", "orders": "long", "n": "long"}, "user")
+    for attempt in ("the start", "a restart"):
+        query = headrace.follow(
+            spark,
+            "SELECT user, count(*) AS orders, sum(n) AS n FROM o GROUP BY user",
+            scans={"o": reader(spark, shop, "totals", readAs="table")},
+            store=lake.url,
+            table="totals",
+            checkpoint=tmp_path / "checkpoint",
+            trigger=ONCE,
+        )
+        query.start().awaitTermination()
+        if attempt == "the start":
+            assert list(lake.table("totals")) == [
+                {"user": "u0", "orders": 3, "n": 6},
+                {"user": "u1", "orders": 3, "n": 9},
+            ]
+            change(shop)
+    found = foreign(tmp_path / "lake", "totals").to_pyarrow_table().sort_by("user").to_pylist()
+    assert found == [
+        {"user": "u0", "orders": 3, "n": 16},
+        {"user": "u1", "orders": 2, "n": 8},
+        {"user": "u2", "orders": 1, "n": 6},
+    ]
+
+
+def test_complete_mode_batches_and_sql(spark: SparkSession, tmp_path: Path, shop: Store, lake: Store) -> None:
+    shop.create_tunnel("orders", "counts", "BaseData")
+    shop.create_tunnel("orders", "log", "BaseData")
+    lake.create_table("counts", {"user": "string", "count": "long"}, "user").put([{"user": "old", "count": 1}])
+    counts = reader(spark, shop, "counts").groupBy("user").count()
+    # The home keeps the checkpoint.
+    stream = headrace.write_stream(counts, name="counts", store=lake.url, table="counts", mode="complete", trigger=ONCE)
+    stream.start().awaitTermination()
+    assert list(lake.table("counts")) == [{"user": "u0", "count": 3}, {"user": "u1", "count": 3}]
+    # A table of another program, without a key.
+    write_deltalake(str(tmp_path / "lake" / "log"), pa.table({"user": ["u7"], "count": [7]}))
+    changes = reader(spark, shop, "log").selectExpr("user", "n AS count")
+    log = headrace.write_stream(changes, name="log", store=lake.url, table="log", trigger=ONCE)
+    log.start().awaitTermination()
+    assert foreign(tmp_path / "lake", "log").to_pyarrow_table().num_rows == 7
+    with pytest.raises(SchemaError, match=r"headrace\.primaryKey"):
+        headrace.write_stream(counts, name="no", store=lake.url, table="log", mode="update").start()
+    sql = headrace.sql(spark, tmp_path / "workspace")
+    sql.run(f"CREATE TABLE counts USING headrace OPTIONS (store = '{lake.url}', table = 'counts')")
+    sql.run("INSERT INTO counts SELECT 'u9' AS user, 9L AS count")
+    assert sql.run("SELECT sum(count) FROM counts")[0].fetch()[0][0] == 15
+    frame = spark.read.format("headrace").options(store=lake.url, table="counts").load()
+    frame.where("user = 'u9'").write.format("headrace").options(store=lake.url, table="counts").mode("overwrite").save()
+    assert list(lake.table("counts")) == [{"user": "u9", "count": 9}]
