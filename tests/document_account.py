@@ -8,6 +8,7 @@ from __future__ import annotations
 
 COMMANDS = "tests/unit/test_document_commands.py"
 DOCS = "tests/spark/test_docs.py"
+LAKE = "tests/lake/test_lake_document.py"
 PIPELINES = "tests/spark/test_pipelines.py"
 PLUGIN = "tests/interop/test_plugin_store.py"
 POSTGRES = "tests/spark/test_postgres_documents.py"
@@ -39,6 +40,7 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
     "docs/following-tables.md": {"python": DOCS, "text": DOCS},
     "docs/several-tables.md": {"python": DOCS, "text": DOCS},
     "docs/installation.md": {"sh": "it installs packages"},
+    "docs/lake.md": {"python": LAKE, "text": LAKE, "sh": ["it installs packages", LAKE]},
     "docs/load-and-query.md": {"python": COMMANDS, "sh": COMMANDS},
     "docs/mcp.md": {"json": "tests/interop/test_mcp.py", "sh": "installs packages"},
     "docs/monitoring.md": {
