@@ -12,6 +12,7 @@ import hashlib
 import re
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
@@ -73,6 +74,8 @@ class FollowedPlan:
             copy, or None.
         time_zone: the session's time zone, on which the values of expressions can depend.
         gathering: how the rows are found over which the rows SQL is evaluated; None if it runs over signed rows.
+        as_whole: the plan of the same query over gathered rows without its groups, for a target whose key does not have
+            all columns of GROUP BY; None if there is none.
     """
 
     scans: tuple[FollowedScan, ...]
@@ -84,6 +87,7 @@ class FollowedPlan:
     origins: tuple[tuple[Origin | None, ...], ...]
     time_zone: str
     gathering: Gathering | None = None
+    as_whole: FollowedPlan | None = None
 
     @classmethod
     def read(
@@ -112,7 +116,26 @@ class FollowedPlan:
                 received=checked.names,
                 valid=columns,
             )
-        return checked if columns is None else replace(checked, names=tuple(columns))
+        return checked if columns is None else checked.renamed(columns)
+
+    def renamed(self, names: Sequence[str]) -> FollowedPlan:
+        """Return the plan with other names of output columns, by position."""
+        whole = None if self.as_whole is None else self.as_whole.renamed(names)
+        return replace(self, names=tuple(names), as_whole=whole)
+
+    def for_key(self, table: str, primary_key: Sequence[str]) -> FollowedPlan:
+        """Return the plan for a target with a primary key.
+
+        Raises:
+            SchemaError: see `check_key`.
+        """
+        try:
+            self.check_key(table, primary_key)
+        except SchemaError:
+            if self.as_whole is None:
+                raise
+            return self.as_whole
+        return self
 
     @property
     def output(self) -> pa.Schema:
@@ -267,14 +290,17 @@ def _read(spark: SparkSession, text: str, scans: Mapping[str, FollowedScan], vie
     def by_group() -> FollowedPlan:
         return _check_gathered(spark, text, gathered_query(text, scans, names_of, keeps_groups=True), scans, views)
 
-    for attempt in (over_signed_rows, by_group):
-        try:
-            plan = attempt()
-            plan.states(keeps_previous=False)
-        except (SqlError, UnsupportedError):
-            continue
+    def with_groups(plan: FollowedPlan) -> FollowedPlan:
+        plan.states(keeps_previous=False)
         return plan
-    return _check_gathered(spark, text, gathered_query(text, scans, names_of, keeps_groups=False), scans, views)
+
+    # What a way cannot follow, the next one may: the last error is the one to show.
+    with suppress(SqlError, UnsupportedError):
+        return with_groups(over_signed_rows())
+    whole = _check_gathered(spark, text, gathered_query(text, scans, names_of, keeps_groups=False), scans, views)
+    with suppress(SqlError, UnsupportedError):
+        return replace(with_groups(by_group()), as_whole=whole)
+    return whole
 
 
 def _check(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from headrace.batches.sinks.jobs import QUERY_PART, TargetJob, TargetJobs
@@ -65,16 +65,17 @@ class FollowedStream(BatchedStream):
             OptionError: the target has rows that this query did not write; the query, a static table or a setting has
                 changed since the checkpoint; Spark cannot write the checkpoint, or does not accept the trigger.
         """
+        with self.arguments.store.open() as store:
+            return self.checked(store)._start_in(store)
+
+    def _start_in(self, store: Store) -> StreamingQuery:
         text, groups = self.plan.query, self.plan.query.groups
-        with (
-            self.arguments.store.open() as store,
-            read_static_tables(self.spark, text.others) as static,
-        ):
+        with read_static_tables(self.spark, text.others) as static:
             query = BatchQuery(
                 self.plan.scans,
                 reading(text.rows_sql, static),
                 self.plan.names,
-                self.check(store),
+                self.key(store),
                 gathers=text.has_join,
                 static=static,
             )
@@ -98,8 +99,12 @@ class FollowedStream(BatchedStream):
             batches = FollowedBatches(sink, query, self._groups(store), self.plan.gathering, self.target, job)
             return self._start(df, "append", batches)
 
-    def check(self, store: Store) -> tuple[str, ...]:
-        """Check the columns and the key of the target; return its key columns.
+    def key(self, store: Store) -> tuple[str, ...]:
+        """Return the key columns of the target."""
+        return store.table(self.target.name, self.target.columns).schema.primary_key
+
+    def checked(self, store: Store) -> FollowedStream:
+        """Check the columns and the key of the target; return the stream with the plan for this key.
 
         Raises:
             SchemaError: they do not fit.
@@ -122,9 +127,7 @@ class FollowedStream(BatchedStream):
                 received=f"table {self.target.name!r} of {store.url}",
                 remedy="write into a table of an embedded store or of PostgreSQL",
             )
-        primary_key = table.schema.primary_key
-        self.plan.check_key(self.target.name, primary_key)
-        return primary_key
+        return replace(self, plan=self.plan.for_key(self.target.name, self.key(store)))
 
     def _groups(self, store: Store) -> GroupQuery | None:
         from pyspark.sql.types import BooleanType, DataType, StructField, StructType
@@ -222,7 +225,7 @@ def followed_stream(
     columns: Sequence[str] | None = None,
     overwrite: bool,
 ) -> FollowedStream:
-    """Return the stream of a query, checked by itself. `FollowedStream.check` compares it with its target.
+    """Return the stream of a query, checked by itself. `FollowedStream.checked` compares it with its target.
 
     Args:
         sql: Spark SQL, without the functions of the dialect.

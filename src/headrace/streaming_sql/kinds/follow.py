@@ -37,13 +37,13 @@ class FollowedInserts(StreamKind):
     def prepare(self, stream: DefinedStream) -> ReadyStream:
         followed = self._stream(stream)
         with followed.arguments.store.open() as store:
-            followed.check(store)
+            followed.checked(store)
         return stream.ready(followed.start)
 
     def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:
         followed = self._stream(stream)
         with followed.arguments.store.open() as store:
-            return [("output mode", "update"), *_properties(followed, store)]
+            return [("output mode", "update"), *_properties(followed.checked(store), store)]
 
     def _stream(self, stream: DefinedStream) -> FollowedStream:
         insert, target = stream.statement.body, stream.target
@@ -107,7 +107,7 @@ def _properties(stream: FollowedStream, store: Store) -> Iterator[tuple[str, str
         yield "followed", f"{scan.name}, by its key ({', '.join(scan.key)})"
     for name in query.others:
         yield "static table", f"{name}: read when the stream starts; its content must not change"
-    key = ", ".join(stream.check(store))
+    key = ", ".join(stream.key(store))
     states, gathering = stream.plan.states(keeps_previous=keeps_previous(store)), stream.plan.gathering
     name = state_name(store, target, "")
     tables: list[str] = []
