@@ -90,8 +90,6 @@ else:
     except headrace.UnsupportedError:
         print([])
         print([])
-# Java caches one client of checkpoints in stores, which would have the server of this process after its end.
-spark.conf.set("fs.webhdfs.impl.disable.cache", "true")
 clicks = store.create_queue("clicks", {"id": "long"})
 store.create_queue("copy", {"id": "long"})
 store.create_consumer("c")
@@ -142,3 +140,54 @@ def test_streams_and_batches_run_over_connect(spark: SparkSession, connect: str,
     # The server of the second checkpoint is in the client's process.
     assert lines[-2] == "True"
     assert lines[-1] == "100 10"
+
+
+_CLIENT_WITH_CHECKPOINT = """
+import sys, time
+from pathlib import Path
+from pyspark.sql import SparkSession
+import headrace
+
+own, other, server = Path(sys.argv[1]), Path(sys.argv[2]), sys.argv[3]
+store = headrace.open(own, create=True)
+clicks = store.create_queue("clicks", {"id": "long"})
+counts = store.create_table("counts", {"id": "long", "count": "long"}, "id")
+spark = SparkSession.builder.remote(server).config("spark.sql.shuffle.partitions", 1).getOrCreate()
+for run in range(2):
+    clicks.append([{"id": 7}])
+    rows = spark.readStream.format("headrace").options(store=store.url, startingPosition="earliest").load("clicks")
+    query = headrace.write_stream(
+        rows.groupBy("id").count(), store=store.url, table="counts", mode="update", checkpoint="headrace:///checkpoint"
+    )
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert counts.get({"id": 7}) == {"id": 7, "count": run + 1}
+    own.with_name(f"{own.name}-{run}").touch()
+    while not other.with_name(f"{other.name}-{run}").exists():
+        time.sleep(0.1)
+print(store.files().status("/checkpoint/commits/1") is not None)
+"""
+
+
+def test_clients_of_one_server_keep_checkpoints_in_different_stores(
+    spark: SparkSession, connect: str, tmp_path: Path
+) -> None:
+    client = tmp_path / "client.py"
+    client.write_text(_CLIENT_WITH_CHECKPOINT)
+    names = [tmp_path / "one", tmp_path / "two"]
+    clients = [
+        subprocess.Popen(
+            [sys.executable, "-W", "ignore", client, own, other, connect],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        for own, other in (names, names[::-1])
+    ]
+    try:
+        for each in clients:
+            output, errors = each.communicate(timeout=300)
+            assert output.splitlines()[-1:] == ["True"], errors[-4000:]
+    finally:
+        for each in clients:
+            each.kill()
+            each.wait()

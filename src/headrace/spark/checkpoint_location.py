@@ -213,6 +213,9 @@ def configure(spark: SparkSession, server: CheckpointServer) -> None:
         _SECRET_SETTING: server.access.refresh_token,
         f"{_OAUTH}.enabled": "true",
     }
+    if is_connect(spark):
+        # Hadoop keeps open file systems of the whole server by scheme and name, with the settings of the first client.
+        settings["fs.webhdfs.impl.disable.cache"] = "true"
     if not _is_redacted(spark):
         _log.warning("spark.redaction.regex does not match %s: Spark's UI shows the secret", _SECRET_SETTING)
     for name, value in settings.items():
