@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.batches.feeds.feed import Offset
+from headrace.batches.feeds.feed import PAST_START, Offset
 from headrace.errors import UnsupportedError
 from headrace.ports import Store
 from headrace.spark import versions
@@ -46,7 +47,7 @@ def test_batches_follow_each_other_also_after_restarts(store: Store, options: di
     (store.table("orders").put if "tunnel" in options else store.queue("clicks").append)(rows)
     reader = started(store, **options)
     first = reader.latestOffset()
-    # With availableNow, Spark asks again for its progress report.
+    # With availableNow, Spark can ask again for its progress report.
     assert reader.latestOffset() == first
     start = reader.initialOffset()
     assert read(reader, start, first) == list(range(10))
@@ -68,6 +69,81 @@ def test_batches_follow_each_other_also_after_restarts(store: Store, options: di
     assert read(reader, second, third) == list(range(20, 25))
     assert reader.latestOffset() == third
     reader.stop()
+
+
+@pytest.mark.parametrize("options", [{"tunnel": "changes"}, {"path": "clicks", "startingPosition": "earliest"}])
+def test_rows_of_the_start_come_first_then_a_pause(store: Store, options: dict[str, Any]) -> None:
+    write = store.table("orders").put if "tunnel" in options else store.queue("clicks").append
+    write([{"id": number} for number in range(15)])
+    reader = started(store, minRowsPerTrigger="5", **options)
+    first = reader.latestOffset()
+    write([{"id": number} for number in range(100, 104)])
+    assert read(reader, reader.initialOffset(), first) == list(range(10))
+    # The rest of the start are 5 rows; later rows are not in their batch, nor in the pause.
+    second = reader.latestOffset()
+    assert read(reader, first, second) == list(range(10, 15))
+    assert [reader.latestOffset(), PAST_START in second] == [second, False]
+    # The later rows are fewer than the minimum.
+    assert reader.latestOffset() == second
+    write([{"id": 104}])
+    third = reader.latestOffset()
+    assert PAST_START in third
+    assert read(reader, second, third) == list(range(100, 105))
+    assert reader.latestOffset() == third
+    reader.stop()
+
+    # A new run has rows of its start again, and reads the offset of the former one.
+    write([{"id": number} for number in range(200, 202)])
+    reader = started(store, minRowsPerTrigger="5", **options)
+    assert reader.partitions(third, third) == []
+    fourth = reader.latestOffset()
+    assert PAST_START not in fourth
+    assert read(reader, third, fourth) == [200, 201]
+    reader.stop()
+
+
+@pytest.mark.parametrize(
+    ("reports", "batches"),
+    [
+        # The first batch can be one of the former run, with its offsets.
+        ([[(1, {PAST_START: True})], [(1, {"n": 2})], [(2, {"n": 3, PAST_START: True})]], 3),
+        # A source without new rows has none of its start left.
+        ([[(None, 1), (None, 1)], [(1, 2), (1, {PAST_START: True})], [(2, 2), (1, {PAST_START: True})]], 3),
+        # The source of another package has no such entry.
+        ([[(None, "a")], [("a", "b")], [("b", "c")]], None),
+    ],
+)
+def test_a_query_stops_when_all_sources_are_past_its_start(
+    reports: list[list[tuple[Any, Any]]], batches: int | None
+) -> None:
+    query = Reports(reports)
+    versions._wait_for_batch_past_start(cast("Any", query))
+    assert query.shown == (batches or len(reports) + 1)
+
+
+class Progress(dict[str, Any]):
+    """A progress report."""
+
+    @property
+    def json(self) -> str:
+        return json.dumps(self)
+
+
+class Reports:
+    """A query that makes one progress report after the other, and ends."""
+
+    def __init__(self, reports: list[list[tuple[Any, Any]]]) -> None:
+        self.reports = reports
+        self.shown = 0
+
+    def awaitTermination(self, timeout: float) -> bool:
+        self.shown += 1
+        return self.shown > len(self.reports)
+
+    @property
+    def lastProgress(self) -> Progress:
+        sources = [{"startOffset": start, "endOffset": end} for start, end in self.reports[self.shown - 1]]
+        return Progress(batchId=self.shown, sources=sources)
 
 
 def test_an_old_version_refuses_a_missing_feature(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -78,12 +78,15 @@ class StreamReader(Sent, PlanningReader):
     def latestOffset(self, start: Offset, limit: ReadLimit) -> Offset:
         return self._planner.latest(start, unlimited=isinstance(limit, ReadAllAvailable))
 
+    def prepareForTriggerAvailableNow(self) -> None:
+        self._planner.feed.fix_end()
+
     def next_offset(self, start: Offset) -> Offset:
         # It may be the only batch.
         return self._planner.latest(start, with_start=True)
 
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._planner.feed.fix_end()
+    def lift_end(self) -> None:
+        self._planner.lift_end()
 
     def reportLatestOffset(self) -> Offset:
         return self._planner.feed.report()

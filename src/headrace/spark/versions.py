@@ -9,6 +9,7 @@ import json
 import logging
 import re
 import threading
+import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -23,7 +24,7 @@ from pyspark.sql.datasource import (
     InputPartition,
 )
 
-from headrace.batches.feeds.feed import Offset
+from headrace.batches.feeds.feed import PAST_START, Offset
 from headrace.errors import UnsupportedError
 from headrace.spark.executors import Sent
 
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 OLDEST, NEWEST = (4, 0), (4, 3)
 """The versions of Spark with which the tests run."""
 _FUNCTION_SETTING = "sqlConfig."
+_POLLING_SECONDS = 0.2
+_PAUSE_SECONDS = 0.5
 _log = logging.getLogger("headrace")
 
 
@@ -89,10 +92,13 @@ class Difference:
 STARTS = Difference(
     "`trigger(availableNow=True)` reads all rows that exist at its start, in several batches",
     (4, 2),
-    "Queries of headrace and of its SQL have the trigger `processingTime` and stop when they find no new rows. So they "
-    "also read rows that are committed meanwhile, do not stop before writers pause, and leave rows unread that wait "
-    "for `minRowsPerTrigger`. Others (`df.writeStream … .start()`) run one batch, which keeps the "
-    "limits of the options and reads only the base data of a tunnel that has some: start them again",
+    "Queries of headrace and of its SQL have the trigger `processingTime`. With any trigger, a query first reads the "
+    "rows that exist at its start, without waiting for `minRowsPerTrigger`, and then pauses for half a second. In the "
+    "pause, such a query stops. If it has several sources, whose pauses differ, it also reads some rows that are "
+    "committed meanwhile; with a source of another package that always has new rows, it does not stop. Other queries "
+    "(`df.writeStream … .start()`) run one batch, and Spark warns that the source `does not support "
+    "Trigger.AvailableNow`: the batch keeps the limits of the options, and reads only the base data of a tunnel that "
+    "has some. Start them again, or use `headrace.write_stream`",
 )
 SINGLE_BATCH = Difference(
     "`trigger(once=True)` reads all rows in one batch, without limits",
@@ -148,6 +154,10 @@ class PlanningReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def next_offset(self, start: Offset) -> Offset:
         """Return the end of the batch that starts at an offset, within the limits of the options."""
 
+    @abstractmethod
+    def lift_end(self) -> None:
+        """Plan batches with all rows again, after `prepareForTriggerAvailableNow`."""
+
 
 def stream_reader(reader: PlanningReader) -> DataSourceStreamReader:
     """Return a reader with the methods that the installed version calls."""
@@ -159,6 +169,10 @@ class _WithoutStarts(Sent, DataSourceStreamReader):
 
     The start is the end of the batch that Spark has planned last. Before the first batch after a restart, Spark plans
     an empty one at the last offset of the checkpoint.
+
+    A reader cannot see the trigger. So every query first reads the rows that exist at its start, in batches that end
+    there. Then there is a pause without new rows, in which `started` stops a query. The offsets of later batches say
+    that they are later, for a query with several sources, whose pauses differ.
     """
 
     def __init__(self, reader: PlanningReader) -> None:
@@ -166,6 +180,8 @@ class _WithoutStarts(Sent, DataSourceStreamReader):
         self._initial: Offset | None = None
         self._start: Offset | None = None
         self._planned: Offset | None = None
+        self._end_is_fixed: bool | None = None
+        self._pauses = False
 
     def initialOffset(self) -> Offset:
         if self._initial is None:
@@ -173,13 +189,29 @@ class _WithoutStarts(Sent, DataSourceStreamReader):
         return self._initial
 
     def latestOffset(self) -> Offset:  # type: ignore[override]
-        # With availableNow, Spark also calls this for its progress reports, between the plan and the batch.
+        # With spark.sql.streaming.triggerAvailableNowWrapper.enabled, Spark also calls this between plan and batch.
         if self._planned is None:
             start = self._start or self.initialOffset()
-            end = self._reader.next_offset(start)
+            end = self._end_of_batch(start)
             self._planned = None if end == start else end
             return end
         return self._planned
+
+    def _end_of_batch(self, start: Offset) -> Offset:
+        if self._end_is_fixed is None:
+            self._reader.prepareForTriggerAvailableNow()
+            self._end_is_fixed = True
+        if self._end_is_fixed:
+            if (end := self._reader.next_offset(start)) != start:
+                return end
+            self._reader.lift_end()
+            self._end_is_fixed, self._pauses = False, True
+            return start
+        if self._pauses:
+            time.sleep(_PAUSE_SECONDS)
+            self._pauses = False
+        end = self._reader.next_offset(start)
+        return end if end == start else {**end, PAST_START: True}
 
     def partitions(self, start: Offset, end: Offset) -> Sequence[InputPartition]:
         self._start, self._planned = end, None
@@ -199,7 +231,8 @@ def started(start: Callable[[], StreamingQuery], trigger: Mapping[str, Any]) -> 
     """Start a query of headrace, which reads all existing rows with the trigger ``availableNow``."""
     query = start()
     if trigger.get("availableNow") and not STARTS.present:
-        threading.Thread(target=_stop_at_end, args=(query,), name=f"headrace-end-{query.id}", daemon=True).start()
+        for wait in (_wait_for_rest, _wait_for_batch_past_start):
+            threading.Thread(target=_stop, args=(query, wait), name=f"headrace-end-{query.id}", daemon=True).start()
     return query
 
 
@@ -208,10 +241,37 @@ def trigger_of(trigger: Mapping[str, Any]) -> Mapping[str, Any]:
     return {"processingTime": "0 seconds"} if trigger.get("availableNow") and not STARTS.present else trigger
 
 
-def _stop_at_end(query: StreamingQuery) -> None:
-    """Stop a query when it has no new rows."""
+def _wait_for_rest(query: StreamingQuery) -> None:
+    """Wait until a query has no new rows."""
+    query.processAllAvailable()
+
+
+def _wait_for_batch_past_start(query: StreamingQuery) -> None:
+    """Wait until a query has read what existed at its start, although sources have new rows all the time.
+
+    The first batch does not count: it can be the last one of a former run.
+    """
+    first: int | None = None
+    while not query.awaitTermination(_POLLING_SECONDS):  # type: ignore[arg-type]
+        progress = query.lastProgress
+        if progress is None:
+            continue
+        batch = progress["batchId"]
+        first = batch if first is None else first
+        if batch != first and all(map(_is_past_start, json.loads(progress.json)["sources"])):
+            return
+
+
+def _is_past_start(source: Mapping[str, Any]) -> bool:
+    """Return whether a source of a batch has no rows from before the start left."""
+    end = source["endOffset"]
+    return end == source["startOffset"] or (isinstance(end, dict) and PAST_START in end)
+
+
+def _stop(query: StreamingQuery, wait: Callable[[StreamingQuery], None]) -> None:
+    """Stop a query when a function returns."""
     try:
-        query.processAllAvailable()
+        wait(query)
         query.stop()
     except Exception:
         # The query has failed, and says so to those who wait for it, or the session has ended.

@@ -14,6 +14,8 @@ from headrace.ports import Store
 
 Offset: TypeAlias = dict[str, Any]
 """A position as JSON, the form in which Spark saves it in the checkpoint."""
+PAST_START = "pastStart"
+"""An entry of offsets with Spark 4.0 and 4.1: the batch has rows that did not exist when the query started."""
 FeedPosition = TypeVar("FeedPosition")
 Task = TypeVar("Task")
 
@@ -68,6 +70,10 @@ class Feed(ABC, Generic[FeedPosition, Task]):
         """Limit all following batches to the rows that exist now (Trigger.AvailableNow)."""
 
     @abstractmethod
+    def lift_end(self) -> None:
+        """Let the following batches have all rows again, after `fix_end`."""
+
+    @abstractmethod
     def rows_behind(self) -> dict[str, int]:
         """Return for each channel or partition the number of rows after the batch that was planned last."""
 
@@ -120,7 +126,14 @@ class FeedPlanner(Generic[FeedPosition, Task]):
                 now = time.monotonic()
                 self._next_look = now + min(_LONGEST_PAUSE, (now - begin) / _LOOKING_SHARE)
         self._returned = time.monotonic()
-        return self.feed.offset_of(end)
+        # Spark compares offsets as texts, and `start` can have more entries than the feed's.
+        return start if end == previous else self.feed.offset_of(end)
+
+    def lift_end(self) -> None:
+        """Let the following batches have all rows again; see `Feed.lift_end`."""
+        self.feed.lift_end()
+        # Rows beyond the end may have been committed before the last look.
+        self._idle = False
 
     def tasks(self, start: Offset, end: Offset) -> Sequence[Task]:
         """Return the tasks of the batch between two offsets; see `Feed.tasks`."""

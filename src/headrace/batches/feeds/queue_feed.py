@@ -174,6 +174,9 @@ class QueueFeed(Feed[QueueOffset, tuple[QueueRange, ...]]):
     def fix_end(self) -> None:
         self._fixed_end = {name: queue.bounds() for name, queue in self._queues.items()}
 
+    def lift_end(self) -> None:
+        self._fixed_end = None
+
     def rows_behind(self) -> dict[str, int]:
         """Return for each partition, as ``<queue>[<number>]``, the number of rows after the batch planned last."""
         return dict(self._rows_behind)

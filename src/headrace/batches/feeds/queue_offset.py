@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from headrace.batches.feeds.feed import PAST_START
 from headrace.errors import OptionError
 from headrace.ports import Advance
 
@@ -74,7 +75,7 @@ def is_queue_offset(value: Any) -> bool:
     """Return whether parsed JSON has the form of `QueueOffset.to_json`."""
     return (
         isinstance(value, dict)
-        and value.keys() - {"since", "ids", "times"} == {"store", "consumer", "queues"}
+        and value.keys() - {"since", "ids", "times", PAST_START} == {"store", "consumer", "queues"}
         and isinstance(value["store"], str)
         and isinstance(value["consumer"], str | None)
         and isinstance(value["queues"], dict)

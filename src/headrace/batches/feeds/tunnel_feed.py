@@ -203,6 +203,9 @@ class TunnelFeed(Feed[str, ChannelTask]):
     def fix_end(self) -> None:
         self._fixed_end = self.tunnel.latest_positions()
 
+    def lift_end(self) -> None:
+        self._fixed_end = None
+
     def rows_behind(self) -> dict[str, int]:
         return {channel: backlog.known for channel, backlog in self._lag.left.items()}
 
