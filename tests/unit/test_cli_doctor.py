@@ -162,6 +162,13 @@ def test_extras_have_the_versions_of_the_metadata(
     )  # fmt: skip
 
 
+def test_a_pyspark_that_does_not_name_this_python_is_a_warning(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sys, "version_info", (3, 99, 0))
+    finding = installed.check_pyspark()
+    assert (finding.status, finding.found.endswith("and this is Python 3.99")) == (Status.WARN, True)
+    assert "is for Python 3.11, " in finding.found
+
+
 def test_two_packages_with_the_module_pyspark_fail(monkeypatch: pytest.MonkeyPatch) -> None:
     assert installed.check_pyspark().status == Status.OK
     monkeypatch.setattr(connect, "providers", lambda: ["pyspark", "pyspark-client"])

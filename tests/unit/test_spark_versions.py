@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pyarrow as pa
@@ -150,6 +151,18 @@ def test_an_old_version_refuses_a_missing_feature(monkeypatch: pytest.MonkeyPatc
     monkeypatch.setattr(versions, "INSTALLED", (4, 0))
     with pytest.raises(UnsupportedError, match=r"Option `pushDownFilters` needs a newer Spark.*pyspark 4\.1 and newer"):
         versions.FILTERS.check()
+
+
+def test_spark_4_0_warns_of_what_it_does_not_pass_to_formats(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    monkeypatch.setattr(versions, "INSTALLED", (4, 0))
+    monkeypatch.setenv("PYSPARK_DRIVER_PYTHON", "/driver/python")
+    versions.register(cast("Any", SimpleNamespace(version="4.0.5")), [data_source("headrace")], ["PYSPARK_PYTHON"])
+    assert caplog.messages == [
+        "Spark 4.0.5 does not pass PYSPARK_PYTHON to the formats headrace, whose sources run with /driver/python: set "
+        "them before the first session"
+    ]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 import socket
 import sys
@@ -11,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.errors import MissingDependencyError, OptionError
 from headrace.ports.arguments import any_value, mapping, text
-from headrace.spark import redaction
+from headrace.spark import redaction, versions
 from headrace.spark.bare_locations import register_bare_locations
 from headrace.spark.connect import check_start, is_connect, names_server
 from headrace.spark.java import check_java
@@ -27,6 +28,7 @@ _INTERPRETERS = {
     "PYSPARK_PYTHON": "spark.pyspark.python",
     "PYSPARK_DRIVER_PYTHON": "spark.pyspark.driver.python",
 }
+_log = logging.getLogger("headrace")
 
 
 def session(
@@ -78,6 +80,8 @@ def session(
     }
     builder = SparkSession.builder.appName(name)
     check_start(conf)
+    if unsupported := versions.python_of_spark():
+        _log.warning("%s: see docs/spark-versions.md", unsupported)
     if master is not None or (not names_server(conf) and SparkSession.getActiveSession() is None):
         chosen = master or conf.get("spark.master") or os.environ.get("MASTER") or LOCAL_MASTER
         settings["spark.master"] = chosen
@@ -147,7 +151,6 @@ def carry_environment(spark: SparkSession) -> None:
         # A server of Spark Connect has its own environment.
         return
     from headrace.formats.registry import FORMATS
-    from headrace.spark import versions
 
     prefixes = tuple({prefix for each in FORMATS.values() for prefix in each.environment})
     context = spark.sparkContext
@@ -159,6 +162,8 @@ def carry_environment(spark: SparkSession) -> None:
     changed = {name: value for name, value in current.items() if value != known.get(name, inherited.get(name))}
     known.update(changed)
     # Spark runs the sources that it finds itself with the driver's interpreter, on executors, too.
-    if changed or os.environ.get("PYSPARK_DRIVER_PYTHON", context.pythonExec) != context.pythonExec:
-        for format_name in FORMATS:
-            versions.register(spark, import_module(f"pyspark_{format_name}").DefaultSource, sorted(changed))
+    if os.environ.get("PYSPARK_DRIVER_PYTHON", context.pythonExec) != context.pythonExec:
+        changed["PYSPARK_PYTHON"] = context.pythonExec
+    if changed:
+        sources = [import_module(f"pyspark_{name}").DefaultSource for name in FORMATS]
+        versions.register(spark, sources, sorted(changed))

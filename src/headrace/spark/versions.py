@@ -7,12 +7,15 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import re
+import sys
 import threading
 import time
 from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from importlib.metadata import metadata
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -26,6 +29,7 @@ from pyspark.sql.datasource import (
 
 from headrace.batches.feeds.feed import PAST_START, Offset
 from headrace.errors import UnsupportedError
+from headrace.spark.connect import providers
 from headrace.spark.executors import Sent
 
 try:
@@ -46,6 +50,7 @@ if TYPE_CHECKING:
 OLDEST, NEWEST = (4, 0), (4, 3)
 """The versions of Spark with which the tests run."""
 _FUNCTION_SETTING = "sqlConfig."
+_PYTHONS = "Programming Language :: Python :: 3."
 _POLLING_SECONDS = 0.2
 _PAUSE_SECONDS = 0.5
 _log = logging.getLogger("headrace")
@@ -278,17 +283,34 @@ def _stop(query: StreamingQuery, wait: Callable[[StreamingQuery], None]) -> None
         _log.debug("query %s was not stopped", query.id, exc_info=True)
 
 
-def register(spark: SparkSession, source: type[DataSource], changed: Sequence[str]) -> None:
-    """Register a data source again, so that Spark's processes get the current environment.
+def register(spark: SparkSession, sources: Sequence[type[DataSource]], changed: Sequence[str]) -> None:
+    """Register data sources again, so that Spark's processes get the current environment and the workers' interpreter.
 
     Args:
-        changed: the variables that differ from the environment of Spark's Java process.
+        changed: the variables that differ from the environment of Spark's Java process, or from this interpreter.
     """
     if ENVIRONMENT.present:
-        spark.dataSource.register(source)
-    elif changed:
+        for source in sources:
+            spark.dataSource.register(source)
+    else:
         # Spark 4.0 does not replace a source that it has found itself.
-        _log.warning("Spark %s does not pass %s to format %s", spark.version, ", ".join(changed), source.name())
+        _log.warning(
+            "Spark %s does not pass %s to the formats %s, whose sources run with %s: set them before the first session",
+            spark.version,
+            ", ".join(changed),
+            ", ".join(source.name() for source in sources),
+            os.environ.get("PYSPARK_DRIVER_PYTHON", sys.executable),
+        )
+
+
+def python_of_spark() -> str:
+    """Return a text if the installed pyspark does not name this version of Python in its metadata; else empty."""
+    lines = [each for package in providers() for each in metadata(package).get_all("Classifier") or ()]
+    names = [f"3.{line.removeprefix(_PYTHONS)}" for line in lines if line.startswith(_PYTHONS)]
+    here = f"{sys.version_info[0]}.{sys.version_info[1]}"
+    if not names or here in names:
+        return ""
+    return f"pyspark {pyspark.__version__} is for Python {', '.join(names)}, and this is Python {here}"
 
 
 def function_lines(lines: Sequence[str]) -> list[str]:
