@@ -38,3 +38,8 @@ def test_the_base_has_neither_pyspark_nor_pandas() -> None:
 
 def test_doctor_says_what_each_extra_is_for() -> None:
     assert PURPOSES.keys() == {*project()["optional-dependencies"]}  # type: ignore[misc]
+
+
+def test_the_page_of_the_installation_has_each_extra() -> None:
+    rows = [row for row in (ROOT / "docs" / "installation.md").read_text().splitlines() if row.startswith("| `")]
+    assert set(re.findall(r"`(\w+)`", "".join(row.split("|")[1] for row in rows))) == PURPOSES.keys()
