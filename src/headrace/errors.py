@@ -332,10 +332,20 @@ class ExpressionError(HeadraceError, ValueError):
     """An expression of a query fails for the values of a row.
 
     Examples:
-        The text of the exception that ended a query of Spark has the name:
+        Spark shows it in the exception that ends a query:
 
-        >>> headrace.ExpressionError.__name__ in str(query.exception())
-        False
+        >>> version = orders.put([{"id": "free", "price": 0.0}])
+        >>> ratios = store.create_table("ratios", {"id": "string", "ratio": "double"}, "id")
+        >>> now = spark.readStream.format("headrace").options(store="shop", tunnel="stats", readAs="table").load()
+        >>> text = "SELECT id, 1 / price AS ratio FROM now"
+        >>> stream = headrace.follow(
+        ...     spark, text, scans={"now": now}, store="shop", table="ratios", checkpoint="checkpoints/ratios"
+        ... )
+        >>> try:
+        ...     stream.trigger(availableNow=True).start().awaitTermination()
+        ... except Exception as error:
+        ...     print(headrace.ExpressionError.__name__ in str(error), "expression 1 / price" in str(error))
+        True True
     """
 
 
@@ -354,10 +364,22 @@ class NumericOverflowError(HeadraceError, ArithmeticError):
     """A number does not fit its type.
 
     Examples:
-        The text of the exception that ended a query of Spark has the name:
+        Spark shows it in the exception that ends a query:
 
-        >>> headrace.NumericOverflowError.__name__ in str(query.exception())
-        False
+        >>> sizes = store.create_table("sizes", {"id": "long", "user": "string", "size": "long"}, "id", pre_images=True)
+        >>> version = sizes.put([{"id": 1, "user": "u1", "size": 2**63 - 1}, {"id": 2, "user": "u1", "size": 1}])
+        >>> sums_tunnel = store.create_tunnel("sizes", "sums")
+        >>> sums = store.create_table("sums", {"user": "string", "size": "long"}, "user")
+        >>> now = spark.readStream.format("headrace").options(store="shop", tunnel="sums", readAs="table").load()
+        >>> text = "SELECT user, sum(size) AS size FROM now GROUP BY user"
+        >>> stream = headrace.follow(
+        ...     spark, text, scans={"now": now}, store="shop", table="sums", checkpoint="checkpoints/sums"
+        ... )
+        >>> try:
+        ...     stream.trigger(availableNow=True).start().awaitTermination()
+        ... except Exception as error:
+        ...     print(headrace.NumericOverflowError.__name__ in str(error))
+        True
     """
 
 
@@ -429,10 +451,16 @@ class PublicationError(HeadraceError):
     """Staged rows cannot be published: they do not exist, do not fit, or the checkpoint is outdated.
 
     Examples:
-        The text of the exception that ended a query of Spark has the name:
+        A job with an older checkpoint plans batch 1 again, with other rows:
 
-        >>> headrace.PublicationError.__name__ in str(query.exception())
-        False
+        >>> publisher = store.publisher("job-1")
+        >>> publisher.publish(1, [], content="hash of the rows")
+        True
+        >>> try:
+        ...     publisher.publish(1, [], content="hash of other rows")
+        ... except headrace.PublicationError as error:
+        ...     print(error.problem)
+        batch 1 of job job-1 has other rows than the batch 1 that was published
     """
 
 
@@ -440,10 +468,17 @@ class ClaimLostError(PublicationError):
     """Another job has taken the target of a publication. Nothing is published.
 
     Examples:
-        The text of the exception that ended a query of Spark has the name:
-
-        >>> headrace.ClaimLostError.__name__ in str(query.exception())
-        False
+        >>> from headrace.ports import Claim
+        >>> owners = store.create_table("owners", {"target": "string", "job": "string"}, "target")
+        >>> first = Claim("owners", before=None, after={"target": "totals", "job": "job-1"})
+        >>> store.publisher("job-1").publish(0, [], claim=first)
+        True
+        >>> second = Claim("owners", before=None, after={"target": "totals", "job": "job-2"})
+        >>> try:
+        ...     store.publisher("job-2").publish(0, [], claim=second)
+        ... except headrace.ClaimLostError as error:
+        ...     print("the target belongs to", error.received)
+        the target belongs to job-1
     """
 
 
