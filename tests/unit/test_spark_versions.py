@@ -15,10 +15,10 @@ import headrace
 from headrace.batches.feeds.feed import PAST_START, Offset
 from headrace.errors import UnsupportedError
 from headrace.ports import Store
-from headrace.spark import versions
+from headrace.spark import old_streams, versions
 from headrace.spark.data_sources import data_source
+from headrace.spark.old_streams import ReaderWithoutStarts
 from headrace.spark.stream_reader import StreamReader
-from headrace.spark.versions import _WithoutStarts
 
 
 @pytest.fixture
@@ -30,13 +30,13 @@ def store(tmp_path: Path) -> Iterator[Store]:
         yield store
 
 
-def started(store: Store, **options: str) -> _WithoutStarts:
+def started(store: Store, **options: str) -> ReaderWithoutStarts:
     """Return the reader of a query in a new process."""
     source = data_source("headrace")({"store": store.url, "maxRowsPerTrigger": "10", **options})
-    return _WithoutStarts(StreamReader(source.source, source.schema()))
+    return ReaderWithoutStarts(StreamReader(source.source, source.schema()))
 
 
-def read(reader: _WithoutStarts, start: Offset, end: Offset) -> list[int]:
+def read(reader: ReaderWithoutStarts, start: Offset, end: Offset) -> list[int]:
     """Return the rows of a batch."""
     batches = [rows for task in reader.partitions(start, end) for rows in reader.read(task)]
     return sorted(pa.Table.from_batches(batches)["id"].to_pylist()) if batches else []
@@ -118,7 +118,7 @@ def test_a_query_stops_when_all_sources_are_past_its_start(
     reports: list[list[tuple[Any, Any]]], batches: int | None
 ) -> None:
     query = Reports(reports)
-    versions._wait_for_batch_past_start(cast("Any", query))
+    old_streams._wait_for_batch_past_start(cast("Any", query))
     assert query.shown == (batches or len(reports) + 1)
 
 
@@ -177,7 +177,7 @@ def test_an_old_version_gets_another_trigger(
     installed: tuple[int, int], trigger: dict[str, Any], started: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(versions, "INSTALLED", installed)
-    assert versions.trigger_of(trigger) == started
+    assert old_streams.trigger_of(trigger) == started
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from headrace.formats.source import Source
 from headrace.options.names import check_names
 from headrace.options.option import SINK
 from headrace.ports import Store
-from headrace.spark import versions
+from headrace.spark import old_streams
 from headrace.spark.batch_errors import with_short_errors
 from headrace.spark.batch_tasks import LocatedSink, StreamBatches
 from headrace.spark.checkpoint import clear_unfinished_start
@@ -132,11 +132,11 @@ class BatchedStream:
             stream = stream.queryName(self.arguments.name)
         trigger = self.arguments.trigger or {}
         if trigger:
-            stream = triggered(stream, versions.trigger_of(trigger))
+            stream = triggered(stream, old_streams.trigger_of(trigger))
         with checkpoint_errors(self.arguments.checkpoint or location):
             # Over Spark Connect, the function runs in a process of the server.
             stream = stream.foreachBatch(sent(write) if is_connect(df.sparkSession) else write)
-            return versions.started(stream.start, trigger)
+            return old_streams.started(stream.start, trigger)
 
 
 def sink_of(function: str, format: object, options: Mapping[str, Any] | None, **named: object) -> Source:

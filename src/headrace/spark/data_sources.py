@@ -53,10 +53,11 @@ class FormatDataSource(Sent, DataSource):
         return schema
 
     def streamReader(self, schema: StructType) -> DataSourceStreamReader:
+        from headrace.spark.old_streams import stream_reader
         from headrace.spark.stream_reader import StreamReader
 
         self.source.check_stream_read()
-        return versions.stream_reader(StreamReader(self.source, schema))
+        return stream_reader(StreamReader(self.source, schema))
 
     def reader(self, schema: StructType) -> DataSourceReader:
         self.source.check_batch_read()

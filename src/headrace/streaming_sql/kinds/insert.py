@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.errors import OptionError, SqlError
-from headrace.spark import versions
+from headrace.spark import old_streams
 from headrace.spark.analysed_plans import refuse_table_rows
 from headrace.spark.checkpoint import clear_unfinished_start
 from headrace.spark.checkpoint_location import checkpoint, checkpoint_errors
@@ -77,6 +77,6 @@ def _start(stream: DefinedStream, frame: DataFrame, target_options: Mapping[str,
     with checkpoint_errors(location):
         clear_unfinished_start(location)
         writer = writer.queryName(stream.name).option("checkpointLocation", location)
-        writer = writer.trigger(**versions.trigger_of(options.trigger))
+        writer = writer.trigger(**old_streams.trigger_of(options.trigger))
         start = writer.start if target is not None else functools.partial(writer.toTable, str(body.target))
-        return versions.started(start, options.trigger)
+        return old_streams.started(start, options.trigger)
