@@ -14,7 +14,7 @@ import sys
 from abc import abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass
-from importlib.metadata import metadata
+from importlib.metadata import distributions
 from typing import TYPE_CHECKING, Any
 
 import pyspark
@@ -27,7 +27,6 @@ from pyspark.sql.datasource import (
 
 from headrace.batches.feeds.feed import Offset
 from headrace.errors import UnsupportedError
-from headrace.spark.connect import providers
 
 try:
     from pyspark.sql.streaming.datasource import ReadAllAvailable as ReadAllAvailable
@@ -47,6 +46,8 @@ OLDEST, NEWEST = (4, 0), (4, 3)
 """The versions of Spark with which the tests run."""
 _FUNCTION_SETTING = "sqlConfig."
 _PYTHONS = "Programming Language :: Python :: 3."
+# The packages that bring the module pyspark.
+_PACKAGES = ("pyspark", "pyspark-client", "databricks-connect")
 _log = logging.getLogger("headrace")
 
 
@@ -180,7 +181,8 @@ def register(spark: SparkSession, sources: Sequence[type[DataSource]], changed: 
 
 def python_of_spark() -> str:
     """Return a text if the installed pyspark does not name this version of Python in its metadata; else empty."""
-    lines = [each for package in providers() for each in metadata(package).get_all("Classifier") or ()]
+    packages = (each for name in _PACKAGES for each in distributions(name=name))
+    lines = [line for package in packages for line in package.metadata.get_all("Classifier") or ()]
     names = [f"3.{line.removeprefix(_PYTHONS)}" for line in lines if line.startswith(_PYTHONS)]
     here = f"{sys.version_info[0]}.{sys.version_info[1]}"
     if not names or here in names:
