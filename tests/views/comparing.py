@@ -6,9 +6,9 @@ either.
 
 Integers and decimals are exact. A double is right within four units in the last place of the larger one, because an
 answer may need so many roundings of exact sums: one for each decimal that becomes a double and is scaled by a power of
-ten, one for the division, and one for a factor. So the doubles of random tables are multiples of 1/8, whose sums are
-exact in any order (`random_tables`), and of the rest the order of additions would decide. A decimal that stands for a
-double may differ by half of its last digit, which its type rounds, in addition.
+ten, one for the division, and one for a factor. Sums of doubles would depend on the order of additions, so the doubles
+of random tables are multiples of 1/8, whose sums are exact in any order (`grammar`). Where one side has a decimal and
+the other a double, they may in addition differ by half of the decimal's last digit, to which its type rounds.
 """
 
 from __future__ import annotations

@@ -198,8 +198,12 @@ class Grammar:
         rng = self.rng
         relation, scope = self._relation(depth)
         joins: list[Join] = []
-        for _ in range(rng.choice((0, 0, 1, 1, 1, 2, 2, 3) if depth > 1 else (0, 0, 1))):
-            join, columns = self._join(scope, depth)
+        count = rng.choice((0, 0, 1, 1, 1, 2, 2, 3) if depth > 1 else (0, 0, 1))
+        if not count and relation.source in self.tables and rng.random() < 0.4:
+            # A name without its relation means the innermost one that has it.
+            scope = [replace(column, text=column.text.partition(".")[2]) for column in scope]
+        for _ in range(count):
+            join, columns = self._join(scope, depth, first=not joins)
             joins.append(join)
             scope = scope + columns
         where = [self._condition(scope, depth) for _ in range(rng.choice((0, 0, 1, 1, 2)))]
@@ -217,12 +221,18 @@ class Grammar:
         columns = [Column(column, kind) for column, kind in self.tables[name].columns.items()]
         return Relation(name, alias), _qualified(alias, columns)
 
-    def _join(self, scope: Sequence[Column], depth: int) -> tuple[Join, list[Column]]:
+    def _join(self, scope: Sequence[Column], depth: int, *, first: bool) -> tuple[Join, list[Column]]:
         rng = self.rng
+        if depth > 1 and rng.random() < 0.05:
+            return self._lateral(scope, depth)
         relation, columns = self._relation(depth)
         kind = rng.choice(_JOINS)
         if rng.random() < 0.04:
             return Join("CROSS JOIN", relation), columns
+        if first and rng.random() < 0.2 and relation.source in self.tables and kind not in ("SEMI JOIN", "ANTI JOIN"):
+            shared = [name for name in ("id", "l1") if any(each.text.endswith(f".{name}") for each in scope)]
+            if shared:
+                return Join(kind, relation, using=rng.choice(shared)), columns
         on = [self._equality(scope, columns)]
         if rng.random() < 0.2:
             on.append(self._equality(scope, columns))
@@ -231,6 +241,13 @@ class Grammar:
         if rng.random() < 0.07 and kind in ("JOIN", "LEFT JOIN"):
             on = [self._pair(scope, columns, "{} < {}")]
         return Join(kind, relation, tuple(on)), [] if kind in ("SEMI JOIN", "ANTI JOIN") else columns
+
+    def _lateral(self, scope: Sequence[Column], depth: int) -> tuple[Join, list[Column]]:
+        """Return a join with an aggregate for each row."""
+        query, kind = self._scalar(scope, depth)
+        relation = Relation(query, self._alias(), lateral=True)
+        join = Join(self.rng.choice(("JOIN", "LEFT JOIN")), relation, (Expression("TRUE"),))
+        return join, _qualified(relation.alias, _columns([kind]))
 
     def _equality(self, scope: Sequence[Column], columns: Sequence[Column]) -> Expression:
         return self._pair(scope, columns, "{} IS NOT DISTINCT FROM {}" if self.rng.random() < 0.08 else "{} = {}")
@@ -257,7 +274,11 @@ class Grammar:
     def _condition(self, scope: Sequence[Column], depth: int) -> Expression:
         rng = self.rng
         if depth > 1 and rng.random() < 0.4:
-            return self._subquery(scope, depth)
+            condition = self._subquery(scope, depth)
+            if rng.random() < 0.12:
+                text = f"({condition.text} OR {self._comparison(scope)})"
+                return replace(condition, text=text)
+            return condition
         roll = rng.random()
         if roll < 0.15:
             one, other = self._comparison(scope), self._comparison(scope)
@@ -294,10 +315,15 @@ class Grammar:
         if kind.endswith("exists"):
             block = replace(block, items=(Item(Expression("1"), "c0"),))
             return Expression(f"{negation}EXISTS ({{}})", (block,))
-        same = [each for each in inner if each.kind == column.kind] or [Column(_LITERALS[column.kind][0], column.kind)]
-        chosen = rng.choice(same)
+        same = [each for each in inner if each.kind == column.kind]
+        chosen = rng.choice(same or [Column(_LITERALS[column.kind][0], column.kind)])
+        second = rng.choice([each for each in scope if each.text != column.text] or [column])
+        seconds = [each for each in inner if each.kind == second.kind]
+        if seconds and not outer and rng.random() < 0.25:
+            items = (Item(Expression(chosen.text), "c0"), Item(Expression(rng.choice(seconds).text), "c1"))
+            return Expression(f"({column.text}, {second.text}) {negation}IN ({{}})", (replace(block, items=items),))
         block = replace(block, items=(Item(Expression(chosen.text), "c0"),))
-        if not outer and rng.random() < 0.2 and len(same) > 0 and "." in chosen.text:
+        if not outer and same and rng.random() < 0.2:
             having = (Expression(f"count(*) {rng.choice(('>', '='))} 1"),)
             block = replace(block, group=(Expression(chosen.text),), having=having)
         return Expression(f"{column.text} {negation}IN ({{}})", (block,))
@@ -362,6 +388,7 @@ class Grammar:
         ]  # fmt: skip
         if kind in ("long", "int"):
             calls += [(f"sum({text})", "long"), (f"sum(DISTINCT {text})", "long"), (f"avg({text})", "ratio")] * 2
+            calls.append((f"median({text})", "ratio"))
         elif kind in ("double", "decimal(7,2)", "decimal(9,4)"):
             calls += [(f"sum({text})", kind)] * 3
         elif kind == "boolean":

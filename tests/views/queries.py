@@ -48,14 +48,16 @@ class Relation:
 
 @dataclass(frozen=True)
 class Join:
-    """A join with the relations before it; ``on`` are conjuncts."""
+    """A join with the relations before it; ``on`` are conjuncts, ``using`` the names of columns instead."""
 
     kind: str
     relation: Relation
     on: tuple[Expression, ...] = ()
+    using: str | None = None
 
     def __str__(self) -> str:
-        return f"{self.kind} {self.relation}" + (f" ON {_all(self.on)}" if self.on else "")
+        using = f" USING ({self.using})" if self.using else ""
+        return f"{self.kind} {self.relation}{using}" + (f" ON {_all(self.on)}" if self.on else "")
 
 
 @dataclass(frozen=True)

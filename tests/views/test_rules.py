@@ -27,7 +27,7 @@ def test_all_queries_of_tpch_are_right_after_every_batch() -> None:
 
 def test_random_queries_are_right_after_every_batch() -> None:
     kept = 0
-    for seed in range(1000 if THOROUGH else 8):
+    for seed in range(1000 if THOROUGH else 3):
         try:
             found = outcomes(Gathered, random_scenario(seed))
         except (duckdb.Error, InvalidQuery):
@@ -35,4 +35,4 @@ def test_random_queries_are_right_after_every_batch() -> None:
         wrong = [each for each in found if not isinstance(each, str)]
         assert wrong == [], f"seed {seed}"
         kept += found.count("right")
-    assert kept > 40
+    assert kept > 15
