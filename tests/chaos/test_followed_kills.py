@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import random
-import uuid
 from pathlib import Path
 from typing import Any
 
@@ -24,7 +23,7 @@ def test_after_kills_at_any_moment_followed_queries_have_their_results(
     tmp_path: Path, actors_of: list[Actor], kind: str
 ) -> None:
     if kind == "postgres":
-        (tmp_path / "address").write_text(serving.postgres_database(f"t{uuid.uuid4().hex}"))
+        (tmp_path / "address").write_text(serving.postgres_database())
     store = followed_actors.create(tmp_path)
     driver = Actor("followed_actors", tmp_path, "driver")
     # A table of PostgreSQL cannot be split.

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import uuid
 from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -88,9 +89,14 @@ def postgres_port() -> int:
     return int(os.environ[_POSTGRES_PORT])
 
 
-def postgres_database(name: str) -> str:
-    """Return the address of a database, created on the first call. Of many databases, the longest unused is dropped."""
+def postgres_database(name: str | None = None) -> str:
+    """Return the address of a database, created on the first call. Of many databases, the longest unused is dropped.
+
+    Args:
+        name: the name of the database; None for a new database.
+    """
     port = postgres_port()
+    name = name or f"t{uuid.uuid4().hex}"
     if name in _databases:
         _databases.remove(name)
         _databases.append(name)

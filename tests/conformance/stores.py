@@ -72,7 +72,7 @@ class PostgresPlace(Place):
     """A database of the PostgreSQL server that all tests share, created when it is opened."""
 
     def __reduce__(self) -> tuple[Callable[..., Place], tuple[Any, ...]]:
-        return _elsewhere, (self.directory, serving.variables())
+        return _elsewhere, (vars(self), serving.variables())
 
     def open(self) -> Store:
         return headrace.open(serving.postgres_database(self.name), **self.options)
@@ -83,10 +83,10 @@ def postgres(directory: Path) -> Place:
     return PostgresPlace("postgresql:", directory, {"retry_seconds": 20})
 
 
-def _elsewhere(directory: Path, servers: dict[str, str]) -> Place:
+def _elsewhere(fields: dict[str, Any], servers: dict[str, str]) -> Place:
     """Return a place in another process, which may have started before this process's server."""
     os.environ.update(servers)
-    return postgres(directory)
+    return PostgresPlace(**fields)
 
 
 class Kind(NamedTuple):

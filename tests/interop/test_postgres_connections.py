@@ -122,8 +122,8 @@ def test_tls_that_the_server_does_not_have_is_an_error(locked: str) -> None:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with headrace.open(serving.postgres_database(f"connected_{tmp_path.name[-40:]}".lower())) as opened:
+def store() -> Iterator[Store]:
+    with headrace.open(serving.postgres_database()) as opened:
         yield opened
 
 

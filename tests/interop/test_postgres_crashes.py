@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -72,9 +71,9 @@ def read_base_data(url: str, kill: str) -> None:
 
 @pytest.mark.parametrize("kill", KILLS)
 def test_base_data_whose_reader_was_killed_continues_with_the_chunk_that_it_was_reading(
-    tmp_path: Path, read_ranges: list[KeyRange], kill: str
+    read_ranges: list[KeyRange], kill: str
 ) -> None:
-    url = serving.postgres_database(f"crashes_{tmp_path.name[-40:]}".lower())
+    url = serving.postgres_database()
     with psycopg.connect(url, autocommit=True) as session:
         create(url, session)
         reader = CONTEXT.Process(target=read_base_data, args=(url, kill))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Iterator
-from pathlib import Path
 
 import psycopg
 import pyarrow as pa
@@ -20,8 +19,8 @@ from tests.postgres_server import USER
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with headrace.open(serving.postgres_database(f"errors_{tmp_path.name[-40:]}".lower())) as opened:
+def store() -> Iterator[Store]:
+    with headrace.open(serving.postgres_database()) as opened:
         yield opened
 
 

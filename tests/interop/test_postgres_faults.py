@@ -11,7 +11,6 @@ import itertools
 from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -264,8 +263,8 @@ def proxy() -> Iterator[PostgresProxy]:
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
-    return serving.postgres_database(f"faults_{tmp_path.name[-40:]}".lower())
+def url() -> str:
+    return serving.postgres_database()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -28,9 +27,9 @@ Session = psycopg.Connection[tuple[Any, ...]]
 
 
 @pytest.fixture
-def url(tmp_path: Path) -> str:
+def url() -> str:
     """The address of an empty database."""
-    return serving.postgres_database(f"publication_{tmp_path.name[-40:]}".lower())
+    return serving.postgres_database()
 
 
 @pytest.fixture

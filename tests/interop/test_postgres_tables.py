@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from pathlib import Path
 
 import psycopg
 import pytest
@@ -19,8 +18,8 @@ from tests.conformance import serving
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with headrace.open(serving.postgres_database(f"tables_{tmp_path.name[-40:]}".lower())) as opened:
+def store() -> Iterator[Store]:
+    with headrace.open(serving.postgres_database()) as opened:
         yield opened
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -27,8 +26,8 @@ _jobs = itertools.count()
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with headrace.open(serving.postgres_database(f"targets_{tmp_path.name[-40:]}".lower())) as opened:
+def store() -> Iterator[Store]:
+    with headrace.open(serving.postgres_database()) as opened:
         yield opened
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator
 from decimal import Decimal
-from pathlib import Path
 from typing import Any
 
 import psycopg
@@ -64,8 +63,8 @@ TYPES: list[tuple[str, str, dict[str, Any]]] = [
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[Store]:
-    with headrace.open(serving.postgres_database(f"types_{tmp_path.name[-40:]}".lower())) as opened:
+def store() -> Iterator[Store]:
+    with headrace.open(serving.postgres_database()) as opened:
         yield opened
 
 

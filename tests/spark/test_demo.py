@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-import uuid
 from pathlib import Path
 
 import psycopg
@@ -25,7 +24,7 @@ def headrace(*arguments: str) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.timeout(900)
 def test_the_demo_with_its_tables_in_postgresql_proves_its_result_and_leaves_nothing(tmp_path: Path) -> None:
-    url = serving.postgres_database(f"t{uuid.uuid4().hex}")
+    url = serving.postgres_database()
     ended = headrace("demo", "--json", "--seconds", "1", "--store", url)
     assert ended.returncode == 0, ended.stderr
     proof = json.loads(ended.stdout.splitlines()[-1])

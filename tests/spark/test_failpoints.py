@@ -62,7 +62,7 @@ publish(spark, store, checkpoint)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     """A store with a table of orders, a tunnel of them, and a table for their copy."""
     if request.param == "postgres":
-        opened = headrace.open(serving.postgres_database(f"failpoints_{tmp_path.name[-40:]}".lower()))
+        opened = headrace.open(serving.postgres_database())
     else:
         opened = headrace.open(tmp_path / "shop", create=True, synchronous="off")
     with opened:

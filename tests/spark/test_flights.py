@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import datetime
 import runpy
-import uuid
 from pathlib import Path
 
 import pytest
@@ -35,7 +34,7 @@ def test_the_stream_of_flights_equals_the_batch(
     if kind == "embedded":
         assert main(tmp_path, FIRST) == 0
         return
-    url = serving.postgres_database(f"t{uuid.uuid4().hex}")
+    url = serving.postgres_database()
     assert main(tmp_path, FIRST_IN_POSTGRES, url) == 0
     with headrace.open(url) as store:
         for tunnel in store.tunnels():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import subprocess
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -46,7 +45,7 @@ FROM generate_series({}, {}) n
 
 @pytest.fixture
 def url() -> str:
-    return serving.postgres_database(f"t{uuid.uuid4().hex}")
+    return serving.postgres_database()
 
 
 @pytest.fixture

@@ -54,7 +54,7 @@ def sink(kind: str, directory: Path) -> Iterator[Sink]:
         options = {"token": serving.TOKEN}
         opened = headrace.open(f"yt://{serving.ytsaurus_endpoint().removeprefix('http://')}", token=serving.TOKEN)
     elif kind == "postgres":
-        opened = headrace.open(serving.postgres_database(f"t{uuid.uuid4().hex}"))
+        opened = headrace.open(serving.postgres_database())
     else:
         opened = headrace.open(directory / "sink", create=True, synchronous="off")
     with opened as store:

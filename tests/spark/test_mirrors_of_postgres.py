@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import uuid
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,7 +20,7 @@ Server = psycopg.Connection[Any]
 
 @pytest.fixture
 def server() -> Iterator[Server]:
-    with psycopg.connect(serving.postgres_database(f"m{uuid.uuid4().hex}"), autocommit=True) as connection:
+    with psycopg.connect(serving.postgres_database(), autocommit=True) as connection:
         yield connection
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -28,7 +27,7 @@ CREATE TRIGGER note_write AFTER INSERT OR UPDATE ON totals FOR EACH ROW EXECUTE 
 
 @pytest.fixture
 def sink() -> Iterator[Store]:
-    with headrace.open(serving.postgres_database(f"t{uuid.uuid4().hex}")) as opened:
+    with headrace.open(serving.postgres_database()) as opened:
         yield opened
 
 

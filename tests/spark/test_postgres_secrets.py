@@ -18,13 +18,12 @@ PASSWORD = "t0p-hush of postgres"
 
 def test_no_text_of_a_query_shows_the_password(
     spark: SparkSession,
-    tmp_path: Path,
     checkpoint: str,
     caplog: pytest.LogCaptureFixture,
     capfd: pytest.CaptureFixture[str],
 ) -> None:
     caplog.set_level(logging.DEBUG, logger="headrace")
-    url = serving.postgres_database(f"secrets_{tmp_path.name[-40:]}".lower())
+    url = serving.postgres_database()
     with headrace.open(url, password=PASSWORD) as store:
         orders = store.create_table("orders", {"id": "long", "price": "long"}, "id")
         copy = store.create_table("copy", {"id": "long", "price": "long"}, "id")
@@ -53,9 +52,9 @@ def test_no_text_of_a_query_shows_the_password(
 
 
 def test_the_command_line_takes_the_password_from_the_environment_and_shows_it_nowhere(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+    monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    url = serving.postgres_database(f"secrets_{tmp_path.name[-40:]}".lower())
+    url = serving.postgres_database()
     monkeypatch.setenv("PGPASSWORD", PASSWORD)
     with headrace.open(url) as store:
         store.create_table("orders", {"id": "long"}, "id")

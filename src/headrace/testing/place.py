@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -26,17 +27,19 @@ class Place:
         directory: a directory of the test.
         options: the options of `headrace.open`.
         traits: differences between stores that no capability has.
+        id: a part of the name. Before version 9.2, pytest gives the path of a deleted directory to a later test.
     """
 
     url: str
     directory: Path
     options: Mapping[str, Any] = field(default_factory=dict)
     traits: Traits = field(default_factory=Traits)
+    id: str = field(default_factory=lambda: uuid.uuid4().hex)
 
     @property
     def name(self) -> str:
-        """A name of the store, other than that of any other directory."""
-        return "t" + hashlib.sha256(str(self.directory).encode()).hexdigest()[:15]
+        """A name of the store, other than that of any other directory, also an earlier one of the same path."""
+        return "t" + hashlib.sha256(f"{self.id} {self.directory}".encode()).hexdigest()[:15]
 
     def open(self) -> Store:
         """Return a handle on the store, which is created if it does not exist."""
