@@ -373,12 +373,17 @@ def test_an_unexpected_error_is_one_message_and_a_traceback_only_with_debug(
         main(["table", "list", "-s", store, "--debug"])
 
 
-def test_a_closed_pipe_ends_the_program_quietly(orders: str, store: str) -> None:
+@pytest.mark.parametrize("line", ["table scan orders", "table scan orders --json", "export orders -", "--help"])
+def test_a_closed_pipe_ends_the_program_quietly(orders: str, store: str, line: str) -> None:
+    with open_store(store) as opened:
+        # More than standard output buffers.
+        opened.table(orders).put([{"UserId": "u3", "OrderId": number, "price": 0.0} for number in range(1000)])
     reading, writing = os.pipe()
     os.close(reading)
-    command = [sys.executable, "-m", "headrace.cli.main", "table", "scan", "orders", "-s", store]
+    command = [sys.executable, "-m", "headrace.cli.main", *line.split()]
+    environment = {**os.environ, "HEADRACE_STORE": store}
     with os.fdopen(writing, "wb") as closed_pipe:
-        ended = subprocess.run(command, stdout=closed_pipe, stderr=subprocess.PIPE, text=True, check=False)
+        ended = subprocess.run(command, stdout=closed_pipe, stderr=subprocess.PIPE, text=True, env=environment)
     assert (ended.returncode, ended.stderr) == (141, "")
 
 

@@ -6,7 +6,9 @@ import atexit
 import logging
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
 import click
 
@@ -22,7 +24,31 @@ EXIT_INTERRUPTED = 130
 EXIT_BROKEN_PIPE = 141
 
 
-@click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
+class _ClosedPipe(Exception):
+    """The reader of the output is gone. Not an `OSError`: for that, click would exit with code 1."""
+
+
+@contextmanager
+def _closed_pipes() -> Iterator[None]:
+    try:
+        yield
+    except BrokenPipeError as error:
+        raise _ClosedPipe from error
+
+
+class _Program(CommandGroup):
+    """The group of all commands. `main` gets their errors of closed pipes."""
+
+    def make_context(self, *args: Any, **settings: Any) -> click.Context:
+        with _closed_pipes():
+            return super().make_context(*args, **settings)
+
+    def invoke(self, ctx: click.Context) -> Any:
+        with _closed_pipes():
+            return super().invoke(ctx)
+
+
+@click.group(cls=_Program, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110})
 @click.version_option(package_name="headrace")
 @store_option
 @common_options
@@ -61,7 +87,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     try:
         code = headrace.main(arguments, prog_name="headrace", standalone_mode=False, obj=app)
         sys.stdout.flush()
-    except BrokenPipeError:
+    except (_ClosedPipe, BrokenPipeError):
         # Python flushes standard output at its exit, and would report the closed pipe again.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return EXIT_BROKEN_PIPE
