@@ -9,7 +9,8 @@ from hypothesis import given, settings
 from headrace.errors import SchemaError
 from headrace.model.tables.schema import TableSchema, parse_columns
 from headrace.model.types import can_hold, parse_type, type_name
-from headrace.spark.versions import arrow_schema, spark_schema
+from headrace.spark.versions import ELEMENTS, arrow_schema, spark_schema
+from tests.spark_versions import needs
 from tests.unit.type_strategies import TYPE_NAMES
 
 
@@ -22,6 +23,7 @@ def test_every_type_has_a_name_that_parses_to_it(name: str) -> None:
     assert type_name(again) == type_name(data_type)
 
 
+@needs(ELEMENTS)
 @settings(deadline=None)
 @given(TYPE_NAMES)
 def test_spark_has_exactly_the_same_arrow_type(name: str) -> None:

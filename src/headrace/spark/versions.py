@@ -116,6 +116,11 @@ FILTERS = Difference(
     (4, 1),
     "The option is an error",
 )
+ELEMENTS = Difference(
+    "`NOT NULL` of the elements of arrays and the values of maps is in the schema of a DataFrame",
+    (4, 1),
+    "They can be null in the schema. Their values are the same, and writes into `NOT NULL` are checked",
+)
 ENVIRONMENT = Difference(
     "Variables such as `HEADRACE_STORE`, and interpreters, that are set after Spark's Java process has started reach "
     "sources and native sinks",
@@ -137,7 +142,7 @@ PIPELINES = Difference(
     (4, 3),
     "Not supported: their tests need Spark 4.3",
 )
-DIFFERENCES = (STARTS, SINGLE_BATCH, LAG, FILTERS, ENVIRONMENT, WATERMARKS, SESSIONS, PIPELINES)
+DIFFERENCES = (STARTS, SINGLE_BATCH, LAG, FILTERS, ELEMENTS, ENVIRONMENT, WATERMARKS, SESSIONS, PIPELINES)
 
 if INSTALLED >= (4, 1):
     from pyspark.sql.datasource import DataSourceStreamArrowWriter as DataSourceStreamArrowWriter
