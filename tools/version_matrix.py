@@ -2,8 +2,9 @@
 
 ``python tools/version_matrix.py run`` makes an environment in ``build/matrix`` for each combination for which uv finds
 an interpreter, and runs `SLICE` there. ``--spark 4.1 --python 3.12 --postgres 15`` choose versions. ``--interpreter
-PATH`` names more interpreters. Each result replaces the older one in ``tools/versions.json``. ``write`` only writes the
-table, and ``check`` compares it. ``lowest`` tests the lowest versions of the dependencies.
+PATH`` names more interpreters. Each result replaces the older one in ``tools/versions.json``. The exit code is 1 if a
+combination failed, or if a chosen version of Python has no interpreter. ``write`` only writes the table, and ``check``
+compares it. ``lowest`` tests the lowest versions of the dependencies.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ POSTGRES_SLICE = (
     "src/headrace/testing/suite/test_publication.py",
 )
 EXTRAS = "connect,delta,metrics,otel,plot,postgres,prompt,query,serve,tablestore,ui,yt"
-_SECONDS = 1800
+_SECONDS = 3600
 _COUNTS = re.compile(r"(\d+) (passed|failed|error|skipped)")
 
 Results = dict[str, dict[str, dict[str, Any]]]
@@ -107,7 +108,8 @@ def test_postgres(version: str) -> dict[str, Any]:
 def _tested(program: Path, arguments: Sequence[str], variables: Mapping[str, str]) -> dict[str, Any]:
     """Return the result of a run of pytest."""
     begin = time.monotonic()
-    command = [program, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly", *arguments]
+    options = ["-q", "--no-header", "-p", "no:cacheprovider", "-p", "no:randomly"]
+    command: list[str | Path] = [program, "-m", "pytest", *options, *arguments]
     environment = {**os.environ, **variables}
     done = subprocess.run(command, cwd=ROOT, env=environment, stdout=subprocess.PIPE, text=True, timeout=_SECONDS)
     lines = done.stdout.strip().splitlines()
@@ -158,36 +160,44 @@ def readme(results: Results) -> str:
     return before + BEGIN + table(results) + END + rest.partition(END)[2]
 
 
-def run(arguments: argparse.Namespace) -> None:
-    """Run the chosen combinations, and save each result when it is there."""
+def run(arguments: argparse.Namespace) -> bool:
+    """Run the chosen combinations, and save each result when it is there. Return whether all passed."""
     chosen = [("postgres", version) for version in arguments.postgres]
+    pythons = PYTHONS if arguments.python is None else arguments.python
     for spark in arguments.spark:
-        chosen += [(spark, python) for python in arguments.python]
+        chosen += [(spark, python) for python in pythons]
+    passed = True
     for kind, version in chosen:
-        if kind == "postgres":
-            result = test_postgres(version)
-        else:
-            found = interpreter_of(version, arguments.interpreter)
-            if found is None:
-                _say(f"Spark {kind}, Python {version}: no interpreter")
+        try:
+            if kind == "postgres":
+                result = test_postgres(version)
+            elif found := interpreter_of(version, arguments.interpreter):
+                result = test_spark(kind, version, found)
+            else:
+                _say(f"{kind} {version}: no interpreter")
+                passed &= arguments.python is None
                 continue
-            result = test_spark(kind, version, found)
+        except subprocess.SubprocessError as error:
+            # No environment, no programs, or no end.
+            result = {"passed": False, "date": datetime.date.today().isoformat()}
+            _say(str(error))
+        passed &= result["passed"]
         _say(f"{kind} {version}: {result}")
         results: Results = json.loads(RESULTS.read_text()) if RESULTS.exists() else {}
         results.setdefault(kind, {})[version] = result
         RESULTS.write_text(json.dumps(results, indent=2, sort_keys=True) + "\n")
+    return passed
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").partition("\n")[0])
     parser.add_argument("action", choices=("run", "lowest", "write", "check"))
     parser.add_argument("--spark", nargs="*", choices=SPARKS, default=SPARKS)
-    parser.add_argument("--python", nargs="*", choices=PYTHONS, default=PYTHONS)
+    parser.add_argument("--python", nargs="*", choices=PYTHONS)
     parser.add_argument("--postgres", nargs="*", choices=POSTGRES, default=POSTGRES)
     parser.add_argument("--interpreter", nargs="*", default=[], metavar="PATH")
     arguments = parser.parse_args()
-    if arguments.action == "run":
-        run(arguments)
+    passed = run(arguments) if arguments.action == "run" else True
     if arguments.action == "lowest":
         result = test_lowest(interpreter_of(PYTHONS[0], arguments.interpreter) or sys.executable)
         _say(f"lowest versions: {result}")
@@ -197,6 +207,7 @@ def main() -> None:
         sys.exit(0 if README.read_text() == text else "README.md is out of date: run tools/version_matrix.py write")
     README.write_text(text)
     _say(table(json.loads(RESULTS.read_text())))
+    sys.exit(not passed)
 
 
 if __name__ == "__main__":
