@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import dataclass
+from json.scanner import py_make_scanner  # type: ignore[attr-defined]
 from typing import TYPE_CHECKING, Any
 
 from headrace.errors import SqlError
@@ -57,7 +58,7 @@ def parse(connection: duckdb.DuckDBPyConnection, sql: str, expected_rows: int | 
             remedy="`headrace sql` and `headrace run` run other statements",
         )
     ((text,),) = connection.execute("SELECT json_serialize_sql(?::VARCHAR)", [sql]).fetchall()
-    tree = json.loads(text)
+    tree = _decoded(text)
     if tree["error"]:
         raise SqlError(str(tree["error_message"]))
     (statement,) = tree["statements"]
@@ -73,6 +74,17 @@ def parse(connection: duckdb.DuckDBPyConnection, sql: str, expected_rows: int | 
         expressions |= {entry["key"].lower() for entry in node.get("cte_map", {}).get("map", ())}
     maybe = frozenset(name for name in tables if name.schema is None and name.name.lower() in expressions)
     return Select(tuple(tables), maybe, _rows_needed(statement["node"], expected_rows))
+
+
+def _decoded(text: str) -> Any:
+    """Return the value of a JSON text of many levels."""
+    try:
+        return json.loads(text)
+    except RecursionError:
+        # C code has a limit of its own in Python 3.12, which a program cannot set. This decoder is in Python.
+        decoder = json.JSONDecoder()
+        decoder.scan_once = py_make_scanner(decoder)  # type: ignore[attr-defined]
+        return decoder.decode(text)
 
 
 def _nodes(tree: Any) -> Iterator[dict[str, Any]]:
