@@ -27,7 +27,7 @@ from typing import Any, Literal, TypeAlias
 import pyarrow as pa
 
 from headrace.errors import OptionError, SchemaError, shown
-from headrace.model.tables.schema import KeyValue, parse_columns
+from headrace.model.tables.schema import KeyValue, TableSchema, parse_columns
 from headrace.support import counters
 
 Check: TypeAlias = Callable[[Any, str], Any]
@@ -326,3 +326,24 @@ def _check_of_parameter(parameter: inspect.Parameter, names: dict[str, Any]) -> 
     if annotation in _BY_ANNOTATION:
         return _BY_ANNOTATION[annotation]
     return check_of(parameter.name, eval(annotation, names))
+
+
+def checked_prefixes(given: object, schema: TableSchema) -> pa.Table:
+    """Return the beginnings of keys in the types of the key's columns; see `headrace.ports.Table.get_by_prefix`.
+
+    Raises:
+        OptionError: they are no Arrow table of the first columns of the key, or their values have other types.
+    """
+    key = schema.primary_key
+    if (
+        not isinstance(given, pa.Table)
+        or not given.num_columns
+        or tuple(given.column_names) != key[: given.num_columns]
+    ):
+        received = given.column_names if isinstance(given, pa.Table) else shown(given)
+        raise OptionError("prefixes must be an Arrow table of the first key columns", received=received, valid=key)
+    types = pa.schema([(name, schema.arrow.field(name).type) for name in given.column_names])
+    try:
+        return given.cast(types)
+    except (pa.ArrowInvalid, pa.ArrowNotImplementedError, pa.ArrowTypeError) as error:
+        raise OptionError("prefixes do not have the types of the key", received=str(error), valid=str(types)) from None

@@ -14,7 +14,7 @@ from headrace.model.tables.conditions import KeyRange, Where
 from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import KeyValue, TableSchema
 from headrace.model.types import type_name
-from headrace.ports.arguments import Port
+from headrace.ports.arguments import Port, checked_prefixes
 from headrace.support import notebooks
 from headrace.support.extras import PANDAS, check_extras
 
@@ -178,10 +178,11 @@ class Table(Port):
         """Return all rows whose key begins with one of some values, in any order.
 
         Args:
-            prefixes: the first columns of the primary key, in their types, each combination once.
+            prefixes: the first columns of the primary key, each combination once.
             columns: the columns of the result, in this order; all by default.
         """
         names = self.schema.names if columns is None else columns
+        prefixes = checked_prefixes(prefixes, self.schema)
         found = [part for prefix in prefixes.to_pylist() for part in self.scan(names, prefix)]
         return pa.Table.from_batches(found, pa.schema([self.schema.arrow.field(name) for name in names]))
 

@@ -10,6 +10,7 @@ import pyarrow as pa
 
 from headrace.errors import OptionError
 from headrace.model.tables.conditions import KeyRange
+from headrace.ports.arguments import checked_prefixes
 from headrace.rows.by_position import sort_indices
 from headrace.stores.embedded.tables.physical import PhysicalTable
 
@@ -68,6 +69,7 @@ def get_by_prefix(
     """Return the rows whose keys begin with some values; see `headrace.ports.Table.get_by_prefix`."""
     names = list(table.schema.names if columns is None else columns)
     schema = pa.schema([table.schema.arrow.field(table.schema.column(name).name) for name in names])
+    prefixes = checked_prefixes(prefixes, table.schema)
     # Lookups in key order touch each page of the b-tree once.
     ordered = prefixes.take(sort_indices(prefixes, prefixes.column_names))
     keys = zip(*(column.to_pylist() for column in ordered.columns), strict=True)

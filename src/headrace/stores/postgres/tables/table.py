@@ -16,6 +16,7 @@ from headrace.model.tables.conditions import KeyRange, Predicate, Where, parse_w
 from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import KeyValue, TableSchema
 from headrace.ports import Rows, Table, TableDescription, TrimReport
+from headrace.ports.arguments import checked_prefixes
 from headrace.rows import check_not_null, to_arrow
 from headrace.rows.by_position import aligned, last_rows
 from headrace.rows.conditions import typed_key, typed_range
@@ -162,6 +163,7 @@ class PostgresTable(Table):
         layout = self.layout()
         names = list(layout.schema.names if columns is None else columns)
         wanted = pa.schema([layout.schema.arrow.field(name) for name in names])
+        prefixes = checked_prefixes(prefixes, layout.schema)
         if not prefixes.num_rows:
             return wanted.empty_table()
         statement = sql.SQL("SELECT {} FROM {} t JOIN pg_temp.{} s ON {}").format(
