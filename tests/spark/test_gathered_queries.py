@@ -257,6 +257,7 @@ def test_an_expression_that_fails_for_a_pair_of_rows_is_named(spark: SparkSessio
     with Following(spark, shop.store, sql, ["customers", "orders"], "shares", tmp_path) as query:
         assert query.advance() == []
         # A pair that comes and goes within a batch is not evaluated.
+        query.restart()
         shop.orders.put({"id": 600, "customer": 20, "amount": Decimal(0)})
         shop.customers.put({"id": 20, "name": "best", "nation": 1})
         shop.orders.delete({"id": 600})

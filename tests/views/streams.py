@@ -1,7 +1,6 @@
 """Views that streams keep in tables of a store, compared with DuckDB and with Spark's batch after each batch.
 
-A stream is `headrace.follow` with a scan of each table that the query reads. Here it can also be `Recomputed`, which
-proves the tests.
+A stream is `headrace.follow` with a scan of each table that the query reads.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from tests.spark.following import Following
 from tests.views.changes import Batch, apply
 from tests.views.comparing import difference
 from tests.views.queries import Query
-from tests.views.rules import WrongAnswer, evaluate
+from tests.views.rules import WrongAnswer
 from tests.views.tables import Database, TableDefinition
 from tests.views.tpch_queries import TpchQuery
 
@@ -87,31 +86,6 @@ Start: TypeAlias = Callable[[Place, KeyedView], KeptStream]
 def follow(place: Place, view: KeyedView, **options: Any) -> Following:
     """Start `headrace.follow`, with options of the scans."""
     return Following(place.spark, place.store, view.sql, view.tables, place.target, place.directory, options=options)
-
-
-@dataclass
-class Recomputed:
-    """Computes the target again by DuckDB: the reference of the tests."""
-
-    place: Place
-    view: KeyedView
-
-    def advance(self) -> list[dict[str, Any]]:
-        store, target = self.place.store, self.place.store.table(self.place.target)
-        rows = evaluate(self.view.sql, {name: store.table(name).scan().read_all() for name in self.view.tables})
-        before = target.scan().read_all().select(list(self.view.key))
-        if before.num_rows:
-            target.delete(before)
-        types = {column.name: column.type for column in target.schema.columns}
-        if rows.num_rows:
-            target.put(rows.cast(pa.schema([(name, types[name]) for name in rows.column_names]), safe=False))
-        return target.scan().read_all().to_pylist()  # type: ignore[no-any-return]
-
-    def restart(self) -> None:
-        pass
-
-    def stop(self) -> None:
-        pass
 
 
 @dataclass

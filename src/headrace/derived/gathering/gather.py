@@ -13,6 +13,7 @@ import pyarrow.compute as pc
 from headrace.derived.gathering.routes import GatherPlan, Hop
 from headrace.derived.gathering.row_keys import ID, row_keys
 from headrace.derived.state.keys import group_keys, plain
+from headrace.rows.by_position import sort_indices
 from headrace.rows.nested import Numbers, one_array
 
 
@@ -76,7 +77,7 @@ class _Gathering:
         self._kept = kept
         self._whole = set(plan.whole)
         self._old: dict[str, list[pa.Table]] = {name: [] for name in kept}
-        # Of each occurrence, the rows that a lookup has not read yet, by the number of the first one.
+        # The rows that were read for each occurrence, old ones and added ones.
         self._rows: dict[int, list[pa.Table]] = {number: [] for number in range(len(plan.tables))}
         self._done: dict[Hop, set[bytes]] = {}
 
@@ -159,7 +160,7 @@ class _Gathering:
 
 def _ordered(rows: pa.Table) -> pa.Table:
     """Return rows in the order of their keys, so that a function of the order gives the same again."""
-    return rows.take(pc.sort_indices(rows.column(ID)))
+    return rows.take(sort_indices(rows, [ID]))
 
 
 def _distinct(parts: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:

@@ -389,7 +389,7 @@ class _Reader:
             words = relation.join
             after = end if following is None else following.join_at
             before = len(self.model.occurrences), len(self.model.units)
-            right = self._kind_of_join(words, unit)
+            right = self._right_side(words, unit)
             left_side = len(scope.relations)
             self._relation(relation, ctes, scope, unit if right is None else right.number, lateral="LATERAL" in words)
             joined: set[int] = set() if right is None else {right.number}
@@ -407,7 +407,7 @@ class _Reader:
                 scope.relations.append(_Visible((), None))
             own.append(before[0])
 
-    def _kind_of_join(self, words: Sequence[str], unit: int) -> Unit | None:
+    def _right_side(self, words: Sequence[str], unit: int) -> Unit | None:
         """Return the unit of the right side of a join; None if it has none of its own."""
         if not {"LEFT", "FULL", "SEMI", "ANTI"} & set(words):
             return None
