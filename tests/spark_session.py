@@ -132,5 +132,4 @@ def _set_environment(session: SparkSession, environment: dict[str, str]) -> None
         known.clear()
         known.update(environment)
         # A registered format keeps the environment of its registration.
-        for source in (headrace.HeadraceDataSource, headrace.TablestoreDataSource, headrace.YtDataSource):
-            register(session, source, ())
+        register(session, (headrace.HeadraceDataSource, headrace.TablestoreDataSource, headrace.YtDataSource), ())

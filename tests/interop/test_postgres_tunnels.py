@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from psycopg import pq, sql
 
@@ -329,7 +330,7 @@ def test_rows_of_a_stream_can_have_the_ids_of_their_transactions(store: Store, s
     source.check_stream_read()
     read = HeadraceTunnel(source)
     tunnel = read.open_checked(store)
-    shape = read.shape(tunnel, ["id", "_transaction_id"])
+    shape = read.shape(tunnel, pa.schema({"id": pa.string(), "_transaction_id": pa.int64()}))
     found = [
         row
         for channel in tunnel.channels()

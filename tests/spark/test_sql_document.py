@@ -77,6 +77,8 @@ def streams(spark: SparkSession, tmp_path: Path) -> Iterator[StreamingSql]:
             {"id": 1, "user": "ada"}
         )
         store.create_table("names", {"user": "string", "id": "long"}, "user")
+        for name in ("items", "customers"):
+            store.create_table(name, {"id": "long", "name": "string"}, "id")
         store.create_tunnel("people", "names")
     started = headrace.sql(spark, tmp_path / "workspace")
     yield started
@@ -92,6 +94,8 @@ def test_the_statements_run_as_written(streams: StreamingSql, tmp_path: Path) ->
         here("""
         CREATE TABLE people USING headrace OPTIONS (store = "shop", table = "people");
         CREATE TABLE names USING headrace OPTIONS (store = "shop", table = "names");
+        CREATE TABLE items USING headrace OPTIONS (store = "shop", table = "items");
+        CREATE TABLE customers USING headrace OPTIONS (store = "shop", table = "customers");
         CREATE SCAN people_changes ON people USING STREAM OPTIONS (tunnel = "names");
         """)
     )

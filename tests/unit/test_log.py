@@ -32,7 +32,9 @@ class Bench:
         self.commits: list[tuple[int, int, int]] = []
         self.rows = 0
         with self.database.write() as connection:
-            connection.execute("INSERT INTO object VALUES (1, 'orders', 'table', '{}', 1)")
+            connection.execute(
+                "INSERT INTO object (id, name, kind, options, schema_version) VALUES (1, 'orders', 'table', '{}', 1)"
+            )
             connection.execute("INSERT INTO partition (id, object, parents, open) VALUES (1, 1, '[]', 1)")
             # Rows of neighbouring partitions must not be returned.
             for neighbour in (5, 2 << 40):

@@ -68,7 +68,7 @@ class StreamWriter(BatchedStream):
                 if isinstance(target, TableTarget):
                     if self.mode == "update":
                         # Each row replaces an earlier one.
-                        store.table(target.name, self.columns).schema.check_keyed()
+                        store.table(target.name, self.sink.location.columns).schema.check_keyed()
                     TargetJobs(store).check_other(target.name, "this stream")
                 if isinstance(target, TableTarget) and target.change in (RowChange.PUT, RowChange.REPLACE_ALL):
                     check_no_feedback(self.df.schema, store, target.name, "this stream")

@@ -270,9 +270,9 @@ class FollowedTable:
                 columns[now.name] = column.name, values if values.type == data_type else values.cast(data_type)
         return columns
 
-    def whole_rows(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows that `snapshot` has read, with all columns of the table now."""
-        read, schema = self.base_columns(rows), self.layout.schema
+    def whole_rows(self, rows: pa.RecordBatch, schema: TableSchema) -> pa.RecordBatch:
+        """Return rows that `snapshot` has read, with the columns that rows of the tunnel have now."""
+        read = self.base_columns(rows)
         columns = [read[name][1] if name in read else self.columns.older(name, rows.num_rows) for name in schema.names]
         return pa.RecordBatch.from_arrays(columns, schema=schema.changes)
 
@@ -380,7 +380,7 @@ class OneTable:
         return self._table.snapshot(keys)
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        return self._table.whole_rows(rows)
+        return self._table.whole_rows(rows, self.schema)
 
     @property
     def _table(self) -> FollowedTable:

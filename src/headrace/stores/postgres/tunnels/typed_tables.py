@@ -69,7 +69,7 @@ class TypedTables(ManyTables):
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         table = self._existing(relation)
-        whole = table.whole_rows(rows)
+        whole = table.whole_rows(rows, table.layout.schema)
         return rows_together(self.schema, [(self._names[relation], whole)])
 
     def _existing(self, relation: int) -> FollowedTable:
