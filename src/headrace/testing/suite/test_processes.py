@@ -46,8 +46,13 @@ def test_a_forked_process_can_use_its_parents_handles(store: Store, orders: Tabl
             os._exit(0 if drain(tunnel) and seen >= {"child", "parent"} else 1)
         finally:
             os._exit(2)
-    orders.put({"id": "parent again"})
-    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    try:
+        orders.put({"id": "parent again"})
+        assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    except BaseException:
+        # It has the pipes of this process, which end processes of Spark when they are closed.
+        os.kill(child, signal.SIGKILL)
+        raise
     assert [row["id"] for row in rows_of(orders)] == ["child", "parent", "parent again"]
     orders.put({"id": "last"})
     assert [change.key for change in drain(tunnel)][-1] == ("last",)
