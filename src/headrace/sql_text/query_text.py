@@ -219,7 +219,7 @@ class QueryText(TokenText):
         if following is None:
             return False
         if self.is_word(index, "LIMIT", "QUALIFY") and ends_operand(self, index - 1):
-            return following.kind is not TokenKind.SYMBOL or following.is_symbol("(")
+            return following.kind is not TokenKind.SYMBOL or following.text in "(+-"
         if self.is_word(index, "WINDOW"):
             return following.is_name and self.is_word(index + 2, "AS")
         if self.is_symbol(index, "|"):
@@ -238,16 +238,21 @@ class QueryText(TokenText):
         return Item(start, after, alias, "literal" if is_literal else "expression", ())
 
     def conjuncts(self, start: int, end: int) -> Iterator[Range]:
-        """Yield the parts of a condition between AND, and those in brackets around several."""
+        """Yield the parts of a condition that must all be true: those between AND, and those in brackets of several."""
         waiting = [(start, end)]
         while waiting:
             start, end = waiting.pop()
             if self.is_symbol(start, "(") and self.after(start) >= end:
                 waiting.append((start + 1, end - 1))
                 continue
-            parts, between = [], False
+            if any(self.is_word(index, "OR") for index in self.top(start, end)):
+                # AND binds more tightly.
+                yield start, end
+                continue
+            parts, between, cases = [], False, 0
             for index in self.top(start, end):
-                if self.is_word(index, "AND") and not between:
+                cases += self.is_word(index, "CASE") - self.is_word(index, "END")
+                if self.is_word(index, "AND") and not between and not cases:
                     parts.append((start, index))
                     start = index + 1
                 # BETWEEN a AND b
