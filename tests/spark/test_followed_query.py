@@ -293,6 +293,27 @@ def test_groups_that_cannot_be_split_are_evaluated_as_written(spark: SparkSessio
     spark.sql("DROP TEMPORARY FUNCTION product")
 
 
+@pytest.mark.parametrize(
+    ("inner", "by_group"),
+    [
+        ("sum(k)", True),
+        ("avg(cost)", True),
+        ("max(user)", True),
+        ("sum(price)", False),
+        ("avg(k)", False),
+        ("sum(k / 3)", False),
+        ("sum(sqrt(k))", False),
+        ("sum(CAST(k AS DOUBLE))", False),
+        ("sum(k * 1e0)", False),
+    ],
+)
+def test_groups_over_inner_groups_are_kept_if_these_are_exact(spark: SparkSession, inner: str, by_group: bool) -> None:
+    text = f"SELECT count(*) AS n, max(s) AS s FROM (SELECT day, {inner} AS s FROM orders_now GROUP BY day)"
+    plan = checked(spark, text)
+    assert plan.gathering is not None
+    assert (plan.query.groups is not None) == by_group
+
+
 def test_operators_in_the_plan_of_spark_are_refused(spark: SparkSession, tables: dict[str, dict[str, str]]) -> None:
     spark.sql("DECLARE OR REPLACE VARIABLE lowest INT DEFAULT 2")
     for text, message in REFUSED:

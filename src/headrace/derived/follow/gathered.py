@@ -8,7 +8,8 @@ headrace keeps by group at its end, only the rows below them are evaluated so.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.derived.aggregate_calls import is_aggregate_call, is_any_aggregate
@@ -23,7 +24,9 @@ from headrace.derived.gathering.orders import refuse_orders
 from headrace.derived.gathering.routes import GatherPlan, plan_gather, plan_whole
 from headrace.derived.gathering.row_keys import key_kind
 from headrace.derived.gathering.scopes import Columns, read_model
+from headrace.errors import SqlError
 from headrace.spark.versions import arrow_schema
+from headrace.sql_text.lexer import Token, TokenKind
 from headrace.sql_text.query_text import QueryText, Range
 
 if TYPE_CHECKING:
@@ -31,6 +34,22 @@ if TYPE_CHECKING:
 
 _ENDS = ("OVER", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET", "QUALIFY", "WINDOW", "LATERAL")
 _OF_ALL_COLUMNS = ("NATURAL", "PIVOT", "UNPIVOT", "TRANSFORM")
+# Their results over exact values are exact, and do not depend on an order.
+_EXACT_FUNCTIONS = frozenset(
+    (
+        "count", "count_if", "sum", "min", "max", "every", "bool_and", "some", "any", "bool_or", "coalesce", "nvl",
+        "ifnull", "nullif", "if", "greatest", "least", "abs", "mod", "pmod", "cast", "date", "upper", "lower", "trim",
+        "ltrim", "rtrim", "substring", "substr", "left", "right", "concat", "length", "replace", "extract", "year",
+        "quarter", "month", "day", "date_trunc", "trunc", "to_date", "date_add", "date_sub", "datediff", "struct",
+        "named_struct", "rank", "dense_rank", "row_number", "decimal", "varchar", "char",
+    )
+)  # fmt: skip
+# Words before brackets that call nothing.
+_NO_CALLS = (
+    "IN", "EXISTS", "AND", "OR", "NOT", "ON", "USING", "AS", "FROM", "JOIN", "WHERE", "HAVING", "WHEN", "THEN", "ELSE",
+    "SELECT", "DISTINCT", "ALL", "UNION", "INTERSECT", "EXCEPT", "OVER", "BY", "LATERAL", "BETWEEN", "CASE", "LIKE",
+    "FILTER", "VALUES", "ROLLUP", "CUBE", "SETS",
+)  # fmt: skip
 _NOT_IN_FROM = {
     "TABLESAMPLE": "write a condition on a hash of the key: WHERE pmod(hash(id), 10) = 0",
     "WATERMARK": "leave it out: a followed table needs no watermark",
@@ -180,6 +199,41 @@ def gathering_of(
         lookups = plan.lookups.get(name.lower()) or [()]
         arranged[name.lower()] = Arranged(number, arrow_schema(StructType(fields)), scan.key, tuple(lookups))
     return Gathering(plan, arranged)
+
+
+def check_exact(query: FollowedQuery, schemas: Iterable[StructType]) -> None:
+    """Raise `SqlError` unless the rows below the groups are the same whenever they are computed again.
+
+    The groups keep what was added, so a row must leave them with the values with which it entered. Spark adds the
+    doubles of inner groups and windows in any order, so that the last digits of their sums can differ.
+    """
+    tokens = QueryText(query.rows_sql, strict=True)
+    used = _used_names(query.tokens)
+    types: dict[str, str] = {}
+    for field in (field for schema in schemas for field in schema):
+        name, kind = field.name.lower(), field.dataType.simpleString()
+        types[name] = f"{types.get(name, '')} {kind}"
+        if (used is None or name in used) and re.search("float|double|variant", kind):
+            raise SqlError("inner groups of a column whose sums depend on the order", received=field.name)
+    for index, token in enumerate(tokens.tokens):
+        called = tokens.is_call(index) and not token.is_word(*_NO_CALLS)
+        if called and token.name.lower() not in _EXACT_FUNCTIONS and not _is_mean_of_decimals(tokens, index, types):
+            raise tokens.error("inner groups of values that may be doubles", index)
+        if token.is_symbol("/") or token.is_word("DOUBLE", "FLOAT", "REAL") or "e" in _number(token).lower():
+            raise tokens.error("inner groups of values that may be doubles", index)
+
+
+def _is_mean_of_decimals(tokens: QueryText, index: int, types: Mapping[str, str]) -> bool:
+    """Return whether a call is the mean of a column that is a decimal in each table. That of longs is a double."""
+    if not tokens.is_word(index, "AVG", "MEAN") or not tokens.is_name(index + 2):
+        return False
+    name, end = tokens.dotted(index + 2)
+    kinds = types.get(name[-1].lower(), "").split()
+    return end == tokens.closing[index + 1] and bool(kinds) and all(kind.startswith("decimal") for kind in kinds)
+
+
+def _number(token: Token) -> str:
+    return token.text if token.kind is TokenKind.NUMBER else ""
 
 
 def _plan(model: QueryModel | None, scans: Sequence[str], aggregates: int) -> GatherPlan:

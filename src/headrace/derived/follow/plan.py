@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from headrace.derived.follow.analysis import EmptyViews, Origin, Origins, SparkNames
 from headrace.derived.follow.determinism import check_deterministic
-from headrace.derived.follow.gathered import gathered_query, gathering_of
+from headrace.derived.follow.gathered import check_exact, gathered_query, gathering_of
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.settings import check_text_settings
 from headrace.derived.follow.split import FollowedQuery, Grouping, split_query
@@ -348,6 +348,8 @@ def _check_gathered(
         _refuse_collations_in(plan, [scans[name].schema for name in query.scans])
     types = None
     if query.groups is not None:
+        if _OF_SEVERAL_ROWS & set(operators(analysed_plan(spark, rows_sql))):
+            check_exact(query, [*(scans[name].schema for name in query.scans), *static.values()])
         types = _check_groups(spark, query.groups, schema, rows, views, views.plain)
     read = tuple(scans[name] for name in query.scans)
     gathering = gathering_of(query, scans, static, aggregates)
@@ -435,8 +437,8 @@ def _static_columns(spark: SparkSession, query: FollowedQuery) -> dict[str, Stru
             continue
         if streaming:
             raise SqlError(
-                f"{name} is a stream, and a followed query joins static tables only",
-                remedy="name the followed scan itself, or read the other table with USING BATCH",
+                f"{name} is a stream of other rows than those of a table",
+                remedy="give it as a scan with readAs = 'table', or read the table with USING BATCH",
             )
         _refuse_own_names(name, table.schema)
         found[name] = table.schema
@@ -464,7 +466,7 @@ def _check_operators(spark: SparkSession, sql: str, known: frozenset[str] = _OPE
         raise SqlError(
             "a followed query cannot have an operator of this query's plan",
             received=named,
-            remedy="leave it out; aggregates that can be followed: count, sum, avg, min, max, count(DISTINCT …)",
+            remedy="leave it out, or compute it in a batch",
         )
     return plan
 

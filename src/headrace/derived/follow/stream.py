@@ -173,7 +173,8 @@ def follow(
             ``option("readAs", "table")`` has loaded.
         checkpoint: the checkpoint location, see `write_stream`; a query with a name may leave it out.
         store: the path or URL of the target's store. The state of aggregates is in this store, too.
-        table: the target. Its primary key has all columns of GROUP BY; without aggregates the key of the scan.
+        table: the target. Its primary key has all columns of GROUP BY; without aggregates the key of the scan. Over
+            several tables it has columns that are unique in the result, which each batch checks.
         name: the query's name.
         overwrite: replace the rows of the target in the first batch of a query with a new checkpoint. Without it, such
             a query needs an empty target.
