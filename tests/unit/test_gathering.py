@@ -125,6 +125,46 @@ READS = [
     ("SELECT id FROM orders ORDER BY amount DESC, id LIMIT 10", [EVERYTHING]),
     ("SELECT o.id FROM orders o JOIN customers c USING (id)", ["customers by (id)", "orders by (id)"]),
     ("SELECT o.id FROM orders o NATURAL JOIN items i", ["all rows of items", "all rows of orders"]),
+    (
+        "SELECT o.id FROM orders o, customers c WHERE o.cust = c.id AND c.nation = 1 OR o.id = 2",
+        ["all rows of customers", "all rows of orders"],
+    ),
+    (
+        "SELECT o.id FROM orders o, customers c "
+        "WHERE CASE WHEN o.id > 1 AND o.cust = c.id AND true THEN false ELSE true END",
+        ["all rows of customers", "all rows of orders"],
+    ),
+    (
+        "SELECT o.id FROM orders o LEFT JOIN customers c ON o.cust = c.id OR c.nation = 1 AND o.id = 2",
+        ["all rows of customers", EVERYTHING],
+    ),
+    # After a RIGHT JOIN, the name is the column of the right side.
+    (
+        "SELECT i.n FROM orders o RIGHT JOIN customers c USING (id) LEFT JOIN products p USING (id), items i",
+        [
+            "customers by (id), orders by (id), all rows of items, all rows of products",
+            "orders by (id), all rows of items, all rows of products",
+            EVERYTHING,
+            "orders by (id), all rows of customers, all rows of products",
+        ],
+    ),
+    # Not every row of the subquery satisfies the condition.
+    (
+        "SELECT c.id, (SELECT count(*) FROM items i LEFT JOIN (SELECT * FROM orders WHERE cust = c.id) o "
+        "ON o.id = i.ord) AS n FROM customers c",
+        ["all rows of items, all rows of orders", EVERYTHING, EVERYTHING],
+    ),
+    (
+        "SELECT c.id, (SELECT count(*) FROM (SELECT * FROM orders WHERE cust = c.id) o "
+        "FULL JOIN items i ON o.id = i.ord) AS n FROM customers c",
+        ["all rows of items, all rows of orders", EVERYTHING, EVERYTHING],
+    ),
+    # The alias of an item of HAVING can be meant.
+    (
+        "SELECT cust, max(day) AS id FROM orders GROUP BY cust HAVING EXISTS (SELECT * FROM items WHERE ord = id)",
+        ["orders by (cust), all rows of items", EVERYTHING],
+    ),
+    ("SELECT id FROM orders UNION ALL SELECT 0", ["nothing else"]),
 ]
 UNCLEAR = [
     "SELECT id FROM orders JOIN customers JOIN items ON items.ord = orders.id ON customers.id = orders.cust",
@@ -132,6 +172,12 @@ UNCLEAR = [
     "SELECT * FROM orders PIVOT (sum(amount) FOR cust IN (1, 2))",
     "SELECT id FROM orders UNION SELECT id FROM customers LIMIT 3",
     "WITH RECURSIVE r AS (SELECT 1 AS x) SELECT x FROM r",
+    "SELECT e.* FROM (SELECT * FROM (SELECT id + 1, cust FROM orders) z) e (p, q) JOIN customers c ON c.id = e.q",
+    "SELECT c.id FROM (SELECT st.*, id FROM orders) e (p, q) JOIN customers c ON c.id = e.q",
+    "SELECT e.q FROM (SELECT posexplode(array(id)), cust FROM orders) e (p, q, r) JOIN customers c ON c.id = e.r",
+    "SELECT o.id FROM orders o, explode((SELECT sort_array(collect_list(id)) FROM customers)) t",
+    "SELECT o.id FROM orders o LATERAL VIEW explode((SELECT sort_array(collect_list(id)) FROM customers)) t AS q",
+    "SELECT o.id FROM orders o JOIN (VALUES ((SELECT max(id) FROM customers))) v (m) ON v.m = o.id",
 ]
 
 
@@ -170,6 +216,15 @@ def test_total_orders_are_accepted(sql: str) -> None:
         ("SELECT id, sum(amount) OVER (ORDER BY day ROWS 3 PRECEDING) AS s FROM orders", "arbitrary"),
         ("SELECT i.n, row_number() OVER (ORDER BY i.ord) AS b FROM items i JOIN orders o ON o.id = i.ord", "arbitrary"),
         ("SELECT id FROM orders LIMIT 3", "arbitrary rows"),
+        ("SELECT id FROM orders LIMIT +2", "arbitrary rows"),
+        ("SELECT id FROM orders LIMIT '2'", "arbitrary rows"),
+        ("SELECT id FROM orders SORT BY id LIMIT 3", "arbitrary rows"),
+        ("SELECT o.id FROM orders o FULL JOIN customers c ON o.id = c.id ORDER BY o.id LIMIT 2", "arbitrary rows"),
+        ("SELECT id FROM orders, (VALUES (1), (2)) t (v) ORDER BY id LIMIT 1", "arbitrary rows"),
+        ("SELECT id FROM orders, (SELECT 1 AS v UNION ALL SELECT 2) t ORDER BY id LIMIT 1", "arbitrary rows"),
+        ("SELECT id FROM orders LATERAL VIEW explode(array(1, 2)) t AS q ORDER BY id LIMIT 1", "arbitrary rows"),
+        ("SELECT sum(amount) OVER (w) AS s FROM orders WINDOW w AS (ORDER BY day ROWS 1 PRECEDING)", "arbitrary"),
+        ("SELECT cust, array_sort(collect_list(day), (l, r) -> 0) AS d FROM orders GROUP BY cust", "order of rows"),
         ("SELECT id FROM orders ORDER BY day LIMIT 3", "arbitrary rows"),
         ("SELECT cust, count(*) AS n FROM orders GROUP BY cust, day ORDER BY n, cust LIMIT 3", "arbitrary rows"),
         ("SELECT cust, collect_list(day) AS d FROM orders GROUP BY cust", "order of rows"),

@@ -1,4 +1,4 @@
-"""The aggregate functions of Spark, by name."""
+"""The functions of Spark over several rows, by name: aggregates, and those that make several rows of one."""
 
 from __future__ import annotations
 
@@ -28,6 +28,11 @@ OTHER_AGGREGATES = _words(
     percentile_cont percentile_disc regr_avgx regr_avgy regr_count regr_intercept regr_r2 regr_slope regr_sxx
     regr_sxy regr_syy schema_of_json_agg schema_of_variant_agg skewness std stddev stddev_pop stddev_samp
     theta_sketch_agg theta_union_agg theta_intersection_agg try_avg try_sum var_pop var_samp variance"""
+)
+
+GENERATORS = _words(
+    """explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple flatten_outer
+    variant_explode variant_explode_outer"""
 )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from headrace.derived.aggregate_calls import OTHER_AGGREGATES
+from headrace.derived.aggregate_calls import GENERATORS, OTHER_AGGREGATES
 from headrace.errors import SqlError
 from headrace.model.own_names import PREFIX, is_own
 from headrace.sql_text.expressions import ends_operand
@@ -33,10 +33,6 @@ _CLOCK_WITHOUT_ARGUMENTS = frozenset({"unix_timestamp"})
 _WITHOUT_PARENTHESES = _words(
     """current_timestamp current_date current_time localtimestamp current_user session_user current_catalog
     current_database current_schema current_path grouping__id"""
-)
-_GENERATORS = _words(
-    """explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple flatten_outer
-    variant_explode variant_explode_outer"""
 )
 _WINDOW_FUNCTIONS = _words("row_number rank dense_rank percent_rank cume_dist ntile lag lead nth_value")
 # Spark also skips control characters before the word, and permits a time zone after it.
@@ -121,7 +117,7 @@ def _refuse_call_over_rows(text: TokenText, index: int, name: str) -> None:
         )
     if name in _WINDOW_FUNCTIONS:
         raise text.error(f"a followed query cannot have the window function {name}", index, remedy=IN_A_BATCH)
-    if name in _GENERATORS:
+    if name in GENERATORS:
         raise text.error(
             f"a followed query cannot have {name}, which makes several rows of one", index, remedy=IN_A_BATCH
         )

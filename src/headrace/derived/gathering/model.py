@@ -112,6 +112,7 @@ class QueryModel:
         links: the equalities between occurrences of one unit.
         orderings: the orders on which the result depends.
         aggregated: the first tokens of the SELECTs with aggregates or groups.
+        multiplies: it has relations that are no tables, such as VALUES, so that a row of its tables can give several.
     """
 
     occurrences: list[Occurrence] = field(default_factory=list)
@@ -119,6 +120,7 @@ class QueryModel:
     links: list[Link] = field(default_factory=list)
     orderings: list[Ordering] = field(default_factory=list)
     aggregated: set[int] = field(default_factory=set)
+    multiplies: bool = False
 
     def add_unit(self, parent: int) -> Unit:
         unit = Unit(len(self.units), parent)
@@ -142,6 +144,8 @@ class QueryModel:
 
     def is_total(self, ordering: Ordering) -> bool:
         """Return whether an ordering has no ties: its columns determine the keys of all tables of its rows."""
+        if self.multiplies:
+            return False
         reached = self._determined(ordering.columns)
         if ordering.groups is not None:
             return bool(ordering.groups) and all(
@@ -161,7 +165,11 @@ class QueryModel:
         """Return the occurrences of which some columns determine the row: they have its key, or columns equal to it."""
         known, rows = set(columns), set[int]()
         ways = [side for link in self.links for side in (link, link.turned())]
-        ways += [unit.link.turned() for unit in self.units if unit.link is not None and not unit.grouped]
+        ways += [
+            unit.link.turned()
+            for unit in self.units
+            if unit.link is not None and not unit.grouped and unit.other_side is None
+        ]
         grows = True
         while grows:
             before = len(known), len(rows)

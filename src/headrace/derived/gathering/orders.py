@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.derived.aggregate_calls import after_call
 from headrace.derived.gathering.model import QueryModel
+from headrace.sql_text.expressions import ends_operand
 from headrace.sql_text.query_text import QueryText
 from headrace.sql_text.token_text import TokenText
 
@@ -19,7 +20,7 @@ _OF_ANY_ORDER = {
     **dict.fromkeys(
         (
             "approx_top_k", "approx_top_k_accumulate", "approx_top_k_combine", "histogram_numeric",
-            "kll_sketch_agg_bigint", "kll_sketch_agg_double", "kll_sketch_agg_float",
+            "hll_sketch_agg", "kll_sketch_agg_bigint", "kll_sketch_agg_double", "kll_sketch_agg_float",
         ),
         "leave it out",
     ),
@@ -28,7 +29,6 @@ _OF_ANY_ORDER = {
 _OF_TOTAL_ORDER = frozenset(
     ("row_number", "ntile", "lag", "lead", "nth_value", "first_value", "last_value", "first", "last", "any_value")
 )
-_SORTING = ("sort_array", "array_sort")
 
 
 def refuse_orders(text: QueryText, model: QueryModel | None) -> None:
@@ -44,9 +44,7 @@ def refuse_orders(text: QueryText, model: QueryModel | None) -> None:
             while text.is_word(after, "IGNORE", "RESPECT", "NULLS"):
                 after += 1
             if text.is_word(after, "OVER"):
-                rows = text.is_symbol(after + 1, "(") and any(
-                    text.is_word(each, "ROWS") for each in text.top(after + 2, text.closing[after + 1])
-                )
+                rows = _can_have_rows(text, after + 1)
                 if (name in _OF_TOTAL_ORDER or name in _OF_ANY_ORDER or rows) and after + 1 not in total:
                     raise text.error(
                         f"rows that ORDER BY leaves equal make the result of {name} arbitrary",
@@ -68,18 +66,23 @@ def refuse_orders(text: QueryText, model: QueryModel | None) -> None:
             )
 
 
+def _can_have_rows(text: QueryText, index: int) -> bool:
+    """Return whether the window after OVER has a frame of ROWS, or names a window, which can have one."""
+    if not text.is_symbol(index, "("):
+        return True
+    inside = list(text.top(index + 1, text.closing[index]))
+    begins = ("PARTITION", "DISTRIBUTE", "CLUSTER", "ORDER", "SORT", "RANGE")
+    named = bool(inside) and text.is_name(inside[0]) and not text.is_word(inside[0], *begins)
+    return named or any(text.is_word(each, "ROWS") for each in inside)
+
+
 def _is_clause(text: QueryText, index: int) -> bool:
-    following = text.token(index + 1)
-    return (
-        following is not None
-        and not text.is_symbol(index - 1, ".")
-        and (following.text.isdecimal() or text.is_symbol(index + 1, "(") or following.is_name)
-        and not text.is_word(index - 1, "SELECT", "AS", "BY")
-        and not text.is_symbol(index - 1, ",")
-    )
+    return ends_operand(text, index - 1) and not text.is_symbol(index - 1, ".") and text.token(index + 1) is not None
 
 
 def _is_sorted(text: TokenText, index: int) -> bool:
-    return (
-        text.is_symbol(index - 1, "(") and text.is_name(index - 2) and text.tokens[index - 2].name.lower() in _SORTING
-    )
+    """Return whether the only argument of a sorting function is a call, or that of `sort_array` the first one."""
+    if not text.is_symbol(index - 1, "(") or not text.is_name(index - 2):
+        return False
+    name, whole = text.tokens[index - 2].name.lower(), text.is_symbol(after_call(text, index), ")")
+    return name == "sort_array" or (name == "array_sort" and whole)

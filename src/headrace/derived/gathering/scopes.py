@@ -10,11 +10,12 @@ A link between columns of types with different rules for equality is left out as
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from headrace.derived.aggregate_calls import is_any_aggregate
+from headrace.derived.aggregate_calls import GENERATORS, is_any_aggregate
 from headrace.derived.gathering.model import Link, Occurrence, Ordering, Origin, Place, QueryModel, Unit
 from headrace.sql_text.query_text import Block, QueryText, Range, Relation
 
@@ -56,16 +57,25 @@ def read_model(text: QueryText, tables: Mapping[str, Columns]) -> QueryModel | N
         reader.query(0, len(text.tokens), {}, None, 0)
     except UnclearStructure:
         return None
+    # A subquery in an argument of a function in FROM, say, is not read.
+    if reader.selects != {index for index in range(len(text.tokens)) if text.is_word(index, "SELECT")}:
+        return None
     reader.assign_links()
     return reader.model
 
 
 @dataclass
 class _Visible:
-    """A relation of FROM as names see it. Its columns are None if they are not known."""
+    """A relation of FROM as names see it.
+
+    Attributes:
+        columns: its columns; None if they are not known.
+        hides: it has further columns, whose names are not known.
+    """
 
     qualifiers: tuple[str, ...]
     columns: dict[str, Origin | None] | None
+    hides: bool = False
 
 
 @dataclass
@@ -82,15 +92,16 @@ class _Scope:
         *qualifier, name = (part.lower() for part in parts)
         found: list[Origin | None] = []
         for relation in self.relations:
-            if qualifier and tuple(qualifier) != relation.qualifiers[-len(qualifier) :]:
-                continue
-            if relation.columns is None:
+            named = tuple(qualifier) == relation.qualifiers[-len(qualifier) :] if qualifier else True
+            if relation.columns is None and (named or not relation.qualifiers):
                 return None
+            if not named or relation.columns is None:
+                continue
             if name in relation.columns:
                 found.append(relation.columns[name])
         if found:
             return found[0] if len(found) == 1 else None
-        if self.outer is None or self._has_field(qualifier):
+        if self.outer is None or self._has_field(qualifier) or any(each.hides for each in self.relations):
             return None
         return self.outer.origin(parts)
 
@@ -124,6 +135,7 @@ class _Reader:
         self._equalities: list[_Equality] = []
         # The columns that partition the rows of a unit, the best ones first.
         self._partitions: dict[int, list[Origin]] = {}
+        self.selects: set[int] = set()
         self.model = QueryModel()
 
     # -- queries ----------------------------------------------------------------------------------------
@@ -138,6 +150,7 @@ class _Reader:
         operations = list(text.set_operations(start, end))
         if not operations:
             if text.is_word(start, "VALUES"):
+                self.model.multiplies = True
                 return []
             return self._select(start, end, ctes, outer, unit)
         return self._set_operation(start, end, operations, ctes, outer, unit)
@@ -188,7 +201,9 @@ class _Reader:
                 branch = self.model.add_unit(unit)
                 branch.independent = True
                 inner = branch.number
+            before = len(self.model.occurrences)
             branches.append(self.query(first, each, ctes, outer, inner))
+            self.model.multiplies |= len(self.model.occurrences) == before
             first = each + 1 + text.is_word(each + 1, "ALL", "DISTINCT")
         outputs = [(columns[0][0], self._all_of(columns)) for columns in zip(*branches, strict=False)]
         if not united or not at.independent:
@@ -215,14 +230,16 @@ class _Reader:
         if not text.is_word(start, "SELECT"):
             raise UnclearStructure
         block, scope = text.block(start, end), _Scope(outer)
+        self.selects.add(start)
         if any(text.is_pair(index, "|", ">") for index in text.top(start, end)):
             raise UnclearStructure
         self._from_clause(*block.from_, ctes, scope, unit)
         for each in text.conjuncts(*block.where):
             self._equality(*each, scope, unit, frozenset())
         self._subqueries(*block.where, ctes, scope, unit, filters=True)
-        for first, last in ((start + 1, block.from_[0]), (block.where_end, end)):
-            self._subqueries(first, last, ctes, scope, unit)
+        self._subqueries(start + 1, block.from_[0], ctes, scope, unit)
+        # After GROUP BY a name can be an alias of an item.
+        self._subqueries(block.where_end, end, ctes, _Scope(None, [_Visible((), None)]), unit)
         outputs = self._outputs(block, scope)
         self._orderings(block, end, scope, outputs, unit)
         allowed = self._partition(block, end, scope, outputs)
@@ -269,7 +286,8 @@ class _Reader:
         for index in text.top(block.where_end, end):
             if text.is_word(index, *_LIMITS):
                 inside = (block.where_end, index)
-                names = [origin for at in text.top(*inside) for origin in self._ordered_by(at, *inside, scope, outputs)]
+                orders = (at for at in text.top(*inside) if text.is_word(at, "ORDER"))
+                names = [origin for at in orders for origin in self._ordered_by(at, *inside, scope, outputs)]
                 self._order(index, names, groups, unit)
 
     def _order(self, index: int, columns: Sequence[Origin], groups: tuple[Place, ...] | None, unit: int) -> None:
@@ -290,7 +308,7 @@ class _Reader:
             if rest == after or (rest > first and text.is_word(rest, "ASC", "DESC", "NULLS")):
                 named = [origin for output, origin in outputs if name[1:] == () and output and _alike(output, name[0])]
                 origin = named[0] if named else scope.origin(name)
-                if origin is not None:
+                if origin is not None and all(self._kind(place) is not None for place in origin):
                     yield origin
 
     def _is_aggregated(self, block: Block) -> bool:
@@ -362,19 +380,26 @@ class _Reader:
         text, outputs = self._text, list[Output]()
         for start, end in text.split(*block.select):
             item = text.item(start, end)
+            if any(text.is_call(i) and text.tokens[i].name.lower() in GENERATORS for i in range(start, end)):
+                # Some have several columns.
+                raise UnclearStructure
             if item.kind != "star":
                 outputs.append((item.name, scope.origin(item.path) if item.kind == "column" else None))
                 continue
             if item.end > item.start + 1 + 2 * len(item.path) or scope.merged:
                 # * EXCEPT (…)
                 raise UnclearStructure
-            qualifier = tuple(part.lower() for part in item.path)
+            qualifier, found = tuple(part.lower() for part in item.path), False
             for relation in scope.relations:
                 if qualifier and qualifier != relation.qualifiers[-len(qualifier) :]:
                     continue
-                if relation.columns is None:
+                if relation.columns is None or relation.hides:
                     raise UnclearStructure
                 outputs += relation.columns.items()
+                found = True
+            if not found:
+                # The fields of a struct.
+                raise UnclearStructure
         return outputs
 
     # -- FROM -------------------------------------------------------------------------------------------
@@ -385,7 +410,8 @@ class _Reader:
             raise UnclearStructure
         relations = list(text.relations(start, end))
         own: list[int] = []
-        for relation, following in zip(relations, [*relations[1:], None], strict=True):
+        beginning = len(scope.relations)
+        for relation, following in zip(relations, [*relations[1:], None], strict=False):
             words = relation.join
             after = end if following is None else following.join_at
             before = len(self.model.occurrences), len(self.model.units)
@@ -400,10 +426,11 @@ class _Reader:
                     assert right is not None
                     left.other_side, right.other_side = right.number, left.number
             scope.merged |= "NATURAL" in words
-            self._condition(relation, after, ctes, scope, left_side, unit, frozenset(joined))
+            self._condition(relation, after, ctes, scope, (beginning, left_side), unit, frozenset(joined))
             if {"SEMI", "ANTI"} & set(words):
                 del scope.relations[left_side:]
             if any(text.is_word(index, "VIEW") for index in text.top(relation.end, after)):
+                self.model.multiplies = True
                 scope.relations.append(_Visible((), None))
             own.append(before[0])
 
@@ -430,7 +457,8 @@ class _Reader:
                 inner.parent = left.number
         inside = set(self.model.inside(left.number))
         for place, each in enumerate(self._equalities):
-            if each.unit == unit and {one.occurrence for one in (*each.left, *each.right)} <= inside:
+            # Also those with a column outside of a subquery: not all its rows satisfy them any more.
+            if each.unit == unit and {one.occurrence for one in (*each.left, *each.right)} & inside:
                 self._equalities[place] = replace(each, unit=left.number)
         return left
 
@@ -449,6 +477,7 @@ class _Reader:
         if relation.alias is None and relation.table is not None:
             qualifiers = tuple(part.lower() for part in relation.name)
         if relation.function:
+            self.model.multiplies = True
             scope.relations.append(_Visible(qualifiers, None))
             return
         if relation.query is not None:
@@ -470,7 +499,7 @@ class _Reader:
         for column, origin in outputs:
             if column is not None:
                 visible[column.lower()] = None if column.lower() in visible else origin
-        scope.relations.append(_Visible(qualifiers, visible))
+        scope.relations.append(_Visible(qualifiers, visible, len(visible) < len(outputs)))
 
     def _table(self, name: str, unit: int) -> list[Output]:
         columns = self._tables[name]
@@ -511,7 +540,7 @@ class _Reader:
         end: int,
         ctes: _Ctes,
         scope: _Scope,
-        left_side: int,
+        places: tuple[int, int],
         unit: int,
         joined: frozenset[int],
     ) -> None:
@@ -530,11 +559,11 @@ class _Reader:
             self._subqueries(at + 1, last, ctes, scope, unit)
             return
         scope.merged = True
-        left, right = scope.relations[:left_side], scope.relations[left_side:]
+        left, right = scope.relations[places[0] : places[1]], scope.relations[places[1] :]
         outer = bool({"RIGHT", "FULL"} & set(relation.join))
         for name in self._names(at + 1):
             holding = [each for each in left if each.columns is None or name.lower() in each.columns]
-            sides = (holding[:1], right)
+            sides = (holding, right)
             first, second = (_Scope(None, side).origin((name,)) for side in sides)
             self._note(first, second, unit, joined)
             for visible in right:
@@ -663,8 +692,10 @@ class _Reader:
         if kind == "derived":
             beside = equality.unit == self.model.units[unit].parent
             return unit if beside and self._is_among(right[0], equality.unit) else None
-        # The condition is in the subquery, and reaches outside of it.
-        return unit if kind == "subquery" and unit in self.model.around(equality.unit) else None
+        # The condition is in the subquery and reaches outside of it, and all rows of the subquery satisfy it.
+        inside = itertools.takewhile(lambda each: each != unit, self.model.around(equality.unit))
+        plain = unit in self.model.around(equality.unit) and all(self._kinds.get(each) == "derived" for each in inside)
+        return unit if kind == "subquery" and plain else None
 
     def _is_key(self, place: Place) -> bool:
         return self.model.occurrences[place.occurrence].changes and self._kind(place) is not None
