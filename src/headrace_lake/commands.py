@@ -68,7 +68,7 @@ def compact(app: App, tables: Sequence[str], megabytes: int) -> None:
 def vacuum(app: App, tables: Sequence[str], days: int) -> None:
     """Delete the files of versions that were replaced, and of writers that have died. All TABLES by default.
 
-    Readers of older versions then fail, and a batch that was staged longer ago.
+    Readers of older versions then fail, and a write that takes longer than that.
 
     Example: headrace lake vacuum --days 14 -s delta:///data/lake
     """

@@ -174,7 +174,7 @@ def test_what_cannot_be_written_is_found_before_the_batch_is_decided(store: Stor
     assert not list((tmp_path / "_headrace" / "staged").rglob("*.parquet"))
 
 
-def test_staged_rows_that_vacuum_has_deleted_are_an_error(store: Store) -> None:
+def test_discarded_rows_cannot_be_published(store: Store) -> None:
     publisher = store.publisher("job", "sink")
     staged = write(store, publisher, 0, "t", [{"id": 1, "name": "a"}], RowChange.PUT)
     publisher.discard(0)

@@ -102,6 +102,38 @@ def test_a_followed_query_with_its_state_in_the_home(
     ]
 
 
+def test_merge_and_several_outputs(spark: SparkSession, tmp_path: Path, shop: Store, lake: Store) -> None:
+    for name in ("last", "small", "large"):
+        lake.create_table(name, {"id": "long", "n": "long"}, "id")
+        shop.create_tunnel("orders", name)
+    statement = """
+        MERGE INTO last AS t USING changes AS s ON t.id = s.id
+        WHEN MATCHED AND s._change_type = 'delete' THEN DELETE
+        WHEN MATCHED THEN UPDATE SET n = s.n
+        WHEN NOT MATCHED AND s._change_type <> 'delete' THEN INSERT (id, n) VALUES (s.id, s.n)
+    """
+    outputs = [
+        headrace.Output(table="small", select=lambda rows: rows.where("n < 3").select("id", "n")),
+        headrace.Output(table="large", select=lambda rows: rows.where("n >= 3").select("id", "n")),
+    ]
+    for attempt in ("the start", "a restart"):
+        scans = {"changes": reader(spark, shop, "last")}
+        merge = headrace.merge(spark, statement, scans=scans, store=lake.url, checkpoint=tmp_path / "merge")
+        merge.trigger(**ONCE).start().awaitTermination()
+        rows = reader(spark, shop, "small").where("_change_type IN ('insert', 'update_postimage')")
+        writer = headrace.write_stream(
+            rows, store=lake.url, outputs=outputs, checkpoint=tmp_path / "outputs", trigger=ONCE
+        )
+        writer.start().awaitTermination()
+        if attempt == "the start":
+            change(shop)
+    present = [{"id": row["id"], "n": row["n"]} for row in shop.table("orders")]
+    assert rows_of(tmp_path / "lake", "last") == present
+    # A row that grows is in both, and nothing deletes a row.
+    assert [row["id"] for row in rows_of(tmp_path / "lake", "small")] == [0, 1, 2]
+    assert [row["id"] for row in rows_of(tmp_path / "lake", "large")] == [1, 3, 4, 5, 6]
+
+
 def test_complete_mode_batches_and_sql(spark: SparkSession, tmp_path: Path, shop: Store, lake: Store) -> None:
     shop.create_tunnel("orders", "counts", "BaseData")
     shop.create_tunnel("orders", "log", "BaseData")

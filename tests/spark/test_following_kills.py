@@ -50,7 +50,7 @@ def test_a_query_killed_at_any_step_continues_with_its_state(
                         query.advance()
                 else:
                     with monkeypatch.context() as patch:
-                        patch.setattr(failpoints, "reach", _killing(point))
+                        patch.setattr(failpoints, "reach", killing(point))
                         with pytest.raises(StreamingQueryException, match=point):
                             query.advance()
                 query.restart()
@@ -63,7 +63,7 @@ def _change(orders: Table, number: int) -> None:
     orders.put([{"id": n, "user": f"v{number}", "price": n / 2} for n in range(number, 12, 3)])
 
 
-def _killing(wanted: str) -> Callable[[str], None]:
+def killing(wanted: str) -> Callable[[str], None]:
     def reach(point: str) -> None:
         if point == wanted:
             raise Killed(point)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import datetime
 import random
-import uuid
 from collections.abc import Iterator
 from contextlib import ExitStack
 from decimal import Decimal
@@ -23,7 +22,7 @@ from headrace.testing.effort import THOROUGH
 from tests.conformance import serving
 from tests.spark.followed_histories import prepare
 from tests.spark.following import Following
-from tests.spark.test_following_kills import Killed
+from tests.spark.test_following_kills import killing
 from tests.spark.test_following_stores import sink
 
 ORDERS = {"id": "long", "customer": "long", "amount": "decimal(10,2)", "note": "string"}
@@ -154,7 +153,7 @@ def test_a_join_that_is_killed_continues_with_its_state(
         assert query.advance() == query.expected()
         shop.change()
         with monkeypatch.context() as patch:
-            patch.setattr(failpoints, "reach", _killing(point))
+            patch.setattr(failpoints, "reach", killing(point))
             with pytest.raises(StreamingQueryException, match=point):
                 query.advance()
         query.restart()
@@ -162,19 +161,11 @@ def test_a_join_that_is_killed_continues_with_its_state(
         assert query.advance() == query.expected()
 
 
-def _killing(wanted: str) -> Any:
-    def reach(point: str) -> None:
-        if point == wanted:
-            raise Killed(point)
-
-    return reach
-
-
 def test_tables_of_two_stores_are_joined_into_a_third(spark: SparkSession, tmp_path: Path) -> None:
     prepare(spark)
     with (
         headrace.open(tmp_path / "shop", create=True, synchronous="off") as store,
-        headrace.open(serving.postgres_database(f"t{uuid.uuid4().hex}")) as customers,
+        headrace.open(serving.postgres_database()) as customers,
         sink("postgres", tmp_path) as to,
     ):
         shop = Shop(store, customers)

@@ -5,7 +5,7 @@ is a double where Spark has a decimal. NaN is NaN, and -0.0 is 0.0: both are one
 either.
 
 Integers and decimals are exact. A double is right within four units in the last place of the larger one, because an
-answer may need so many roundings of exact sums: one for each decimal that becomes a double and is scaled by a power of
+answer may need several roundings of exact sums: one for each decimal that becomes a double and is scaled by a power of
 ten, one for the division, and one for a factor. Sums of doubles would depend on the order of additions, so the doubles
 of random tables are multiples of 1/8, whose sums are exact in any order (`grammar`). Where one side has a decimal and
 the other a double, they may in addition differ by half of the decimal's last digit, to which its type rounds.

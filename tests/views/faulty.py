@@ -5,14 +5,12 @@ The tests of random queries must notice it, and find a short query for it.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
-from typing import Any
 
 import pyarrow as pa
 
 from tests.views.changes import Delta
-from tests.views.rules import Evaluate, View
+from tests.views.rules import Bag, Evaluate, View
 from tests.views.tables import Key, Row
 
 
@@ -23,29 +21,20 @@ class Linear:
         self._view, self._evaluate = view, evaluate
         self._rows = {name: self._by_key(name, rows[name]) for name in view.tables}
         first = evaluate(view.sql, rows)
-        self._schema = first.schema
-        self._shown: dict[str, dict[str, Any]] = {}
-        self._answer: Counter[str] = Counter()
-        self._add(first, 1)
+        self._answer = Bag(first.schema)
+        self._answer.add(first)
 
     def apply(self, deltas: Mapping[str, Delta]) -> None:
         for name, delta in deltas.items():
             for rows, weight in ((delta.removed, -1), (delta.added, 1)):
                 others = {each: self._view.tables[each].arrow(list(kept.values())) for each, kept in self._rows.items()}
-                self._add(self._evaluate(self._view.sql, {**others, name: rows}), weight)
+                self._answer.add(self._evaluate(self._view.sql, {**others, name: rows}), weight)
             for key in self._by_key(name, delta.removed):
                 del self._rows[name][key]
             self._rows[name].update(self._by_key(name, delta.added))
 
     def rows(self) -> pa.Table:
-        rows = [self._shown[text] for text, count in self._answer.items() for _ in range(count)]
-        return pa.Table.from_pylist(rows, self._schema)
+        return self._answer.rows()
 
     def _by_key(self, name: str, rows: pa.Table) -> dict[Key, Row]:
         return {self._view.tables[name].key_of(row): row for row in rows.to_pylist()}
-
-    def _add(self, rows: pa.Table, weight: int) -> None:
-        # By their texts: NaN is not equal to itself.
-        for row in rows.to_pylist():
-            self._shown[repr(row)] = row
-            self._answer[repr(row)] += weight

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -16,8 +15,7 @@ from headrace.derived.gathering.row_keys import ID, key_kind, row_keys
 from headrace.derived.gathering.scopes import Columns, read_model
 from headrace.sql_text.query_text import QueryText
 from tests.views.changes import Delta
-from tests.views.rules import Evaluate, View
-from tests.views.tables import Row
+from tests.views.rules import Bag, Evaluate, View
 
 
 @dataclass
@@ -53,11 +51,8 @@ class Gathered:
         self.plan = plan_whole(names) if model is None else plan_gather(model)
         self._kept = {name: RowsInMemory(self._with_ids(name, rows[name])) for name in names}
         first = evaluate(view.sql, {name: rows[name] for name in names})
-        self._schema = first.schema
-        # A row by its text: NaN is not equal to itself.
-        self._shown: dict[str, Row] = {}
-        self._answer: Counter[str] = Counter()
-        self._add(_with_one_zero(first), 1)
+        self._answer = Bag(first.schema)
+        self._answer.add(_with_one_zero(first), strict=True)
 
     def apply(self, deltas: Mapping[str, Delta]) -> None:
         changes = {
@@ -70,25 +65,17 @@ class Gathered:
         after = {name: each.after.drop_columns([ID]) for name, each in views.items()}
         answers = (self._evaluate(self._view.sql, before), self._evaluate(self._view.sql, after))
         for sign, rows in difference(*map(_with_one_zero, answers)):
-            self._add(rows, sign)
+            self._answer.add(rows, sign, strict=True)
         for name, change in changes.items():
             kept = self._kept[name].rows
             stays = pc.invert(pc.is_in(kept.column(ID), change.removed.column(ID).combine_chunks()))
             self._kept[name] = RowsInMemory(pa.concat_tables([kept.filter(stays), change.added]))
 
     def rows(self) -> pa.Table:
-        rows = [self._shown[text] for text, count in self._answer.items() for _ in range(count)]
-        return pa.Table.from_pylist(rows, self._schema)
+        return self._answer.rows()
 
     def _with_ids(self, name: str, rows: pa.Table) -> pa.Table:
         return rows.append_column(ID, row_keys(rows, self._view.tables[name].key))
-
-    def _add(self, rows: pa.Table, sign: int) -> None:
-        for row in rows.to_pylist():
-            text = repr(row)
-            self._shown[text] = row
-            self._answer[text] += sign
-            assert self._answer[text] >= 0, f"a row leaves that was not there: {text}"
 
 
 def _with_one_zero(rows: pa.Table) -> pa.Table:

@@ -7,7 +7,6 @@ floating-point numbers.
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
@@ -15,7 +14,7 @@ from typing import Literal, TypeAlias
 import pyarrow as pa
 
 from tests.views.changes import Delta
-from tests.views.rules import Evaluate, KeptView, View
+from tests.views.rules import Bag, Evaluate, KeptView, View
 from tests.views.tables import Key, Row
 
 Column: TypeAlias = tuple[str, str]
@@ -40,10 +39,10 @@ class Gathering:
     fault: Fault | None = None
 
     def __call__(self, view: View, rows: Mapping[str, pa.Table], evaluate: Evaluate) -> KeptView:
-        return Gathered(self, view, rows, evaluate)
+        return _ToyView(self, view, rows, evaluate)
 
 
-class Gathered:
+class _ToyView:
     """A view that is kept by gathering."""
 
     def __init__(self, rules: Gathering, view: View, rows: Mapping[str, pa.Table], evaluate: Evaluate) -> None:
@@ -51,11 +50,8 @@ class Gathered:
         self._names = list(dict.fromkeys(name for edge in rules.edges for name, _ in edge))
         self._rows = {name: self._by_key(name, rows[name].to_pylist()) for name in self._names}
         first = evaluate(view.sql, rows)
-        self._schema = first.schema
-        # A row by its text: NaN is not equal to itself.
-        self._shown: dict[str, Row] = {}
-        self._answer: Counter[str] = Counter()
-        self._add(first)
+        self._answer = Bag(first.schema)
+        self._answer.add(first)
 
     def apply(self, deltas: Mapping[str, Delta]) -> None:
         removed = {name: deltas[name].removed.to_pylist() if name in deltas else [] for name in self._names}
@@ -68,17 +64,16 @@ class Gathered:
             self._complete(added, old)
         gone = {name: self._by_key(name, removed[name]).keys() for name in self._names}
         if self._rules.fault != "old rows stay":
-            self._add(self._evaluated({name: list(old[name].values()) for name in self._names}), -1)
+            self._answer.add(self._evaluated({name: list(old[name].values()) for name in self._names}), -1)
         kept = {name: [row for key, row in old[name].items() if key not in gone[name]] for name in self._names}
-        self._add(self._evaluated({name: kept[name] + added[name] for name in self._names}))
+        self._answer.add(self._evaluated({name: kept[name] + added[name] for name in self._names}))
         for name in self._names:
             for key in gone[name]:
                 del self._rows[name][key]
             self._rows[name].update(self._by_key(name, added[name]))
 
     def rows(self) -> pa.Table:
-        rows = [self._shown[text] for text, count in self._answer.items() for _ in range(count)]
-        return pa.Table.from_pylist(rows, self._schema)
+        return self._answer.rows()
 
     def _gather(
         self, start: str, rows: list[Row], added: Mapping[str, list[Row]], old: Mapping[str, dict[Key, Row]]
@@ -124,8 +119,3 @@ class Gathered:
     def _evaluated(self, rows: Mapping[str, list[Row]]) -> pa.Table:
         tables = {name: self._view.tables[name].arrow(rows[name]) for name in self._names}
         return self._evaluate(self._view.sql, tables)
-
-    def _add(self, rows: pa.Table, weight: int = 1) -> None:
-        for row in rows.to_pylist():
-            self._shown[repr(row)] = row
-            self._answer[repr(row)] += weight

@@ -6,6 +6,7 @@ is Spark; here it is DuckDB, which makes hundreds of batches a minute.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache
@@ -16,7 +17,7 @@ import pyarrow as pa
 
 from tests.views.changes import Batch, Delta, apply
 from tests.views.comparing import difference
-from tests.views.tables import Database, TableDefinition
+from tests.views.tables import Database, Row, TableDefinition
 
 Evaluate: TypeAlias = Callable[[str, Mapping[str, pa.Table]], pa.Table]
 """Evaluates a text over tables with these names."""
@@ -46,6 +47,29 @@ Engine: TypeAlias = Callable[[View, Mapping[str, pa.Table], Evaluate], KeptView]
 
 class WrongAnswer(AssertionError):
     """An engine and the oracle have different answers."""
+
+
+class Bag:
+    """Rows of an answer, which come and go."""
+
+    def __init__(self, schema: pa.Schema) -> None:
+        self._schema = schema
+        # A row by its text: NaN is not equal to itself.
+        self._shown: dict[str, Row] = {}
+        self._counts: Counter[str] = Counter()
+
+    def add(self, rows: pa.Table, weight: int = 1, *, strict: bool = False) -> None:
+        """Add rows, or remove them with weight -1; with ``strict`` they must be there."""
+        for row in rows.to_pylist():
+            text = repr(row)
+            self._shown[text] = row
+            self._counts[text] += weight
+            assert not strict or self._counts[text] >= 0, f"a row leaves that was not there: {text}"
+
+    def rows(self) -> pa.Table:
+        """Return the rows, each as often as it is there."""
+        rows = [self._shown[text] for text, count in self._counts.items() for _ in range(count)]
+        return pa.Table.from_pylist(rows, self._schema)
 
 
 def evaluate(text: str, tables: Mapping[str, pa.Table]) -> pa.Table:

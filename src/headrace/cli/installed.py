@@ -70,7 +70,7 @@ def check_pyspark() -> Finding:
         return Finding(name, Status.FAIL, f"{found}, which overwrite each other's files", remedy)
     if not valid.contains(pyspark.__version__, prereleases=True):
         return Finding(name, Status.FAIL, found, f"use pyspark{valid}")
-    if unsupported := versions.python_of_spark():
+    if unsupported := versions.unsupported_python():
         return Finding(name, Status.WARN, f"{found}: {unsupported}", "use one of these, or another version of pyspark")
     return Finding(name, Status.OK, found if connect.has_classes() else f"{found}, only for servers of Spark Connect")
 

@@ -25,7 +25,7 @@ EXIT_BROKEN_PIPE = 141
 
 
 class _ClosedPipe(Exception):
-    """The reader of the output is gone. Not an `OSError`: for that, click would exit with code 1."""
+    """The reader has closed the output. Not an `OSError`: for that, click would exit with code 1."""
 
 
 @contextmanager

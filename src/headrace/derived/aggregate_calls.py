@@ -1,4 +1,4 @@
-"""The functions of Spark over several rows, by name: aggregates, and those that make several rows of one."""
+"""The functions of Spark over several rows, by name: aggregates, and generators of rows."""
 
 from __future__ import annotations
 

@@ -80,7 +80,7 @@ def session(
     }
     builder = SparkSession.builder.appName(name)
     check_start(conf)
-    if unsupported := versions.python_of_spark():
+    if unsupported := versions.unsupported_python():
         _log.warning("%s", unsupported)
     if master is not None or (not names_server(conf) and SparkSession.getActiveSession() is None):
         chosen = master or conf.get("spark.master") or os.environ.get("MASTER") or LOCAL_MASTER

@@ -184,7 +184,7 @@ def register(spark: SparkSession, sources: Sequence[type[DataSource]], changed: 
         )
 
 
-def python_of_spark() -> str:
+def unsupported_python() -> str:
     """Return a text if the installed pyspark does not name this version of Python in its metadata; else empty."""
     packages = (each for name in _PACKAGES for each in distributions(name=name))
     lines = [line for package in packages for line in package.metadata.get_all("Classifier") or ()]

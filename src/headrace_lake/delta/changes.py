@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import shutil
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,7 +32,7 @@ from headrace_lake.delta.snapshot import Added, DataFile, Snapshot
 
 _FILE_ROWS = 2_000_000
 # A name that no column has: names are not empty.
-_GONE = ""
+_DELETED = ""
 
 
 @dataclass(frozen=True)
@@ -142,7 +142,7 @@ class Planner:
         state = _last_state(writes, snapshot)
         if snapshot.schema.primary_key:
             self._keys = Keys(snapshot.schema, state)
-        alive = state.filter(pc.invert(state.column(_GONE))).drop_columns([_GONE])
+        alive = state.filter(pc.invert(state.column(_DELETED))).drop_columns([_DELETED])
         check_not_null(alive, snapshot.schema)
         return [self._written_file(snapshot, alive.slice(n, _FILE_ROWS)) for n in range(0, len(alive), _FILE_ROWS)]
 
@@ -228,9 +228,9 @@ def read_keys(files: Iterable[Path], schema: TableSchema) -> pa.Table:
 
 
 def _last_state(writes: Sequence[TableWrite], snapshot: Snapshot) -> pa.Table:
-    """Return the last state of each key: all columns, and whether the row is removed, in column `_GONE`."""
+    """Return the last state of each key: all columns, and whether the row is removed, in column `_DELETED`."""
     schema, key = snapshot.schema, snapshot.schema.primary_key
-    state = _marked(schema.nullable().empty_table(), gone=False)
+    state = _marked(schema.nullable().empty_table(), deleted=False)
     replaced = False
     for write in writes:
         if write.change is RowChange.REPLACE_ALL:
@@ -239,7 +239,7 @@ def _last_state(writes: Sequence[TableWrite], snapshot: Snapshot) -> pa.Table:
         if write.change is RowChange.UPDATE:
             rows = _updated(write, state, None if replaced else snapshot, schema)
         full = pa.table({name: _column(rows, name, schema) for name in schema.names})
-        both = pa.concat_tables([state, _marked(full, gone=write.change is RowChange.DELETE)])
+        both = pa.concat_tables([state, _marked(full, deleted=write.change is RowChange.DELETE)])
         state = both.take(pa.array(last_rows(both, key))) if key else both
     return state
 
@@ -250,29 +250,22 @@ def _column(rows: pa.Table, name: str, schema: TableSchema) -> pa.ChunkedArray:
     return pa.chunked_array([pa.nulls(rows.num_rows, schema.column(name).type)])
 
 
-def _marked(rows: pa.Table, *, gone: bool) -> pa.Table:
-    values = pa.array(np.full(rows.num_rows, gone))
-    fields = pa.schema([field.with_nullable(True) for field in rows.schema])
-    return with_fields(rows, fields).append_column(_GONE, values)
+def _marked(rows: pa.Table, *, deleted: bool) -> pa.Table:
+    return rows.append_column(_DELETED, pa.array(np.full(rows.num_rows, deleted)))
 
 
 def _updated(write: TableWrite, state: pa.Table, snapshot: Snapshot | None, schema: TableSchema) -> pa.Table:
     """Return the whole rows after an update."""
     key = schema.primary_key
     rows = write.rows.take(pa.array(last_rows(write.rows, key))) if write.keep_nulls else _cells(write.rows, key)
-    parts = [*_old_rows(rows, snapshot, schema), state.drop_columns([_GONE])]
-    before = pa.concat_tables(parts)
+    old_rows = [] if snapshot is None else [find(snapshot, rows)]
+    before = pa.concat_tables([*old_rows, state.drop_columns([_DELETED])])
     before = before.take(pa.array(last_rows(before, key)))
     old = aligned(rows, before, key, schema.nullable())
     new = {name: rows.column(name) for name in rows.column_names}
     if not write.keep_nulls:
         new = {name: pc.coalesce(column, old.column(name)) for name, column in new.items()}
     return pa.table({name: new.get(name, old.column(name)) for name in schema.names})
-
-
-def _old_rows(keys: pa.Table, snapshot: Snapshot | None, schema: TableSchema) -> Iterator[pa.Table]:
-    if snapshot is not None:
-        yield with_fields(find(snapshot, keys), schema.nullable())
 
 
 def find(snapshot: Snapshot, keys: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:

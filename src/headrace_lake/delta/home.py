@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import threading
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +52,7 @@ class JobRecord:
     job: str
     sink: str
     tables: tuple[str, ...] = ()
-    intent: Intent | None = field(default=None)
+    intent: Intent | None = None
 
     @property
     def row(self) -> dict[str, str]:

@@ -101,7 +101,7 @@ def _in_range(rows: pa.RecordBatch, key: Sequence[str], keys: KeyRange) -> pa.Re
 
 def _less(rows: pa.RecordBatch, key: Sequence[str], bound: Key) -> pa.Array:
     """Return which keys are less than a bound, of which a prefix may be given."""
-    less = pa.array([False] * rows.num_rows, pa.bool_())
+    less = pa.repeat(False, rows.num_rows)
     for name, value in reversed(list(zip(key, bound, strict=False))):
         column = rows.column(name)
         scalar = pa.scalar(value, column.type)

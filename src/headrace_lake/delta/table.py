@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -11,7 +10,6 @@ import pyarrow as pa
 
 from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.model.tables.changes import RowChange
-from headrace.model.tables.column_limits import check_columns
 from headrace.model.tables.conditions import KeyRange, Where, parse_where
 from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import KeyValue, TableSchema
@@ -184,9 +182,8 @@ class DeltaTable(Table):
         def attempt(snapshot: Snapshot) -> int:
             snapshot.check_writable(removes=False)
             wider = snapshot.schema.with_columns(columns)
-            check_columns(wider)
             check_schema(wider)
-            snapshot.add_columns(pa.schema(list(itertools.islice(wider.arrow, len(snapshot.schema.columns), None))))
+            snapshot.add_columns(pa.schema(list(wider.arrow)[len(snapshot.schema.columns) :]))
             return snapshot.version + 1
 
         version = repeated(self.name, self.directory, attempt)

@@ -43,7 +43,7 @@ def read_channel(tunnel: Tunnel, batch: str, plan: ChannelPlan, *, fail_on_data_
         yield from _replay(tunnel, batch, plan, recorded, fail_on_data_loss)
         return
     position, rows = plan.start, 0
-    # The version of the transaction that the last row is of, if the batch needs all of it.
+    # The version of the last row, if the batch needs its whole transaction.
     version: int | None = None
     while position != FINISHED:
         room = None if plan.max_rows is None else max(0, plan.max_rows - rows)
@@ -54,7 +54,7 @@ def read_channel(tunnel: Tunnel, batch: str, plan: ChannelPlan, *, fail_on_data_
         most = PAGE_ROWS if total is None else min(PAGE_ROWS, total)
         start, page = _read_page(tunnel, plan.channel, position, most, plan.until, total, fail_on_data_loss)
         if rows and page.changes.begin_with_truncation:
-            # Whoever follows it deletes what there was before the batch.
+            # A TRUNCATE is the first change of its batch: a mirror replaces it by deletes of the rows before the batch.
             break
         changes, position = page.changes, page.next
         if changes.num_rows == 0:

@@ -47,7 +47,7 @@ NO_LIMITS = Limits(copied_rows=None)
 COMMITTED = Start()
 _SOME = Backlog(rows=None)
 Positions: TypeAlias = Mapping[str, Position]
-"""The positions of channels; `FINISHED` for those without further changes."""
+"""The positions of channels; `FINISHED` for channels without further changes."""
 
 
 @dataclass(frozen=True)
@@ -263,7 +263,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
         return starts | ends | dict.fromkeys(plan.finished, FINISHED)
 
     def _channels(self, positions: Positions) -> _Channels:
-        """Return the tunnel's channels, those that are new since a batch included.
+        """Return the tunnel's channels, also the new ones since a batch.
 
         Commits the end of channels that have no more changes, so that their children open.
 

@@ -10,10 +10,10 @@ MOST_ITEMS = 1000
 MOST_CHARACTERS = 2000
 """The most characters of one text."""
 MOST_IN_ALL = 60_000
-"""The characters of a result after which lists end, and texts have `FEW_CHARACTERS`."""
+"""The characters of a result after which lists end, texts have `FEW_CHARACTERS`, and objects `FEW_ENTRIES`."""
 FEW_CHARACTERS = 50
 FEW_ENTRIES = 100
-"""The entries of an object after that."""
+"""The most entries of one object after `MOST_IN_ALL` characters."""
 _CHARACTERS_OF_A_NUMBER = 8
 
 

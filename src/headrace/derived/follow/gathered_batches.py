@@ -16,15 +16,13 @@ from headrace.derived.follow.batch_content import FollowedBatch, GroupQuery
 from headrace.derived.follow.scans import net_changes_of
 from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.gathering.gather import TableChange, TableViews, difference
-from headrace.derived.gathering.row_keys import ID
+from headrace.derived.gathering.row_keys import ID, row_bytes
 from headrace.derived.last_rows import DELETES, PUTS, null_key
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, SIGN, STATE
-from headrace.derived.state.keys import group_keys, plain
 from headrace.derived.state.state_tables import StateRows, open_tables
 from headrace.errors import UnsupportedError
 from headrace.model.own_names import PREFIX
 from headrace.rows import to_arrow
-from headrace.rows.nested import one_array
 from headrace.spark.batch_tasks import BatchTasks, Receipts
 from headrace.spark.settings import changed_settings
 from headrace.spark.versions import arrow_schema
@@ -115,7 +113,7 @@ class GatheredBatch(FollowedBatch):
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows of the target to put, and the keys to delete."""
         key = list(self.query.key)
-        keys = {sign: _keys_of(part.select(key)) for sign, part in rows.items()}
+        keys = {sign: row_bytes(part.select(key)) for sign, part in rows.items()}
         if 1 in rows:
             for name in key:
                 if rows[1].column(name).null_count:
@@ -127,17 +125,17 @@ class GatheredBatch(FollowedBatch):
             self._check_keys(store, keys[1], new.slice(0, 0) if first else new)
             yield from ((PUTS, part) for part in rows[1].to_batches())
         if -1 in rows:
-            gone = rows[-1].select(key)
+            left = rows[-1].select(key)
             if 1 in rows:
-                gone = gone.filter(pc.invert(pc.is_in(keys[-1], keys[1])))
-            yield from ((DELETES, part) for part in gone.to_batches())
+                left = left.filter(pc.invert(pc.is_in(keys[-1], keys[1])))
+            yield from ((DELETES, part) for part in left.to_batches())
 
     def _check_keys(self, store: Store, keys: pa.BinaryArray, new: pa.Table) -> None:
         """Raise `UnsupportedError` if two rows of the result have one key.
 
         Args:
             keys: the keys of all rows that enter the result.
-            new: those that no row had before. The target has all other rows of the result.
+            new: the keys that no row had before. The target has all other rows of the result.
         """
         several = len(keys) - len(keys.unique())
         if not several and new.num_rows:
@@ -206,7 +204,3 @@ def _view(session: SparkSession, rows: pa.Table, types: StructType, name: str) -
 
     schema = StructType([types[column] for column in rows.column_names])
     session.createDataFrame(rows.cast(arrow_schema(schema)), schema).createOrReplaceTempView(name)
-
-
-def _keys_of(rows: pa.Table) -> pa.BinaryArray:
-    return group_keys([plain(one_array(column)) for column in rows.columns], rows.num_rows)

@@ -14,7 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.derived.follow.analysis import EmptyViews, Origin, Origins, SparkNames
 from headrace.derived.follow.determinism import check_deterministic
@@ -284,22 +284,19 @@ def _read(spark: SparkSession, text: str, scans: Mapping[str, FollowedScan], vie
     def names_of(with_: str, from_: str) -> SparkNames:
         return SparkNames(spark, views.plain, with_, from_)
 
-    def over_signed_rows() -> FollowedPlan:
-        return _check(spark, text, split_query(text, scans, names_of), scans, views)
-
-    def by_group() -> FollowedPlan:
-        return _check_gathered(spark, text, gathered_query(text, scans, names_of, keeps_groups=True), scans, views)
-
-    def with_groups(plan: FollowedPlan) -> FollowedPlan:
-        plan.states(keeps_previous=False)
-        return plan
-
     # What a way cannot follow, the next one may: the last error is the one to show.
     with suppress(SqlError, UnsupportedError):
-        return with_groups(over_signed_rows())
-    whole = _check_gathered(spark, text, gathered_query(text, scans, names_of, keeps_groups=False), scans, views)
+        plan = _check(spark, text, split_query(text, scans, names_of), scans, views)
+        plan.states(keeps_previous=False)
+        return plan
+    query = gathered_query(text, scans, names_of, keeps_groups=False)
+    analysed = _analyse_text(spark, text, query, views)
+    whole = _check_gathered(spark, query, scans, views, analysed)
     with suppress(SqlError, UnsupportedError):
-        return replace(with_groups(by_group()), as_whole=whole)
+        kept = gathered_query(text, scans, names_of, keeps_groups=True)
+        plan = _check_gathered(spark, kept, scans, views, analysed)
+        plan.states(keeps_previous=False)
+        return replace(plan, as_whole=whole)
     return whole
 
 
@@ -329,11 +326,22 @@ def _check(
     return FollowedPlan(read, names, query, schema, rows, types, (), time_zone)
 
 
-def _check_gathered(
-    spark: SparkSession, text: str, query: FollowedQuery, scans: Mapping[str, FollowedScan], views: EmptyViews
-) -> FollowedPlan:
-    """Analyse a query that is evaluated as it is written, and find the rows over which."""
-    time_zone = str(spark.conf.get("spark.sql.session.timeZone"))
+class _AnalysedText(NamedTuple):
+    """What Spark says about the text of a query that is evaluated as it is written.
+
+    Attributes:
+        schema: the output columns.
+        plan: the text of the analysed plan.
+        static: the columns of the static tables by name.
+    """
+
+    schema: StructType
+    plan: str
+    static: Mapping[str, StructType]
+
+
+def _analyse_text(spark: SparkSession, text: str, query: FollowedQuery, views: EmptyViews) -> _AnalysedText:
+    """Analyse the text of a query over gathered rows, and check that it is deterministic."""
     static = _static_columns(spark, query)
     plain = with_views(text, views.plain)
     schema = spark.sql(plain).schema
@@ -341,18 +349,31 @@ def _check_gathered(
     _check_names(schema)
     whole = query.tokens.render(0, len(query.tokens.tokens), [])
     check_deterministic(spark, with_views(views.without_static(whole, static), views.plain), plan)
+    return _AnalysedText(schema, plan, static)
+
+
+def _check_gathered(
+    spark: SparkSession,
+    query: FollowedQuery,
+    scans: Mapping[str, FollowedScan],
+    views: EmptyViews,
+    analysed: _AnalysedText,
+) -> FollowedPlan:
+    """Analyse the rows and groups of a query that is evaluated as it is written, and find the rows over which."""
+    schema, plan, static = analysed
     rows_sql = with_views(query.rows_sql, views.plain)
     rows = _analysed(spark, rows_sql)
-    aggregates = Counter(operators(analysed_plan(spark, rows_sql)))["Aggregate"]
+    below = Counter(operators(analysed_plan(spark, rows_sql)))
     if _OF_EQUAL_ROWS & set(operators(plan)):
         _refuse_collations_in(plan, [scans[name].schema for name in query.scans])
     types = None
     if query.groups is not None:
-        if _OF_SEVERAL_ROWS & set(operators(analysed_plan(spark, rows_sql))):
+        if _OF_SEVERAL_ROWS & below.keys():
             check_exact(query, [*(scans[name].schema for name in query.scans), *static.values()])
         types = _check_groups(spark, query.groups, schema, rows, views, views.plain)
     read = tuple(scans[name] for name in query.scans)
-    gathering = gathering_of(query, scans, static, aggregates)
+    gathering = gathering_of(query, scans, static, below["Aggregate"])
+    time_zone = str(spark.conf.get("spark.sql.session.timeZone"))
     return FollowedPlan(read, tuple(schema.names), query, schema, rows, types, (), time_zone, gathering)
 
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.derived.gathering.routes import GatherPlan, Hop
-from headrace.derived.gathering.row_keys import ID, row_keys
-from headrace.derived.state.keys import group_keys, plain
+from headrace.derived.gathering.row_keys import ID, row_bytes, row_keys
 from headrace.rows.by_position import sort_indices
 from headrace.rows.nested import Numbers, one_array
 
@@ -137,13 +136,12 @@ class _Gathering:
         done.update(distinct.to_pylist())
         if not len(distinct):
             return []
-        target = tuple(place.column for place in hop.target)
-        found = self._kept[table].of_keys(target, distinct)
+        found = self._kept[table].of_keys(hop.columns, distinct)
         self._old[table].append(found)
         change = self._changes.get(table)
         if change is None or not change.added.num_rows:
             return [found]
-        added = change.added.filter(pc.is_in(row_keys(change.added, target), distinct))
+        added = change.added.filter(pc.is_in(row_keys(change.added, hop.columns), distinct))
         return [found, added]
 
     def views(self, table: str) -> TableViews:
@@ -180,14 +178,14 @@ def difference(before: pa.Table, after: pa.Table) -> Iterator[tuple[int, pa.Tabl
     rows = pa.concat_tables([before, after.cast(before.schema)]).combine_chunks()
     if not rows.num_rows:
         return
-    codes = group_keys([plain(one_array(column)) for column in rows.columns], rows.num_rows).dictionary_encode()
+    codes = row_bytes(rows).dictionary_encode()
     numbers: Numbers = codes.indices.to_numpy()
     size = len(codes.dictionary)
     counts = [np.bincount(part, minlength=size) for part in (numbers[: before.num_rows], numbers[before.num_rows :])]
     surplus = counts[1] - counts[0]
     for sign, start, end in ((-1, 0, before.num_rows), (1, before.num_rows, rows.num_rows)):
         part = numbers[start:end]
-        # The place of each row among those that are equal to it.
+        # The place of each row among its equals.
         order = np.argsort(part, kind="stable")
         ordered = part[order]
         firsts = np.flatnonzero(np.r_[True, ordered[1:] != ordered[:-1]]) if len(part) else order

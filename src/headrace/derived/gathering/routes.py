@@ -41,6 +41,11 @@ class Hop:
     def end(self) -> int:
         return self.target[0].occurrence
 
+    @property
+    def columns(self) -> tuple[str, ...]:
+        """The columns of the table that is read."""
+        return tuple(place.column for place in self.target)
+
 
 @dataclass(frozen=True)
 class Route:
@@ -79,31 +84,21 @@ class GatherPlan:
             if route is None:
                 yield table, "all rows of all tables"
                 continue
-            after = [hop for hop in self.completions if self.tables[hop.end] not in self.whole]
-            steps = [
-                f"{self.tables[hop.end]} by ({', '.join(place.column for place in hop.target)})" for hop in route.hops
-            ]
-            steps += [f"{self.tables[hop.end]} by ({', '.join(place.column for place in hop.target)})" for hop in after]
+            hops = [*route.hops, *(hop for hop in self.completions if self.tables[hop.end] not in self.whole)]
+            steps = [f"{self.tables[hop.end]} by ({', '.join(hop.columns)})" for hop in hops]
             steps += [f"all rows of {name}" for name in sorted(route.whole | self.whole)]
             yield table, ", ".join(dict.fromkeys(steps)) or "nothing else"
-
-    @property
-    def hops(self) -> Iterator[Hop]:
-        """All lookups."""
-        for route in self.routes:
-            yield from () if route is None else route.hops
-        yield from self.completions
 
     @property
     def lookups(self) -> dict[str, list[tuple[str, ...]]]:
         """For each followed table the keys by which it is read."""
         found: dict[str, list[tuple[str, ...]]] = {table: [] for table in self.tables if table is not None}
-        for hop in self.hops:
+        hops = [hop for route in self.routes if route is not None for hop in route.hops]
+        for hop in (*hops, *self.completions):
             table = self.tables[hop.end]
             assert table is not None, "a static table has no lookups"
-            columns = tuple(place.column for place in hop.target)
-            if columns not in found[table]:
-                found[table].append(columns)
+            if hop.columns not in found[table]:
+                found[table].append(hop.columns)
         return found
 
 
@@ -214,7 +209,7 @@ class _Routes:
         return {link.left[0].occurrence, link.right[0].occurrence} <= self._passable
 
     def _spread(self, reached: Collection[int], occurrences: Collection[int]) -> tuple[list[Hop], list[int]]:
-        """Return the lookups from some occurrences to others, and those that have none."""
+        """Return the lookups from some occurrences to others, and the others without one."""
         seen, missing = set(reached), set(occurrences) - set(reached)
         hops: list[Hop] = []
         while missing:

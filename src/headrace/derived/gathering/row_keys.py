@@ -52,6 +52,11 @@ def row_keys(rows: pa.Table, columns: Sequence[str], *, nulls: bool = True) -> p
     return pc.if_else(reduce(pc.and_, map(pc.is_valid, found)), keys, pa.scalar(None, pa.binary()))
 
 
+def row_bytes(rows: pa.Table) -> pa.BinaryArray:
+    """Return a binary for each row, which is equal only if all values have the same bytes: 0.0 and -0.0 differ."""
+    return group_keys([plain(one_array(column)) for column in rows.columns], rows.num_rows)
+
+
 def _common(values: pa.Array) -> pa.Array:
     """Return values in the widest type of their kind."""
     types = pa.types

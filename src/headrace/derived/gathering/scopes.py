@@ -246,7 +246,7 @@ class _Reader:
         if allowed is None:
             return outputs
         self.model.units[unit].grouped = True
-        # A later SELECT of the same unit, below a subquery in FROM, does not happen: such a subquery has its own unit.
+        # Subqueries in FROM have units of their own, and the branches of a set operation are partitioned together.
         self._partitions[unit] = allowed
         return [(name, origin if origin in allowed else None) for name, origin in outputs]
 
@@ -275,14 +275,10 @@ class _Reader:
             found = self._all_groups(block, scope, outputs)
             groups = () if None in found else tuple(place for origin in found if origin for place in origin[:1])
         for opening in self._windows((block.start, end)):
-            if text.is_symbol(opening, "("):
-                inside = (opening + 1, text.closing[opening])
-                names = [
-                    origin for index in text.top(*inside) for origin in self._ordered_by(index, *inside, scope, ())
-                ]
-                self._order(opening, names, groups, unit)
-            else:
-                self._order(opening, [], groups, unit)
+            # A named window has no columns here.
+            inside = (opening + 1, text.closing.get(opening, opening + 1))
+            names = [origin for index in text.top(*inside) for origin in self._ordered_by(index, *inside, scope, ())]
+            self._order(opening, names, groups, unit)
         for index in text.top(block.where_end, end):
             if text.is_word(index, *_LIMITS):
                 inside = (block.where_end, index)
@@ -329,7 +325,7 @@ class _Reader:
             index += 1
 
     def _all_groups(self, block: Block, scope: _Scope, outputs: Sequence[Output]) -> list[Origin | None]:
-        """Return the columns of GROUP BY, with None for those that are computed; none for sets of groups."""
+        """Return the columns of GROUP BY, with None for each computed one; nothing for sets of groups."""
         text = self._text
         if block.group is None:
             return []
@@ -563,8 +559,7 @@ class _Reader:
         outer = bool({"RIGHT", "FULL"} & set(relation.join))
         for name in self._names(at + 1):
             holding = [each for each in left if each.columns is None or name.lower() in each.columns]
-            sides = (holding, right)
-            first, second = (_Scope(None, side).origin((name,)) for side in sides)
+            first, second = (_Scope(None, side).origin((name,)) for side in (holding, right))
             self._note(first, second, unit, joined)
             for visible in right:
                 # The name is now that of one column: the left one, if the join keeps all its rows.
@@ -717,7 +712,7 @@ class _Reader:
         return units == {equality.unit} and len(occurrences) == 2
 
     def _link_unit(self, unit: Unit, found: Sequence[Sequence[tuple[Origin, Place]]]) -> None:
-        """Choose the way into a unit: the one with the most columns."""
+        """Choose the way into a unit: from a table beside it if there is one, with the most columns."""
         direct = set(self.model.directly_in(int(unit.parent or 0)))
         best = max(found, key=lambda pairs: (pairs[0][1].occurrence in direct, len(pairs)))
         left, right = best[0]

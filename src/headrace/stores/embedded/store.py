@@ -179,7 +179,7 @@ class EmbeddedStore(Store):
         # Each once, like a table that several patterns of PostgreSQL match.
         followed = [self.table(each) for each in dict.fromkeys(names)]
         if not followed:
-            raise OptionError("a tunnel needs tables", received=repr(tables))
+            raise OptionError("a tunnel needs tables", received=repr(tables), valid="the names of one table or several")
         schema_of({table.name: table.schema for table in followed})
         tunnel_id = stored_tunnels.create(
             self._database, followed, name, TunnelKind.parse(kind), Start(StartKind.LATEST), base_channels, several=True

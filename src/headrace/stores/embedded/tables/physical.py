@@ -256,7 +256,7 @@ class PhysicalTable:
         selected = ", ".join(map(_concatenation, [self._packed, *blobs]))
         conditions = (
             where(
-                self.codec, KeyRange(), [Predicate(*pair) for pair in zip(prefix, "=" * len(prefix), each, strict=True)]
+                self.codec, KeyRange(), [Predicate(name, "=", value) for name, value in zip(prefix, each, strict=True)]
             )
             for each in values
         )

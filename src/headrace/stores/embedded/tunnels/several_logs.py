@@ -39,6 +39,7 @@ class _Log(NamedTuple):
     first: int
     next: int
     bytes: int
+    trimmed: int
 
 
 class _Place(NamedTuple):
@@ -110,7 +111,8 @@ class SeveralLogs:
         self._logs = [
             _Log(*row)
             for row in connection.execute(
-                "SELECT o.name, p.id, p.first, p.next, p.log_bytes FROM tunnel_table t JOIN object o ON o.id = t.object"
+                "SELECT o.name, p.id, p.first, p.next, p.log_bytes, p.trimmed FROM tunnel_table t"
+                " JOIN object o ON o.id = t.object"
                 " JOIN partition p ON p.object = t.object WHERE t.tunnel = ? ORDER BY t.seq, p.id",
                 (tunnel,),
             )
@@ -123,6 +125,11 @@ class SeveralLogs:
             )
         )
         ((self._version,),) = connection.execute("SELECT version FROM clock")
+
+    @property
+    def tables(self) -> list[str]:
+        """The names of the tables, in the order of the tunnel."""
+        return [name for name, _ in self._trimmed]
 
     @property
     def end(self) -> Position:
@@ -141,10 +148,7 @@ class SeveralLogs:
         return any(trimmed > max(after.version, after.lost) for _, trimmed in self._trimmed)
 
     def lost_before(self, ts: int) -> bool:
-        ((trimmed,),) = self._connection.execute(
-            f"SELECT max(trimmed) FROM partition WHERE id IN ({', '.join(str(log.partition) for log in self._logs)})"
-        )
-        return ts <= int(trimmed)
+        return ts <= max(log.trimmed for log in self._logs)
 
     def first_readable(self, position: Position) -> tuple[Position, int | None]:
         """Return a position at which the changes that exist are read: other tables may have lost none."""
@@ -177,9 +181,9 @@ class SeveralLogs:
     def unread(self, position: Position) -> Mapping[str, int | None]:
         """Return the number of unread rows of each table; None if changes have been removed."""
         if self.lost(position):
-            return dict.fromkeys((name for name, _ in self._trimmed), None)
+            return dict.fromkeys(self.tables, None)
         counts = np.maximum(self._until(None).rows - self._place(position).rows, 0)
-        rows = {name: 0 for name, _ in self._trimmed}
+        rows = dict.fromkeys(self.tables, 0)
         for log, count in zip(self._logs, counts, strict=True):
             rows[log.table] += int(count)
         return rows
@@ -259,7 +263,7 @@ class SeveralLogs:
 
 
 def _order(page: _Runs, begin: Counts, read: Counts) -> Counts:
-    """Return the rows of a page as indexes into those that were read of the logs, one log after the other.
+    """Return the rows of a page as indexes into the rows that were read, one log after the other.
 
     The result ends before the first row that was not read.
     """

@@ -43,11 +43,7 @@ class StreamLog(Protocol):
 
 
 class PartitionLog:
-    """The change log of a partition.
-
-    Args:
-        fields: the columns ``id, open, first, next, log_bytes, trimmed`` of the partition.
-    """
+    """The change log of a partition. The arguments are columns of its row in table ``partition``."""
 
     def __init__(
         self, connection: apsw.Connection, id: int, open: int, first: int, next: int, log_bytes: int, trimmed: int

@@ -445,7 +445,7 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
         if not self.several:
             return {}
         log = self._several_logs(connection)
-        unread: dict[str, int | None] = dict.fromkeys(self.tables, 0)
+        unread: dict[str, int | None] = dict.fromkeys(log.tables, 0)
         for row in rows:
             if row.finished:
                 continue

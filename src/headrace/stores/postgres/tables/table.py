@@ -150,13 +150,7 @@ class PostgresTable(Table):
         if not typed.num_rows:
             return fields.empty_table()
         unique = without_nul(typed.take(pa.array(last_rows(typed, layout.primary_key))))
-        statement = sql.SQL("SELECT {} FROM {} t JOIN pg_temp.{} s ON {}").format(
-            selected(layout, names),
-            layout.name.sql,
-            sql.Identifier(STAGE),
-            same_key([layout.column(name) for name in typed.column_names]),
-        )
-        rows = self._of_staged(unique, statement, names, wanted)
+        rows = self._of_staged(layout, unique, wanted)
         return aligned(typed, rows, layout.primary_key, fields)
 
     def get_by_prefix(self, prefixes: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
@@ -166,19 +160,17 @@ class PostgresTable(Table):
         prefixes = checked_prefixes(prefixes, layout.schema)
         if not prefixes.num_rows:
             return wanted.empty_table()
+        return self._of_staged(layout, without_nul(prefixes), wanted)
+
+    def _of_staged(self, layout: TableLayout, keys: pa.Table, wanted: pa.Schema) -> pa.Table:
+        """Return the rows of the table with some keys, or with some beginnings of keys."""
+        stored = [layout.column(name) for name in wanted.names]
         statement = sql.SQL("SELECT {} FROM {} t JOIN pg_temp.{} s ON {}").format(
-            selected(layout, names),
+            selected(layout, wanted.names),
             layout.name.sql,
             sql.Identifier(STAGE),
-            same_key([layout.column(name) for name in prefixes.column_names]),
+            same_key([layout.column(name) for name in keys.column_names]),
         )
-        return self._of_staged(without_nul(prefixes), statement, names, wanted)
-
-    def _of_staged(
-        self, keys: pa.Table, statement: sql.Composable, names: Sequence[str], wanted: pa.Schema
-    ) -> pa.Table:
-        """Return the rows of a statement that joins the table with some keys."""
-        stored = [self.layout().column(name) for name in names]
 
         def found(bulk: Bulk) -> pa.Table:
             stage(bulk, keys)

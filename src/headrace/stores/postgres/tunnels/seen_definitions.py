@@ -31,12 +31,12 @@ class _Seen:
 
     Attributes:
         states: the tables that exist.
-        rows: the rows of ``headrace.definition``.
+        versions: the versions of the definition of each table, as JSON.
         histories: the histories of tables, as far as they were needed.
     """
 
     states: Mapping[int, TableState]
-    rows: Sequence[tuple[int, str, str, str]]
+    versions: Mapping[int, list[str]]
     lost: list[str]
     inspected: Inspected
     histories: dict[int, History] = field(default_factory=dict)
@@ -69,7 +69,7 @@ class SeenDefinitions:
         self._base_types = base_types
         self._as_columns = as_columns
         self._part = part or (lambda whole: whole)
-        self._seen = _Seen({}, [], [], Inspected([], []))
+        self._seen = _Seen({}, {}, [], Inspected([], []))
 
     @property
     def states(self) -> Collection[TableState]:
@@ -95,7 +95,7 @@ class SeenDefinitions:
         if changed:
             base_types = self._base_types(changed)
             rows = self._database.run(lambda statements: self._record(statements, changed, base_types))
-        self._seen = _Seen(states, rows, _lost(rows), self._inspect(list(states)))
+        self._seen = _Seen(states, _by_relation(rows), _lost(rows), self._inspect(list(states)))
         return True
 
     def forget(self) -> None:
@@ -176,8 +176,7 @@ class SeenDefinitions:
         """Return the versions of the definition of a table that exists."""
         seen = self._seen
         if relation not in seen.histories:
-            contents = [content for each, _, content, _ in seen.rows if each == relation]
-            seen.histories[relation] = History([Definition.parse(content) for content in contents])
+            seen.histories[relation] = History([Definition.parse(text) for text in seen.versions.get(relation, ())])
         return seen.histories[relation]
 
     def check(self) -> None:

@@ -284,11 +284,15 @@ def _masks(
     for name, mask in options.mask.items():
         if name in table.primary_key:
             raise OptionError(
-                f"column {name!r} is in the primary key, by which rows are found", received=f"a mask of {name!r}"
+                f"column {name!r} is in the primary key, by which rows are found",
+                received=f"a mask of {name!r}",
+                remedy="leave out the mask, or mask a column beside the key",
             )
         if columns is not None and numbers[name] not in columns:
             raise OptionError(
-                f"a mask of column {name!r} has no effect: the tunnel leaves it out", received=f"a mask of {name!r}"
+                f"a mask of column {name!r} has no effect: the tunnel leaves it out",
+                received=f"a mask of {name!r}",
+                remedy="leave out the mask",
             )
         mask.type_of(name, table.column(name).type)
     return {numbers[name]: mask for name, mask in options.mask.items()}

@@ -56,8 +56,8 @@ class SlotLimits:
                 _log.warning("tunnel %s: %s", name, warning)
 
     def _drop(self, tunnel: str, name: str, slot: str, kept: str) -> None:
-        day = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
-        reason = f"the slot of tunnel {name!r} was dropped on {day}, because the server kept {kept}"
+        now = time.strftime("%Y-%m-%d %H:%M:%S UTC", time.gmtime())
+        reason = f"the slot of tunnel {name!r} was dropped on {now}, because the server kept {kept}"
         # Before the slot is dropped, so that no reader finds it missing without a reason.
         self._database.query(
             "UPDATE headrace.slot_limit SET reason = %s WHERE tunnel = %s AND reason IS NULL RETURNING 1",

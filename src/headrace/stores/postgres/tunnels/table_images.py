@@ -153,6 +153,15 @@ class TableImages:
             keep &= ~snapshots.see(images, keys)
         return (self, ops) if keep.all() else (self.filter(keep), ops[keep])
 
+    def as_changes(self, schema: TableSchema, ops: Ops) -> Changes:
+        """Return images that are changes, with the columns of their table.
+
+        Raises:
+            UnsupportedError: an update has no value for a cell, see `check_unchanged`.
+        """
+        self.check_unchanged()
+        return self.with_rows(pa.RecordBatch.from_arrays(self.columns(schema.names), schema=schema.changes), ops)
+
     def with_rows(self, rows: pa.RecordBatch, ops: Ops) -> Changes:
         """Return the changes that have some rows."""
         images = self.images
@@ -200,14 +209,13 @@ def changes(
     for piece in pieces:
         part, ops = piece.with_operations(snapshots)
         if len(ops):
-            part.check_unchanged()
-            rows = pa.RecordBatch.from_arrays(part.columns(schema.names), schema=schema.changes)
-            parts.append(part.with_rows(rows, ops))
+            parts.append(part.as_changes(schema, ops))
             messages.append(part.images.messages)
+    if not truncated:
+        return concatenated(parts, schema)
     nothing = pa.RecordBatch.from_arrays([pa.nulls(1, each.type) for each in schema.changes], schema=schema.changes)
     parts += [each.changes(nothing) for each in truncated]
-    joined = concatenated(parts, schema)
-    return in_order(joined, [*messages, *([each.message] for each in truncated)]) if truncated else joined
+    return in_order(concatenated(parts, schema), [*messages, *([each.message] for each in truncated)])
 
 
 def in_order(joined: Changes, messages: Sequence[Sequence[int] | Integers]) -> Changes:

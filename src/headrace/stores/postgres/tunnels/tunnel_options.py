@@ -87,7 +87,11 @@ class TunnelOptions(NamedTuple):
 def parse(options: Mapping[str, Any], kind: TunnelKind, *, several: bool = False) -> TunnelOptions:
     """Return the options of `PostgresStore.create_tunnel`.
 
+    Args:
+        several: the tunnel is of several tables.
+
     Raises:
+        UnsupportedError: an option of one table for a tunnel of several.
         OptionError: a name or value is invalid, or the options contradict each other.
     """
     check_names("a tunnel of PostgreSQL", options, OPTIONS)
@@ -170,7 +174,11 @@ def _choices(given: Mapping[str, Any]) -> dict[str, Any]:
                 valid=f"{_SHORTEST_KEY} to {_LONGEST_KEY} bytes",
             )
         if all(mask.kind != "hash" for mask in parsed.get("mask", {}).values()):
-            raise OptionError("option mask_key is for masks of kind hash", received="none of them")
+            raise OptionError(
+                "option mask_key is for masks of kind hash",
+                received="none of them",
+                remedy="leave out mask_key, or give a column the mask hash",
+            )
     return parsed
 
 

@@ -57,11 +57,9 @@ class TypedTables(ManyTables):
         for piece in pieces:
             part, ops = piece.with_operations(snapshots)
             if len(ops):
-                part.check_unchanged()
                 relation = part.images.relation.oid
                 schema = self._existing(relation).layout.schema
-                rows = pa.RecordBatch.from_arrays(part.columns(schema.names), schema=schema.changes)
-                parts.append((self._names[relation], part.with_rows(rows, ops)))
+                parts.append((self._names[relation], part.as_changes(schema, ops)))
                 messages.append(part.images.messages)
         # An old row and the new one have the same message, and stay together.
         order = np.argsort(np.concatenate(messages), kind="stable") if len(parts) > 1 else None
