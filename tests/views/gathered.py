@@ -13,6 +13,7 @@ from headrace.derived.gathering.orders import refuse_orders
 from headrace.derived.gathering.routes import plan_gather, plan_whole
 from headrace.derived.gathering.row_keys import ID, key_kind, row_keys
 from headrace.derived.gathering.scopes import Columns, read_model
+from headrace.derived.own_names import SIGN
 from headrace.sql_text.query_text import QueryText
 from tests.views.changes import Delta
 from tests.views.rules import Bag, Evaluate, View
@@ -61,8 +62,7 @@ class Gathered:
             if name in deltas
         }
         views = gather(self.plan, changes, self._kept)
-        before = {name: each.before.drop_columns([ID]) for name, each in views.items()}
-        after = {name: each.after.drop_columns([ID]) for name, each in views.items()}
+        before, after = ({name: _side(each.rows, sign) for name, each in views.items()} for sign in (-1, 1))
         answers = (self._evaluate(self._view.sql, before), self._evaluate(self._view.sql, after))
         for sign, rows in difference(*map(_with_one_zero, answers)):
             self._answer.add(rows, sign, strict=True)
@@ -76,6 +76,11 @@ class Gathered:
 
     def _with_ids(self, name: str, rows: pa.Table) -> pa.Table:
         return rows.append_column(ID, row_keys(rows, self._view.tables[name].key))
+
+
+def _side(rows: pa.Table, sign: int) -> pa.Table:
+    """Return the rows before (-1) or after (1) a batch."""
+    return rows.filter(pc.not_equal(rows.column(SIGN), -sign)).drop_columns([ID, SIGN])
 
 
 def _with_one_zero(rows: pa.Table) -> pa.Table:

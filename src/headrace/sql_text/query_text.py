@@ -365,9 +365,18 @@ def with_views(sql: str, views: Mapping[str, str]) -> str:
     Args:
         views: for each name in the query the name of the view to read.
     """
+    return with_queries(sql, {name: f"SELECT * FROM {quote_name(view)}" for name, view in views.items()})
+
+
+def with_queries(sql: str, queries: Mapping[str, str]) -> str:
+    """Return a query that reads the results of others.
+
+    Args:
+        queries: for each name in the query the query whose result it reads.
+    """
     lexed = tokenize(sql)
     sql, first = lexed.text, lexed.tokens[0]
-    definitions = ", ".join(f"{quote_name(name)} AS (SELECT * FROM {quote_name(view)})" for name, view in views.items())
+    definitions = ", ".join(f"{quote_name(name)} AS ({query})" for name, query in queries.items())
     if not definitions:
         return sql
     if first.is_word("WITH"):

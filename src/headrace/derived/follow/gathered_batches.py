@@ -26,7 +26,8 @@ from headrace.rows import to_arrow
 from headrace.spark.batch_tasks import BatchTasks, Receipts
 from headrace.spark.settings import changed_settings
 from headrace.spark.versions import arrow_schema
-from headrace.sql_text.query_text import with_views
+from headrace.sql_text.lexer import quote_name
+from headrace.sql_text.query_text import with_queries, with_views
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -37,12 +38,15 @@ if TYPE_CHECKING:
 _VIEW = f"{PREFIX}batch"
 # Few rows are evaluated fastest in one task without stages before it.
 _FEW_ROWS = 200_000
+# Java code for a plan takes longer to compile than these rows to evaluate without it.
+_INTERPRETED_ROWS = 20_000
 _FOR_FEW_ROWS = {
     "spark.sql.adaptive.enabled": "false",
     "spark.sql.autoBroadcastJoinThreshold": "-1",
     "spark.sql.leafNodeDefaultParallelism": "1",
     "spark.sql.shuffle.partitions": "1",
 }
+_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 @dataclass(frozen=True)
@@ -86,26 +90,31 @@ class GatheredBatch(FollowedBatch):
     ) -> dict[int, pa.Table]:
         """Return the rows that leave (-1) and that enter (1) the result of the rows SQL, in one Spark job."""
         views = self.gathering.first_views(changes) if first else self.gathering.views(changes, tables)
-        size = sum(each.before.num_rows + each.after.num_rows for each in views.values())
-        with changed_settings(session, _FOR_FEW_ROWS if size <= _FEW_ROWS else {}):
-            before, after = self._views(session, views)
-            texts = [] if first else [f"SELECT 0 AS {SIGN}, * FROM ({with_views(self.query.rows_sql, before)})"]
-            texts.append(f"SELECT 1 AS {SIGN}, * FROM ({with_views(self.query.rows_sql, after)})")
+        size = sum(each.rows.num_rows for each in views.values())
+        with changed_settings(session, _settings(size)):
+            before, after = self._sides(session, views)
+            texts = [] if first else [f"SELECT 0 AS {SIGN}, * FROM ({with_queries(self.query.rows_sql, before)})"]
+            texts.append(f"SELECT 1 AS {SIGN}, * FROM ({with_queries(self.query.rows_sql, after)})")
             found = session.sql(" UNION ALL ".join(texts)).toArrow()
         sides = [found.filter(pc.equal(found.column(SIGN), side)).drop_columns([SIGN]) for side in (0, 1)]
         names = sides[0].column_names if self.groups is not None else list(self.query.names)
         return {sign: rows.rename_columns(names) for sign, rows in difference(*sides)}
 
-    def _views(self, session: SparkSession, views: Mapping[str, TableViews]) -> tuple[dict[str, str], dict[str, str]]:
-        """Create the views of the rows before and after the batch, and return their names by table."""
-        types = {scan.name.lower(): scan.schema for scan in self.query.scans}
+    def _sides(self, session: SparkSession, views: Mapping[str, TableViews]) -> tuple[dict[str, str], dict[str, str]]:
+        """Return the queries for the rows of each table before and after the batch."""
+        from pyspark.sql.types import ByteType, StructField, StructType
+
+        sign = StructField(SIGN, ByteType())
+        types = {scan.name.lower(): StructType([*scan.schema, sign]) for scan in self.query.scans}
         before, after = dict[str, str](), dict[str, str]()
         for number, (name, each) in enumerate(views.items()):
-            before[name] = after[name] = f"{_VIEW}_{number}"
-            _view(session, each.after.drop_columns([ID]), types[name], after[name])
-            if each.before is not each.after:
-                before[name] = f"{_VIEW}_{number}_before"
-                _view(session, each.before.drop_columns([ID]), types[name], before[name])
+            view = f"{_VIEW}_{number}"
+            rows = each.rows.drop_columns([ID] if each.changes else [ID, SIGN])
+            columns = [column for column in rows.column_names if column != SIGN]
+            _view(session, rows, types[name], view)
+            query = f"SELECT {', '.join(map(quote_name, columns))} FROM {view}"
+            before[name] = f"{query} WHERE {SIGN} <= 0" if each.changes else query
+            after[name] = f"{query} WHERE {SIGN} >= 0" if each.changes else query
         return before, after
 
     def _changes_of_rows(
@@ -196,6 +205,11 @@ class GatheredBatch(FollowedBatch):
             tasks.stage_in_task(writer, target, parts[target]) if target in parts else []
             for target in range(len(tasks.targets))
         ]
+
+
+def _settings(rows: int) -> dict[str, str]:
+    """Return the settings with which a number of rows is evaluated fastest."""
+    return (_FOR_FEW_ROWS if rows <= _FEW_ROWS else {}) | (_INTERPRETED if rows <= _INTERPRETED_ROWS else {})
 
 
 def _view(session: SparkSession, rows: pa.Table, types: StructType, name: str) -> None:

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.derived.gathering.gather import TableChange, TableViews, gather
+from headrace.derived.gathering.gather import TableChange, TableViews, gather, table_views
 from headrace.derived.gathering.routes import GatherPlan
 from headrace.derived.gathering.row_keys import ID, row_keys
 from headrace.derived.state.state_tables import StateRows, StateTable
@@ -145,11 +145,10 @@ class Gathering:
 
     def first_views(self, changes: Mapping[str, TableChange]) -> dict[str, TableViews]:
         """Return the rows of the first batch, before which there are none."""
-        nothing = {
-            name: each.schema.append(pa.field(ID, pa.binary())).empty_table() for name, each in self.tables.items()
+        return {
+            name: table_views(each.schema.append(pa.field(ID, pa.binary())).empty_table(), changes.get(name))
+            for name, each in self.tables.items()
         }
-        added = {name: change.added for name, change in changes.items()}
-        return {name: TableViews(rows, added.get(name, rows)) for name, rows in nothing.items()}
 
     def views(self, changes: Mapping[str, TableChange], tables: Mapping[str, Table]) -> dict[str, TableViews]:
         """Return the rows that decide about the changes of the result, by table.

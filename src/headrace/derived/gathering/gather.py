@@ -12,6 +12,7 @@ import pyarrow.compute as pc
 
 from headrace.derived.gathering.routes import GatherPlan, Hop
 from headrace.derived.gathering.row_keys import ID, row_bytes, row_keys
+from headrace.derived.own_names import SIGN
 from headrace.rows.by_position import sort_indices
 from headrace.rows.nested import Numbers, one_array
 
@@ -50,11 +51,13 @@ class TableViews:
     """The rows of a table over which a query is evaluated.
 
     Attributes:
-        before, after: the rows before and after the batch; the same object if they are the same.
+        rows: in the order of their keys, so that a function of the order gives the same again. Column `SIGN` is -1 for
+            a row that is in the table only before the batch, 1 only after it, 0 before and after it.
+        changes: whether some row is not in both.
     """
 
-    before: pa.Table
-    after: pa.Table
+    rows: pa.Table
+    changes: bool
 
 
 def gather(plan: GatherPlan, changes: Mapping[str, TableChange], kept: Mapping[str, KeptRows]) -> dict[str, TableViews]:
@@ -145,29 +148,41 @@ class _Gathering:
         return [found, added]
 
     def views(self, table: str) -> TableViews:
-        change = self._changes.get(table)
-        if table in self._whole:
-            before = _ordered(self._kept[table].all())
-        else:
-            before = _distinct(self._old[table], self._kept[table].schema)
-        if change is None:
-            return TableViews(before, before)
-        stays = pc.invert(pc.is_in(before.column(ID), one_array(change.removed.column(ID))))
-        return TableViews(before, _ordered(pa.concat_tables([before.filter(stays), change.added])))
+        whole = table in self._whole
+        rows = self._kept[table].all() if whole else _distinct(self._old[table], self._kept[table].schema)
+        return table_views(rows, self._changes.get(table))
 
 
-def _ordered(rows: pa.Table) -> pa.Table:
-    """Return rows in the order of their keys, so that a function of the order gives the same again."""
-    return rows.take(sort_indices(rows, [ID]))
+def table_views(before: pa.Table, change: TableChange | None) -> TableViews:
+    """Return the rows of a table over which a query is evaluated.
+
+    Args:
+        before: rows before the batch, with their keys in column `ID`; among them all that the batch removes.
+    """
+    if change is None:
+        rows = before.append_column(SIGN, _repeated(0, before.num_rows))
+    else:
+        removed = pc.is_in(before.column(ID), one_array(change.removed.column(ID)))
+        rows = pa.concat_tables(
+            [
+                before.append_column(SIGN, pc.if_else(removed, _repeated(-1, 1)[0], _repeated(0, 1)[0])),
+                change.added.append_column(SIGN, _repeated(1, change.added.num_rows)),
+            ]
+        )
+    return TableViews(rows.take(sort_indices(rows, [ID])), change is not None)
+
+
+def _repeated(sign: int, count: int) -> pa.Array:
+    return pa.repeat(pa.scalar(sign, pa.int8()), count)
 
 
 def _distinct(parts: Iterable[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Return rows in the order of their keys without repetitions."""
+    """Return rows without repetitions."""
     rows = pa.concat_tables([schema.empty_table(), *(part for part in parts if part.num_rows)])
     codes = one_array(rows.column(ID)).dictionary_encode()
     first = np.full(len(codes.dictionary), rows.num_rows, np.int64)
     np.minimum.at(first, codes.indices.to_numpy(), np.arange(rows.num_rows))
-    return _ordered(rows.take(pa.array(first)))
+    return rows.take(pa.array(first))
 
 
 def difference(before: pa.Table, after: pa.Table) -> Iterator[tuple[int, pa.Table]]:
