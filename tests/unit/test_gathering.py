@@ -53,6 +53,14 @@ READS = [
         ["all rows of customers", "all rows of orders"],
     ),
     (
+        "SELECT o.id FROM orders o, customers c WHERE (o.cust = c.id AND o.id < 9) OR (c.nation = 1 AND c.id = o.cust)",
+        ["customers by (id)", "orders by (cust)"],
+    ),
+    (
+        "SELECT o.id FROM orders o, customers c WHERE CASE WHEN o.id = 1 THEN o.cust = c.id OR o.cust = c.id END",
+        ["all rows of customers", "all rows of orders"],
+    ),
+    (
         "SELECT o.id FROM orders o JOIN customers c ON NOT (o.cust = c.id)",
         ["all rows of customers", "all rows of orders"],
     ),

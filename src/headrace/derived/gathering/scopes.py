@@ -1,8 +1,8 @@
 """The structure of a query from its text: which tables it names where, and which of their columns must be equal.
 
 The text says what Spark's plans would say, but also over Spark Connect and in each version of Spark. Only whole
-conjuncts of WHERE and ON count that compare two plain columns, and only columns of tables: a column that is computed is
-equal to none. An equality that is overlooked costs time, because a table is then read as a whole. So whatever is not
+conjuncts of WHERE and ON count that compare two plain columns, or such a comparison in each branch of an OR; and only
+columns of tables: a column that is computed is equal to none. An equality that is overlooked costs time, because a table is then read as a whole. So whatever is not
 certain is left out, and a query whose structure is not certain has no model.
 
 A link between columns of types with different rules for equality is left out as well; see `Columns`.
@@ -234,8 +234,7 @@ class _Reader:
         if any(text.is_pair(index, "|", ">") for index in text.top(start, end)):
             raise UnclearStructure
         self._from_clause(*block.from_, ctes, scope, unit)
-        for each in text.conjuncts(*block.where):
-            self._equality(*each, scope, unit, frozenset())
+        self._equal(block.where, scope, unit, frozenset())
         self._subqueries(*block.where, ctes, scope, unit, filters=True)
         self._subqueries(start + 1, block.from_[0], ctes, scope, unit)
         # After GROUP BY a name can be an alias of an item.
@@ -550,8 +549,7 @@ class _Reader:
         at = words[0]
         last = next((i for i in text.top(at, end) if text.is_word(i, "LATERAL") and text.is_word(i + 1, "VIEW")), end)
         if text.is_word(at, "ON"):
-            for each in text.conjuncts(at + 1, last):
-                self._equality(*each, scope, unit, joined)
+            self._equal((at + 1, last), scope, unit, joined)
             self._subqueries(at + 1, last, ctes, scope, unit)
             return
         scope.merged = True
@@ -568,21 +566,39 @@ class _Reader:
                 elif visible.columns is not None:
                     visible.columns.pop(name.lower(), None)
 
-    def _equality(self, start: int, end: int, scope: _Scope, unit: int, joined: frozenset[int]) -> None:
+    def _equal(self, condition: Range, scope: _Scope, unit: int, joined: frozenset[int]) -> None:
+        for left, right in self._equal_names(*condition):
+            self._note(scope.origin(left), scope.origin(right), unit, joined)
+
+    def _equal_names(self, start: int, end: int) -> Iterator[tuple[tuple[str, ...], tuple[str, ...]]]:
+        """Yield the names of plain columns that are equal wherever a condition is true."""
+        text = self._text
+        for first, last in text.conjuncts(start, end):
+            places = [index for index in text.top(first, last) if text.is_word(index, "OR")]
+            if places:
+                branches = zip([first, *(index + 1 for index in places)], [*places, last], strict=True)
+                yield from sorted(set.intersection(*(set(self._equal_names(*each)) for each in branches)))
+            elif (pair := self._equality(first, last)) is not None:
+                yield pair
+
+    def _equality(self, start: int, end: int) -> tuple[tuple[str, ...], tuple[str, ...]] | None:
+        """Return the names of a condition that compares two plain columns."""
         text = self._text
         while text.is_symbol(start, "(") and text.after(start) == end:
             start, end = start + 1, end - 1
         if not text.is_name(start):
-            return
+            return None
         left, index = text.dotted(start)
         if not text.is_symbol(index, "="):
-            return
+            return None
         index += 1 + text.is_pair(index, "=", "=")
         if not text.is_name(index):
-            return
+            return None
         right, after = text.dotted(index)
-        if after == end:
-            self._note(scope.origin(left), scope.origin(right), unit, joined)
+        if after != end:
+            return None
+        first, second = sorted(tuple(part.lower() for part in name) for name in (left, right))
+        return first, second
 
     def _note(self, left: Origin | None, right: Origin | None, unit: int, joined: frozenset[int]) -> None:
         if left is not None and right is not None:
