@@ -34,24 +34,45 @@ def last_rows(
         SchemaError: a key column is null.
         UnsupportedError: one change gives several rows with the same key.
     """
-    deleted: pa.Table | None = None
+    last = LastRows(key)
     for rows in _pieces(parts, waiting_bytes):
         _check_keys(rows, key)
+        yield from last.add(rows)
+    yield from last.deletes()
+
+
+class LastRows:
+    """The last row of each key of signed rows, piece by piece. Only the deleted keys are in memory.
+
+    Args:
+        key: the key columns.
+    """
+
+    def __init__(self, key: Sequence[str]) -> None:
+        self._key = list(key)
+        self._deleted: pa.Table | None = None
+
+    def add(self, rows: pa.Table) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield (`PUTS`, rows to put) of further rows, in their order, with column `SIGN`."""
         # Without deletions before, the last row of a repeated key wins when rows are put.
-        if deleted is None and pc.min(rows.column(SIGN)).as_py() > 0:
+        if self._deleted is None and (not rows.num_rows or pc.min(rows.column(SIGN)).as_py() > 0):
             yield from ((PUTS, part) for part in _shown(rows).to_batches())
-            continue
-        last = pa.array(by_position.last_rows(rows, key))
+            return
+        last = pa.array(by_position.last_rows(rows, self._key))
         stays = pc.greater(rows.column(SIGN).take(last), 0)
         put = rows.take(last.filter(stays))
         yield from ((PUTS, part) for part in _shown(put).to_batches())
-        gone = rows.select([*key, SIGN]).take(last)
-        if deleted is not None:
-            gone = pa.concat_tables([deleted, gone])
-            gone = gone.take(pa.array(by_position.last_rows(gone, key)))
-        deleted = gone.filter(pc.less(gone.column(SIGN), 0))
-    if deleted is not None:
-        yield from ((DELETES, part) for part in deleted.select(list(key)).combine_chunks().to_batches())
+        gone = rows.select([*self._key, SIGN]).take(last)
+        if self._deleted is not None:
+            gone = pa.concat_tables([self._deleted, gone])
+            gone = gone.take(pa.array(by_position.last_rows(gone, self._key)))
+        self._deleted = gone.filter(pc.less(gone.column(SIGN), 0))
+
+    def deletes(self) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield (`DELETES`, keys to delete) after all rows."""
+        if self._deleted is not None:
+            deleted = self._deleted.select(self._key).combine_chunks()
+            yield from ((DELETES, part) for part in deleted.to_batches())
 
 
 def _pieces(parts: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
@@ -71,7 +92,7 @@ def _pieces(parts: Iterable[pa.RecordBatch], size: int) -> Iterator[pa.Table]:
 
 
 def _shown(rows: pa.Table) -> pa.Table:
-    return rows.drop_columns([SIGN, ORDER])
+    return rows.drop_columns([name for name in (SIGN, ORDER) if name in rows.column_names])
 
 
 def _check_keys(rows: pa.Table, key: Sequence[str]) -> None:

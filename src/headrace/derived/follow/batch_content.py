@@ -18,7 +18,7 @@ from headrace.derived.last_rows import DELETES, PUTS, null_key
 from headrace.derived.own_names import KEEP
 from headrace.derived.state.group_states import GroupStates
 from headrace.derived.state.state_tables import StateTable
-from headrace.errors import ExpressionError, own_message
+from headrace.errors import ExpressionError, UnsupportedError, own_message
 from headrace.model.own_names import PREFIX
 from headrace.model.tables.changes import RowChange
 from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts
@@ -173,6 +173,16 @@ class FollowedBatch(BatchContent):
         shown = rows.drop_columns([KEEP])
         yield PUTS, shown.filter(kept)
         yield DELETES, shown.select(list(self.query.key)).filter(pc.invert(kept))
+
+    def _check_unique(self, several: int) -> None:
+        """Raise `UnsupportedError` if the result has rows with the key of another one, ``several`` of them."""
+        if several:
+            raise UnsupportedError(
+                f"the query gives several rows with the same key of table {self.target.name!r}",
+                received=f"{several} such rows",
+                valid=f"one row for each ({', '.join(self.query.key)})",
+                remedy="add the key columns of the joined tables to the primary key of the target, or GROUP BY the key",
+            )
 
     @abstractmethod
     def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:

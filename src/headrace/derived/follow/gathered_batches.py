@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.derived.follow.batch_content import FollowedBatch, GroupQuery
+from headrace.derived.follow.gathered_settings import settings_for
 from headrace.derived.follow.scans import net_changes_of
 from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.gathering.gather import TableChange, TableViews, difference
@@ -20,7 +21,6 @@ from headrace.derived.gathering.row_keys import ID, row_bytes
 from headrace.derived.last_rows import DELETES, PUTS, null_key
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, SIGN, STATE
 from headrace.derived.state.state_tables import StateRows, open_tables
-from headrace.errors import UnsupportedError
 from headrace.model.own_names import PREFIX
 from headrace.rows import to_arrow
 from headrace.spark.batch_tasks import BatchTasks, Receipts
@@ -36,17 +36,6 @@ if TYPE_CHECKING:
     from headrace.ports import Store, Table
 
 _VIEW = f"{PREFIX}batch"
-# Few rows are evaluated fastest in one task without stages before it.
-_FEW_ROWS = 200_000
-# Java code for a plan takes longer to compile than these rows to evaluate without it.
-_INTERPRETED_ROWS = 20_000
-_FOR_FEW_ROWS = {
-    "spark.sql.adaptive.enabled": "false",
-    "spark.sql.autoBroadcastJoinThreshold": "-1",
-    "spark.sql.leafNodeDefaultParallelism": "1",
-    "spark.sql.shuffle.partitions": "1",
-}
-_INTERPRETED = {"spark.sql.codegen.wholeStage": "false", "spark.sql.codegen.factoryMode": "NO_CODEGEN"}
 
 
 @dataclass(frozen=True)
@@ -63,13 +52,12 @@ class GatheredBatch(FollowedBatch):
 
     def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
         """Stage the changes of the targets. The changes of scans are always net."""
-        first, session = tasks.batch == 0, batch.sparkSession
-        changes = self._changes(batch)
+        session, changes = batch.sparkSession, self._changes(batch)
         with tasks.open_store() as store:
             tables = open_tables(store, self.state)
-            rows = self._difference(session, changes, tables, first=first) if changes or first else {}
+            rows = self._difference(session, changes, tables) if changes else {}
             if self.groups is None:
-                staged = list(self._changes_of_rows(store, rows, first=first))
+                staged = list(self._changes_of_rows(store, rows))
             else:
                 staged = list(self._changes_of_groups(session, self.groups, tables, rows, tasks.batch))
             for name, change in changes.items():
@@ -86,16 +74,16 @@ class GatheredBatch(FollowedBatch):
         }
 
     def _difference(
-        self, session: SparkSession, changes: Mapping[str, TableChange], tables: Mapping[str, Table], *, first: bool
+        self, session: SparkSession, changes: Mapping[str, TableChange], tables: Mapping[str, Table]
     ) -> dict[int, pa.Table]:
         """Return the rows that leave (-1) and that enter (1) the result of the rows SQL, in one Spark job."""
-        views = self.gathering.first_views(changes) if first else self.gathering.views(changes, tables)
+        views = self.gathering.views(changes, tables)
         size = sum(each.rows.num_rows for each in views.values())
-        with changed_settings(session, _settings(size)):
+        with changed_settings(session, settings_for(size)):
             before, after = self._sides(session, views)
-            texts = [] if first else [f"SELECT 0 AS {SIGN}, * FROM ({with_queries(self.query.rows_sql, before)})"]
-            texts.append(f"SELECT 1 AS {SIGN}, * FROM ({with_queries(self.query.rows_sql, after)})")
-            found = session.sql(" UNION ALL ".join(texts)).toArrow()
+            texts = [with_queries(self.query.rows_sql, side) for side in (before, after)]
+            selects = [f"SELECT {side} AS {SIGN}, * FROM ({text})" for side, text in enumerate(texts)]
+            found = session.sql(" UNION ALL ".join(selects)).toArrow()
         sides = [found.filter(pc.equal(found.column(SIGN), side)).drop_columns([SIGN]) for side in (0, 1)]
         names = sides[0].column_names if self.groups is not None else list(self.query.names)
         return {sign: rows.rename_columns(names) for sign, rows in difference(*sides)}
@@ -117,9 +105,7 @@ class GatheredBatch(FollowedBatch):
             after[name] = f"{query} WHERE {SIGN} >= 0" if each.changes else query
         return before, after
 
-    def _changes_of_rows(
-        self, store: Store, rows: Mapping[int, pa.Table], *, first: bool
-    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+    def _changes_of_rows(self, store: Store, rows: Mapping[int, pa.Table]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows of the target to put, and the keys to delete."""
         key = list(self.query.key)
         keys = {sign: row_bytes(part.select(key)) for sign, part in rows.items()}
@@ -130,8 +116,7 @@ class GatheredBatch(FollowedBatch):
             new = rows[1].select(key)
             if -1 in rows:
                 new = new.filter(pc.invert(pc.is_in(keys[1], keys[-1])))
-            # The first batch finds an empty target, or replaces its rows.
-            self._check_keys(store, keys[1], new.slice(0, 0) if first else new)
+            self._check_keys(store, keys[1], new)
             yield from ((PUTS, part) for part in rows[1].to_batches())
         if -1 in rows:
             left = rows[-1].select(key)
@@ -151,13 +136,7 @@ class GatheredBatch(FollowedBatch):
             table = store.table(self.target.name, self.target.columns)
             typed = to_arrow(new, table.schema, columns="keys")
             several = pc.sum(pc.is_valid(table.get_many(typed, self.query.key[:1]).column(0))).as_py()
-        if several:
-            raise UnsupportedError(
-                f"the query gives several rows with the same key of table {self.target.name!r}",
-                received=f"{several} such rows",
-                valid=f"one row for each ({', '.join(self.query.key)})",
-                remedy="add the key columns of the joined tables to the primary key of the target, or GROUP BY the key",
-            )
+        self._check_unique(several)
 
     def _changes_of_groups(
         self,
@@ -173,7 +152,7 @@ class GatheredBatch(FollowedBatch):
             for sign, each in rows.items()
             for part in each.append_column(SIGN, pa.repeat(pa.scalar(sign, pa.int8()), each.num_rows)).to_batches()
         ]
-        if not signed and batch:
+        if not signed:
             return
         for merged, states in groups.states.merge(tables, batch, signed):
             for each in states:
@@ -205,11 +184,6 @@ class GatheredBatch(FollowedBatch):
             tasks.stage_in_task(writer, target, parts[target]) if target in parts else []
             for target in range(len(tasks.targets))
         ]
-
-
-def _settings(rows: int) -> dict[str, str]:
-    """Return the settings with which a number of rows is evaluated fastest."""
-    return (_FOR_FEW_ROWS if rows <= _FEW_ROWS else {}) | (_INTERPRETED if rows <= _INTERPRETED_ROWS else {})
 
 
 def _view(session: SparkSession, rows: pa.Table, types: StructType, name: str) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -138,6 +138,61 @@ def one_stream(frames: Mapping[str, DataFrame]) -> DataFrame:
     return united
 
 
+def used_columns(batch: DataFrame, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]) -> DataFrame:
+    """Return a batch of `one_stream` with some columns of each scan, and the types of its changes.
+
+    Args:
+        columns: for each scan the columns, in Spark's Arrow types.
+    """
+    from pyspark.sql import functions as F
+
+    def read(scan: FollowedScan) -> list[str]:
+        return [*(quote_name(name) for name in columns[scan.name].names), CHANGE_TYPE]
+
+    if len(scans) == 1:
+        return batch.select(*read(scans[0]))
+    structs = [
+        F.struct(*(f"{_packed(number)}.{name}" for name in read(scan))).alias(_packed(number))
+        for number, scan in enumerate(scans)
+    ]
+    return batch.select(_SCAN, *structs)
+
+
+def signed_tables(
+    rows: pa.Table, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]
+) -> Iterator[tuple[FollowedScan, pa.Table]]:
+    """Yield the scans of rows of `used_columns`, and their rows with `SIGN`, in the order of their changes."""
+    for number, scan in enumerate(scans):
+        schema, part = columns[scan.name], rows
+        if len(scans) > 1:
+            own = rows.filter(pc.equal(rows.column(_SCAN), scan.name)).column(_packed(number)).combine_chunks()
+            part = pa.table(own.flatten(), [*schema.names, CHANGE_TYPE])
+        enters = pc.is_in(part.column(CHANGE_TYPE), pa.array(_ENTERING))
+        signs = pc.if_else(enters, pa.scalar(1, pa.int8()), pa.scalar(-1, pa.int8()))
+        yield scan, part.select(schema.names).cast(schema).append_column(SIGN, signs)
+
+
+def entered_rows(
+    changes: DataFrame, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]
+) -> dict[str, DataFrame]:
+    """Return the rows of each table after a batch of `used_columns` before which it has none."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    several = len(scans) > 1
+    types = [f"{_packed(number)}.{CHANGE_TYPE}" for number in range(len(scans))] if several else [CHANGE_TYPE]
+    only_inserts = changes.where(F.coalesce(*map(F.col, types)) != _ENTERING[0]).isEmpty()
+    found = {}
+    for number, scan in enumerate(scans):
+        rows = changes.where(F.col(_SCAN) == scan.name).select(f"{_packed(number)}.*") if several else changes
+        if only_inserts:
+            found[scan.name] = rows.drop(CHANGE_TYPE)
+            continue
+        read = replace(scan, schema=StructType([scan.schema[name] for name in columns[scan.name].names]))
+        found[scan.name] = read.signed(rows, net=True).where(f"{SIGN} > 0").drop(SIGN, ORDER)
+    return found
+
+
 def net_changes_of(
     batch: DataFrame, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]
 ) -> dict[str, tuple[pa.Table, pa.Table]]:
@@ -146,31 +201,9 @@ def net_changes_of(
     Args:
         columns: for each scan the columns to read, in Spark's Arrow types.
     """
-    from pyspark.sql import functions as F
-
-    def read(schema: pa.Schema) -> list[str]:
-        return [*(quote_name(name) for name in schema.names), CHANGE_TYPE]
-
-    if len(scans) == 1:
-        (scan,) = scans
-        parts = {scan.name: batch.select(*read(columns[scan.name])).toArrow()}
-    else:
-        structs = [
-            F.struct(*(f"{_packed(number)}.{name}" for name in read(columns[scan.name]))).alias(_packed(number))
-            for number, scan in enumerate(scans)
-        ]
-        rows = batch.select(_SCAN, *structs).toArrow()
-        parts = {}
-        for number, scan in enumerate(scans):
-            own = rows.filter(pc.equal(rows.column(_SCAN), scan.name)).column(_packed(number)).combine_chunks()
-            parts[scan.name] = pa.table(own.flatten(), [*columns[scan.name].names, CHANGE_TYPE])
     found = {}
-    for scan in scans:
-        schema = columns[scan.name]
-        enters = pc.is_in(parts[scan.name].column(CHANGE_TYPE), pa.array(_ENTERING))
-        signs = pc.if_else(enters, pa.scalar(1, pa.int8()), pa.scalar(-1, pa.int8()))
-        signed = parts[scan.name].select(schema.names).cast(schema).append_column(SIGN, signs)
-        places = [schema.get_field_index(name) for name in scan.key]
+    for scan, signed in signed_tables(used_columns(batch, scans, columns).toArrow(), scans, columns):
+        places = [columns[scan.name].get_field_index(name) for name in scan.key]
         net = pa.Table.from_batches(net_changes(signed.to_batches(), places), signed.schema)
         sides = [net.filter(pc.equal(net.column(SIGN), sign)).drop_columns([SIGN]) for sign in (-1, 1)]
         # A row that only changes in other columns does not change.

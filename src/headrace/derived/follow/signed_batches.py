@@ -42,17 +42,17 @@ class SignedBatch(FollowedBatch):
 
     def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
         with batch_of_each(batch, self.query.scans, net=net) as scans:
-            return self._stage_changes(self.query.signed_rows(scans), tasks)
+            return self.stage_changes(self.query.signed_rows(scans), tasks)
 
     @abstractmethod
-    def _stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
+    def stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
         """Stage the changes of the targets that signed rows give."""
 
 
 class FollowedRows(SignedBatch):
     """A batch without aggregates: the last row of each key of the target decides."""
 
-    def _stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
+    def stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
         rows = signed.toDF(*self.query.names, *signed.columns[-2:])
         if self.query.gathers:
             rows = rows.repartition(*_columns(self.query.key)).sortWithinPartitions(ORDER)
@@ -73,7 +73,7 @@ class FollowedGroups(SignedBatch):
 
     groups: GroupQuery
 
-    def _stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
+    def stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
         groups, rows = self.groups, signed.drop(ORDER)
         names = [name for name in groups.merged.names if name in rows.columns]
         if not names and tasks.batch == 0:

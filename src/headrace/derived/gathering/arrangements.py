@@ -13,9 +13,10 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.derived.gathering.gather import TableChange, TableViews, gather, table_views
+from headrace.derived.gathering.gather import TableChange, TableViews, gather
 from headrace.derived.gathering.routes import GatherPlan
 from headrace.derived.gathering.row_keys import ID, row_keys
+from headrace.derived.own_names import SIGN
 from headrace.derived.state.state_tables import StateRows, StateTable
 from headrace.model.tables.changes import RowChange
 from headrace.model.types import parse_type, type_name
@@ -73,6 +74,12 @@ class Arranged:
             stays = pc.is_in(_both(removed), _both(added))
             yield StateRows(self._role(place), RowChange.DELETE, removed.filter(pc.invert(stays)))
             yield StateRows(self._role(place), RowChange.PUT, added)
+
+    def arranged(self, signed: pa.Table) -> Iterator[tuple[str, pa.Table]]:
+        """Yield each arrangement's role, and its rows for signed rows of the table: two columns of its key first."""
+        rows = self.with_ids(signed)
+        for place, columns in enumerate(self.keys):
+            yield self._role(place), self._stored(rows, columns).append_column(SIGN, rows.column(SIGN))
 
     def _stored(self, rows: pa.Table, columns: Sequence[str]) -> pa.Table:
         names = [_column(place) for place in range(len(self.schema))]
@@ -142,13 +149,6 @@ class Gathering:
     def state(self, prefix: str) -> dict[str, StateTable]:
         """Return the definitions of all arrangements by role."""
         return {role: table for each in self.tables.values() for role, table in each.tables(prefix).items()}
-
-    def first_views(self, changes: Mapping[str, TableChange]) -> dict[str, TableViews]:
-        """Return the rows of the first batch, before which there are none."""
-        return {
-            name: table_views(each.schema.append(pa.field(ID, pa.binary())).empty_table(), changes.get(name))
-            for name, each in self.tables.items()
-        }
 
     def views(self, changes: Mapping[str, TableChange], tables: Mapping[str, Table]) -> dict[str, TableViews]:
         """Return the rows that decide about the changes of the result, by table.

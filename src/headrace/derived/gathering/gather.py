@@ -148,28 +148,16 @@ class _Gathering:
         return [found, added]
 
     def views(self, table: str) -> TableViews:
-        whole = table in self._whole
-        rows = self._kept[table].all() if whole else _distinct(self._old[table], self._kept[table].schema)
-        return table_views(rows, self._changes.get(table))
-
-
-def table_views(before: pa.Table, change: TableChange | None) -> TableViews:
-    """Return the rows of a table over which a query is evaluated.
-
-    Args:
-        before: rows before the batch, with their keys in column `ID`; among them all that the batch removes.
-    """
-    if change is None:
-        rows = before.append_column(SIGN, _repeated(0, before.num_rows))
-    else:
-        removed = pc.is_in(before.column(ID), one_array(change.removed.column(ID)))
-        rows = pa.concat_tables(
-            [
-                before.append_column(SIGN, pc.if_else(removed, _repeated(-1, 1)[0], _repeated(0, 1)[0])),
-                change.added.append_column(SIGN, _repeated(1, change.added.num_rows)),
-            ]
-        )
-    return TableViews(rows.take(sort_indices(rows, [ID])), change is not None)
+        whole, change = table in self._whole, self._changes.get(table)
+        before = self._kept[table].all() if whole else _distinct(self._old[table], self._kept[table].schema)
+        if change is None:
+            rows = before.append_column(SIGN, _repeated(0, before.num_rows))
+        else:
+            removed = pc.is_in(before.column(ID), one_array(change.removed.column(ID)))
+            signs = pc.if_else(removed, pa.scalar(-1, pa.int8()), pa.scalar(0, pa.int8()))
+            added = change.added.append_column(SIGN, _repeated(1, change.added.num_rows))
+            rows = pa.concat_tables([before.append_column(SIGN, signs), added])
+        return TableViews(rows.take(sort_indices(rows, [ID])), change is not None)
 
 
 def _repeated(sign: int, count: int) -> pa.Array:

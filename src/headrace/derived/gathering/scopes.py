@@ -2,8 +2,9 @@
 
 The text says what Spark's plans would say, but also over Spark Connect and in each version of Spark. Only whole
 conjuncts of WHERE and ON count that compare two plain columns, or such a comparison in each branch of an OR; and only
-columns of tables: a column that is computed is equal to none. An equality that is overlooked costs time, because a table is then read as a whole. So whatever is not
-certain is left out, and a query whose structure is not certain has no model.
+columns of tables: a column that is computed is equal to none. An equality that is overlooked costs time, because a
+table is then read as a whole. So whatever is not certain is left out, and a query whose structure is not certain has no
+model.
 
 A link between columns of types with different rules for equality is left out as well; see `Columns`.
 """
