@@ -15,6 +15,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
+from headrace.derived.follow import gathered_batches
 from headrace.errors import OptionError, UnsupportedError
 from headrace.ports import Store
 from headrace.support import failpoints
@@ -122,13 +123,17 @@ def tables_in(sql: str) -> list[str]:
     return [name for name in ("orders", "customers", "nations") if f" {name}" in sql]
 
 
+@pytest.mark.parametrize("most", [None, 0])
 def test_queries_over_several_tables_are_right_after_every_batch(
-    spark: SparkSession, tmp_path: Path, shop: Shop
+    spark: SparkSession, tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch, most: int | None
 ) -> None:
+    """With a limit of 0, each batch that reads other rows reads all, in tasks."""
     prepare(spark)
+    if most is not None:
+        monkeypatch.setattr(gathered_batches, "_MOST_ROWS", most)
     with ExitStack() as stack:
         running = {}
-        for name in QUERIES if THOROUGH else QUICK:
+        for name in QUERIES if THOROUGH else QUICK if most is None else QUICK[:2]:
             sql, columns, key = QUERIES[name]
             shop.store.create_table(name, columns, key)
             running[name] = stack.enter_context(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
 
@@ -32,7 +33,7 @@ class RowsInMemory:
     def of_keys(self, columns: tuple[str, ...], keys: pa.BinaryArray) -> pa.Table:
         return self.rows.filter(pc.is_in(row_keys(self.rows, columns), keys))
 
-    def all(self) -> pa.Table:
+    def all(self, most: int) -> pa.Table:
         return self.rows
 
 
@@ -61,7 +62,8 @@ class Gathered:
             for name in self._kept
             if name in deltas
         }
-        views = gather(self.plan, changes, self._kept)
+        views = gather(self.plan, changes, self._kept, most=sys.maxsize)
+        assert views is not None
         before, after = ({name: _side(each.rows, sign) for name, each in views.items()} for sign in (-1, 1))
         answers = (self._evaluate(self._view.sql, before), self._evaluate(self._view.sql, after))
         for sign, rows in difference(*map(_with_one_zero, answers)):

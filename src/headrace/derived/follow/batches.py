@@ -13,7 +13,7 @@ from headrace.batches.sinks.jobs import TargetJob, TargetJobs, state_name, targe
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.follow.batch_content import BatchQuery, FollowedBatch, GroupQuery
 from headrace.derived.follow.gathered_batches import GatheredBatch
-from headrace.derived.follow.gathered_load import GatheredLoad
+from headrace.derived.follow.gathered_in_tasks import GatheredLoad
 from headrace.derived.follow.signed_batches import FollowedGroups, FollowedRows
 from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.state.state_tables import create_tables, open_tables

@@ -1,10 +1,11 @@
 """Batches of queries that are evaluated as they are written, over the rows before and after the batch.
 
-They run in the driver, besides the evaluation itself: the changes and the rows that they reach are few.
+They run in the driver, besides the evaluation itself, as long as the changes reach few rows.
 """
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -12,13 +13,13 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.derived.follow.batch_content import FollowedBatch, GroupQuery
+from headrace.derived.follow.batch_content import GroupQuery
+from headrace.derived.follow.gathered_in_tasks import GatheredInTasks
 from headrace.derived.follow.gathered_settings import settings_for
 from headrace.derived.follow.scans import net_changes_of
-from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.gathering.gather import TableChange, TableViews, difference
 from headrace.derived.gathering.row_keys import ID, row_bytes
-from headrace.derived.last_rows import DELETES, PUTS, null_key
+from headrace.derived.last_rows import DELETES, PUTS
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, SIGN, STATE
 from headrace.derived.state.state_tables import StateRows, open_tables
 from headrace.model.own_names import PREFIX
@@ -38,32 +39,39 @@ if TYPE_CHECKING:
 _VIEW = f"{PREFIX}batch"
 
 
+# More rows are read by tasks.
+_MOST_ROWS = 500_000
+_log = logging.getLogger("headrace")
+
+
 @dataclass(frozen=True)
-class GatheredBatch(FollowedBatch):
-    """A batch whose query is evaluated over the rows before and after it that its changes reach. In the driver.
-
-    Attributes:
-        groups: the aggregates at the end of the query; None without.
-        gathering: how the rows are found.
-    """
-
-    groups: GroupQuery | None
-    gathering: Gathering
+class GatheredBatch(GatheredInTasks):
+    """A batch whose query is evaluated over the rows before and after it that its changes reach."""
 
     def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
         """Stage the changes of the targets. The changes of scans are always net."""
         session, changes = batch.sparkSession, self._changes(batch)
         with tasks.open_store() as store:
             tables = open_tables(store, self.state)
-            rows = self._difference(session, changes, tables) if changes else {}
+            kept = [
+                placed
+                for name, change in changes.items()
+                for each in self.gathering.tables[name].writes(change)
+                for placed in self._placed(each)
+            ]
+            views = self.gathering.views(changes, tables, _MOST_ROWS)
+            if views is None:
+                _log.info("batch %d reaches more than %d rows: tasks read all rows", tasks.batch, _MOST_ROWS)
+                receipts = self._stage_whole(session, changes, tables, tasks)
+                return [
+                    [*each, *of_kept] for each, of_kept in zip(receipts, self._staged(store, tasks, kept), strict=True)
+                ]
+            rows = self._difference(session, views) if changes else {}
             if self.groups is None:
                 staged = list(self._changes_of_rows(store, rows))
             else:
                 staged = list(self._changes_of_groups(session, self.groups, tables, rows, tasks.batch))
-            for name, change in changes.items():
-                for each in self.gathering.tables[name].writes(change):
-                    staged += self._placed(each)
-            return self._staged(store, tasks, staged)
+            return self._staged(store, tasks, [*staged, *kept])
 
     def _changes(self, batch: DataFrame) -> dict[str, TableChange]:
         arranged = self.gathering.tables
@@ -73,11 +81,8 @@ class GatheredBatch(FollowedBatch):
             name.lower(): TableChange(*map(arranged[name.lower()].with_ids, sides)) for name, sides in found.items()
         }
 
-    def _difference(
-        self, session: SparkSession, changes: Mapping[str, TableChange], tables: Mapping[str, Table]
-    ) -> dict[int, pa.Table]:
+    def _difference(self, session: SparkSession, views: Mapping[str, TableViews]) -> dict[int, pa.Table]:
         """Return the rows that leave (-1) and that enter (1) the result of the rows SQL, in one Spark job."""
-        views = self.gathering.views(changes, tables)
         size = sum(each.rows.num_rows for each in views.values())
         with changed_settings(session, settings_for(size)):
             before, after = self._sides(session, views)
@@ -110,9 +115,7 @@ class GatheredBatch(FollowedBatch):
         key = list(self.query.key)
         keys = {sign: row_bytes(part.select(key)) for sign, part in rows.items()}
         if 1 in rows:
-            for name in key:
-                if rows[1].column(name).null_count:
-                    raise null_key(name)
+            self._check_null_keys(rows[1])
             new = rows[1].select(key)
             if -1 in rows:
                 new = new.filter(pc.invert(pc.is_in(keys[1], keys[-1])))

@@ -19,6 +19,7 @@ from headrace.derived.gathering.row_keys import ID, row_keys
 from headrace.derived.own_names import SIGN
 from headrace.derived.state.state_tables import StateRows, StateTable
 from headrace.model.tables.changes import RowChange
+from headrace.model.tables.conditions import KeyRange
 from headrace.model.types import parse_type, type_name
 from headrace.ports import Table
 from headrace.rows.nested import one_array
@@ -53,6 +54,11 @@ class Arranged:
             role: StateTable(prefix + role, pa.schema(fields), (KEY, ID), _NOT_LOGGED)
             for role in map(self._role, range(len(self.keys)))
         }
+
+    @property
+    def role(self) -> str:
+        """The role of the first arrangement. All of them have all rows."""
+        return self._role(0)
 
     def _role(self, place: int) -> str:
         return f"t{self.number}_{place}"
@@ -116,9 +122,20 @@ class ArrangedRows:
             return self._read(found.filter(pc.is_valid(found.column(ID))))
         return self._read(table.get_by_prefix(pa.table({KEY: keys}), self._columns))
 
-    def all(self) -> pa.Table:
-        with self.tables[0].scan(self._columns) as rows:
-            return self._read(rows.read_all())
+    def all(self, most: int) -> pa.Table | None:
+        rows = [self.schema.empty_table()]
+        for part in self.scan(KeyRange()):
+            rows.append(part)
+            most -= part.num_rows
+            if most < 0:
+                return None
+        return pa.concat_tables(rows)
+
+    def scan(self, keys: KeyRange) -> Iterator[pa.Table]:
+        """Yield all rows, of a range of keys of the first arrangement."""
+        with self.tables[0].scan(self._columns, keys=keys) as rows:
+            for part in rows:
+                yield self._read(pa.Table.from_batches([part]))
 
     @property
     def _columns(self) -> list[str]:
@@ -150,10 +167,12 @@ class Gathering:
         """Return the definitions of all arrangements by role."""
         return {role: table for each in self.tables.values() for role, table in each.tables(prefix).items()}
 
-    def views(self, changes: Mapping[str, TableChange], tables: Mapping[str, Table]) -> dict[str, TableViews]:
-        """Return the rows that decide about the changes of the result, by table.
+    def views(
+        self, changes: Mapping[str, TableChange], tables: Mapping[str, Table], most: int
+    ) -> dict[str, TableViews] | None:
+        """Return the rows that decide about the changes of the result, by table; None if they are more than ``most``.
 
         Args:
             tables: the open state tables by role.
         """
-        return gather(self.plan, changes, {name: each.rows(tables) for name, each in self.tables.items()})
+        return gather(self.plan, changes, {name: each.rows(tables) for name, each in self.tables.items()}, most)

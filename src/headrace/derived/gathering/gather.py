@@ -42,8 +42,8 @@ class KeptRows(Protocol):
     def of_keys(self, columns: tuple[str, ...], keys: pa.BinaryArray) -> pa.Table:
         """Return the rows whose `row_keys` for some columns are among ``keys``, which are distinct."""
 
-    def all(self) -> pa.Table:
-        """Return all rows."""
+    def all(self, most: int) -> pa.Table | None:
+        """Return all rows; None if they are more than ``most``."""
 
 
 @dataclass(frozen=True)
@@ -60,21 +60,35 @@ class TableViews:
     changes: bool
 
 
-def gather(plan: GatherPlan, changes: Mapping[str, TableChange], kept: Mapping[str, KeptRows]) -> dict[str, TableViews]:
+class _TooManyRows(Exception):
+    """The changes reach more rows than may be read."""
+
+
+def gather(
+    plan: GatherPlan, changes: Mapping[str, TableChange], kept: Mapping[str, KeptRows], most: int
+) -> dict[str, TableViews] | None:
     """Return the rows of each followed table that decide about the changes of the result.
+
+    Returns None if they are more than ``most``.
 
     Args:
         changes: the changes of the batch, by table. Tables without changes are missing.
         kept: the rows of all followed tables, by table.
     """
-    gathering = _Gathering(plan, changes, kept)
-    gathering.run()
-    return {table: gathering.views(table) for table in kept}
+    gathering = _Gathering(plan, changes, kept, most)
+    try:
+        gathering.run()
+        return {table: gathering.views(table) for table in kept}
+    except _TooManyRows:
+        return None
 
 
 class _Gathering:
-    def __init__(self, plan: GatherPlan, changes: Mapping[str, TableChange], kept: Mapping[str, KeptRows]) -> None:
+    def __init__(
+        self, plan: GatherPlan, changes: Mapping[str, TableChange], kept: Mapping[str, KeptRows], most: int
+    ) -> None:
         self._plan = plan
+        self._left = most
         self._changes = changes
         self._kept = kept
         self._whole = set(plan.whole)
@@ -140,6 +154,7 @@ class _Gathering:
         if not len(distinct):
             return []
         found = self._kept[table].of_keys(hop.columns, distinct)
+        self._count(found)
         self._old[table].append(found)
         change = self._changes.get(table)
         if change is None or not change.added.num_rows:
@@ -147,9 +162,20 @@ class _Gathering:
         added = change.added.filter(pc.is_in(row_keys(change.added, hop.columns), distinct))
         return [found, added]
 
+    def _count(self, rows: pa.Table) -> None:
+        self._left -= rows.num_rows
+        if self._left < 0:
+            raise _TooManyRows
+
     def views(self, table: str) -> TableViews:
         whole, change = table in self._whole, self._changes.get(table)
-        before = self._kept[table].all() if whole else _distinct(self._old[table], self._kept[table].schema)
+        if whole:
+            before = self._kept[table].all(self._left)
+            if before is None:
+                raise _TooManyRows
+            self._count(before)
+        else:
+            before = _distinct(self._old[table], self._kept[table].schema)
         if change is None:
             rows = before.append_column(SIGN, _repeated(0, before.num_rows))
         else:

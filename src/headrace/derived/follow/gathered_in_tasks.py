@@ -1,0 +1,209 @@
+"""Batches of queries that are evaluated as they are written, over all rows of their tables, in Spark's tasks.
+
+So is the first batch, before which there are no rows: Spark joins the tables as in a batch query. And so is a later one
+whose changes reach more rows than the driver should have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import partial
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import BinaryType, StructField, StructType
+
+from headrace.derived.follow.batch_content import FollowedBatch, GroupQuery
+from headrace.derived.follow.gathered_settings import settings_for
+from headrace.derived.follow.scans import entered_rows, signed_tables, used_columns
+from headrace.derived.follow.signed_batches import FollowedGroups
+from headrace.derived.gathering.arrangements import Gathering
+from headrace.derived.gathering.gather import TableChange, difference
+from headrace.derived.gathering.row_keys import ID, row_bytes
+from headrace.derived.last_rows import DELETES, PUTS, LastRows, null_key
+from headrace.derived.own_names import SIGN
+from headrace.derived.state.state_tables import open_tables
+from headrace.formats.source import splits
+from headrace.model.own_names import PREFIX
+from headrace.model.tables.changes import RowChange
+from headrace.model.tables.conditions import KeyRange
+from headrace.ports import Store, Table
+from headrace.spark.batch_tasks import BatchTasks, Receipts
+from headrace.spark.executors import sent
+from headrace.spark.settings import changed_settings
+from headrace.spark.versions import arrow_schema
+from headrace.sql_text.lexer import quote_name
+from headrace.sql_text.query_text import with_views
+
+_VIEW = f"{PREFIX}batch"
+# More rows than a task should compare at once.
+_ROWS_PER_TASK = 500_000
+
+
+@dataclass(frozen=True)
+class GatheredInTasks(FollowedBatch):
+    """What batches over all rows have.
+
+    Attributes:
+        groups: the aggregates at the end of the query; None without.
+        gathering: how the rows are found over which the query is evaluated, and which rows are kept for that.
+    """
+
+    groups: GroupQuery | None
+    gathering: Gathering
+
+    def _stage_groups(self, groups: GroupQuery, signed: DataFrame, tasks: BatchTasks) -> Receipts:
+        grouped = FollowedGroups(self.query, self.target, self.replaces, self.state, groups)
+        return grouped.stage_changes(signed, tasks)
+
+    def _by_key(self, rows: DataFrame, tasks: int | None = None) -> DataFrame:
+        """Return rows such that a task has all rows of a key of the target."""
+        key = [rows[quote_name(name)] for name in self.query.key]
+        return rows.repartition(*key) if tasks is None else rows.repartition(tasks, *key)
+
+    def _check_null_keys(self, rows: pa.Table | pa.RecordBatch) -> None:
+        for name in self.query.key:
+            if rows.column(name).null_count:
+                raise null_key(name)
+
+    def _stage_whole(
+        self, session: SparkSession, changes: Mapping[str, TableChange], tables: Mapping[str, Table], tasks: BatchTasks
+    ) -> Receipts:
+        """Stage the difference between the results over all rows before and after a batch."""
+        types = {scan.name.lower(): scan.schema for scan in self.query.scans}
+        before, after, count = dict[str, str](), dict[str, str](), 0
+        for number, (name, arranged) in enumerate(self.gathering.tables.items()):
+            ranges = splits(tables[arranged.role])
+            schema = StructType([types[name][column] for column in arranged.schema.names])
+            kept = self._kept_rows(session, tasks, name, ranges, schema)
+            before[name] = after[name] = f"{_VIEW}_{number}_before"
+            kept.drop(ID).createOrReplaceTempView(before[name])
+            count += len(ranges)
+            if name in changes:
+                after[name] = f"{_VIEW}_{number}"
+                rows = _with_change(session, kept, changes[name], schema)
+                rows.createOrReplaceTempView(after[name])
+        signed = session.sql(
+            " UNION ALL ".join(
+                f"SELECT *, CAST({sign} AS TINYINT) AS {SIGN} FROM ({with_views(self.query.rows_sql, views)})"
+                for sign, views in ((-1, before), (1, after))
+            )
+        )
+        if self.groups is not None:
+            return self._stage_groups(self.groups, signed, tasks)
+        rows = self._by_key(signed.toDF(*self.query.names, SIGN), tasks=2 * count)
+        return tasks.stage_routed(rows, self._changed_rows)
+
+    def _kept_rows(
+        self, session: SparkSession, tasks: BatchTasks, name: str, ranges: list[KeyRange], schema: StructType
+    ) -> DataFrame:
+        """Return the rows of a followed table as of the last batch, with their keys in column `ID`."""
+        named = StructType(
+            [
+                *(StructField(f"c{place}", field.dataType) for place, field in enumerate(schema)),
+                StructField(ID, BinaryType()),
+            ]
+        )
+        read = partial(self._read_kept, tasks, name, ranges)
+        numbers = session.range(0, len(ranges), 1, numPartitions=len(ranges))
+        return numbers.mapInArrow(sent(read), named).toDF(*schema.names, ID)
+
+    def _read_kept(
+        self, tasks: BatchTasks, name: str, ranges: list[KeyRange], numbers: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        arranged = self.gathering.tables[name]
+        names = [*(f"c{place}" for place in range(len(arranged.schema))), ID]
+        with tasks.open_store() as store:
+            kept = arranged.rows(open_tables(store, self.state))
+            for part in numbers:
+                for number in part.column(0).to_pylist():
+                    for rows in kept.scan(ranges[number]):
+                        yield from rows.rename_columns(names).to_batches()
+
+    def _changed_rows(self, _: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows to put and the keys to delete, of a task with all signed rows of its keys."""
+        rows = [part for part in parts if part.num_rows]
+        if not rows:
+            return
+        signed = pa.Table.from_batches(rows)
+        sides = [signed.filter(pc.equal(signed.column(SIGN), sign)).drop_columns([SIGN]) for sign in (-1, 1)]
+        self._check_null_keys(sides[1])
+        key = list(self.query.key)
+        keys = row_bytes(sides[1].select(key))
+        self._check_unique(len(keys) - len(keys.unique()))
+        changed = dict(difference(*sides))
+        if 1 in changed:
+            yield from ((PUTS, part) for part in changed[1].to_batches())
+        if -1 in changed:
+            left = changed[-1].select(key)
+            left = left.filter(pc.invert(pc.is_in(row_bytes(left), keys)))
+            yield from ((DELETES, part) for part in left.to_batches())
+
+
+def _with_change(session: SparkSession, kept: DataFrame, change: TableChange, schema: StructType) -> DataFrame:
+    """Return the rows of a table after a change."""
+    from pyspark.sql import functions as F
+
+    added = change.added.drop_columns([ID]).cast(arrow_schema(schema))
+    removed = session.createDataFrame(change.removed.select([ID]))
+    stays = kept.join(F.broadcast(removed), ID, "left_anti").drop(ID)
+    return stays.union(session.createDataFrame(added, schema))
+
+
+@dataclass(frozen=True)
+class GatheredLoad(GatheredInTasks):
+    """The first batch of a query that is evaluated as it is written. No rows are in the memory of the driver."""
+
+    def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
+        """Stage the rows of the target and of the state. The changes of scans are always net."""
+        scans = self.query.scans
+        columns = {scan.name: self.gathering.tables[scan.name.lower()].schema for scan in scans}
+        changes = used_columns(batch, scans, columns).persist()
+        try:
+            kept = tasks.stage_routed(changes, self._arranged)
+            size = sum(receipt.rows for receipts in kept for receipt in receipts)
+            session = batch.sparkSession
+            with changed_settings(session, settings_for(size)):
+                views = {}
+                for number, (name, rows) in enumerate(entered_rows(changes, scans, columns).items()):
+                    views[name.lower()] = f"{_VIEW}_{number}"
+                    rows.createOrReplaceTempView(views[name.lower()])
+                shown = self._stage(session, with_views(self.query.rows_sql, views), tasks)
+        finally:
+            changes.unpersist()
+        return [[*of_state, *of_target] for of_state, of_target in zip(kept, shown, strict=True)]
+
+    def _arranged(self, _: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of the arrangements, of a task with all changes of its rows."""
+        last: dict[str, LastRows] = {}
+        columns = {scan.name: self.gathering.tables[scan.name.lower()].schema for scan in self.query.scans}
+        for part in parts:
+            for scan, signed in signed_tables(pa.Table.from_batches([part]), self.query.scans, columns):
+                for role, rows in self.gathering.tables[scan.name.lower()].arranged(signed):
+                    own = last.setdefault(role, LastRows(rows.schema.names[:2]))
+                    yield from self._placed(role, own.add(rows))
+        for role, own in last.items():
+            yield from self._placed(role, own.deletes())
+
+    def _placed(self, role: str, routed: Iterator[tuple[int, pa.RecordBatch]]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        places = self.state_writes
+        for place, rows in routed:
+            yield places[role, RowChange.PUT if place == PUTS else RowChange.DELETE], rows
+
+    def _stage(self, session: SparkSession, rows_sql: str, tasks: BatchTasks) -> Receipts:
+        """Stage the rows of the target, and the states of groups."""
+        if self.groups is not None:
+            signed = session.sql(f"SELECT *, CAST(1 AS TINYINT) AS {SIGN} FROM ({rows_sql})")
+            return self._stage_groups(self.groups, signed, tasks)
+        return tasks.stage_routed(self._by_key(session.sql(rows_sql).toDF(*self.query.names)), self._unique_rows)
+
+    def _unique_rows(self, _: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of a task with all rows of their keys, of which each must have one."""
+        keys: list[pa.BinaryArray] = []
+        for part in parts:
+            self._check_null_keys(part)
+            keys.append(row_bytes(pa.Table.from_batches([part]).select(list(self.query.key))))
+            yield PUTS, part
+        self._check_unique(sum(map(len, keys)) - pc.count_distinct(pa.chunked_array(keys, pa.binary())).as_py())
