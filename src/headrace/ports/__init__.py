@@ -8,7 +8,7 @@ from headrace.ports.files import Content, Files, FileStatus, Upload
 from headrace.ports.publication import Advance, Append, Claim, Publisher, Staged, Write
 from headrace.ports.queues import Consumer, Producer, Queue, QueueDescription, QueuePartition, Registration
 from headrace.ports.store import Capabilities, Disk, Store
-from headrace.ports.tables import Partition, Rows, Table, TableDescription, TrimReport
+from headrace.ports.tables import Partition, Rows, Table, TableDescription, TableSize, TrimReport
 from headrace.ports.tunnels import BatchRecords, ChannelDescription, Tunnel, TunnelClient, TunnelDescription
 
 __all__ = [
@@ -35,6 +35,7 @@ __all__ = [
     "Store",
     "Table",
     "TableDescription",
+    "TableSize",
     "TrimReport",
     "Tunnel",
     "TunnelClient",

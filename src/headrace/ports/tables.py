@@ -61,6 +61,22 @@ class TableDescription:
 
 
 @dataclass(frozen=True)
+class TableSize:
+    """The size of a table as its store knows it without reading the table.
+
+    Attributes:
+        rows: the number of rows; None if the store does not know it.
+        bytes: the bytes of the rows; None if the store does not know them.
+        rows_exact, bytes_exact: whether the number is exact; otherwise it is an estimate of the store.
+    """
+
+    rows: int | None = None
+    bytes: int | None = None
+    rows_exact: bool = True
+    bytes_exact: bool = True
+
+
+@dataclass(frozen=True)
 class TrimReport:
     """The number and size of the changes that a trim removed.
 
@@ -257,6 +273,10 @@ class Table(Port):
     @abstractmethod
     def set_options(self, **changes: Any) -> TableOptions:
         """Change some of the `TableOptions`; return all of them."""
+
+    def size(self) -> TableSize:
+        """Return the numbers of rows and bytes, from counters and statistics of the store."""
+        return TableSize(self.describe().rows)
 
     @abstractmethod
     def describe(self) -> TableDescription:

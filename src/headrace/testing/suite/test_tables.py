@@ -476,3 +476,12 @@ def test_a_table_that_is_created_again_has_another_identity(store: Store, orders
     assert store.create_table("other", columns, "id").identity() != identity
     store.drop_table("orders")
     assert store.create_table("orders", columns, "id").identity() not in ("", identity)
+
+
+def test_the_size_of_a_table_is_known_without_reading_it_or_unknown(store: Store) -> None:
+    table = store.create_table("sized", {"id": "long", "text": "string"}, "id")
+    table.put([{"id": number, "text": "x" * 100} for number in range(500)])
+    table.delete([{"id": number} for number in range(100)])
+    size = table.size()
+    assert size.rows is None or not size.rows_exact or size.rows == 400
+    assert size.bytes is None or 400 * 100 < size.bytes < 10_000_000

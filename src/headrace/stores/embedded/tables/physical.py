@@ -32,6 +32,8 @@ PAGE_BYTES = 32 << 20
 _CUT_BYTES = 64 << 20
 
 _TERMS = 100
+# The rows of which the size of a table is estimated.
+_SAMPLED = 200
 
 _SQL_TYPES: dict[pa.DataType, str] = {pa.string(): "TEXT", pa.int64(): "INTEGER", pa.binary(): "BLOB"}
 
@@ -119,6 +121,15 @@ class PhysicalTable:
     def _value_types(self) -> list[str]:
         types = [self.schema.column(name).type for name in self.codec.variable_attributes]
         return [_SQL_TYPES.get(data_type, "BLOB") for data_type in types]
+
+    # -- size -------------------------------------------------------------------------------------------
+
+    def mean_bytes(self, connection: apsw.Connection) -> float:
+        """Return the mean number of bytes of the first rows; 0 without rows."""
+        lengths = " + ".join(f"ifnull(octet_length({column}), 0)" for column in self._columns)
+        columns = ", ".join(self._columns)
+        found = connection.execute(f"SELECT avg({lengths}) FROM (SELECT {columns} FROM {self._rows} LIMIT {_SAMPLED})")
+        return float(next(iter(found))[0] or 0)
 
     # -- rows by key ------------------------------------------------------------------------------------
 

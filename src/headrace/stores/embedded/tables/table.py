@@ -17,7 +17,7 @@ from headrace.model.tables.column_limits import check_columns
 from headrace.model.tables.conditions import KeyRange, Where, parse_where
 from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import KeyValue, TableSchema
-from headrace.ports import Rows, Table, TableDescription, TrimReport
+from headrace.ports import Rows, Table, TableDescription, TableSize, TrimReport
 from headrace.rows import check_not_null, to_arrow
 from headrace.rows.conditions import typed_key, typed_range
 from headrace.stores.embedded.connection import Database, stamp
@@ -270,6 +270,13 @@ class EmbeddedTable(Table):
                 "UPDATE object SET options = ? WHERE id = ?", (options_to_json(options), state.table.object_id)
             )
         return options
+
+    def size(self) -> TableSize:
+        """Return the counted rows, and their bytes by the mean of the first rows."""
+        with self._database.read() as connection:
+            table, _, _ = self._load(connection)
+            rows = sum(partition.rows for partition in partitions.open_partitions(connection, table.object_id))
+            return TableSize(rows, round(rows * table.mean_bytes(connection)), bytes_exact=False)
 
     def describe(self) -> TableDescription:
         with self._database.read() as connection:

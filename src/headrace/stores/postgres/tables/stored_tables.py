@@ -57,6 +57,13 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
 """
+# The counts of the statistics collector are newer than those of ANALYZE, but are lost in a crash of the server.
+_STATISTICS = """
+SELECT coalesce(sum(coalesce(nullif(pg_stat_get_live_tuples(c.oid), 0), greatest(c.reltuples, 0))), 0)::bigint,
+    coalesce(sum(pg_total_relation_size(c.oid)), 0)::bigint
+FROM pg_class c
+WHERE c.oid = %(oid)s OR c.oid IN (SELECT relid FROM pg_partition_tree(%(oid)s) WHERE isleaf)
+"""
 _TABLE = """
 SELECT c.oid, CASE c.relkind WHEN 'p' THEN (
     -- The log has the old rows of a partition by its own replica identity, which a new one does not inherit.
@@ -186,6 +193,13 @@ def layout(connection: psycopg.Connection, name: str, schema: str, choices: Choi
         column_of(row, primary_key, schema, parsed, choices) for row in connection.execute(_COLUMNS, {"oid": oid})
     )
     return TableLayout(parsed, oid, columns, primary_key, pre_images, kind, logged, arbiter, child)
+
+
+def statistics(connection: psycopg.Connection, table: TableLayout) -> tuple[int, int]:
+    """Return the estimated rows of a table, and its bytes on disk; of a partitioned table those of its partitions."""
+    found = connection.execute(_STATISTICS, {"oid": table.oid}).fetchone()
+    assert found is not None
+    return int(found[0]), int(found[1])
 
 
 def create(

@@ -15,7 +15,7 @@ from headrace.model.tables.column_limits import check_columns
 from headrace.model.tables.conditions import KeyRange, Predicate, Where, parse_where
 from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import KeyValue, TableSchema
-from headrace.ports import Rows, Table, TableDescription, TrimReport
+from headrace.ports import Rows, Table, TableDescription, TableSize, TrimReport
 from headrace.ports.arguments import checked_prefixes
 from headrace.rows import check_not_null, to_arrow
 from headrace.rows.by_position import aligned, last_rows
@@ -215,6 +215,12 @@ class PostgresTable(Table):
         if pre_images is not None and pre_images != layout.pre_images:
             self._connection.run(lambda session: stored_tables.set_pre_images(session, layout, pre_images))
         return self.describe().options
+
+    def size(self) -> TableSize:
+        """Return the rows by the server's statistics, and the bytes on its disk with indexes."""
+        layout = self.layout()
+        rows, size = self._connection.run(lambda session: stored_tables.statistics(session, layout), repeatable=True)
+        return TableSize(rows, size, rows_exact=False)
 
     def describe(self) -> TableDescription:
         """Describe the table. PostgreSQL has only an estimate of the number of rows, so it is None."""
