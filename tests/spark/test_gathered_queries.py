@@ -6,6 +6,7 @@ import datetime
 import random
 from collections.abc import Iterator
 from contextlib import ExitStack
+from dataclasses import replace
 from decimal import Decimal
 from pathlib import Path
 from typing import Any
@@ -16,7 +17,7 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.derived.follow import gathered_batches
-from headrace.errors import OptionError, UnsupportedError
+from headrace.errors import OptionError, SqlError, UnsupportedError
 from headrace.ports import Store
 from headrace.support import failpoints
 from headrace.testing.effort import THOROUGH
@@ -199,6 +200,25 @@ def test_tables_of_two_stores_are_joined_into_a_third(spark: SparkSession, tmp_p
             query.stop()
 
 
+def test_a_query_that_reads_whole_tables_warns_or_is_refused(
+    spark: SparkSession, tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    sql, columns, key = QUERIES["above_the_mean"]
+    shop.store.create_table("above_the_mean", columns, key)
+    query = Following(spark, shop.store, sql, tables_in(sql), "above_the_mean", tmp_path / "checkpoints")
+    tables = set(shop.store.tables())
+    with pytest.raises(
+        SqlError, match=r"allowFullRead is false, and the query has a scalar subquery(.|\n)*all rows of"
+    ):
+        replace(query, arguments={"allow_full_read": False}).start()
+    assert set(shop.store.tables()) == tables
+    assert not (tmp_path / "checkpoints").exists()
+    with query:
+        assert query.advance() == query.expected()
+    (warning,) = [each.getMessage() for each in caplog.records if "is expensive" in each.getMessage()]
+    assert "a scalar subquery that no equality links: each batch reads all rows of orders; a change of" in warning
+
+
 def test_values_of_all_types_pass_through_a_join(spark: SparkSession, tmp_path: Path, shop: Shop) -> None:
     prepare(spark)
     columns = {
@@ -274,6 +294,16 @@ def test_what_cannot_keep_the_rows_of_a_join_is_refused_before_it_starts(
             spark, shop.store, sql, tables_in(sql), "without", tmp_path, sink=to.store, arguments=arguments
         )
         with pytest.raises(UnsupportedError, match="in one transaction"):
+            query.start()
+    for sql, message in (
+        ("SELECT DISTINCT name COLLATE UTF8_LCASE AS name FROM customers", "with a collation"),
+        (
+            "SELECT o.id FROM orders o JOIN customers c ON o.customer = c.id DISTRIBUTE BY o.id",
+            "RepartitionByExpression",
+        ),
+    ):
+        query = Following(spark, shop.store, sql, tables_in(sql), "without", tmp_path, sink=shop.store)
+        with pytest.raises(SqlError, match=message):
             query.start()
     shop.store.create_table("orders_again", ORDERS, "id", pre_images=True)
     sql = "SELECT o.* FROM orders o LEFT SEMI JOIN customers c ON o.customer = c.id"

@@ -11,7 +11,8 @@ from headrace.derived.gathering.gather import difference
 from headrace.derived.gathering.orders import refuse_orders
 from headrace.derived.gathering.routes import plan_gather
 from headrace.derived.gathering.row_keys import key_kind, row_keys
-from headrace.derived.gathering.scopes import Columns, read_model
+from headrace.derived.gathering.scopes import Columns, UnclearStructure, read_model
+from headrace.derived.gathering.tree import reads
 from headrace.errors import SqlError
 from headrace.sql_text.query_text import QueryText
 
@@ -189,16 +190,17 @@ UNCLEAR = [
 ]
 
 
-@pytest.mark.parametrize(("sql", "reads"), READS, ids=[sql for sql, _ in READS])
-def test_lookups_of_a_query(sql: str, reads: list[str]) -> None:
-    model = read_model(QueryText(sql), TABLES)
-    assert model is not None
-    assert [read for _, read in plan_gather(model).reads()] == reads
+@pytest.mark.parametrize(("sql", "expected"), READS, ids=[sql for sql, _ in READS])
+def test_lookups_of_a_query(sql: str, expected: list[str]) -> None:
+    plan = plan_gather(read_model(QueryText(sql), TABLES))
+    assert [reads(plan, number) for number, table in enumerate(plan.tables) if table] == expected
+    assert bool(plan.full_reads) == any("all rows of" in text for text in expected)
 
 
 @pytest.mark.parametrize("sql", UNCLEAR)
 def test_a_text_whose_structure_is_not_certain_has_no_model(sql: str) -> None:
-    assert read_model(QueryText(sql), TABLES) is None
+    with pytest.raises(UnclearStructure):
+        read_model(QueryText(sql), TABLES)
 
 
 @pytest.mark.parametrize(

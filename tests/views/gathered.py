@@ -9,11 +9,13 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.derived.gathering import constructs
 from headrace.derived.gathering.gather import TableChange, difference, gather
+from headrace.derived.gathering.model import QueryModel
 from headrace.derived.gathering.orders import refuse_orders
 from headrace.derived.gathering.routes import plan_gather, plan_whole
 from headrace.derived.gathering.row_keys import ID, key_kind, row_keys
-from headrace.derived.gathering.scopes import Columns, read_model
+from headrace.derived.gathering.scopes import Columns, UnclearStructure, read_model
 from headrace.derived.own_names import SIGN
 from headrace.sql_text.query_text import QueryText
 from tests.views.changes import Delta
@@ -47,10 +49,14 @@ class Gathered:
             name: Columns({field.name: key_kind(field.type) for field in table.schema}, table.key)
             for name, table in view.tables.items()
         }
-        model = read_model(text, columns)
-        refuse_orders(text, model)
         names = sorted(text.references() & view.tables.keys())
-        self.plan = plan_whole(names) if model is None else plan_gather(model)
+        model: QueryModel | None
+        try:
+            model = read_model(text, columns)
+            self.plan = plan_gather(model)
+        except UnclearStructure as unclear:
+            model, self.plan = None, plan_whole(names, constructs.unclear(str(unclear)))
+        refuse_orders(text, model)
         self._kept = {name: RowsInMemory(self._with_ids(name, rows[name])) for name in names}
         first = evaluate(view.sql, {name: rows[name] for name in names})
         self._answer = Bag(first.schema)

@@ -8,13 +8,30 @@ from typing import Any
 
 from headrace.errors import NotFoundError, OptionError
 from headrace.formats.checkpoint_locations import checkpoint_text
+from headrace.options.kinds import natural, one_of
 from headrace.options.names import check_names, nearest
+from headrace.options.option import Option
 
 OUTPUT_MODES = ("append", "update", "complete")
 TRIGGER_TYPES = ("ProcessingTime", "AvailableNow", "Once")
-KNOWN = (
-    "checkpointLocation", "outputMode", "triggerType", "triggerIntervalMs", "triggerInterval", "timeoutMs", "overwrite",
+_FOLLOWS = "streams that follow tables (`readAs = 'table'`): "
+OPTIONS = (
+    Option("checkpointLocation", "a directory, a URL that Spark can write, or a place [in a store](checkpoints.md); by "
+           "default in the target's store, under the stream's name. Only this stream may use it. A target in "
+           "Tablestore or outside of stores needs it"),
+    Option("outputMode", "Spark's output mode", one_of(*OUTPUT_MODES), "append"),
+    Option("triggerType", "`AvailableNow` processes the existing data and stops; `Once` does so in one batch",
+           one_of(*TRIGGER_TYPES), "ProcessingTime"),
+    Option("triggerIntervalMs", "milliseconds between the starts of batches, with `ProcessingTime`", natural, "0"),
+    Option("triggerInterval", "a synonym of `triggerIntervalMs`", natural),
+    Option("timeoutMs", "stop the stream after this number of milliseconds", natural),
+    Option("overwrite", f"{_FOLLOWS}the first batch replaces the rows of the target. Without it, a stream with a new "
+           "checkpoint needs an empty target", one_of("false", "true"), "false"),
+    Option("allowFullRead", f"{_FOLLOWS}whether a query may start whose batches [read whole "
+           "tables](several-tables.md#reads-of-whole-tables)", one_of("true", "false"), "true"),
 )  # fmt: skip
+"""The options of `CREATE STREAM`, for docs/options.md. Their values are read by `read_stream_options`."""
+KNOWN = tuple(option.name for option in OPTIONS)
 _MOST_DIGITS = 15
 # An unknown option that is less similar to the stream's options counts as an option of the sink.
 _NEAR_MISS = 0.85
@@ -31,6 +48,7 @@ class StreamOptions:
         timeout_ms: the time after which the stream is stopped, in milliseconds; None for no limit.
         sink: the options of the sink.
         overwrite: the first batch of a stream that follows tables replaces the rows of the target.
+        allow_full_read: a stream that follows tables may read whole tables in its batches.
     """
 
     checkpoint: str | None
@@ -39,6 +57,7 @@ class StreamOptions:
     timeout_ms: int | None
     sink: Mapping[str, str] = field(repr=False)
     overwrite: bool = False
+    allow_full_read: bool = True
 
     @property
     def trigger_text(self) -> str:
@@ -77,6 +96,7 @@ def read_stream_options(stream: str, options: Mapping[str, str], *, available_no
         timeout_ms=None if timeout is None else _milliseconds("timeoutMs", timeout),
         sink=sink,
         overwrite=_one_of(("false", "true"), "overwrite", own.get("overwrite", "false")) == "true",
+        allow_full_read=_one_of(("true", "false"), "allowFullRead", own.get("allowFullRead", "true")) == "true",
     )
 
 

@@ -9,7 +9,7 @@ headrace keeps by group at its end, only the rows below them are evaluated so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.derived.aggregate_calls import is_aggregate_call, is_any_aggregate
@@ -18,12 +18,13 @@ from headrace.derived.follow.refusals import refuse_names
 from headrace.derived.follow.relations import Select
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.split import FollowedQuery, NamesOf, with_aggregates
+from headrace.derived.gathering import constructs
 from headrace.derived.gathering.arrangements import Arranged, Gathering
 from headrace.derived.gathering.model import QueryModel
 from headrace.derived.gathering.orders import refuse_orders
-from headrace.derived.gathering.routes import GatherPlan, plan_gather, plan_whole
+from headrace.derived.gathering.routes import plan_gather, plan_whole
 from headrace.derived.gathering.row_keys import key_kind
-from headrace.derived.gathering.scopes import Columns, read_model
+from headrace.derived.gathering.scopes import Columns, UnclearStructure, read_model
 from headrace.errors import SqlError
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import Token, TokenKind
@@ -186,9 +187,17 @@ def gathering_of(
     for name in query.others:
         if name in static:
             columns[name.lower()] = _columns(static[name], (), changes=False)
-    model = read_model(tokens, columns)
+    names = [name.lower() for name in query.scans]
+    model: QueryModel | None
+    try:
+        model = read_model(tokens, columns)
+        plan = plan_gather(model)
+    except UnclearStructure as unclear:
+        model, plan = None, plan_whole(names, constructs.unclear(str(unclear)))
     refuse_orders(tokens, model)
-    plan = _plan(model, query.scans, aggregates)
+    # An aggregate that the text does not show, such as a user's, would make groups that the model does not have.
+    if model is not None and len(model.aggregated) != aggregates:
+        model, plan = None, plan_whole(names, constructs.UNKNOWN_AGGREGATE)
     used = _used_names(query.tokens)
     arranged: dict[str, Arranged] = {}
     for number, name in enumerate(query.scans):
@@ -198,7 +207,7 @@ def gathering_of(
         ]
         lookups = plan.lookups.get(name.lower()) or [()]
         arranged[name.lower()] = Arranged(number, arrow_schema(StructType(fields)), scan.key, tuple(lookups))
-    return Gathering(plan, arranged)
+    return Gathering(plan, arranged, model)
 
 
 def check_exact(query: FollowedQuery, schemas: Iterable[StructType]) -> None:
@@ -234,13 +243,6 @@ def _is_mean_of_decimals(tokens: QueryText, index: int, types: Mapping[str, str]
 
 def _number(token: Token) -> str:
     return token.text if token.kind is TokenKind.NUMBER else ""
-
-
-def _plan(model: QueryModel | None, scans: Sequence[str], aggregates: int) -> GatherPlan:
-    # An aggregate that the text does not show, such as a user's, would make groups that the model does not have.
-    if model is None or len(model.aggregated) != aggregates:
-        return plan_whole(name.lower() for name in scans)
-    return plan_gather(model)
 
 
 def _columns(schema: StructType, key: tuple[str, ...], *, changes: bool = True) -> Columns:

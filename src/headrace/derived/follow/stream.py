@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -16,6 +17,7 @@ from headrace.derived.follow.plan import FollowedPlan
 from headrace.derived.follow.scans import FollowedScan, one_stream
 from headrace.derived.follow.settings import answer_settings, check_unchanged, with_variables
 from headrace.derived.follow.static_tables import read_static_tables, reading, refuse_target
+from headrace.derived.gathering.tree import expensive, refuse_full_reads
 from headrace.derived.own_names import ALIVE, STATE, STATE_DDL
 from headrace.errors import OptionError, UnsupportedError, shown
 from headrace.formats.source import Source
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+_log = logging.getLogger("headrace")
+
 
 @dataclass(frozen=True, kw_only=True)
 class FollowedStream(BatchedStream):
@@ -46,6 +50,7 @@ class FollowedStream(BatchedStream):
         variables: the values of the variables in the query, by their references.
         target: the table that it writes.
         overwrite: the first batch of a query with a new checkpoint replaces the rows of the target.
+        allow_full_read: the query may read whole tables in its batches.
     """
 
     spark: SparkSession
@@ -55,6 +60,7 @@ class FollowedStream(BatchedStream):
     variables: Mapping[str, str]
     target: TableTarget
     overwrite: bool = False
+    allow_full_read: bool = True
 
     def start(self) -> StreamingQuery:
         """Check the target and the static tables, and start the query.
@@ -96,6 +102,8 @@ class FollowedStream(BatchedStream):
                 settings=settings,
             )
             TargetJobs(store).check(job)
+            for line in () if self.plan.gathering is None else expensive(self.plan.gathering):
+                _log.warning("the query into %s is expensive: %s", self.target.name, line)
             batches = FollowedBatches(sink, query, self._groups(store), self.plan.gathering, self.target, job)
             return self._start(df, "append", batches)
 
@@ -109,6 +117,7 @@ class FollowedStream(BatchedStream):
         Raises:
             SchemaError: they do not fit.
             OptionError: the target is a followed table, or a static one.
+            SqlError: the query reads whole tables, and may not.
         """
         self.target.check(store, self.plan.output)
         table = store.table(self.target.name, self.target.columns)
@@ -127,7 +136,10 @@ class FollowedStream(BatchedStream):
                 received=f"table {self.target.name!r} of {store.url}",
                 remedy="write into a table of an embedded store or of PostgreSQL",
             )
-        return replace(self, plan=self.plan.for_key(self.target.name, self.key(store)))
+        plan = self.plan.for_key(self.target.name, self.key(store))
+        if plan.gathering is not None and not self.allow_full_read:
+            refuse_full_reads(plan.gathering)
+        return replace(self, plan=plan)
 
     def _groups(self, store: Store) -> GroupQuery | None:
         from pyspark.sql.types import BooleanType, DataType, StructField, StructType
@@ -155,6 +167,7 @@ def follow(
     table: str | None = None,
     name: str | None = None,
     overwrite: bool = False,
+    allow_full_read: bool = True,
     trigger: Mapping[str, Any] | None = None,
     format: str = "headrace",
     options: Mapping[str, str] | None = None,
@@ -178,6 +191,8 @@ def follow(
         name: the query's name.
         overwrite: replace the rows of the target in the first batch of a query with a new checkpoint. Without it, such
             a query needs an empty target.
+        allow_full_read: whether a query may start whose batches read whole tables, because no equality leads to the
+            rows that a change reaches. The log has a warning about it.
         trigger: as for Spark's ``trigger``: ``{"processingTime": "5 seconds"}``, ``{"availableNow": True}``.
         format: ``headrace``; or ``tablestore`` or ``yt``, with store and table in the ``options`` of that format.
         options: further options of the format for writing streams.
@@ -213,7 +228,15 @@ def follow(
     if not scans:
         raise OptionError("no scans to follow", valid='scans={"orders_now": df}')
     with errors_in_a_sentence():
-        return followed_stream(spark, sql, scans, sink, arguments, overwrite=flag(overwrite, "overwrite"))
+        return followed_stream(
+            spark,
+            sql,
+            scans,
+            sink,
+            arguments,
+            overwrite=flag(overwrite, "overwrite"),
+            allow_full_read=flag(allow_full_read, "allow_full_read"),
+        )
 
 
 def followed_stream(
@@ -225,6 +248,7 @@ def followed_stream(
     *,
     columns: Sequence[str] | None = None,
     overwrite: bool,
+    allow_full_read: bool,
 ) -> FollowedStream:
     """Return the stream of a query, checked by itself. `FollowedStream.checked` compares it with its target.
 
@@ -268,4 +292,5 @@ def followed_stream(
         variables=variables,
         target=TableTarget(location.table, columns=location.columns),
         overwrite=overwrite,
+        allow_full_read=allow_full_read,
     )

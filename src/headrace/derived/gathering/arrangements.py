@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.derived.gathering.gather import TableChange, TableViews, gather
+from headrace.derived.gathering.model import QueryModel
 from headrace.derived.gathering.routes import GatherPlan
 from headrace.derived.gathering.row_keys import ID, row_keys
 from headrace.derived.own_names import SIGN
@@ -152,10 +153,12 @@ class Gathering:
     Attributes:
         plan: the lookups.
         tables: the arrangements of each followed table, by its name in lower case.
+        model: the structure of the query; None if it is unclear.
     """
 
     plan: GatherPlan
     tables: Mapping[str, Arranged]
+    model: QueryModel | None
 
     @property
     def definition(self) -> str:

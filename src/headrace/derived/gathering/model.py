@@ -12,6 +12,9 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from headrace.derived.gathering import constructs
+from headrace.derived.gathering.constructs import Construct
+
 
 @dataclass(frozen=True)
 class Place:
@@ -51,6 +54,7 @@ class Occurrence:
 
     Attributes:
         table: the name of the scan, or of a static table.
+        name: its alias, or the table's name.
         changes: whether it is a followed scan.
         key: the columns of its primary key.
         unit: the number of the innermost unit that contains it.
@@ -58,6 +62,7 @@ class Occurrence:
 
     number: int
     table: str
+    name: str
     changes: bool
     key: tuple[str, ...]
     unit: int
@@ -69,9 +74,12 @@ class Unit:
 
     Attributes:
         parent: the number of the unit around it; None for the query.
+        label: its name in the query's text, such as LEFT JOIN.
+        construct: its name if no equality leads into it.
         link: equalities between columns of one of its occurrences (left) and of one outside of it (right). They are the
             only way in and out: rows of the unit with other values do not matter to the row outside.
-        grouped: its rows influence each other: they are grouped, distinct, or in windows.
+        groupings: why its rows influence each other, as texts: they are grouped, distinct, or in windows.
+        unpartitioned: the grouping for which no column partitions its rows; None if one does.
         entries: columns that partition its rows: rows with other values do not influence each other. Several for a set
             operation, one for each branch. Empty if there are none.
         other_side: for a side of a FULL JOIN the number of the other one, which also needs all its rows.
@@ -80,11 +88,19 @@ class Unit:
 
     number: int
     parent: int | None
+    label: str
+    construct: Construct
     link: Link | None = None
-    grouped: bool = False
+    groupings: list[str] = field(default_factory=list)
+    unpartitioned: Construct | None = None
     entries: list[tuple[Place, ...]] = field(default_factory=list)
     other_side: int | None = None
     independent: bool = False
+
+    @property
+    def grouped(self) -> bool:
+        """Whether its rows influence each other."""
+        return bool(self.groupings)
 
 
 @dataclass(frozen=True)
@@ -116,14 +132,14 @@ class QueryModel:
     """
 
     occurrences: list[Occurrence] = field(default_factory=list)
-    units: list[Unit] = field(default_factory=lambda: [Unit(0, None, independent=True)])
+    units: list[Unit] = field(default_factory=lambda: [Unit(0, None, "SELECT", constructs.JOIN, independent=True)])
     links: list[Link] = field(default_factory=list)
     orderings: list[Ordering] = field(default_factory=list)
     aggregated: set[int] = field(default_factory=set)
     multiplies: bool = False
 
-    def add_unit(self, parent: int) -> Unit:
-        unit = Unit(len(self.units), parent)
+    def add_unit(self, parent: int, label: str, construct: Construct) -> Unit:
+        unit = Unit(len(self.units), parent, label, construct)
         self.units.append(unit)
         return unit
 

@@ -14,9 +14,11 @@ the table is read as a whole.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
 
+from headrace.derived.gathering import constructs
+from headrace.derived.gathering.constructs import Construct
 from headrace.derived.gathering.model import Link, Place, QueryModel, Unit
 
 
@@ -61,6 +63,25 @@ class Route:
 
 
 @dataclass(frozen=True)
+class FullRead:
+    """A read of whole tables.
+
+    Attributes:
+        construct: the construct that causes it.
+        changed: the table whose changes cause it; None if each batch does.
+        tables: the tables that are read.
+    """
+
+    construct: Construct
+    changed: str | None
+    tables: tuple[str, ...]
+
+    def __str__(self) -> str:
+        when = "each batch" if self.changed is None else f"a change of {self.changed}"
+        return f"{when} reads all rows of {', '.join(self.tables)}"
+
+
+@dataclass(frozen=True)
 class GatherPlan:
     """Which rows a batch reads.
 
@@ -69,25 +90,25 @@ class GatherPlan:
         routes: for each occurrence of a followed table what its changes reach; None if they reach everything.
         completions: the lookups for all rows that were read, which are repeated until they find nothing new.
         whole: the tables that each batch reads as a whole.
+        full_reads: why tables are read as a whole.
     """
 
     tables: tuple[str | None, ...]
     routes: tuple[Route | None, ...]
     completions: tuple[Hop, ...]
     whole: frozenset[str]
+    full_reads: tuple[FullRead, ...]
 
-    def reads(self) -> Iterator[tuple[str, str]]:
-        """Yield each followed table in FROM, and what a batch reads for a change of it, in words."""
-        for table, route in zip(self.tables, self.routes, strict=True):
-            if table is None:
-                continue
-            if route is None:
-                yield table, "all rows of all tables"
-                continue
-            hops = [*route.hops, *(hop for hop in self.completions if self.tables[hop.end] not in self.whole)]
-            steps = [f"{self.tables[hop.end]} by ({', '.join(hop.columns)})" for hop in hops]
-            steps += [f"all rows of {name}" for name in sorted(route.whole | self.whole)]
-            yield table, ", ".join(dict.fromkeys(steps)) or "nothing else"
+    def lookups_of(self, occurrence: int) -> list[Hop]:
+        """Return the lookups for a change of an occurrence, without those in tables that are read as a whole."""
+        route = self.routes[occurrence]
+        hops = () if route is None else (*route.hops, *self.completions)
+        return [hop for hop in hops if self.tables[hop.end] not in self.whole]
+
+    def whole_for(self, occurrence: int) -> list[str]:
+        """Return the tables that a change of an occurrence reads as a whole."""
+        route = self.routes[occurrence]
+        return sorted({table for table in self.tables if table} if route is None else route.whole | self.whole)
 
     @property
     def lookups(self) -> dict[str, list[tuple[str, ...]]]:
@@ -107,10 +128,10 @@ def plan_gather(model: QueryModel) -> GatherPlan:
     return _Routes(model).plan()
 
 
-def plan_whole(tables: Iterable[str]) -> GatherPlan:
-    """Return the plan of a query whose tables are always read as a whole."""
+def plan_whole(tables: Iterable[str], construct: Construct) -> GatherPlan:
+    """Return the plan of a query whose tables are always read as a whole, because of a construct."""
     names = tuple(tables)
-    return GatherPlan(names, (None,) * len(names), (), frozenset(names))
+    return GatherPlan(names, (None,) * len(names), (), frozenset(names), (FullRead(construct, None, names),))
 
 
 class _Routes:
@@ -125,6 +146,7 @@ class _Routes:
         ]
         # Lookups of single rows first.
         self._steps.sort(key=lambda hop: not self._is_by_key(hop))
+        self._full: list[FullRead] = []
 
     def plan(self) -> GatherPlan:
         model = self._model
@@ -134,12 +156,25 @@ class _Routes:
             hops, missing = self._completion(unit)
             completions += hops
             whole |= model.tables(missing)
+            self._note(self._reason(unit), None, model.tables(missing))
         return GatherPlan(
             tuple(each.table if each.changes else None for each in model.occurrences),
             tuple(self._route(each.number) if each.changes else None for each in model.occurrences),
             tuple(dict.fromkeys(completions)),
             frozenset(whole),
+            tuple(dict.fromkeys(self._full)),
         )
+
+    def _note(self, construct: Construct, changed: int | None, tables: set[str]) -> None:
+        """Note a read of whole tables, if there is a table to read."""
+        table = None if changed is None else self._model.occurrences[changed].table
+        if tables:
+            self._full.append(FullRead(construct, table, tuple(sorted(tables))))
+
+    def _reason(self, unit: Unit) -> Construct:
+        """Return the construct for which no equality leads into a unit or out of it."""
+        in_from = unit.construct in (constructs.JOIN, constructs.SUBQUERY)
+        return unit.unpartitioned if in_from and unit.unpartitioned is not None else unit.construct
 
     def _completion(self, unit: Unit) -> tuple[list[Hop], list[int]]:
         """Return the lookups that complete a unit, and the occurrences that are read as a whole instead."""
@@ -166,17 +201,20 @@ class _Routes:
             if unit.link is None and unit.entries:
                 path = self._path(at, {entry[0].occurrence for entry in unit.entries}, model.inside(unit.number))
                 if path is None:
+                    self._note_everything(occurrence, constructs.JOIN)
                     return None
                 hops += path
                 at = path[-1].end if path else at
                 unit = model.units[int(unit.parent or 0)]
                 continue
             if unit.link is None or not self._is_usable(unit.link):
+                self._note_everything(occurrence, self._reason(unit))
                 return None
             right = unit.link.right
             ways = {entry[0].occurrence: self._hop(entry, right) for entry in unit.entries or [unit.link.left]}
             path = self._path(at, ways.keys(), model.inside(unit.number))
             if path is None:
+                self._note_everything(occurrence, constructs.JOIN)
                 return None
             out = ways[path[-1].end if path else at]
             hops += [*path, out]
@@ -185,14 +223,23 @@ class _Routes:
             unit = model.units[int(unit.parent or 0) if full_join else model.occurrences[at].unit]
         if unit.grouped:
             path = self._path(at, {entry[0].occurrence for entry in unit.entries}, model.inside(unit.number))
-            return None if path is None else Route((*hops, *path), frozenset())
+            if path is None:
+                self._note_everything(occurrence, constructs.JOIN if unit.entries else self._reason(unit))
+                return None
+            return Route((*hops, *path), frozenset())
         level = model.directly_in(unit.number)
         spread, missing = self._spread({at}, level) if at in level else ([], level)
+        self._note(constructs.JOIN, occurrence, model.tables(missing))
         for each in model.units:
             # No path leads over the rows of a FULL JOIN, of which each side can be missing.
             if each.other_side is not None and each.parent == unit.number and each.number not in passed:
                 missing += model.inside(each.number)
+                self._note(constructs.BESIDE_FULL_JOIN, occurrence, model.tables(model.inside(each.number)))
         return Route((*hops, *spread), frozenset(model.tables(missing)))
+
+    def _note_everything(self, occurrence: int, construct: Construct) -> None:
+        """Note that a change of an occurrence reaches everything."""
+        self._note(construct, occurrence, self._model.tables(each.number for each in self._model.occurrences))
 
     def _hop(self, source: Sequence[Place], target: Sequence[Place]) -> Hop:
         """Return a lookup, with the key in the order of the table's own key."""

@@ -17,11 +17,14 @@ from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
 from headrace.derived.aggregate_calls import GENERATORS, is_any_aggregate
+from headrace.derived.gathering import constructs
+from headrace.derived.gathering.constructs import Construct
 from headrace.derived.gathering.model import Link, Occurrence, Ordering, Origin, Place, QueryModel, Unit
 from headrace.sql_text.query_text import Block, QueryText, Range, Relation
 
 _UNCLEAR_IN_FROM = ("PIVOT", "UNPIVOT", "TABLESAMPLE", "MATCH_RECOGNIZE", "ASOF", "STREAM")
 _LIMITS = ("LIMIT", "OFFSET")
+_SETS = ("ROLLUP", "CUBE", "GROUPING")
 Output: TypeAlias = "tuple[str | None, Origin | None]"
 """The name of an output column, and the columns of which it is a plain copy."""
 Kind: TypeAlias = Literal["join", "subquery", "derived"]
@@ -44,23 +47,22 @@ class Columns:
 
 
 class UnclearStructure(Exception):
-    """The text has a part whose structure is not read."""
+    """The text has a part whose structure is not read; the argument is its name."""
 
 
-def read_model(text: QueryText, tables: Mapping[str, Columns]) -> QueryModel | None:
-    """Return the structure of a valid query; None if it is unclear.
+def read_model(text: QueryText, tables: Mapping[str, Columns]) -> QueryModel:
+    """Return the structure of a valid query.
 
     Args:
         tables: the tables that the query can name, by their names in lower case.
+
+    Raises:
+        UnclearStructure: it is not certain.
     """
     reader = _Reader(text, tables)
-    try:
-        reader.query(0, len(text.tokens), {}, None, 0)
-    except UnclearStructure:
-        return None
-    # A subquery in an argument of a function in FROM, say, is not read.
+    reader.query(0, len(text.tokens), {}, None, 0)
     if reader.selects != {index for index in range(len(text.tokens)) if text.is_word(index, "SELECT")}:
-        return None
+        raise UnclearStructure("a subquery as an argument in FROM")
     reader.assign_links()
     return reader.model
 
@@ -159,7 +161,7 @@ class _Reader:
     def _with(self, index: int, end: int, ctes: _Ctes) -> tuple[_Ctes, int]:
         text = self._text
         if text.is_word(index, "RECURSIVE"):
-            raise UnclearStructure
+            raise UnclearStructure("WITH RECURSIVE")
         known = dict(ctes)
         while index < end and text.is_name(index):
             name = text.tokens[index].name.lower()
@@ -170,13 +172,13 @@ class _Reader:
                 index = text.after(index)
             index += text.is_word(index, "AS")
             if not text.is_symbol(index, "("):
-                raise UnclearStructure
+                raise UnclearStructure("WITH")
             known[name] = ((index + 1, text.closing[index]), columns, dict(known))
             index = text.after(index)
             if not text.is_symbol(index, ","):
                 return known, index
             index += 1
-        raise UnclearStructure
+        raise UnclearStructure("WITH")
 
     def _names(self, opening: int) -> tuple[str, ...]:
         inside = range(opening + 1, self._text.closing[opening])
@@ -191,15 +193,16 @@ class _Reader:
         if any(self._has_tail(index) for index in text.top(start, end)) or any(
             text.is_word(each + 1, "BY") or text.is_word(each + 2, "BY") for each in operations
         ):
-            raise UnclearStructure
+            raise UnclearStructure("ORDER BY, LIMIT or BY NAME of a set operation")
+        words = dict.fromkeys(text.tokens[each].text.upper() for each in operations)
         if not united or not at.independent:
-            at.grouped = True
+            at.groupings += words
         branches: list[list[Output]] = []
         first = start
         for each in (*operations, end):
             inner = unit
             if united and at.independent:
-                branch = self.model.add_unit(unit)
+                branch = self.model.add_unit(unit, "branch of UNION ALL", constructs.JOIN)
                 branch.independent = True
                 inner = branch.number
             before = len(self.model.occurrences)
@@ -209,6 +212,7 @@ class _Reader:
         outputs = [(columns[0][0], self._all_of(columns)) for columns in zip(*branches, strict=False)]
         if not united or not at.independent:
             self._partitions[unit] = [origin for _, origin in outputs if origin is not None]
+            at.unpartitioned = None if self._partitions[unit] else constructs.SET_OPERATION
         return outputs
 
     def _has_tail(self, index: int) -> bool:
@@ -229,11 +233,11 @@ class _Reader:
     def _select(self, start: int, end: int, ctes: _Ctes, outer: _Scope | None, unit: int) -> list[Output]:
         text = self._text
         if not text.is_word(start, "SELECT"):
-            raise UnclearStructure
+            raise UnclearStructure(f"a query that begins with {text.tokens[start].text.upper()}")
         block, scope = text.block(start, end), _Scope(outer)
         self.selects.add(start)
         if any(text.is_pair(index, "|", ">") for index in text.top(start, end)):
-            raise UnclearStructure
+            raise UnclearStructure("a pipe")
         self._from_clause(*block.from_, ctes, scope, unit)
         self._equal(block.where, scope, unit, frozenset())
         self._subqueries(*block.where, ctes, scope, unit, filters=True)
@@ -242,29 +246,49 @@ class _Reader:
         self._subqueries(block.where_end, end, ctes, _Scope(None, [_Visible((), None)]), unit)
         outputs = self._outputs(block, scope)
         self._orderings(block, end, scope, outputs, unit)
-        allowed = self._partition(block, end, scope, outputs)
+        allowed = self._partition(block, end, scope, outputs, self.model.units[unit])
         if allowed is None:
             return outputs
-        self.model.units[unit].grouped = True
         # Subqueries in FROM have units of their own, and the branches of a set operation are partitioned together.
         self._partitions[unit] = allowed
         return [(name, origin if origin in allowed else None) for name, origin in outputs]
 
-    def _partition(self, block: Block, end: int, scope: _Scope, outputs: Sequence[Output]) -> list[Origin] | None:
+    def _partition(
+        self, block: Block, end: int, scope: _Scope, outputs: Sequence[Output], unit: Unit
+    ) -> list[Origin] | None:
         """Return the columns that partition the rows of a SELECT; None if its rows do not influence each other."""
-        text = self._text
         allowed: list[Origin] | None = None
-        if self._is_aggregated(block):
-            allowed = [origin for origin in self._all_groups(block, scope, outputs) if origin is not None]
-        for window in self._windows((block.start, end)):
-            keys = self._window_keys(window, scope)
-            allowed = keys if allowed is None else [each for each in allowed if each in keys]
-        if text.is_word(block.start + 1, "DISTINCT") and not text.is_symbol(block.start + 2, ","):
-            copies = [origin for _, origin in outputs if origin is not None]
-            allowed = copies if allowed is None else [each for each in allowed if each in copies]
-        if any(text.is_word(index, *_LIMITS) for index in text.top(block.where_end, end)):
-            allowed = []
+        for shown, construct, columns in self._groupings(block, end, scope, outputs):
+            allowed = columns if allowed is None else [each for each in allowed if each in columns]
+            unit.groupings.append(shown)
+            if not allowed and unit.unpartitioned is None:
+                unit.unpartitioned = construct
         return allowed
+
+    def _groupings(
+        self, block: Block, end: int, scope: _Scope, outputs: Sequence[Output]
+    ) -> Iterator[tuple[str, Construct, list[Origin]]]:
+        """Yield why the rows of a SELECT influence each other: text, construct, and columns that partition the rows."""
+        text = self._text
+        if self._is_aggregated(block):
+            columns = [origin for origin in self._all_groups(block, scope, outputs) if origin is not None]
+            yield *self._grouping(block), columns
+        for window in self._windows((block.start, end)):
+            shown = text.shown(window, text.closing.get(window, window) + 1)
+            yield f"OVER {shown}", constructs.WINDOW, self._window_keys(window, scope)
+        if text.is_word(block.start + 1, "DISTINCT") and not text.is_symbol(block.start + 2, ","):
+            yield "DISTINCT", constructs.DISTINCT, [origin for _, origin in outputs if origin is not None]
+        if any(text.is_word(index, *_LIMITS) for index in text.top(block.where_end, end)):
+            yield "LIMIT", constructs.LIMIT, []
+
+    def _grouping(self, block: Block) -> tuple[str, Construct]:
+        text = self._text
+        if block.group is None:
+            return "aggregates of all rows", constructs.TOTAL
+        start, end = block.group
+        last = next((index for index in text.top(start, end) if self._has_tail(index)), end)
+        sets = any(text.is_word(index, *_SETS) for index in text.top(start, last))
+        return f"GROUP BY {text.shown(start, last)}", constructs.SETS if sets else constructs.GROUPS
 
     def _orderings(self, block: Block, end: int, scope: _Scope, outputs: Sequence[Output], unit: int) -> None:
         """Note the orders of the windows and of LIMIT."""
@@ -333,8 +357,7 @@ class _Reader:
         tail = next((index for index in text.top(start, end) if self._has_tail(index)), end)
         if text.is_word(start, "ALL") and start + 1 == tail:
             return [origin for _, origin in outputs]
-        sets = ("ROLLUP", "CUBE", "GROUPING", "QUALIFY", "WINDOW")
-        if any(text.is_word(index, *sets) for index in text.top(start, tail)):
+        if any(text.is_word(index, *_SETS, "QUALIFY", "WINDOW") for index in text.top(start, tail)):
             return []
         found: list[Origin | None] = []
         for first, last in text.split(start, tail):
@@ -378,32 +401,31 @@ class _Reader:
             item = text.item(start, end)
             if any(text.is_call(i) and text.tokens[i].name.lower() in GENERATORS for i in range(start, end)):
                 # Some have several columns.
-                raise UnclearStructure
+                raise UnclearStructure("a generator of rows as an item")
             if item.kind != "star":
                 outputs.append((item.name, scope.origin(item.path) if item.kind == "column" else None))
                 continue
             if item.end > item.start + 1 + 2 * len(item.path) or scope.merged:
-                # * EXCEPT (…)
-                raise UnclearStructure
+                raise UnclearStructure("* EXCEPT (…), or * with USING or NATURAL")
             qualifier, found = tuple(part.lower() for part in item.path), False
             for relation in scope.relations:
                 if qualifier and qualifier != relation.qualifiers[-len(qualifier) :]:
                     continue
                 if relation.columns is None or relation.hides:
-                    raise UnclearStructure
+                    raise UnclearStructure("* over columns that the text does not name")
                 outputs += relation.columns.items()
                 found = True
             if not found:
-                # The fields of a struct.
-                raise UnclearStructure
+                raise UnclearStructure("* of the fields of a struct")
         return outputs
 
     # -- FROM -------------------------------------------------------------------------------------------
 
     def _from_clause(self, start: int, end: int, ctes: _Ctes, scope: _Scope, unit: int) -> None:
         text = self._text
-        if any(text.is_word(i, *_UNCLEAR_IN_FROM) and not text.is_symbol(i - 1, ".") for i in text.top(start, end)):
-            raise UnclearStructure
+        for index in text.top(start, end):
+            if text.is_word(index, *_UNCLEAR_IN_FROM) and not text.is_symbol(index - 1, "."):
+                raise UnclearStructure(text.tokens[index].text.upper())
         relations = list(text.relations(start, end))
         own: list[int] = []
         beginning = len(scope.relations)
@@ -416,7 +438,7 @@ class _Reader:
             self._relation(relation, ctes, scope, unit if right is None else right.number, lateral="LATERAL" in words)
             joined: set[int] = set() if right is None else {right.number}
             if {"RIGHT", "FULL"} & set(words):
-                left = self._enclose(own, before, unit)
+                left = self._enclose(own, before, unit, words)
                 joined.add(left.number)
                 if "FULL" in words:
                     assert right is not None
@@ -434,16 +456,20 @@ class _Reader:
         """Return the unit of the right side of a join; None if it has none of its own."""
         if not {"LEFT", "FULL", "SEMI", "ANTI"} & set(words):
             return None
-        return self._unit(unit, "join")
+        return self._join(unit, words)
 
-    def _unit(self, parent: int, kind: Kind) -> Unit:
-        unit = self.model.add_unit(parent)
+    def _unit(self, parent: int, kind: Kind, label: str, construct: Construct) -> Unit:
+        unit = self.model.add_unit(parent, label, construct)
         self._kinds[unit.number] = kind
         return unit
 
-    def _enclose(self, own: Sequence[int], before: tuple[int, int], unit: int) -> Unit:
+    def _join(self, parent: int, words: Sequence[str]) -> Unit:
+        shown = (word for word in words if word not in (",", "OUTER", "LATERAL"))
+        return self._unit(parent, "join", " ".join(shown), constructs.OUTER_JOIN)
+
+    def _enclose(self, own: Sequence[int], before: tuple[int, int], unit: int, words: Sequence[str]) -> Unit:
         """Put the relations to the left of a join into a unit."""
-        left = self._unit(unit, "join")
+        left = self._join(unit, words)
         first = own[0] if own else before[0]
         for occurrence in self.model.occurrences[first : before[0]]:
             if occurrence.unit == unit:
@@ -461,10 +487,10 @@ class _Reader:
     def _relation(self, relation: Relation, ctes: _Ctes, scope: _Scope, unit: int, *, lateral: bool) -> None:
         text = self._text
         if text.travels_in_time(relation.name_end) or relation.start >= relation.end:
-            raise UnclearStructure
+            raise UnclearStructure("time travel" if relation.start < relation.end else "FROM without a table")
         if relation.joined is not None:
             if relation.alias is not None:
-                raise UnclearStructure
+                raise UnclearStructure("an alias of a join in brackets")
             self._from_clause(relation.joined + 1, text.closing[relation.joined], ctes, scope, unit)
             return
         name = "" if relation.table is None else relation.table.lower()
@@ -478,16 +504,17 @@ class _Reader:
             return
         if relation.query is not None:
             inside = (relation.query + 1, text.closing[relation.query])
-            outputs = self._derived(inside, ctes, scope if lateral else scope.outer, unit, lateral=lateral)
+            around = scope if lateral else scope.outer
+            outputs = self._derived(inside, ctes, around, unit, alias or "in FROM", lateral=lateral)
         elif name in ctes and len(relation.name) == 1:
             inside, columns, known = ctes[name]
-            outputs = self._derived(inside, known, None, unit, lateral=False)
+            outputs = self._derived(inside, known, None, unit, alias or name, lateral=False)
             if columns:
                 outputs = [(column, origin) for column, (_, origin) in zip(columns, outputs, strict=False)]
         elif name in self._tables:
-            outputs = self._table(name, unit)
+            outputs = self._table(name, unit, alias or name)
         else:
-            raise UnclearStructure
+            raise UnclearStructure(f"the relation {relation.table or 'without a name'}")
         if relation.columns is not None:
             names = self._names(relation.columns)
             outputs = [(column, origin) for column, (_, origin) in zip(names, outputs, strict=False)]
@@ -497,15 +524,18 @@ class _Reader:
                 visible[column.lower()] = None if column.lower() in visible else origin
         scope.relations.append(_Visible(qualifiers, visible, len(visible) < len(outputs)))
 
-    def _table(self, name: str, unit: int) -> list[Output]:
+    def _table(self, name: str, unit: int, alias: str) -> list[Output]:
         columns = self._tables[name]
         number = len(self.model.occurrences)
-        self.model.occurrences.append(Occurrence(number, name, columns.changes, columns.key, unit))
+        self.model.occurrences.append(Occurrence(number, name, alias, columns.changes, columns.key, unit))
         return [(column, (Place(number, column),)) for column in columns.kinds]
 
-    def _derived(self, inside: Range, ctes: _Ctes, outer: _Scope | None, unit: int, *, lateral: bool) -> list[Output]:
+    def _derived(
+        self, inside: Range, ctes: _Ctes, outer: _Scope | None, unit: int, name: str, *, lateral: bool
+    ) -> list[Output]:
         """Read a subquery in FROM. Its rows are in the unit around it, unless they influence each other."""
-        own = self._unit(unit, "subquery" if lateral else "derived")
+        label = f"LATERAL {name}" if lateral else f"subquery {name}"
+        own = self._unit(unit, "subquery" if lateral else "derived", label, constructs.SUBQUERY)
         outputs = self.query(*inside, ctes, outer, own.number)
         if lateral:
             return [(name, None) for name, _ in outputs]
@@ -544,7 +574,7 @@ class _Reader:
         text = self._text
         words = [index for index in text.top(relation.end, end) if text.is_word(index, "ON", "USING")]
         if len(words) > 1:
-            raise UnclearStructure
+            raise UnclearStructure("joins whose conditions follow each other")
         if not words:
             return
         at = words[0]
@@ -617,13 +647,25 @@ class _Reader:
         text, index = self._text, start
         while index < end:
             if text.is_symbol(index, "(") and text.is_query(index):
-                own = self._unit(unit, "subquery")
+                own = self._unit(unit, "subquery", *self._named(index))
                 outputs = self.query(index + 1, text.closing[index], ctes, scope, own.number)
                 if filters:
                     self._membership(start, end, index, outputs, scope, own)
                 index = text.after(index)
             else:
                 index += 1
+
+    def _named(self, opening: int) -> tuple[str, Construct]:
+        """Return the name of a subquery in an expression, and that of the construct."""
+        text = self._text
+        for word, plain, negated in (
+            ("EXISTS", constructs.EXISTS, constructs.EXISTS),
+            ("IN", constructs.MEMBERSHIP, constructs.NOT_IN),
+        ):
+            if text.is_word(opening - 1, word):
+                is_negated = text.is_word(opening - 2, "NOT")
+                return f"NOT {word}" if is_negated else word, negated if is_negated else plain
+        return "scalar subquery", constructs.SCALAR
 
     def _membership(
         self, start: int, end: int, opening: int, outputs: Sequence[Output], scope: _Scope, unit: Unit

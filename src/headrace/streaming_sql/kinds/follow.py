@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from headrace.batches.sinks.jobs import state_name
 from headrace.derived.follow.stream import FollowedStream, followed_stream, keeps_previous
+from headrace.derived.gathering.tree import Node, RowCount, blocks, expensive
 from headrace.errors import OptionError, SqlError
 from headrace.formats.registry import format_named, source_of
 from headrace.ports import Store
@@ -14,6 +15,7 @@ from headrace.sql_text.script import StreamBody
 from headrace.streaming_sql.catalog import ScanDefinition
 from headrace.streaming_sql.kinds.kind import DefinedStream, ReadyStream, StreamKind
 from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.providers import is_headrace
 
 _KEPT = {
@@ -43,7 +45,22 @@ class FollowedInserts(StreamKind):
     def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:
         followed = self._stream(stream)
         with followed.arguments.store.open() as store:
-            return [("output mode", "update"), *_properties(followed.checked(store), store)]
+            return [("output mode", "update"), *_properties(followed.checked(store), store, self._counts(stream))]
+
+    def _counts(self, stream: DefinedStream) -> dict[str, RowCount]:
+        """Return the numbers of rows of followed tables by scan, of those that a store knows without reading rows."""
+        insert, counts = stream.statement.body, dict[str, RowCount]()
+        assert isinstance(insert, st.Insert)
+        for scan in self._scans(insert):
+            table = self._catalog.find_table(scan.table)
+            location = None if table is None else location_of(table, scan.options)
+            if location is None or not location.table:
+                continue
+            with location.open_store() as store:
+                size = store.table(location.table).size()
+            if size.rows is not None:
+                counts[scan.name.lower()] = RowCount(size.rows, size.rows_exact)
+        return counts
 
     def _stream(self, stream: DefinedStream) -> FollowedStream:
         insert, target = stream.statement.body, stream.target
@@ -67,6 +84,7 @@ class FollowedInserts(StreamKind):
             stream.arguments(self._spark, sink),
             columns=insert.columns,
             overwrite=stream.options.overwrite,
+            allow_full_read=stream.options.allow_full_read,
         )
 
     def _scans(self, insert: st.Insert) -> list[ScanDefinition]:
@@ -96,11 +114,12 @@ def _check_mode(name: str, options: Mapping[str, str]) -> None:
             )
 
 
-def _properties(stream: FollowedStream, store: Store) -> Iterator[tuple[str, str]]:
+def _properties(stream: FollowedStream, store: Store, counts: Mapping[str, RowCount]) -> Iterator[tuple[str, str]]:
     """Yield the properties of a followed query.
 
     Args:
         store: the store of the target.
+        counts: the rows of followed tables by scan, as far as they are known.
     """
     query, target = stream.plan.query, stream.target.name
     for scan in stream.plan.scans:
@@ -112,11 +131,12 @@ def _properties(stream: FollowedStream, store: Store) -> Iterator[tuple[str, str
     name = state_name(store, target, "")
     tables: list[str] = []
     if gathering is not None:
-        for table, reads in gathering.plan.reads():
-            yield f"a change of {table}", f"reads {reads}"
-        for table, each in gathering.tables.items():
-            keys = ", ".join(f"({', '.join(key)})" for key in each.keys)
-            yield "kept rows", f"{table} by {keys}: {', '.join(each.schema.names)}"
+        tree = blocks(gathering, counts)
+        if query.groups is not None:
+            calls = ", ".join(call.text for call in query.groups.aggregates)
+            tree = Node(f"groups by ({key}): {calls or 'no aggregates'}, merged with the changed rows", inner=[tree])
+        yield "blocks", "\n".join(Node(f"{target}: a row for each ({key})", inner=[tree]).lines())
+        yield from (("expensive", line) for line in expensive(gathering, counts))
         tables += gathering.state(f"{name}_")
     if states is None or query.groups is None:
         if gathering is None:
