@@ -12,7 +12,7 @@ from typing import Any
 import apsw
 import pytest
 
-from headrace.batches.sinks import published_rows
+from headrace.batches.sinks import batch_figures
 from headrace.errors import OptionError, StoreDamagedError, remedy_in
 from headrace.model.tunnels.lag import Lag
 from headrace.streaming_sql import running_streams, stream_history
@@ -141,7 +141,7 @@ def test_the_number_and_the_age_of_batches_are_limited(
 
 
 def test_a_report_of_spark_becomes_a_record() -> None:
-    published_rows.note(REPORT["id"], 3, 17)
+    batch_figures.note_rows(REPORT["id"], 3, 17)
     record = batch_record(REPORT)
     assert record == BatchRecord(
         1769860800.25,

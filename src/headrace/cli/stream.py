@@ -54,12 +54,22 @@ def list_streams(app: App, workspace: Path, watch: bool) -> None:
 @_command("describe")
 @click.argument("name")
 def describe_stream(app: App, workspace: Path, name: str) -> None:
-    """Show the state of a stream, and its statements.
+    """Show the state of a stream, the parts of its last batch, what it keeps beside its target, and its statements.
 
     Example: headrace stream describe totals_per_user -w jobs
     """
+    from headrace.streaming_sql.catalog import Catalog
+    from headrace.streaming_sql.stream_history import PARTS, StreamHistory
+    from headrace.streaming_sql.stream_states import states_of
+    from headrace.streaming_sql.workspace import Workspace
+
+    opened = Workspace(workspace)
     status = _registry(workspace).get(name)
-    app.output.record({**_facts(app, status), "script": status.script})
+    last = StreamHistory(opened).last_batch(status.name)
+    facts = _facts(app, status)
+    facts |= {f"{part}_seconds": None if last is None else last.durations.get(part) for part in PARTS}
+    states = states_of([status], Catalog(opened)).get(status.name, [])
+    app.output.record({**facts, "script": status.script, "state_tables": [each.facts() for each in states]})
 
 
 @_command("stop")

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from headrace.streaming_sql.stream_history import PHASES, WHOLE_BATCH, BatchRecord, StreamHistory
+from headrace.streaming_sql.catalog import Catalog
+from headrace.streaming_sql.stream_history import PARTS, PHASES, WHOLE_BATCH, BatchRecord, StreamHistory
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
+from headrace.streaming_sql.stream_states import states_of
 from headrace.streaming_sql.workspace import Workspace
 
 MOST_STREAMS = 200
@@ -53,7 +55,7 @@ class _Totals:
         self.rows_in += batch.rows_in
         self.rows_out += batch.rows_out or 0
         for phase, seconds in batch.durations.items():
-            if phase == WHOLE_BATCH or phase in PHASES:
+            if phase == WHOLE_BATCH or phase in (*PHASES, *PARTS):
                 self.phases.setdefault(phase, _Durations()).add(seconds)
 
 
@@ -67,6 +69,7 @@ class StreamCollector(Collector):
 
     def __init__(self, workspace: Workspace, shown: Callable[[StreamStatus], bool] = lambda status: True) -> None:
         self._registry, self._history = StreamRegistry(workspace), StreamHistory(workspace)
+        self._catalog = Catalog(workspace)
         self._shown = shown
         self._since = time.time()
         self._totals: dict[str, _Totals] = {}
@@ -84,6 +87,20 @@ class StreamCollector(Collector):
                     totals.add(batch)
         yield from self._counters(streams)
         yield from self._gauges(streams)
+        yield from self._states(streams)
+
+    def _states(self, streams: list[StreamStatus]) -> Iterator[Metric]:
+        labels = ["stream", "state"]
+        rows = GaugeMetricFamily(
+            "headrace_state_table_rows", "Rows of a table of state in a stream's target store.", labels=labels
+        )
+        sizes = GaugeMetricFamily("headrace_state_table_bytes", "Bytes of a table of state.", labels=labels)
+        for name, states in states_of(streams, self._catalog).items():
+            for each in states:
+                for family, value in ((rows, each.size.rows), (sizes, each.size.bytes)):
+                    if value is not None:
+                        family.add_metric([name, each.content], value)
+        yield from (rows, sizes)
 
     def _counters(self, streams: list[StreamStatus]) -> Iterator[Metric]:
         rows = CounterMetricFamily(
@@ -97,14 +114,20 @@ class StreamCollector(Collector):
             "Durations of the phases of batches; triggerExecution is the whole batch.",
             labels=["stream", "phase"],
         )
+        parts = HistogramMetricFamily(
+            "headrace_batch_part_seconds",
+            "Durations of the parts of phase addBatch, of streams whose batches headrace publishes.",
+            labels=["stream", "part"],
+        )
         for name in (status.name for status in streams):
             totals = self._totals[name]
             rows.add_metric([name, "in"], totals.rows_in)
             rows.add_metric([name, "out"], totals.rows_out)
             batches.add_metric([name], totals.batches)
             for phase, durations in totals.phases.items():
-                seconds.add_metric([name, phase], durations.cumulative(), durations.total)
-        yield from (rows, batches, seconds)
+                family = parts if phase in PARTS else seconds
+                family.add_metric([name, phase], durations.cumulative(), durations.total)
+        yield from (rows, batches, seconds, parts)
 
     def _gauges(self, streams: list[StreamStatus]) -> Iterator[Metric]:
         def gauge(name: str, text: str, value: Callable[[StreamStatus], float | None]) -> Metric:

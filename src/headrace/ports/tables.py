@@ -75,6 +75,11 @@ class TableSize:
     rows_exact: bool = True
     bytes_exact: bool = True
 
+    def __str__(self) -> str:
+        rows = "unknown rows" if self.rows is None else f"{'' if self.rows_exact else 'about '}{self.rows:,} rows"
+        size = "" if self.bytes is None else f", {'' if self.bytes_exact else 'about '}{self.bytes:,} bytes"
+        return rows + size
+
 
 @dataclass(frozen=True)
 class TrimReport:

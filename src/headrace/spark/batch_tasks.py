@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, ClassVar, TypeAlias
 
 from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
-from headrace.batches.sinks import published_rows
+from headrace.batches.sinks import batch_figures
 from headrace.batches.sinks.batch_writer import BatchWriter
 from headrace.batches.sinks.jobs import target_taken
 from headrace.batches.sinks.targets import Target
@@ -260,17 +260,19 @@ def publish_batch(
         # `run` may read the rows of the targets, of which a part of the batch must not be visible.
         published = publisher.resume(number)
         runs = content.rereads_published or not published
-        staged = content.run(batch, tasks) if runs else [[] for _ in tasks.targets]
+        with batch_figures.part(tasks.job, number, "evaluate"):
+            staged = content.run(batch, tasks) if runs else [[] for _ in tasks.targets]
         # For a published batch, too: `publish` checks that the batch has the same content as before.
-        publisher.publish(
-            number,
-            writer.writes(staged),
-            advances=queue_progress(checkpoint, number, store.id, spark, store=store),
-            content=batch_content(checkpoint, number, spark, store=store),
-            claim=claim,
-        )
+        with batch_figures.part(tasks.job, number, "publish"):
+            publisher.publish(
+                number,
+                writer.writes(staged),
+                advances=queue_progress(checkpoint, number, store.id, spark, store=store),
+                content=batch_content(checkpoint, number, spark, store=store),
+                claim=claim,
+            )
         shown = (receipts for target, receipts in zip(tasks.targets, staged, strict=True) if not target.is_state)
-        published_rows.note(tasks.job, number, sum(each.rows for receipts in shown for each in receipts))
+        batch_figures.note_rows(tasks.job, number, sum(each.rows for receipts in shown for each in receipts))
     except Exception:
         publisher.discard(number)
         raise

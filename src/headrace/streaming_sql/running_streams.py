@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from headrace.batches.sinks.published_rows import rows_of
+from headrace.batches.sinks.batch_figures import figures_of
 from headrace.errors import HeadraceError, own_message, remedy_in
 from headrace.model.tunnels.lag import Lag
 from headrace.options.secrets import hide
@@ -345,18 +345,19 @@ def batch_record(report: Mapping[str, Any]) -> BatchRecord:
     """Return the record of the batch of a report."""
     state = report.get("stateOperators") or []
     written = int((report.get("sink") or {}).get("numOutputRows", -1))
+    own = figures_of(report["id"], int(report["batchId"]))
     return BatchRecord(
         time=_seconds(report["timestamp"]),
         batch=int(report["batchId"]),
         rows_in=sum(int(source["numInputRows"]) for source in report["sources"]),
         # Spark reports -1 for a sink that does not count.
-        rows_out=rows_of(report["id"], int(report["batchId"])) if written < 0 else written,
-        durations={phase: millis / 1000 for phase, millis in report.get("durationMs", {}).items()},
+        rows_out=own.rows if written < 0 else written,
+        durations={phase: millis / 1000 for phase, millis in report.get("durationMs", {}).items()} | own.seconds,
         lag=_total_lag(report),
         # Before the first row with a time, the watermark is the year 1970.
         watermark=_seconds((report.get("eventTime") or {}).get("watermark", "")) or None,
-        state_rows=sum(int(operator["numRowsTotal"]) for operator in state) if state else None,
-        state_bytes=sum(int(operator["memoryUsedBytes"]) for operator in state) if state else None,
+        state_rows=sum(int(operator["numRowsTotal"]) for operator in state) if state else own.state_rows,
+        state_bytes=sum(int(operator["memoryUsedBytes"]) for operator in state) if state else own.state_bytes,
     )
 
 

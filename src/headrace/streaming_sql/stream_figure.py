@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from headrace.ports.plots import new_figure, short
-from headrace.streaming_sql.stream_history import PHASES, WHOLE_BATCH, BatchRecord
+from headrace.streaming_sql.stream_history import PARTS, PHASES, WHOLE_BATCH, BatchRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -63,7 +63,7 @@ def _steps(
 
 
 def _stack_phases(axes: Axes, batches: Sequence[BatchRecord]) -> None:
-    found = dict.fromkeys(phase for batch in batches for phase in batch.durations if phase != WHOLE_BATCH)
+    found = dict.fromkeys(phase for batch in batches for phase in batch.durations if phase not in (WHOLE_BATCH, *PARTS))
     below = np.zeros(len(batches))
     for phase in [*(phase for phase in PHASES if phase in found), *(phase for phase in found if phase not in PHASES)]:
         above = below + [batch.durations.get(phase, 0.0) for batch in batches]

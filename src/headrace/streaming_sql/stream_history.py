@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from headrace.batches.sinks import batch_figures
 from headrace.model.tunnels.lag import Lag
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 PHASES = ("latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch", "commitBatch", "commitOffsets")
 """Spark's phases of a batch, in the order in which it runs them."""
+PARTS = batch_figures.PARTS
+"""headrace's parts of ``addBatch``."""
 WHOLE_BATCH = "triggerExecution"
 """Spark's name for all phases together, and what is between them."""
 KEPT_BATCHES = 10_000
@@ -44,10 +47,12 @@ class BatchRecord:
         rows_in: the rows read from all sources.
         rows_out: the rows written to all targets; None if the sink does not count them.
         durations: the seconds of each phase, with Spark's names: ``latestOffset``, ``queryPlanning``, ``addBatch``, …;
-            ``triggerExecution`` is the duration of the whole batch.
+            ``triggerExecution`` is the duration of the whole batch. If headrace publishes the batch, also those of
+            `headrace.batches.sinks.batch_figures.PARTS` within ``addBatch``.
         lag: the unread rows of all sources after the batch; None if no source reports them.
         watermark: the event time in seconds since 1970; None without a watermark.
-        state_rows, state_bytes: the rows of the query's state and their memory; None without state.
+        state_rows, state_bytes: the rows of the query's state and their bytes: in Spark's memory, or of a query that
+            follows tables in the target's store, there as of a few seconds before; None without state.
     """
 
     time: float

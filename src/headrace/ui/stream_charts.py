@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from headrace.streaming_sql.stream_history import WHOLE_BATCH, BatchRecord
+from headrace.streaming_sql.stream_history import PARTS, WHOLE_BATCH, BatchRecord
 
 MAX_POINTS = 240
 Period: TypeAlias = tuple[float, float]
@@ -21,6 +21,9 @@ PHASES = {
     "getBatch": "get the batch",
     "walCommit": "log the offsets",
     "queryPlanning": "plan",
+    "gather": "gather rows",
+    "evaluate": "evaluate",
+    "publish": "publish",
     "addBatch": "read, compute and write",
     "commitOffsets": "log the commit",
 }
@@ -74,7 +77,7 @@ def _phases(points: Sequence[BatchRecord], period: Period) -> Chart | None:
     """Return the durations of the phases, one upon the other. What is not in a known phase is "other"."""
     if not any(each.durations for each in points):
         return None
-    parts = [[each.durations.get(phase, 0.0) for phase in PHASES] for each in points]
+    parts = [[_seconds(each, phase) for phase in PHASES] for each in points]
     for part, each in zip(parts, points, strict=True):
         part.append(max(0.0, each.durations.get(WHOLE_BATCH, 0.0) - sum(part)))
     names = [*PHASES.values(), "other"]
@@ -82,6 +85,13 @@ def _phases(points: Sequence[BatchRecord], period: Period) -> Chart | None:
     # The highest first: each area covers the part of the one before that is below it.
     lines = [(name, [each[place] for each in sums]) for place, name in reversed(list(enumerate(names)))]
     return _chart(points, period, "Duration of a batch by phase, in seconds", lines, stacked=True)
+
+
+def _seconds(batch: BatchRecord, phase: str) -> float:
+    """Return the duration of a phase; of ``addBatch`` without the parts that headrace has measured."""
+    seconds = batch.durations.get(phase, 0.0)
+    inner = sum(batch.durations.get(part, 0.0) for part in PARTS) if phase == "addBatch" else 0.0
+    return max(0.0, seconds - inner)
 
 
 def _chart(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
 import time
 from pathlib import Path
 
 from headrace.errors import NotFoundError
+from headrace.streaming_sql.stream_history import PARTS
 from headrace.streaming_sql.stream_process import log_file, start_process
 from headrace.streaming_sql.stream_registry import STATES, StreamStatus
+from headrace.streaming_sql.stream_states import StateSize, states_of
 from headrace.ui.requests import Page, Request, one_of
 from headrace.ui.site import Site, part_of
 from headrace.ui.stream_charts import charts_of
@@ -58,6 +61,8 @@ def stream_page(site: Site, request: Request) -> Page:
             "log": str(log) if log.exists() else None,
             "batches": len(batches),
             "last": last,
+            "parts": {} if last is None else {part: last.durations.get(part) for part in PARTS},
+            "states": _states(site, status),
             "error": site.history.last_error(status.name),
         },
     )
@@ -109,6 +114,15 @@ def _guarantee(site: Site, status: StreamStatus) -> str | None:
     if key not in site.guarantees:
         site.guarantees[key] = guarantee_of(status, site.catalog)
     return site.guarantees[key]
+
+
+def _states(site: Site, status: StreamStatus) -> list[StateSize]:
+    """Return the state that a stream keeps in its target's store, as of the last seconds: it opens the store."""
+    asked, found = site.states.get(status.name, (-math.inf, []))
+    if time.monotonic() >= asked + _STEP_SECONDS / 2:
+        found = states_of([status], site.catalog).get(status.name, [])
+        site.states[status.name] = time.monotonic(), found
+    return found
 
 
 def _counts(site: Site) -> dict[str, int]:

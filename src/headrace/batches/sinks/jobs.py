@@ -66,6 +66,7 @@ class TargetJob:
         settings: the settings of Spark, and the variables in the text of the query, by name.
         tables: the identities of the target, of the registry, and of a mirror's further tables, by name.
         kind: `QUERY` or `MIRROR`.
+        contents: what the tables of state have, in words, by their names.
         older: the record is of an earlier release, which recorded only the time zone, and no identities.
     """
 
@@ -78,6 +79,7 @@ class TargetJob:
     settings: Mapping[str, str] = field(default_factory=dict)
     tables: Mapping[str, str] = field(default_factory=dict)
     kind: str = QUERY
+    contents: Mapping[str, str] = field(default_factory=dict)
     older: bool = False
 
 
@@ -132,7 +134,9 @@ class TargetJobs:
             tables = self._check_same(known, wanted)
             self.drop(known.obsolete)
             # The record of an earlier release, or one that was restored with its tables, becomes complete.
-            now = replace(known, obsolete=(), settings=wanted.settings, tables=tables, older=False)
+            now = replace(
+                known, obsolete=(), settings=wanted.settings, tables=tables, contents=wanted.contents, older=False
+            )
             return known, self._claim(row, now)
         if batch:
             raise target_taken(wanted.target, wanted.job, batch)
@@ -316,6 +320,7 @@ def _job_of(row: Mapping[str, Any]) -> TargetJob:
             {TIME_ZONE: definition.pop(_OLDER_TIME_ZONE)} if older else dict(content["settings"]),
             {} if older else dict(content["tables"]),
             QUERY if older else content["kind"],
+            dict(content.get("contents", {})),
             older,
         )
     except (ValueError, KeyError, TypeError) as error:
@@ -331,6 +336,7 @@ def _row_of(job: TargetJob) -> dict[str, str]:
         "settings": dict(job.settings),
         "tables": dict(job.tables),
         "kind": job.kind,
+        "contents": dict(job.contents),
     }
     return {"target": job.target, "job": job.job, "content": json.dumps(content)}
 

@@ -6,9 +6,13 @@ published batches.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+import math
+import time
+from collections.abc import Collection, Iterable
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
+from headrace.batches.sinks import batch_figures
 from headrace.batches.sinks.jobs import TargetJob, TargetJobs, state_name, target_taken
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.follow.batch_content import BatchQuery, FollowedBatch, GroupQuery
@@ -22,7 +26,9 @@ from headrace.spark.batch_tasks import BatchTasks, StreamBatches, publish_batch
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headrace.ports import Store
+    from headrace.ports import Store, Table
+
+_MEASURED_SECONDS = 5.0
 
 
 @dataclass
@@ -42,6 +48,8 @@ class FollowedBatches(StreamBatches):
     gathering: Gathering | None
     target: TableTarget
     job: TargetJob
+    _size: tuple[int | None, int | None] = field(default=(None, None), init=False)
+    _measured: float = field(default=-math.inf, init=False)
 
     def publish(self, store: Store, job: str, batch: DataFrame, number: int) -> None:
         """Compute and publish a batch.
@@ -54,8 +62,8 @@ class FollowedBatches(StreamBatches):
         prefix = f"{state_name(store, self.target.name, job)}_"
         state = {} if groups is None else groups.states.tables(prefix)
         state |= {} if gathering is None else gathering.state(prefix)
-        names = tuple(table.name for table in state.values())
-        begun, claim = jobs.begin(replace(self.job, job=job, state_tables=names), number)
+        contents = {table.name: table.content for table in state.values()}
+        begun, claim = jobs.begin(replace(self.job, job=job, state_tables=tuple(contents), contents=contents), number)
         replaces = number == 0 and begun.overwrite
         try:
             tables = open_tables(store, state) if number else create_tables(store, state)
@@ -71,6 +79,7 @@ class FollowedBatches(StreamBatches):
                 content = FollowedRows(self.query, self.target, replaces, state)
             tasks = BatchTasks(self.sink, job, number, content.targets)
             publish_batch(store, tasks, batch, content, check=True, claim=claim)
+            self._note_state(job, number, tables.values())
         except Exception as error:
             # Besides a lost claim: the other job drops the state of this one, which this batch may be reading.
             if not jobs.is_lost(claim):
@@ -78,3 +87,18 @@ class FollowedBatches(StreamBatches):
             jobs.drop(begun.state_tables)
             raise target_taken(begun.target, begun.job, number) from error
         jobs.drop(begun.obsolete)
+
+    def _note_state(self, job: str, number: int, tables: Collection[Table]) -> None:
+        """Note the size of the state, which the store is asked for after some seconds only."""
+        now = time.monotonic()
+        if tables and now >= self._measured + _MEASURED_SECONDS:
+            sizes = [table.size() for table in tables]
+            self._size = _total(each.rows for each in sizes), _total(each.bytes for each in sizes)
+            self._measured = now
+        batch_figures.note_state(job, number, *self._size)
+
+
+def _total(numbers: Iterable[int | None]) -> int | None:
+    """Return the sum of numbers; None if one of them is unknown."""
+    found = list(numbers)
+    return None if None in found else sum(each or 0 for each in found)

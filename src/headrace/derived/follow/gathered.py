@@ -206,7 +206,7 @@ def gathering_of(
             field for field in scan.schema if used is None or field.name.lower() in used or field.name in scan.key
         ]
         lookups = plan.lookups.get(name.lower()) or [()]
-        arranged[name.lower()] = Arranged(number, arrow_schema(StructType(fields)), scan.key, tuple(lookups))
+        arranged[name.lower()] = Arranged(name, number, arrow_schema(StructType(fields)), scan.key, tuple(lookups))
     return Gathering(plan, arranged, model)
 
 

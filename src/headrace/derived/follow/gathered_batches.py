@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.batches.sinks import batch_figures
 from headrace.derived.follow.batch_content import GroupQuery
 from headrace.derived.follow.gathered_in_tasks import GatheredInTasks
 from headrace.derived.follow.gathered_settings import settings_for
@@ -50,7 +51,9 @@ class GatheredBatch(GatheredInTasks):
 
     def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
         """Stage the changes of the targets. The changes of scans are always net."""
-        session, changes = batch.sparkSession, self._changes(batch)
+        session = batch.sparkSession
+        with batch_figures.part(tasks.job, tasks.batch, "gather"):
+            changes = self._changes(batch)
         with tasks.open_store() as store:
             tables = open_tables(store, self.state)
             kept = [
@@ -59,13 +62,12 @@ class GatheredBatch(GatheredInTasks):
                 for each in self.gathering.tables[name].writes(change)
                 for placed in self._placed(each)
             ]
-            views = self.gathering.views(changes, tables, _MOST_ROWS)
+            with batch_figures.part(tasks.job, tasks.batch, "gather"):
+                views = self.gathering.views(changes, tables, _MOST_ROWS)
             if views is None:
                 _log.info("batch %d reaches more than %d rows: tasks read all rows", tasks.batch, _MOST_ROWS)
-                receipts = self._stage_whole(session, changes, tables, tasks)
-                return [
-                    [*each, *of_kept] for each, of_kept in zip(receipts, self._staged(store, tasks, kept), strict=True)
-                ]
+                found = self._stage_whole(session, changes, tables, tasks)
+                return [[*both[0], *both[1]] for both in zip(found, self._staged(store, tasks, kept), strict=True)]
             rows = self._difference(session, views) if changes else {}
             if self.groups is None:
                 staged = list(self._changes_of_rows(store, rows))

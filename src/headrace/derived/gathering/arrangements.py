@@ -7,6 +7,7 @@ query, and change in one transaction with its target.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -26,7 +27,12 @@ from headrace.ports import Table
 from headrace.rows.nested import one_array
 
 KEY = "k"
+MANY_ROWS = 10_000
+"""A lookup that finds more rows of one key is expensive."""
 _NOT_LOGGED = {"change_log": False}
+_log = logging.getLogger("headrace")
+# The lookups, by table of state and columns, that have found many rows of one key.
+_warned: set[tuple[str, tuple[str, ...]]] = set()
 
 
 @dataclass(frozen=True)
@@ -34,12 +40,14 @@ class Arranged:
     """The arrangements of a followed table. Small and picklable.
 
     Attributes:
+        name: the name of the scan.
         number: the number of the table, for names of state tables.
         schema: the columns that the query uses, in Spark's Arrow types.
         primary_key: the table's key, all of it among the columns.
         keys: the columns of each lookup; a table without lookups has one arrangement without columns.
     """
 
+    name: str
     number: int
     schema: pa.Schema
     primary_key: tuple[str, ...]
@@ -51,10 +59,11 @@ class Arranged:
         fields += [
             pa.field(_column(place), parse_type(type_name(field.type))) for place, field in enumerate(self.schema)
         ]
-        return {
-            role: StateTable(prefix + role, pa.schema(fields), (KEY, ID), _NOT_LOGGED)
-            for role in map(self._role, range(len(self.keys)))
-        }
+        columns, found = pa.schema(fields), dict[str, StateTable]()
+        for place, key in enumerate(self.keys):
+            content = f"{self.name} by ({', '.join(key)})" if key else self.name
+            found[self._role(place)] = StateTable(prefix + self._role(place), columns, (KEY, ID), _NOT_LOGGED, content)
+        return found
 
     @property
     def role(self) -> str:
@@ -121,7 +130,19 @@ class ArrangedRows:
         if columns == self.arranged.primary_key:
             found = table.get_many(pa.table({KEY: keys, ID: keys}), self._columns)
             return self._read(found.filter(pc.is_valid(found.column(ID))))
-        return self._read(table.get_by_prefix(pa.table({KEY: keys}), self._columns))
+        found = self._read(table.get_by_prefix(pa.table({KEY: keys}), self._columns))
+        if found.num_rows >= MANY_ROWS:
+            self._warn_of_many(columns, found)
+        return found
+
+    def _warn_of_many(self, columns: tuple[str, ...], found: pa.Table) -> None:
+        """Warn once in this process if many rows have one key: each change with this key reads all of them."""
+        lookup = (self.tables[0].name, columns)
+        largest = pc.max(row_keys(found, columns).value_counts().field("counts")).as_py()
+        if largest >= MANY_ROWS and lookup not in _warned:
+            _warned.add(lookup)
+            by = ", ".join(columns)
+            _log.warning("a batch has read %d rows of %s with one key (%s)", largest, self.arranged.name, by)
 
     def all(self, most: int) -> pa.Table | None:
         rows = [self.schema.empty_table()]

@@ -6,14 +6,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from headrace.derived.gathering.arrangements import Gathering
+from headrace.derived.gathering.arrangements import MANY_ROWS, Gathering
 from headrace.derived.gathering.constructs import Construct
 from headrace.derived.gathering.model import Occurrence, Place, QueryModel, Unit
 from headrace.derived.gathering.routes import FullRead, GatherPlan, Hop
 from headrace.errors import SqlError
-
-MANY_ROWS = 10_000
-"""A lookup that finds more rows of one key on average is expensive."""
 
 
 @dataclass(frozen=True)

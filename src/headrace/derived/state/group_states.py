@@ -100,14 +100,15 @@ class GroupStates:
             prefix: the beginning of the tables' names.
         """
         key = {KEY: pa.binary()}
-        found = {GROUPS: StateTable(prefix + GROUPS, self._columns.schema(key), (KEY,), _NOT_LOGGED)}
+        found = {GROUPS: StateTable(prefix + GROUPS, self._columns.schema(key), (KEY,), _NOT_LOGGED, "groups")}
         if self._values:
             key = {KEY: pa.binary(), NUMBER: pa.int64(), VALUE: pa.binary()}
             columns = self._value_columns.schema(key)
-            found[VALUES] = StateTable(prefix + VALUES, columns, state_tables.VALUE_KEY, _NOT_LOGGED)
+            content = "values of min, max and count(DISTINCT …)"
+            found[VALUES] = StateTable(prefix + VALUES, columns, state_tables.VALUE_KEY, _NOT_LOGGED, content)
         if self._keeps_previous:
             found[REMOVED] = StateTable(
-                prefix + REMOVED, state_tables.REMOVED_COLUMNS, state_tables.REMOVED_KEY, _NOT_LOGGED
+                prefix + REMOVED, state_tables.REMOVED_COLUMNS, state_tables.REMOVED_KEY, _NOT_LOGGED, "removed rows"
             )
         return found
 

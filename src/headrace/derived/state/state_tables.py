@@ -34,12 +34,17 @@ _SWEPT_ROWS = 10_000
 
 @dataclass(frozen=True)
 class StateTable:
-    """The definition of a table, as `headrace.ports.Store.create_table` takes it."""
+    """The definition of a table, as `headrace.ports.Store.create_table` takes it.
+
+    Attributes:
+        content: what it has, for a person.
+    """
 
     name: str
     columns: pa.Schema
     primary_key: tuple[str, ...]
     options: Mapping[str, Any]
+    content: str
 
 
 @dataclass(frozen=True)
