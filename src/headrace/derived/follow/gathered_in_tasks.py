@@ -38,8 +38,6 @@ from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.query_text import with_views
 
 _VIEW = f"{PREFIX}batch"
-# More rows than a task should compare at once.
-_ROWS_PER_TASK = 500_000
 
 
 @dataclass(frozen=True)
