@@ -61,6 +61,20 @@ def followed_queries():
     query.awaitTermination()
     assert spark.sql("SET").collect() == settings
     print(followed.scan().read_all().to_pylist())
+    joined = store.create_table("joined", {"id": "long", "n": "long"}, "id")
+    buckets = store.create_table("buckets", {"bucket": "long", "n": "long"}, "bucket", pre_images=True)
+    buckets.put([{"bucket": n, "n": n * 10} for n in range(2)])
+    scans = {}
+    for table in ("live", "buckets"):
+        store.create_tunnel(table, "joined")
+        reader = spark.readStream.format("headrace").options(store=store.url, tunnel="joined", readAs="table")
+        scans[table] = reader.load(table)
+    for changes in (0, 1):
+        headrace.follow(spark, "SELECT l.id, b.n FROM live l JOIN buckets b ON b.bucket = l.id % 2 AND b.n = b.n",
+            scans=scans, store=store.url, table="joined", checkpoint=directory / "j").trigger(
+            availableNow=True).start().awaitTermination()
+        assert {row["n"] for row in joined} == {0, 10 + changes}, joined.scan().read_all().to_pylist()
+        buckets.put([{"bucket": 1, "n": 11}])
     spark.sql("CREATE TEMPORARY FUNCTION number() RETURNS STRING RETURN uuid()")
     spark.sql("CREATE TEMPORARY FUNCTION moment() RETURNS TIMESTAMP RETURN now()")
     spark.udf.register("changing", F.udf(lambda id: id, "long").asNondeterministic())
