@@ -9,11 +9,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.types import BinaryType, StructField, StructType
 
 from headrace.derived.follow.batch_content import FollowedBatch, GroupQuery
 from headrace.derived.follow.gathered_settings import settings_for
@@ -36,6 +35,10 @@ from headrace.spark.settings import changed_settings
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.query_text import with_views
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _VIEW = f"{PREFIX}batch"
 
@@ -70,6 +73,8 @@ class GatheredInTasks(FollowedBatch):
         self, session: SparkSession, changes: Mapping[str, TableChange], tables: Mapping[str, Table], tasks: BatchTasks
     ) -> Receipts:
         """Stage the difference between the results over all rows before and after a batch."""
+        from pyspark.sql.types import StructType
+
         types = {scan.name.lower(): scan.schema for scan in self.query.scans}
         before, after, count = dict[str, str](), dict[str, str](), 0
         for number, (name, arranged) in enumerate(self.gathering.tables.items()):
@@ -98,6 +103,8 @@ class GatheredInTasks(FollowedBatch):
         self, session: SparkSession, tasks: BatchTasks, name: str, ranges: list[KeyRange], schema: StructType
     ) -> DataFrame:
         """Return the rows of a followed table as of the last batch, with their keys in column `ID`."""
+        from pyspark.sql.types import BinaryType, StructField, StructType
+
         named = StructType(
             [
                 *(StructField(f"c{place}", field.dataType) for place, field in enumerate(schema)),
