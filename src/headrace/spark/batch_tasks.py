@@ -260,6 +260,7 @@ def publish_batch(
         # `run` may read the rows of the targets, of which a part of the batch must not be visible.
         published = publisher.resume(number)
         runs = content.rereads_published or not published
+        batch_figures.begin(tasks.job, number)
         with batch_figures.part(tasks.job, number, "evaluate"):
             staged = content.run(batch, tasks) if runs else [[] for _ in tasks.targets]
         # For a published batch, too: `publish` checks that the batch has the same content as before.

@@ -38,6 +38,12 @@ def figures_of(job: str, batch: int) -> BatchFigures:
         return _figures.get((job, batch)) or BatchFigures()
 
 
+def begin(job: str, batch: int) -> None:
+    """Forget the figures of an attempt at a batch that has failed."""
+    with _guard:
+        _figures.pop((job, batch), None)
+
+
 @contextmanager
 def part(job: str, batch: int, name: str) -> Iterator[None]:
     """Note the duration of the block as that of a part. A part in it does not count for it."""

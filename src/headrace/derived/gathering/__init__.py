@@ -6,10 +6,11 @@ out. So reading too many rows costs time only. Spark evaluates the user's text, 
 1. `scopes` reads the structure of the text into a `model`: which tables are named where, which parts of the query
    matter as a whole, and which columns must be equal. `orders` refuses results that depend on an undetermined order.
 2. `routes` makes lookups of the equalities: from a changed row outwards, and then to all rows of the parts that matter
-   as a whole. Where no equality leads on, a table is read as a whole.
+   as a whole. Where no equality leads on, a table is read as a whole; `constructs` has the names of the reasons.
 3. `arrangements` keeps the used columns of each followed table in the target's store, once for each key of a lookup.
    `row_keys` has the keys.
 4. `gather` follows the lookups from the changes of a batch, and has the difference of two results.
+5. `tree` shows all this to people: the blocks of a query, and what is expensive.
 
 `headrace.derived.follow.gathered_batches` runs the batches. The rules need no Spark, so tests compare them with DuckDB.
 """
