@@ -12,7 +12,8 @@ from deltalake import DeltaTable, write_deltalake
 
 import headrace
 from headrace.ports import Store
-from headrace_lake.delta.snapshot import Added, DataFile, Snapshot
+from headrace_lake.delta.log import DataFile
+from headrace_lake.delta.snapshot import Added, Snapshot
 
 COLUMNS = {"id": "long", "name": "string"}
 

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from deltalake import write_deltalake
+from deltalake import DeltaTable, write_deltalake
 
 import headrace
 from headrace.errors import SchemaError
@@ -158,3 +158,66 @@ def test_complete_mode_batches_and_sql(spark: SparkSession, tmp_path: Path, shop
     frame = spark.read.format("headrace").options(store=lake.url, table="counts").load()
     frame.where("user = 'u9'").write.format("headrace").options(store=lake.url, table="counts").mode("overwrite").save()
     assert list(lake.table("counts")) == [{"user": "u9", "count": 9}]
+
+
+def test_delta_tables_are_followed_mirrored_and_read_as_queues(
+    spark: SparkSession, tmp_path: Path, shop: Store, lake: Store
+) -> None:
+    directory = tmp_path / "lake"
+    DeltaTable.create(
+        str(directory / "orders"),
+        pa.schema({"id": pa.int64(), "user": pa.string(), "n": pa.int64()}),
+        configuration={"headrace.primaryKey": '["id"]', "delta.enableChangeDataFeed": "true"},
+        raise_if_key_not_exists=False,
+    )
+    lake.create_tunnel("orders", "totals")
+    lake.create_table("totals", {"user": "string", "n": "long"}, "user")
+    events = pa.table({"id": pa.array([1, 2], "int64")})
+    write_deltalake(str(directory / "events"), events, configuration={"delta.appendOnly": "true"})
+    lake.create_table("seen", {"id": "long", "times": "long"}, "id")
+    for attempt in ("the start", "a restart"):
+        theirs = foreign(directory, "orders")
+        if attempt == "the start":
+            write_deltalake(theirs, shop.table("orders").scan().read_all(), mode="append")
+        else:
+            theirs.update(updates={"user": "'u0'", "n": "n + 10"}, predicate="id = 1")
+            theirs.delete("id = 0")
+            theirs.optimize.compact()
+            write_deltalake(str(directory / "events"), pa.table({"id": pa.array([2], "int64")}), mode="append")
+        totals = headrace.follow(
+            spark,
+            "SELECT user, sum(n) AS n FROM o GROUP BY user",
+            scans={"o": reader(spark, lake, "totals", readAs="table")},
+            store=lake.url,
+            table="totals",
+            checkpoint=tmp_path / "totals",
+            trigger=ONCE,
+        )
+        mirror = headrace.mirror(
+            spark,
+            source=lake.url,
+            table="orders",
+            to=shop.url,
+            to_table="copy",
+            checkpoint=tmp_path / "c",
+            trigger=ONCE,
+        )
+        queue = spark.readStream.format("headrace").options(store=lake.url, queue="events").load()
+        seen = headrace.write_stream(
+            queue.groupBy("id").count().withColumnRenamed("count", "times"),
+            store=lake.url,
+            table="seen",
+            mode="update",
+            checkpoint=tmp_path / "seen",
+            trigger=ONCE,
+        )
+        for stream in (totals, mirror, seen):
+            stream.start().awaitTermination()
+        rows = list(lake.table("orders"))
+        assert list(shop.table("copy")) == rows
+        users = sorted({row["user"] for row in rows})
+        expected = [{"user": user, "n": sum(row["n"] for row in rows if row["user"] == user)} for user in users]
+        assert list(lake.table("totals")) == expected
+    assert list(lake.table("seen")) == [{"id": 1, "times": 1}, {"id": 2, "times": 2}]
+    batch = spark.read.format("headrace").options(store=lake.url, queue="events").load()
+    assert sorted(row["id"] for row in batch.collect()) == [1, 2, 2]

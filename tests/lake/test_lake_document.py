@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
 
 def test_the_page_runs(spark: SparkSession, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    write_deltalake(str(tmp_path / "data" / "lake" / "events"), pa.table({"id": [1, 2]}))
+    lake, rows = tmp_path / "data" / "lake", pa.table({"id": [1, 2]})
+    write_deltalake(str(lake / "events"), rows)
+    write_deltalake(str(lake / "clicks"), rows, configuration={"delta.appendOnly": "true"})
     names: dict[str, object] = {}
     printed: list[str] = []
     for language, text in claimed("docs/lake.md", "tests/lake/test_lake_document.py"):

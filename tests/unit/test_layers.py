@@ -29,7 +29,7 @@ ALLOWED = {
     "stores": BELOW_STORES | {"shared"},
     "shared": {"errors", "support", "model", "ports", "rows"},
     "batches": BELOW_STORES,
-    "inspect": {"errors", "support", "model", "ports"},
+    "inspect": {"errors", "support", "model", "ports", "rows"},
     # The base of all servers.
     "http": {"errors", "support"},
     "monitoring": VALUES | {"ports", "http", "streaming_sql"},

@@ -90,5 +90,7 @@ def test_stores_whose_changes_lack_something_are_refused(store: Store) -> None:
         replace(store.capabilities, whole_rows=False),
         replace(store.capabilities, tells_rows=False),
     ):
-        with pytest.raises(UnsupportedError, match=r"a store without: .*an embedded store or a PostgreSQL database"):
+        with pytest.raises(
+            UnsupportedError, match=r"a store without: .*an embedded store, a PostgreSQL database or Delta Lake"
+        ):
             read_as.check_store(capabilities)

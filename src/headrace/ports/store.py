@@ -36,7 +36,8 @@ class Capabilities:
         whole_rows: a change contains the whole new row, not only the cells that were set.
         pre_images: tables can log the row before each update and delete.
         add_columns: columns can be added to a table with rows.
-        queues: the store has queues, consumers and producers.
+        queues: the store has queues, consumers and producers. Without them, `Store.queue` may still return a table that
+            is append-only, for streams that name it as a queue.
         predicates: the operators that Spark leaves to `Table.scan`. `Table.scan` itself has all operators in every
             store; `headrace.rows.satisfied` evaluates those that the store's system does not have.
         column_types: the names of the types that columns can have; None is all types of headrace.

@@ -31,6 +31,8 @@ class Traits:
             put of a row that has only a key is no change if the row exists.
         returns_versions: a write returns the commit version of its changes.
         starts_in_past: a new tunnel can start at changes from before its creation.
+        logs_equal_rows: a put of a row as it is, is a change.
+        forks: a forked process can use the handles of its parent.
         schemas: tables are in schemas: `public.t` is table `t`.
         partition_sizes: queues know the size of each partition; otherwise it is estimated from the size of the queue.
     """
@@ -44,6 +46,8 @@ class Traits:
     returns_versions: bool = True
     starts_in_past: bool = True
     partition_sizes: bool = True
+    logs_equal_rows: bool = True
+    forks: bool = True
     schemas: bool = False
 
 

@@ -27,8 +27,9 @@ from headrace.rows.by_position import aggregated, aligned, last_rows
 from headrace.rows.fields import with_fields
 from headrace_lake.delta import data_files
 from headrace_lake.delta.commits import Actions, remove_files
+from headrace_lake.delta.log import DataFile
 from headrace_lake.delta.lookup import Keys
-from headrace_lake.delta.snapshot import Added, DataFile, Snapshot
+from headrace_lake.delta.snapshot import Added, Snapshot
 
 _FILE_ROWS = 2_000_000
 # A name that no column has: names are not empty.

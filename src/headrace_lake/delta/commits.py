@@ -20,7 +20,8 @@ from typing import Any
 from headrace.errors import StoreBusyError, StoreError
 from headrace.support import failpoints
 from headrace_lake.delta.data_files import sync
-from headrace_lake.delta.snapshot import LOG, Added, ConflictError, DataFile, Snapshot
+from headrace_lake.delta.log import LOG, DataFile
+from headrace_lake.delta.snapshot import Added, ConflictError, Snapshot
 
 _PATIENCE_SECONDS = 120.0
 _LONGEST_PAUSE = 0.2

@@ -34,6 +34,10 @@ _EPOCH = datetime.datetime(1970, 1, 1)
 _LAST_CODE_POINT = "\U0010ffff"
 
 
+class MissingFileError(StoreError):
+    """A data file does not exist."""
+
+
 def write_sorted(path: Path, rows: pa.Table, schema: TableSchema, table: str) -> str:
     """Write rows with different keys into a new file, in key order, and wait until they are on the disk.
 
@@ -108,13 +112,13 @@ def opened(path: Path) -> pq.ParquetFile:
     """Open a file for reading.
 
     Raises:
-        StoreError: the file does not exist.
+        MissingFileError: the file does not exist.
         StoreDamagedError: it is no Parquet file.
     """
     try:
         return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
     except FileNotFoundError:
-        raise StoreError(
+        raise MissingFileError(
             "a data file of the table does not exist",
             received=str(path),
             remedy="read again: VACUUM may have deleted a file that was replaced meanwhile",

@@ -1,13 +1,15 @@
 """The home of a store of Delta tables: another store, for what changes in a transaction.
 
-It has headrace's own tables, whose names begin with ``__headrace_``, and one more: the jobs that publish into the Delta
-tables. A row of it names the tables of a sink, and the *intent* of its last publication that has more than one part.
+It has headrace's own tables, whose names begin with ``__headrace_``, and some of the lake: the jobs that publish into
+the Delta tables, and the tunnels of these tables (`headrace_lake.delta.tunnels.records`). A row of a job names the
+tables of a sink, and the *intent* of its last publication that has more than one part.
 """
 
 from __future__ import annotations
 
 import json
 import threading
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,13 +18,26 @@ from typing import Any
 from headrace.errors import AlreadyExistsError, NotFoundError
 from headrace.model.own_names import PREFIX
 from headrace.model.tables.changes import RowChange
-from headrace.ports import Staged, Store, Table, Write
+from headrace.ports import Claim, Staged, Store, Table, Write
 from headrace.stores import registry
 
 OWN_DIRECTORY = "_headrace"
-JOBS = f"{PREFIX}lake_jobs"
-_COLUMNS = {"job": "string", "sink": "string", "content": "string"}
-_KEY = ["job", "sink"]
+
+
+@dataclass(frozen=True)
+class HomeTable:
+    """A table of the home: a key, and a content as JSON."""
+
+    name: str
+    key: tuple[str, ...]
+
+    @property
+    def columns(self) -> Mapping[str, str]:
+        """The columns: all are strings."""
+        return dict.fromkeys([*self.key, "content"], "string")
+
+
+JOBS = HomeTable(f"{PREFIX}lake_jobs", ("job", "sink"))
 
 
 @dataclass(frozen=True)
@@ -96,7 +111,7 @@ class Home:
     def __init__(self, directory: Path, url: str | None) -> None:
         self._url = url or str(directory / OWN_DIRECTORY / "home")
         self._store: Store | None = None
-        self._has_jobs = False
+        self._tables: set[str] = set()
         self._guard = threading.Lock()
 
     def find(self) -> Store | None:
@@ -118,35 +133,49 @@ class Home:
                 self._store = registry.open(self._url, create=create)
             return self._store
 
-    def jobs(self) -> Table:
-        """Return the table of the jobs, which is created if it does not exist."""
+    def table(self, wanted: HomeTable) -> Table:
+        """Return a table, which is created if it does not exist."""
         store = self.store()
-        if not self._has_jobs:
+        if wanted.name not in self._tables:
             try:
-                store.create_table(JOBS, _COLUMNS, _KEY, exist_ok=True, change_log=False)
+                store.create_table(wanted.name, wanted.columns, wanted.key, exist_ok=True, change_log=False)
             except AlreadyExistsError:
                 # Another process has created it at the same time.
-                store.table(JOBS)
-            self._has_jobs = True
-        return store.table(JOBS)
+                store.table(wanted.name)
+            self._tables.add(wanted.name)
+        return store.table(wanted.name)
+
+    def rows(self, wanted: HomeTable, where: Mapping[str, str] | None = None) -> list[dict[str, Any]]:
+        """Return the rows of a table with some values; none if it was not created."""
+        store = self.find()
+        try:
+            found = [] if store is None else store.table(wanted.name).scan(where=where)
+        except NotFoundError:
+            return []
+        return [row for batch in found for row in batch.to_pylist()]
+
+    def replace(self, wanted: HomeTable, before: Mapping[str, str] | None, after: Mapping[str, str]) -> None:
+        """Put a row if it is as expected, or if there is none and ``before`` is None.
+
+        Raises:
+            ClaimLostError: the row is not as expected, and is unchanged.
+        """
+        self.table(wanted)
+        claim = Claim(wanted.name, before, after)
+        self.store().publisher(str(uuid.uuid4())).publish(0, [], claim=claim, last=True)
+
+    def jobs(self) -> Table:
+        """Return the table of the jobs, which is created if it does not exist."""
+        return self.table(JOBS)
 
     def record(self, job: str, sink: str) -> JobRecord | None:
         """Return the record of a sink."""
-        store = self.find()
-        try:
-            row = None if store is None else store.table(JOBS).get({"job": job, "sink": sink})
-        except NotFoundError:
-            return None
-        return None if row is None else JobRecord.of(row)
+        found = self.rows(JOBS, {"job": job, "sink": sink})
+        return JobRecord.of(found[0]) if found else None
 
     def records(self, job: str | None = None) -> list[JobRecord]:
         """Return all records, or those of a job."""
-        store = self.find()
-        try:
-            rows = [] if store is None else store.table(JOBS).scan(where=None if job is None else {"job": job})
-        except NotFoundError:
-            return []
-        return [JobRecord.of(row) for batch in rows for row in batch.to_pylist()]
+        return [JobRecord.of(row) for row in self.rows(JOBS, None if job is None else {"job": job})]
 
     def close(self) -> None:
         """Close the store, if it is open."""

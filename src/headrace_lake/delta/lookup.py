@@ -13,7 +13,8 @@ import pyarrow.compute as pc
 from headrace.model.tables.schema import TableSchema
 from headrace.rows.by_position import compared
 from headrace_lake.delta import data_files
-from headrace_lake.delta.snapshot import DataFile, Snapshot
+from headrace_lake.delta.log import DataFile
+from headrace_lake.delta.snapshot import Snapshot
 
 Mask = npt.NDArray[np.bool_]
 

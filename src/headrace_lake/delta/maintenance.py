@@ -22,7 +22,8 @@ from headrace.rows.rebatching import rebatched
 from headrace_lake.delta import data_files, reading
 from headrace_lake.delta.commits import Actions, commit, remove_files
 from headrace_lake.delta.data_files import PREFIX
-from headrace_lake.delta.snapshot import LOG, Added, DataFile, Snapshot
+from headrace_lake.delta.log import LOG, DataFile
+from headrace_lake.delta.snapshot import Added, Snapshot
 from headrace_lake.delta.table import DeltaTable
 
 TARGET_BYTES = 64 << 20

@@ -21,7 +21,7 @@ from typing import Literal
 
 import pyarrow as pa
 
-from headrace.errors import NotFoundError, SchemaError, StoreError, UnsupportedError
+from headrace.errors import NotFoundError, PublicationError, SchemaError, StoreError, UnsupportedError
 from headrace.model.own_names import is_internal
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
@@ -32,6 +32,7 @@ from headrace.support import failpoints
 from headrace_lake.delta import data_files, maintenance
 from headrace_lake.delta.changes import Planner, ReadyFiles, TableWrite, has_keys, read_keys
 from headrace_lake.delta.commits import Actions, commit
+from headrace_lake.delta.data_files import MissingFileError
 from headrace_lake.delta.home import JOBS, Home, Intent, JobRecord
 from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.staging import WHOLE_ROWS, Staging
@@ -166,6 +167,25 @@ class DeltaPublisher(Publisher):
             self._check_same(batch, _hash(content), known, known_content)
             self._staging.sweep(batch)
             return False
+        try:
+            return self._publish(record, batch, writes, advances, content, claim, last=last)
+        except (MissingFileError, PublicationError):
+            # Another driver of the job has published the batch meanwhile, and removed the staged rows.
+            if self._last(self._home.record(self.job, self.sink))[0] != batch:
+                raise
+            return False
+
+    def _publish(
+        self,
+        record: JobRecord | None,
+        batch: int,
+        writes: Sequence[Write | Append],
+        advances: Sequence[Advance],
+        content: str,
+        claim: Claim | None,
+        *,
+        last: bool,
+    ) -> bool:
         lake, home = _divided(writes, advances)
         if claim is not None and not is_internal(claim.table):
             raise UnsupportedError("a claim is a row of a table of headrace", received=repr(claim.table))
@@ -249,9 +269,9 @@ class DeltaPublisher(Publisher):
         publisher = self._home.store().publisher(self.job, self.sink)
         tables = {*intent.tables, *(known.tables if known is not None else ())}
         record = JobRecord(self.job, self.sink, tuple(sorted(tables)), intent)
-        row = publisher.stage(batch, _batches(record), table=JOBS, change=RowChange.PUT)
+        row = publisher.stage(batch, _batches(record), table=JOBS.name, change=RowChange.PUT)
         decided = publisher.publish(
-            batch, [*home, Write(JOBS, RowChange.PUT, tuple(row))], content=content, last=last, claim=claim
+            batch, [*home, Write(JOBS.name, RowChange.PUT, tuple(row))], content=content, last=last, claim=claim
         )
         if not decided:
             for part in parts:

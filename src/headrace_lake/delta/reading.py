@@ -21,7 +21,8 @@ from headrace.model.tables.schema import Key, TableSchema
 from headrace.rows.by_position import sort_indices
 from headrace.rows.satisfied import satisfied
 from headrace_lake.delta import data_files
-from headrace_lake.delta.snapshot import DataFile, Snapshot
+from headrace_lake.delta.log import DataFile
+from headrace_lake.delta.snapshot import Snapshot
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,7 @@
 """The columns of Delta tables in headrace's types, and back. No I/O.
 
 The primary key is the table property `headrace.primaryKey`, a JSON list of columns. Delta Lake itself has no keys.
+Property `headrace.preImages` is the table's option of that name.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from headrace.model.tables.column_limits import check_columns
 from headrace.model.tables.schema import KeylessSchema, TableSchema, parse_columns
 from headrace.model.types import type_name
 
-PRIMARY_KEY = "headrace.primaryKey"
+PRIMARY_KEY, PRE_IMAGES = "headrace.primaryKey", "headrace.preImages"
 
 
 def check_schema(schema: TableSchema) -> None:
@@ -54,9 +55,20 @@ def _check_names(names: Iterable[str]) -> None:
             raise SchemaError("a column of a Delta table cannot have this name", received=repr(name))
 
 
-def properties_of(schema: TableSchema) -> dict[str, str]:
+def properties_of(schema: TableSchema, *, pre_images: bool) -> dict[str, str]:
     """Return the table properties of a new table."""
-    return {PRIMARY_KEY: json.dumps(list(schema.primary_key), ensure_ascii=False)}
+    key = json.dumps(list(schema.primary_key), ensure_ascii=False)
+    return {PRIMARY_KEY: key, PRE_IMAGES: text_of(pre_images)}
+
+
+def text_of(flag: bool) -> str:
+    """Return a boolean as a table property."""
+    return "true" if flag else "false"
+
+
+def keeps_pre_images(properties: Mapping[str, str | None]) -> bool:
+    """Return whether the changes of a table have old rows: so do those of tables of other programs."""
+    return properties.get(PRE_IMAGES) != "false"
 
 
 def needs_invariants(schema: TableSchema) -> bool:

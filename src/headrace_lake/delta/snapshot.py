@@ -24,9 +24,9 @@ from headrace.errors import NotFoundError, StoreDamagedError, StoreError, Unsupp
 from headrace.model.tables.schema import TableSchema
 from headrace.support.cached import cached_property
 from headrace_lake.delta import data_files
+from headrace_lake.delta.log import LOG, DataFile
 from headrace_lake.delta.schemas import table_schema
 
-LOG = "_delta_log"
 # Other readers and writers than these versions, or these features, need what headrace does not do.
 _READ_FEATURES = {"timestampNtz"}
 _WRITE_FEATURES = {"timestampNtz", "appendOnly", "invariants"}
@@ -43,22 +43,6 @@ _process: int | None = None
 
 class ConflictError(Exception):
     """Another commit of the table came first. The next attempt reads its version."""
-
-
-@dataclass(frozen=True)
-class DataFile:
-    """A data file of a version.
-
-    Attributes:
-        path: relative to the directory of the table.
-        rows: the number of rows; None if the log does not have it.
-        bounds: the least and the greatest value of the first key column, or values beyond them; None if unknown.
-    """
-
-    path: str
-    size: int
-    rows: int | None
-    bounds: tuple[Any, Any] | None
 
 
 @dataclass(frozen=True)
@@ -81,16 +65,17 @@ class Snapshot:
     Args:
         name: the table's name, for messages.
         directory: the directory of the table.
+        version: the version; the newest one by default.
 
     Raises:
         NotFoundError: there is no table.
         StoreDamagedError: the log cannot be read.
     """
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(self, name: str, directory: Path, version: int | None = None) -> None:
         self.name = name
         self.directory = directory
-        self._table = _opened(name, directory)
+        self._table = _opened(name, directory, version)
         self.version = self._table.version()
         metadata = self._table.metadata()
         # The library declares it as a number.
@@ -123,6 +108,16 @@ class Snapshot:
     def marker(self, app: str) -> int | None:
         """Return the version of an application's last transaction."""
         return self._table.transaction_version(app)
+
+    def read(self, file: DataFile, fields: pa.Schema, groups: Sequence[int] | None = None) -> pa.Table:
+        """Return the rows of a file of the table, of this version or another one; see `data_files.read`."""
+        with data_files.opened(self.directory / file.path) as opened:
+            return data_files.read(opened, fields, groups)
+
+    def count(self, file: DataFile) -> int:
+        """Return the number of rows of a file, which the log need not have."""
+        with data_files.opened(self.directory / file.path) as opened:
+            return int(opened.metadata.num_rows)
 
     # -- checks -------------------------------------------------------------------------------------------
 
@@ -227,6 +222,21 @@ class Snapshot:
             raise StoreError(f"a commit of table {self.name!r} failed", received=_reason(error)) from None
         return self.version + 1
 
+    def set_properties(self, properties: Mapping[str, str]) -> None:
+        """Write the version after this one, with other properties of the table.
+
+        Raises:
+            ConflictError: another version has been written since; nothing is changed.
+        """
+        try:
+            self._table.alter.set_table_properties(
+                dict(properties),
+                raise_if_not_exists=False,
+                commit_properties=CommitProperties(max_commit_retries=0),
+            )
+        except CommitFailedError as error:
+            raise ConflictError(_reason(error)) from None
+
     def add_columns(self, fields: pa.Schema) -> None:
         """Write the version after this one, with more columns.
 
@@ -246,7 +256,7 @@ def _reason(error: Exception) -> str:
     return _COLOUR.sub("", str(error)).strip().partition("\n")[0]
 
 
-def _opened(name: str, directory: Path) -> DeltaTable:
+def _opened(name: str, directory: Path, version: int | None) -> DeltaTable:
     """Open a table.
 
     Raises:
@@ -264,7 +274,7 @@ def _opened(name: str, directory: Path) -> DeltaTable:
     if not (directory / LOG).is_dir():
         raise NotFoundError("no such Delta table", received=repr(name))
     try:
-        return DeltaTable(directory.as_uri())
+        return DeltaTable(directory.as_uri(), version)
     except TableNotFoundError:
         raise NotFoundError("no such Delta table", received=repr(name)) from None
     except DeltaError as error:

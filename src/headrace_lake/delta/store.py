@@ -30,14 +30,21 @@ from headrace.model.findings import Finding, Status
 from headrace.model.own_names import is_internal
 from headrace.model.tables.conditions import OPERATORS
 from headrace.model.tables.schema import TableSchema
-from headrace.ports import Capabilities, Disk, Files, Publisher, Store, Table
+from headrace.model.tunnels.validation import Named, check_new, find
+from headrace.model.tunnels.values import KindName, Start, TunnelKind
+from headrace.options.names import check_names
+from headrace.ports import Capabilities, Disk, Files, Publisher, Queue, Store, Table, Tunnel
 from headrace_lake.delta import data_files, maintenance
 from headrace_lake.delta.commits import SyncedLog
 from headrace_lake.delta.home import OWN_DIRECTORY, Home
+from headrace_lake.delta.log import LOG
 from headrace_lake.delta.publisher import DeltaPublisher
+from headrace_lake.delta.queue import DeltaQueue
 from headrace_lake.delta.schemas import check_schema, needs_invariants, properties_of
-from headrace_lake.delta.snapshot import LOG
 from headrace_lake.delta.table import DeltaTable, check_options
+from headrace_lake.delta.tunnels import records
+from headrace_lake.delta.tunnels.records import StoredTunnel, TunnelRecords
+from headrace_lake.delta.tunnels.tunnel import DeltaTunnel, new_tunnel
 
 # Readers take paths as URLs, and skip names that begin with a dot or an underscore.
 _NAME_PART = re.compile(r"[^\W_][\w @+,=.~()-]*")
@@ -57,7 +64,7 @@ class DeltaStore(Store):
         transactions=True,
         atomic_targets=1,
         whole_rows=True,
-        pre_images=False,
+        pre_images=True,
         add_columns=True,
         queues=False,
         predicates=frozenset(OPERATORS),
@@ -65,10 +72,8 @@ class DeltaStore(Store):
             *("boolean", "byte", "short", "int", "long", "float", "double", "string", "binary"),
             *("date", "timestamp", "timestamp_ntz", "decimal(10,2)", "decimal(12,2)", "decimal(20,3)"),
         ),
-        tells_rows=False,
         trims=False,
         files=True,
-        tunnels=False,
         row_times=False,
         backup_tool="a copy of the directory while nothing writes into it",
     )
@@ -111,7 +116,8 @@ class DeltaStore(Store):
         directory = self._path(name)
         check_schema(schema)
         check_options(options)
-        if not (directory / LOG).is_dir() and self._create(directory, schema):
+        properties = properties_of(schema, pre_images=options.get("pre_images", False))
+        if not (directory / LOG).is_dir() and self._create(directory, schema, properties):
             return self._table(name)
         if not exist_ok:
             raise AlreadyExistsError(
@@ -128,12 +134,12 @@ class DeltaStore(Store):
             )
         return table
 
-    def _create(self, directory: Path, schema: TableSchema) -> bool:
+    def _create(self, directory: Path, schema: TableSchema, properties: Mapping[str, str]) -> bool:
         """Create a table; return False if another process has created it."""
         new = self._own("new") / uuid.uuid4().hex
         try:
             made = LakeTable.create(
-                new.as_uri(), schema.arrow, configuration=properties_of(schema), raise_if_key_not_exists=False
+                new.as_uri(), schema.arrow, configuration=dict(properties), raise_if_key_not_exists=False
             )
             if needs_invariants(schema):
                 made.alter.add_feature(TableFeatures.Invariants, allow_protocol_versions_increase=True)
@@ -189,7 +195,66 @@ class DeltaStore(Store):
         with self._guard:
             self._logs.pop(directory, None)
         data_files.sync(directory.parent)
+        for tunnel in records.stored_tunnels(self._home, name):
+            records.drop(self._home, tunnel)
         shutil.rmtree(dropped, ignore_errors=True)
+
+    # -- tunnels ------------------------------------------------------------------------------------------
+
+    def create_tunnel(
+        self,
+        table: str | Sequence[str],
+        name: str,
+        kind: KindName | TunnelKind = TunnelKind.BASE_AND_STREAM,
+        *,
+        start: str | Start = "latest",
+        base_channels: int | None = None,
+        **options: Any,
+    ) -> Tunnel:
+        if not isinstance(table, str):
+            return super().create_tunnel_of_tables(table, name, kind, base_channels=base_channels, **options)
+        kind = kind if isinstance(kind, TunnelKind) else TunnelKind.parse(kind)
+        begin = start if isinstance(start, Start) else Start.parse(start)
+        check_names("a tunnel", options, [])
+        check_new(name, kind, begin, base_channels)
+        found = self.table(table)
+        if not isinstance(found, DeltaTable):
+            raise UnsupportedError("headrace's own tables have no tunnels", received=repr(table))
+        stored = new_tunnel(found, name, kind, begin, base_channels)
+        records.create(self._home, stored)
+        return self._tunnel(stored)
+
+    def tunnel(
+        self,
+        id_or_name: str,
+        table: str | None = None,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None,
+    ) -> Tunnel:
+        return self._tunnel(self._find_tunnel(id_or_name, table))
+
+    def tunnels(self, table: str | None = None) -> list[Tunnel]:
+        return [self._tunnel(stored) for stored in records.stored_tunnels(self._home, table)]
+
+    def drop_tunnel(self, id_or_name: str, table: str | None = None, *, missing_ok: bool = False) -> None:
+        try:
+            records.drop(self._home, self._find_tunnel(id_or_name, table))
+        except NotFoundError:
+            if not missing_ok:
+                raise
+
+    def _find_tunnel(self, id_or_name: str, table: str | None) -> StoredTunnel:
+        known = records.stored_tunnels(self._home, table)
+        return find(known, lambda each: Named(each.id, each.name, each.table), id_or_name, table)
+
+    def _tunnel(self, stored: StoredTunnel) -> DeltaTunnel:
+        return DeltaTunnel(self._table(stored.table), stored, TunnelRecords(self._home, stored.id))
+
+    def queue(self, name: str) -> Queue:
+        """Return an append-only table as a queue, without consumers."""
+        table = self.table(name)
+        if not isinstance(table, DeltaTable):
+            raise UnsupportedError("headrace's own tables are no queues", received=repr(name))
+        return DeltaQueue(table)
 
     # -- publication, files, waiting ------------------------------------------------------------------------
 

@@ -15,6 +15,7 @@ from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import KeyValue, TableSchema
 from headrace.options.names import check_names
 from headrace.ports import Rows, Table, TableDescription, TrimReport
+from headrace.ports.arguments import flag
 from headrace.rows import to_arrow
 from headrace.rows.by_position import aligned, repeats
 from headrace.rows.conditions import check_scan_sizes, typed_key, typed_range
@@ -22,18 +23,24 @@ from headrace.rows.fields import with_fields
 from headrace_lake.delta import changes, data_files, reading
 from headrace_lake.delta.changes import Planner, TableWrite
 from headrace_lake.delta.commits import Actions, SyncedLog, commit, repeated
-from headrace_lake.delta.schemas import check_schema
+from headrace_lake.delta.schemas import PRE_IMAGES, check_schema, keeps_pre_images, text_of
 from headrace_lake.delta.snapshot import Snapshot
 
-OPTIONS = TableOptions(change_log=False, retention_seconds=None)
+_DEFAULT = TableOptions()
 
 
 def check_options(given: Mapping[str, Any]) -> None:
-    """Raise `UnsupportedError` for the options of a change log, except for values that say that there is none."""
-    check_names("a table", given, sorted(vars(OPTIONS)))
+    """Raise `UnsupportedError` for options of a change log that the log of a Delta table does not have."""
+    check_names("a table", given, sorted(vars(_DEFAULT)))
     for name, value in given.items():
-        if value not in (getattr(OPTIONS, name), getattr(TableOptions(), name)):
-            raise UnsupportedError("Delta tables have no change log of headrace", received=f"{name}={value}")
+        if name == "pre_images":
+            flag(value, name)
+        elif name != "change_log" and value not in (None, getattr(_DEFAULT, name)):
+            raise UnsupportedError(
+                "the changes of a Delta table are kept as long as its log and its files",
+                received=f"{name}={value}",
+                remedy="set the properties delta.logRetentionDuration and delta.deletedFileRetentionDuration",
+            )
 
 
 class DeltaTable(Table):
@@ -192,13 +199,26 @@ class DeltaTable(Table):
 
     def set_options(self, **changes: Any) -> TableOptions:
         check_options(changes)
-        return OPTIONS
+
+        def attempt(snapshot: Snapshot) -> int:
+            snapshot.check_writable(removes=False)
+            snapshot.set_properties({PRE_IMAGES: text_of(changes["pre_images"])})
+            return snapshot.version + 1
+
+        if changes.get("pre_images") not in (None, self._options(self.snapshot()).pre_images):
+            version = repeated(self.name, self.directory, attempt)
+            assert version is not None
+            self.log.sync(version)
+        return self._options(self.snapshot())
+
+    def _options(self, snapshot: Snapshot) -> TableOptions:
+        return TableOptions(pre_images=keeps_pre_images(snapshot.properties), retention_seconds=None)
 
     def describe(self) -> TableDescription:
         snapshot = self._readable()
         counts = [file.rows for file in snapshot.files]
         rows = sum(count for count in counts if count is not None) if None not in counts else None
-        return TableDescription(self.name, snapshot.schema, OPTIONS, rows, ())
+        return TableDescription(self.name, snapshot.schema, self._options(snapshot), rows, ())
 
     def trim(self, *, before: Mapping[int, int] | None = None, cut_tunnels: bool = False) -> TrimReport:
         return TrimReport(0, 0)

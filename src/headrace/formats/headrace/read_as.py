@@ -74,7 +74,7 @@ def check_store(capabilities: Capabilities) -> None:
         raise UnsupportedError(
             "this store's changes do not have what readAs=table needs",
             received=f"a store without: {', '.join(missing)}",
-            valid="an embedded store or a PostgreSQL database",
+            valid="an embedded store, a PostgreSQL database or Delta Lake",
             remedy="read the changes as they are (readAs=changes), or write them into a table of such a store",
         )
 

@@ -17,6 +17,7 @@ import pyarrow.compute as pc
 from headrace.errors import StoreError
 from headrace.inspect.comparing.canonical import canonical
 from headrace.model.tables.schema import Key
+from headrace.rows.differing import unequal
 
 
 @dataclass(frozen=True)
@@ -218,7 +219,7 @@ def _compared(left: _Stream, right: _Stream, found: _Match, attributes: Sequence
             one = _taken(left.value(name), rows_a, found.at_a)
             other = _taken(right.value(name), rows_b, found.at_b)
             if not one.equals(other):
-                different[name] = _unequal(one, other)
+                different[name] = unequal(one, other)
     if not different and matched == rows_a == rows_b:
         return None
     changed = np.flatnonzero(np.logical_or.reduce(list(different.values()))) if different else np.zeros(0, np.int64)
@@ -252,26 +253,3 @@ def _rows(stream: _Stream, at: np.ndarray) -> pa.RecordBatch:
     if stream.rows is None:
         return pa.RecordBatch.from_pylist([], pa.schema([]))
     return stream.rows.take(pa.array(at))
-
-
-def _unequal(one: pa.Array, other: pa.Array) -> np.ndarray:
-    """Return whether each canonical value differs from its partner."""
-    if not pa.types.is_nested(one.type):
-        differs = pc.fill_null(pc.not_equal(one, other), False)
-        if one.null_count or other.null_count:
-            differs = pc.or_(differs, pc.xor(one.is_null(), other.is_null()))
-        flags: np.ndarray = differs.to_numpy(zero_copy_only=False)
-        return flags
-    # Arrow has no comparison of each nested value, but one of whole arrays: halve them until they are equal.
-    flags = np.zeros(len(one), np.bool_)
-    parts = [(0, len(one))]
-    while parts:
-        start, count = parts.pop()
-        if one.slice(start, count).equals(other.slice(start, count)):
-            continue
-        if count == 1:
-            flags[start] = True
-        else:
-            half = count // 2
-            parts += [(start, half), (start + half, count - half)]
-    return flags

@@ -205,9 +205,9 @@ def test_a_preimage_comes_right_before_its_change_and_a_delete_is_one_change(
 
 @pytest.mark.needs("tunnels", "pre_images")
 def test_preimages_can_be_switched_on_and_off(store: Store, orders: Table, tunnel: Tunnel) -> None:
-    for wanted in (False, True, False):
+    for price, wanted in enumerate((False, True, False)):
         orders.set_options(pre_images=wanted)
-        orders.put({"id": "a", "price": 1})
+        orders.put({"id": "a", "price": price})
         orders.put({"id": "b"})
         orders.delete({"id": "b"})
     changes = drain(tunnel)

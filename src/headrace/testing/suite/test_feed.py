@@ -176,12 +176,11 @@ def test_a_preimage_stays_with_its_change_under_any_limit(store: Store) -> None:
 
 @pytest.mark.needs("pre_images")
 def test_a_preimage_stays_with_its_change_in_a_large_commit(store: Store) -> None:
-    # Where calls are not logged, a put of a row that has only a key would be no change.
     table = store.create_table("t", {"id": "long", "price": "long"}, "id", pre_images=True)
     count = 40_000
     table.put(pa.table({"id": range(1, count)}))
     tunnel = store.create_tunnel("t", "changes", "Stream")
-    table.put(pa.table({"id": range(count)}))
+    table.put(pa.table({"id": range(count), "price": range(count)}))
     feed, batch, rows = TunnelFeed(tunnel, limits=Limits(rows_per_channel=65_536)), INITIAL_BATCH, 0
     while (following := feed.latest(batch)) != batch:
         batch = following

@@ -34,6 +34,7 @@ def test_threads_can_share_a_handle(store: Store, orders: Table) -> None:
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.needs("forks")
 def test_a_forked_process_can_use_its_parents_handles(store: Store, orders: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     orders.put({"id": "parent"})

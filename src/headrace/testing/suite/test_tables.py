@@ -441,8 +441,7 @@ def test_a_table_is_described(orders: Table, store: Store) -> None:
     # Some stores do not know the number of rows and the bounds of partitions.
     assert described.rows in (9, None)
     assert [partition.keys for partition in described.partitions if partition.open] in ([KeyRange()], [])
-    if store.capabilities.tunnels and traits(store).starts_in_past:
-        # Only a log of one table has a retention.
+    if store.capabilities.trims:
         assert orders.set_options(retention_seconds=7200.0).retention_seconds == 7200.0
         assert store.table("orders").describe().options.retention_seconds == 7200.0
     with pytest.raises(OptionError):

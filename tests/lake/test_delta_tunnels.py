@@ -1,0 +1,182 @@
+"""Tunnels of Delta tables that other programs write: feeds, OPTIMIZE, vacuum, losses, tables without a key."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from headrace.errors import DataLossError, UnsupportedError
+from headrace.model.tables.changes import ChangeOp
+from headrace.model.tunnels.values import Position
+from headrace.ports import Store
+from headrace.testing.reading import Change, drain, read_from, replay, state_of
+from headrace_lake.delta.tunnels.tunnel import STREAM
+from tests.lake.lakes import append, foreign, opened
+
+KEY = {"headrace.primaryKey": '["id"]'}
+FEED = {"delta.enableChangeDataFeed": "true"}
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with opened(tmp_path) as found:
+        yield found
+
+
+def rows(*values: tuple[int, str]) -> pa.Table:
+    return pa.table(
+        {
+            "id": pa.array([each[0] for each in values], "int64"),
+            "name": pa.array([each[1] for each in values], "string"),
+        }
+    )
+
+
+def create(directory: Path, properties: dict[str, str], name: str = "theirs") -> None:
+    """Create a table of another program, with three rows."""
+    DeltaTable.create(
+        str(directory / name), rows().schema, configuration=dict(properties), raise_if_key_not_exists=False
+    )
+    write_deltalake(str(directory / name), rows((1, "a"), (2, "b"), (3, "c")), mode="append")
+
+
+def shown(changes: list[Change]) -> list[tuple[ChangeOp, int, Any]]:
+    return [(change.op, change.row["id"], change.row["name"]) for change in changes]
+
+
+@pytest.mark.parametrize("properties", [KEY, KEY | FEED], ids=["compared by key", "feed"])
+def test_changes_of_another_program(store: Store, tmp_path: Path, properties: dict[str, str]) -> None:
+    create(tmp_path, properties)
+    tunnel = store.create_tunnel("theirs", "t")
+    theirs = foreign(tmp_path, "theirs")
+    source = rows((2, "B"), (3, "c"), (4, "d"))
+    merge = theirs.merge(source, "t.id = s.id", source_alias="s", target_alias="t")
+    merge.when_matched_update_all().when_not_matched_insert_all().execute()
+    theirs.delete("id = 1")
+    theirs.optimize.compact()
+    theirs.optimize.z_order(["id"])
+    write_deltalake(str(tmp_path / "theirs"), rows((4, "d"), (5, "e")), mode="overwrite")
+    changes = drain(tunnel, page_rows=2)
+    assert sorted(shown(changes[:3])) == [(ChangeOp.BASE, n, name) for n, name in ((1, "a"), (2, "b"), (3, "c"))]
+    assert shown(changes[3:]) == [
+        (ChangeOp.PREIMAGE, 2, "b"),
+        (ChangeOp.REPLACE, 2, "B"),
+        (ChangeOp.INSERT, 4, "d"),
+        (ChangeOp.DELETE_WITH_ROW, 1, "a"),
+        (ChangeOp.DELETE_WITH_ROW, 2, "B"),
+        (ChangeOp.DELETE_WITH_ROW, 3, "c"),
+        (ChangeOp.INSERT, 5, "e"),
+    ]
+    assert replay(changes, whole_rows=True) == state_of(store.table("theirs"))
+    assert drain(tunnel) == []
+
+
+def test_optimize_and_properties_are_no_changes(store: Store, tmp_path: Path) -> None:
+    table = store.table("t")
+    for number in range(3):
+        table.put({"id": number, "name": "x"})
+    tunnel = store.create_tunnel("t", "t", "Stream")
+    foreign(tmp_path).optimize.compact()
+    foreign(tmp_path).alter.set_table_properties({"delta.logRetentionDuration": "interval 9 days"})
+    backlog = tunnel.backlog(STREAM, tunnel.channels()[0].committed)
+    assert backlog.empty
+    assert drain(tunnel) == []
+    # The position goes on, so that the log of the table may be deleted.
+    assert tunnel.channels()[0].committed == Position("5")
+
+
+def test_rows_of_a_table_without_a_key_are_appended(store: Store, tmp_path: Path) -> None:
+    create(tmp_path, {})
+    tunnel = store.create_tunnel("theirs", "t")
+    write_deltalake(str(tmp_path / "theirs"), rows((3, "c"), (3, "c")), mode="append")
+    assert len(drain(tunnel)) == 5
+    foreign(tmp_path, "theirs").delete("id = 1")
+    with pytest.raises(UnsupportedError, match=r"headrace\.primaryKey"):
+        drain(tunnel)
+    create(tmp_path, FEED, "fed")
+    fed = store.create_tunnel("fed", "t", "Stream")
+    foreign(tmp_path, "fed").update(updates={"name": "'B'"}, predicate="id = 2")
+    assert shown(drain(fed)) == [(ChangeOp.DELETE_WITH_ROW, 2, "b"), (ChangeOp.INSERT, 2, "B")]
+
+
+def lose_files(directory: Path) -> None:
+    """Delete the files that the table no longer has."""
+    foreign(directory).vacuum(0, dry_run=False, enforce_retention_duration=False)
+
+
+def test_a_file_that_vacuum_has_deleted_is_a_loss(store: Store, tmp_path: Path) -> None:
+    table = store.table("t")
+    table.put([{"id": 1, "name": "a"}])
+    both, stream = store.create_tunnel("t", "both"), store.create_tunnel("t", "stream", "Stream")
+    table.put([{"id": 1, "name": "b"}])
+    table.put([{"id": 1, "name": "c"}])
+    table.put([{"id": 2, "name": "d"}])
+    lose_files(tmp_path)
+    for tunnel, channel in ((both, "base-0"), (stream, STREAM)):
+        start = next(each.committed for each in tunnel.channels() if each.id == channel)
+        with pytest.raises(DataLossError, match="VACUUM has deleted a file"):
+            tunnel.read(channel, start, 10)
+    assert "VACUUM" in str(stream.describe().warnings)
+    position = stream.channels()[0].committed
+    skipped = 0
+    while (after := stream.skip_lost(STREAM, position)) != (position, 0):
+        position, skipped = after[0], skipped + 1
+    assert skipped == 2
+    assert shown(read_from(stream, STREAM, position)[0]) == [(ChangeOp.INSERT, 2, "d")]
+
+
+def test_entries_of_the_log_that_were_deleted_are_a_loss(store: Store, tmp_path: Path) -> None:
+    tunnel = store.create_tunnel("t", "t", "Stream")
+    for number in range(3):
+        append(tmp_path, [{"id": number, "name": "x"}])
+    foreign(tmp_path).create_checkpoint()
+    for version in range(3):
+        (tmp_path / "t" / "_delta_log" / f"{version:020}.json").unlink()
+    with pytest.raises(DataLossError, match="no longer has the entry"):
+        drain(tunnel)
+    start = tunnel.channels()[0].committed
+    position, lost = tunnel.skip_lost(STREAM, start)
+    assert (position, lost) == (Position("2"), None)
+    assert [change.row["id"] for change in read_from(tunnel, STREAM, position)[0]] == [2]
+    early = store.create_tunnel("t", "early", "Stream", start="earliest")
+    assert [change.row["id"] for change in drain(early)] == [2]
+
+
+def test_a_table_that_was_replaced_is_a_loss(store: Store, tmp_path: Path) -> None:
+    create(tmp_path, KEY)
+    tunnel = store.create_tunnel("theirs", "t", "Stream")
+    (tmp_path / "theirs").rename(tmp_path / "old")
+    create(tmp_path, KEY)
+    with pytest.raises(DataLossError, match="replaced by another one"):
+        drain(tunnel)
+
+
+def test_columns_that_are_added_are_null_in_earlier_changes(store: Store, tmp_path: Path) -> None:
+    tunnel = store.create_tunnel("t", "t", "Stream")
+    table = store.table("t")
+    table.put({"id": 1, "name": "a"})
+    table.add_columns({"size": "double"})
+    table.put([{"id": 1, "name": "a", "size": 0.5}, {"id": 2, "name": "b"}])
+    assert [(each.op, each.row["size"]) for each in drain(tunnel)] == [
+        (ChangeOp.INSERT, None),
+        (ChangeOp.REPLACE, 0.5),
+        (ChangeOp.INSERT, None),
+    ]
+
+
+def test_deletion_vectors_are_refused(store: Store, tmp_path: Path) -> None:
+    create(tmp_path, KEY | {"delta.enableDeletionVectors": "true"})
+    with pytest.raises(UnsupportedError, match="deletionVectors"):
+        store.create_tunnel("theirs", "t")
+
+
+def test_the_home_of_tunnels_is_dropped_with_the_table(store: Store) -> None:
+    store.create_tunnel("t", "t")
+    store.drop_table("t")
+    for name in store.tables():
+        assert list(store.table(name)) == []
