@@ -145,11 +145,10 @@ def refused(path: Path) -> dict[str, Any]:
     """Create tables that headrace cannot write; return their names, and the reason of each."""
     rows = pa.table({"id": [1, 2], "part": ["a", "b"]})
 
-    def create(name: str, configuration: dict[str, str], **options: Any) -> None:
-        write_deltalake(str(path / name), rows, configuration=configuration, **options)
+    def create(name: str, configuration: dict[str, str]) -> None:
+        write_deltalake(str(path / name), rows, configuration=configuration)
         keyed(path, name)
 
-    create("partitioned", {}, partition_by="part")
     create("feed", {"delta.enableChangeDataFeed": "true"})
     create("vectors", {"delta.enableDeletionVectors": "true"})
     create("mapping", {"delta.columnMapping.mode": "name"})
@@ -158,7 +157,6 @@ def refused(path: Path) -> dict[str, Any]:
     create("constrained", {})
     foreign(path, "constrained").alter.add_constraint({"positive": "id > 0"})
     return {
-        "partitioned": "partitions by part",
         "feed": "writer version 4|enableChangeDataFeed",
         "vectors": "feature deletionVectors",
         "mapping": "columnMapping|version",

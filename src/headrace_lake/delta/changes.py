@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import os
 import shutil
-import uuid
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -29,6 +28,7 @@ from headrace_lake.delta import data_files
 from headrace_lake.delta.commits import Actions, remove_files
 from headrace_lake.delta.log import DataFile
 from headrace_lake.delta.lookup import Keys
+from headrace_lake.delta.partitions import divided
 from headrace_lake.delta.snapshot import Added, Snapshot
 
 _FILE_ROWS = 2_000_000
@@ -82,7 +82,7 @@ class Planner:
     writes: Sequence[TableWrite] | ReadyFiles
     prefix: str
     _written: set[str] = field(default_factory=set, init=False)
-    _rewritten: dict[str, Added | None] = field(default_factory=dict, init=False)
+    _rewritten: dict[str, Sequence[Added]] = field(default_factory=dict, init=False)
     _inserted: list[Added] | None = field(default=None, init=False)
     _keys: Keys | None = field(default=None, init=False)
     _directory: Path | None = field(default=None, init=False)
@@ -145,26 +145,28 @@ class Planner:
             self._keys = Keys(snapshot.schema, state)
         alive = state.filter(pc.invert(state.column(_DELETED))).drop_columns([_DELETED])
         check_not_null(alive, snapshot.schema)
-        return [self._written_file(snapshot, alive.slice(n, _FILE_ROWS)) for n in range(0, len(alive), _FILE_ROWS)]
+        parts = (alive.slice(n, _FILE_ROWS) for n in range(0, len(alive), _FILE_ROWS))
+        return [file for part in parts for file in self._written_files(snapshot, part)]
 
     def _placed(self, snapshot: Snapshot, files: Sequence[Path]) -> list[Added]:
         added: list[Added] = []
         for path in files:
             with data_files.opened(path) as opened:
                 statistics = data_files.statistics_of(opened)
-            target = self._new_file(snapshot)
-            place(path, target)
-            added.append(Added.of(target, statistics))
+            target = self._new_file(snapshot, {})
+            place(path, snapshot.directory / target)
+            added.append(Added.of(snapshot.directory, target, statistics, {}))
         return added
 
-    def _written_file(self, snapshot: Snapshot, rows: pa.Table) -> Added:
-        path = self._new_file(snapshot)
-        return Added.of(path, data_files.write_sorted(path, rows, snapshot.schema, snapshot.id))
+    def _written_files(self, snapshot: Snapshot, rows: pa.Table) -> Iterator[Added]:
+        """Write rows into a file for each partition."""
+        for partition, part in divided(rows, snapshot.partition_columns):
+            yield snapshot.write(self._new_file(snapshot, partition), part, partition)
 
-    def _new_file(self, snapshot: Snapshot) -> Path:
-        """Return a name that no other planner has: two drivers may complete the same batch at the same time."""
-        path = snapshot.directory / f"{self.prefix}{uuid.uuid4().hex}.parquet"
-        self._written.add(path.name)
+    def _new_file(self, snapshot: Snapshot, partition: Mapping[str, str | None]) -> str:
+        """Return a path that no other planner has: two drivers may complete the same batch at the same time."""
+        path = snapshot.new_path(self.prefix, partition)
+        self._written.add(path)
         return path
 
     # -- old rows -----------------------------------------------------------------------------------------
@@ -176,24 +178,23 @@ class Planner:
             self._keys = Keys(snapshot.schema, self.writes.all_keys(snapshot.schema))
         keys = self._keys
 
-        def rewrite(file: DataFile) -> tuple[DataFile, Added | None] | None:
+        def rewrite(file: DataFile) -> tuple[DataFile, Sequence[Added]] | None:
             if file.path in self._rewritten:
                 return file, self._rewritten[file.path]
             found = keys.rows_of(snapshot, file)
             if found is None:
                 return None
             mask, _ = found
-            replacement = None
+            replacements: list[Added] = []
             if not mask.all():
-                with data_files.opened(snapshot.directory / file.path) as opened:
-                    rows = data_files.read(opened, snapshot.schema.arrow).filter(pa.array(~mask))
-                replacement = self._written_file(snapshot, rows)
-            self._rewritten[file.path] = replacement
-            return file, replacement
+                rows = snapshot.read(file, snapshot.schema.arrow).filter(pa.array(~mask))
+                replacements += self._written_files(snapshot, rows)
+            self._rewritten[file.path] = replacements
+            return file, replacements
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
             done = [each for each in pool.map(rewrite, snapshot.files) if each is not None]
-        return [new for _, new in done if new is not None], [file for file, _ in done]
+        return [new for _, replacements in done for new in replacements], [file for file, _ in done]
 
 
 def place(source: Path, target: Path) -> None:

@@ -96,8 +96,8 @@ def commit(
             # The entry is of an earlier process, perhaps, which has not waited for the disk.
             log.sync(snapshot.version)
             return None
-        if actions.added:
-            sync(snapshot.directory)
+        for directory in {path for each in actions.added for path in Path(each.path).parents}:
+            sync(snapshot.directory / directory)
         failpoints.reach("rows-written")
         version = snapshot.commit(
             actions.added, actions.removed, markers or {}, information or {}, data_change=data_change

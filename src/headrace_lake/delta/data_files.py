@@ -9,7 +9,7 @@ from __future__ import annotations
 import datetime
 import json
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -38,12 +38,13 @@ class MissingFileError(StoreError):
     """A data file does not exist."""
 
 
-def write_sorted(path: Path, rows: pa.Table, schema: TableSchema, table: str) -> str:
+def write_sorted(path: Path, rows: pa.Table, schema: TableSchema, table: str, without: Sequence[str] = ()) -> str:
     """Write rows with different keys into a new file, in key order, and wait until they are on the disk.
 
     Args:
         rows: rows in the types of the schema.
         table: the identity of the table.
+        without: the partition columns, which the file does not have.
 
     Returns:
         The statistics of the rows for the log. The file has them, too.
@@ -54,9 +55,10 @@ def write_sorted(path: Path, rows: pa.Table, schema: TableSchema, table: str) ->
     if schema.primary_key:
         _check_years(rows, schema.primary_key)
         rows = rows.take(sort_indices(rows, schema.primary_key))
+    rows = with_fields(rows, schema.arrow).drop_columns(list(without))
     statistics = _statistics(rows)
     metadata = {_TABLE: table.encode(), _STATISTICS: statistics.encode()}
-    write(path, with_fields(rows, schema.arrow).replace_schema_metadata(metadata))
+    write(path, rows.replace_schema_metadata(metadata))
     return statistics
 
 
@@ -127,14 +129,21 @@ def opened(path: Path) -> pq.ParquetFile:
         raise StoreDamagedError("a data file cannot be read", received=f"{path}: {error}") from error
 
 
-def read(file: pq.ParquetFile, fields: pa.Schema, groups: Sequence[int] | None = None) -> pa.Table:
+def read(
+    file: pq.ParquetFile,
+    fields: pa.Schema,
+    groups: Sequence[int] | None = None,
+    constants: Mapping[str, pa.Scalar] | None = None,
+) -> pa.Table:
     """Return the rows of a file in the types of a table. A column that was added later is null.
 
     Args:
         fields: the columns of the result.
         groups: the row groups; all by default.
+        constants: the values of columns that are the same in all rows, and not in the file.
     """
-    there = set(file.schema_arrow.names)
+    same = constants or {}
+    there = set(file.schema_arrow.names) - same.keys()
     names = [name for name in fields.names if name in there]
     chosen = list(range(file.num_row_groups)) if groups is None else list(groups)
     # A name is also the path of a nested field: the columns of other names are dropped.
@@ -143,7 +152,9 @@ def read(file: pq.ParquetFile, fields: pa.Schema, groups: Sequence[int] | None =
     found = pa.table({"": pa.nulls(count)}).select([]) if rows is None else rows
     for field in fields:
         if field.name not in there:
-            found = found.append_column(field, pa.nulls(count, field.type))
+            value = same.get(field.name)
+            column = pa.nulls(count, field.type) if value is None else pa.repeat(value, count)
+            found = found.append_column(field.with_nullable(True), column)
     return with_fields(found, pa.schema([field.with_nullable(True) for field in fields])) if fields else found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
@@ -25,12 +25,14 @@ class DataFile:
         path: relative to the directory of the table.
         rows: the number of rows; None if the log does not have it.
         bounds: the least and the greatest value of the first key column, or values beyond them; None if unknown.
+        partition: the values of the partition columns, in the form of the log.
     """
 
     path: str
     size: int
     rows: int | None
     bounds: tuple[Any, Any] | None = None
+    partition: Mapping[str, str | None] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -164,4 +166,5 @@ def _file(name: str, content: Mapping[str, Any]) -> DataFile:
         unquote(content["path"]),
         content.get("size") or 0,
         statistics.get("numRecords"),
+        partition=content.get("partitionValues") or {},
     )

@@ -75,14 +75,15 @@ class Keys:
             found: list[pa.Table] = []
             names = [*self._names, *(name for name in columns if name not in self._names)]
             fields = pa.schema([snapshot.schema.arrow.field(name) for name in names])
+            constants = snapshot.constants(file)
             for group in groups:
-                keys = data_files.read(opened, self._fields, [group])
+                keys = data_files.read(opened, self._fields, [group], constants)
                 places = self._matches(keys)
                 if not len(places):
                     continue
                 mask[starts[group] + places] = True
                 if columns:
-                    found.append(data_files.read(opened, fields, [group]).take(pa.array(places)))
+                    found.append(data_files.read(opened, fields, [group], constants).take(pa.array(places)))
         if not mask.any():
             return None
         return mask, pa.concat_tables(found) if found else fields.empty_table()

@@ -7,7 +7,6 @@ ranges overlap; each read and each batch then opens more of them.
 from __future__ import annotations
 
 import time
-import uuid
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
@@ -19,7 +18,7 @@ from headrace.model.findings import Finding, Status
 from headrace.model.tables.conditions import KeyRange
 from headrace.rows.by_position import repeats
 from headrace.rows.rebatching import rebatched
-from headrace_lake.delta import data_files, reading
+from headrace_lake.delta import reading
 from headrace_lake.delta.commits import Actions, commit, remove_files
 from headrace_lake.delta.data_files import PREFIX
 from headrace_lake.delta.log import LOG, DataFile
@@ -85,7 +84,10 @@ def _compact(
     def plan(snapshot: Snapshot) -> Actions | None:
         nonlocal done
         snapshot.check_writable(removes=False)
-        chosen = choose(snapshot.files)
+        partitions: dict[tuple[str | None, ...], list[DataFile]] = {}
+        for file in snapshot.files:
+            partitions.setdefault(tuple(map(file.partition.get, snapshot.partition_columns)), []).append(file)
+        chosen = [group for files in partitions.values() for group in choose(files)]
         done = Actions(
             [new for group in chosen for new in _merged(snapshot, group, target_bytes, written)],
             [file for group in chosen for file in group],
@@ -136,9 +138,9 @@ def _merged(snapshot: Snapshot, files: Sequence[DataFile], target_bytes: int, wr
     selection = reading.Selection(snapshot.schema.names, KeyRange(), ())
     rows = reading.scan(snapshot, selection, files)
     for part in rebatched(rows, _PACKED * target_bytes, by_bytes=True):
-        path = snapshot.directory / f"{PREFIX}{uuid.uuid4().hex}.parquet"
-        written.add(path.name)
-        yield Added.of(path, data_files.write_sorted(path, part, snapshot.schema, snapshot.id))
+        path = snapshot.new_path(PREFIX, files[0].partition)
+        written.add(path)
+        yield snapshot.write(path, part, files[0].partition)
 
 
 def orphans(table: DeltaTable, older_than: float = RETENTION_SECONDS) -> list[str]:
@@ -150,18 +152,20 @@ def orphans(table: DeltaTable, older_than: float = RETENTION_SECONDS) -> list[st
     snapshot = table.snapshot()
     known = {file.path for file in snapshot.files}
     end = time.time() - older_than
+    depth = "*/" * len(snapshot.partition_columns)
     found = {
-        path.name
-        for path in table.directory.glob(f"{PREFIX}*.parquet")
-        if path.name not in known and path.stat().st_mtime < end
-    }
+        path.relative_to(table.directory).as_posix()
+        for path in table.directory.glob(f"{depth}{PREFIX}*.parquet")
+        if path.stat().st_mtime < end
+    } - known
     entries = sorted((table.directory / LOG).glob("*.json"))
     if not entries or (int(entries[0].stem) and entries[0].stat().st_mtime > end):
         # An entry that is deleted may have removed a file that readers of an older version still need.
         return []
     for entry in entries:
         text = entry.read_text()
-        found = {name for name in found if name not in text}
+        # The log has the directories of partitions in another form.
+        found = {path for path in found if path.rpartition("/")[2] not in text}
     return sorted(found)
 
 
@@ -182,7 +186,7 @@ def check(table: DeltaTable) -> list[Finding]:
     name = f"Table {table.name}"
     try:
         snapshot = table.snapshot()
-        snapshot.check_writable(removes=True)
+        snapshot.check_writable(removes=False)
         snapshot.schema.check_keyed()
     except HeadraceError as error:
         return [Finding(name, Status.WARN, str(error))]
@@ -205,8 +209,7 @@ def _problems(snapshot: Snapshot) -> Iterator[str]:
         if not path.exists() or path.stat().st_size != file.size:
             yield f"file {file.path} does not exist as the log has it"
             return
-        with data_files.opened(path) as opened:
-            rows = data_files.read(opened, snapshot.schema.nullable(key))
+        rows = snapshot.read(file, snapshot.schema.nullable(key))
         if file.rows is not None and rows.num_rows != file.rows:
             yield f"file {file.path} has {rows.num_rows} rows, and the log has {file.rows}"
         if any(column.null_count for column in rows.columns):

@@ -132,6 +132,9 @@ class DeltaPublisher(Publisher):
             snapshot = self._find(table).snapshot()
             schema = snapshot.schema
             rows = (part for each in rows for part in to_arrow(each, schema, columns="all").to_batches())
+            if snapshot.partition_columns:
+                # The driver writes the files, one for each partition.
+                snapshot = None
         return self._staging.put(batch, rows, snapshot)
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
@@ -334,6 +337,8 @@ class DeltaPublisher(Publisher):
         whole = [write for write in writes if write.change in WHOLE_ROWS]
         deletes = [write for write in writes if write.change is RowChange.DELETE]
         if len(whole) != 1 or len(whole) + len(deletes) < len(writes):
+            return None
+        if snapshot.partition_columns:
             return None
         schema = snapshot.schema
         files, keys = (

@@ -10,10 +10,12 @@ import math
 import os
 import re
 import time
+import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+from urllib.parse import unquote
 
 import pyarrow as pa
 from deltalake import CommitProperties, DeltaTable, Schema, Transaction
@@ -25,6 +27,7 @@ from headrace.model.tables.schema import TableSchema
 from headrace.support.cached import cached_property
 from headrace_lake.delta import data_files
 from headrace_lake.delta.log import LOG, DataFile
+from headrace_lake.delta.partitions import check_partitions, directory_of, scalar_of, text_of
 from headrace_lake.delta.schemas import table_schema
 
 # Other readers and writers than these versions, or these features, need what headrace does not do.
@@ -52,11 +55,12 @@ class Added:
     path: str
     size: int
     statistics: str
+    partition: Mapping[str, str | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, path: Path, statistics: str) -> Added:
-        """Return the entry of a written file."""
-        return cls(path.name, path.stat().st_size, statistics)
+    def of(cls, directory: Path, path: str, statistics: str, partition: Mapping[str, str | None]) -> Added:
+        """Return the entry of a file that was written below the directory of a table."""
+        return cls(path, (directory / path).stat().st_size, statistics, partition)
 
 
 class Snapshot:
@@ -81,7 +85,7 @@ class Snapshot:
         # The library declares it as a number.
         self.id = str(metadata.id)
         self.properties: Mapping[str, str | None] = metadata.configuration
-        self._partitioned = list(metadata.partition_columns)
+        self.partition_columns = tuple(metadata.partition_columns)
 
     @cached_property
     def schema(self) -> TableSchema:
@@ -93,14 +97,25 @@ class Snapshot:
         actions = pa.table(self._table.get_add_actions(flatten=False))
         columns = {name: actions.column(name).to_pylist() for name in ("path", "size_bytes", "num_records")}
         bounds = zip(self._bounds(actions, "min"), self._bounds(actions, "max"), strict=True)
+        partitions: Sequence[Any] = [{}] * actions.num_rows
+        if self.partition_columns:
+            partitions = actions.column("partition").to_pylist()
         return tuple(
-            DataFile(path, size, rows, None if low is None or high is None else (low, high))
-            for path, size, rows, (low, high) in zip(*columns.values(), bounds, strict=True)
+            DataFile(
+                unquote(path),
+                size,
+                rows,
+                None if low is None or high is None else (low, high),
+                {name: text_of(value) for name, value in partition.items()},
+            )
+            for path, size, rows, (low, high), partition in zip(*columns.values(), bounds, partitions, strict=True)
         )
 
     def _bounds(self, actions: pa.Table, side: str) -> Sequence[Any]:
         kind = actions.schema.field(side).type if side in actions.column_names else pa.struct([])
         for first in self.schema.primary_key[:1]:
+            if first in self.partition_columns and data_files.has_bounds(self.schema.column(first).type):
+                return [each[first] for each in actions.column("partition").to_pylist()]
             if kind.get_field_index(first) >= 0 and data_files.has_bounds(self.schema.column(first).type):
                 return [each and each[first] for each in actions.column(side).to_pylist()]
         return [None] * actions.num_rows
@@ -112,7 +127,26 @@ class Snapshot:
     def read(self, file: DataFile, fields: pa.Schema, groups: Sequence[int] | None = None) -> pa.Table:
         """Return the rows of a file of the table, of this version or another one; see `data_files.read`."""
         with data_files.opened(self.directory / file.path) as opened:
-            return data_files.read(opened, fields, groups)
+            return data_files.read(opened, fields, groups, self.constants(file))
+
+    def constants(self, file: DataFile) -> dict[str, pa.Scalar]:
+        """Return the values of the columns that a file does not have, because its partition has them."""
+        return {
+            name: scalar_of(text, self.schema.column(name).type)
+            for name, text in file.partition.items()
+            if name in self.schema
+        }
+
+    def new_path(self, prefix: str, partition: Mapping[str, str | None]) -> str:
+        """Return the path of a new file of a partition, whose directory exists."""
+        directory = directory_of(partition, self.partition_columns)
+        (self.directory / directory).mkdir(parents=True, exist_ok=True)
+        return f"{directory}/"[not directory :] + f"{prefix}{uuid.uuid4().hex}.parquet"
+
+    def write(self, path: str, rows: pa.Table, partition: Mapping[str, str | None]) -> Added:
+        """Write rows of one partition into a new file; see `data_files.write_sorted`."""
+        statistics = data_files.write_sorted(self.directory / path, rows, self.schema, self.id, self.partition_columns)
+        return Added.of(self.directory, path, statistics, partition)
 
     def count(self, file: DataFile) -> int:
         """Return the number of rows of a file, which the log need not have."""
@@ -125,9 +159,9 @@ class Snapshot:
         """Raise `UnsupportedError` if a reader must know what headrace does not know."""
         protocol = self._table.protocol()
         features = set(protocol.reader_features or ()) - _READ_FEATURES
-        if protocol.min_reader_version == _FEATURES_READER and not features and not self._partitioned:
+        if protocol.min_reader_version == _FEATURES_READER and not features:
             return
-        if protocol.min_reader_version > _PLAIN_READER or self._partitioned:
+        if protocol.min_reader_version > _PLAIN_READER:
             raise self._unknown(features, f"reader version {protocol.min_reader_version}")
 
     def check_writable(self, *, removes: bool) -> None:
@@ -144,17 +178,17 @@ class Snapshot:
         for property_name, reason in _REFUSED_PROPERTIES.items():
             if self.properties.get(property_name) not in (None, "false"):
                 raise self._refused(f"property {property_name}: {reason}", "remove the property from the table")
+        if self.partition_columns:
+            check_partitions(self.schema, self.partition_columns)
         if removes and self.properties.get("delta.appendOnly") == "true":
             raise self._refused("property delta.appendOnly, and the write replaces rows", "append rows")
-        for field in json.loads(self._table.schema().to_json())["fields"]:
-            rules = [rule for rule in _FIELD_RULES if rule in field["metadata"]]
+        for column in json.loads(self._table.schema().to_json())["fields"]:
+            rules = [rule for rule in _FIELD_RULES if rule in column["metadata"]]
             if rules:
-                raise self._refused(f"column {field['name']!r} with {rules[0]}", "write into a table without it")
+                raise self._refused(f"column {column['name']!r} with {rules[0]}", "write into a table without it")
 
     def _unknown(self, features: set[str], version: str) -> UnsupportedError:
         wanted = [f"feature {name}" for name in sorted(features)]
-        if self._partitioned:
-            wanted.append(f"partitions by {', '.join(self._partitioned)}")
         return self._refused(", ".join(wanted) or version, "use a table without it")
 
     def _refused(self, received: str, remedy: str) -> UnsupportedError:
@@ -206,16 +240,22 @@ class Snapshot:
                 raise StoreError("a data file was deleted before its commit", received=str(path))
         now = int(time.time() * 1000)
         actions: list[AddAction | RemoveAction] = [
-            AddAction(each.path, each.size, {}, now, data_change, each.statistics) for each in added
+            AddAction(each.path, each.size, each.partition, now, data_change, each.statistics) for each in added
         ]
-        actions += [RemoveAction(each.path, data_change, now, each.size, {}) for each in removed]
+        actions += [RemoveAction(each.path, data_change, now, each.size, dict(each.partition)) for each in removed]
         properties = CommitProperties(
             custom_metadata={"headrace": dict(information)},
             max_commit_retries=0,
             app_transactions=[Transaction(app, version, now) for app, version in markers.items()],
         )
         try:
-            self._table.create_write_transaction(actions, "append", self._table.schema(), commit_properties=properties)
+            self._table.create_write_transaction(
+                actions,
+                "append",
+                self._table.schema(),
+                partition_by=list(self.partition_columns) or None,
+                commit_properties=properties,
+            )
         except CommitFailedError as error:
             raise ConflictError(_reason(error)) from None
         except DeltaError as error:

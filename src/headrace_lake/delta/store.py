@@ -38,10 +38,11 @@ from headrace_lake.delta import data_files, maintenance
 from headrace_lake.delta.commits import SyncedLog
 from headrace_lake.delta.home import OWN_DIRECTORY, Home
 from headrace_lake.delta.log import LOG
+from headrace_lake.delta.partitions import check_partitions
 from headrace_lake.delta.publisher import DeltaPublisher
 from headrace_lake.delta.queue import DeltaQueue
 from headrace_lake.delta.schemas import check_schema, needs_invariants, properties_of
-from headrace_lake.delta.table import DeltaTable, check_options
+from headrace_lake.delta.table import PARTITION_BY, DeltaTable, check_options
 from headrace_lake.delta.tunnels import records
 from headrace_lake.delta.tunnels.records import StoredTunnel, TunnelRecords
 from headrace_lake.delta.tunnels.tunnel import DeltaTunnel, new_tunnel
@@ -117,7 +118,11 @@ class DeltaStore(Store):
         check_schema(schema)
         check_options(options)
         properties = properties_of(schema, pre_images=options.get("pre_images", False))
-        if not (directory / LOG).is_dir() and self._create(directory, schema, properties):
+        partitions = options.get(PARTITION_BY) or ()
+        partitions = (partitions,) if isinstance(partitions, str) else tuple(partitions)
+        if partitions:
+            check_partitions(schema, partitions)
+        if not (directory / LOG).is_dir() and self._create(directory, schema, partitions, properties):
             return self._table(name)
         if not exist_ok:
             raise AlreadyExistsError(
@@ -134,12 +139,18 @@ class DeltaStore(Store):
             )
         return table
 
-    def _create(self, directory: Path, schema: TableSchema, properties: Mapping[str, str]) -> bool:
+    def _create(
+        self, directory: Path, schema: TableSchema, partitions: Sequence[str], properties: Mapping[str, str]
+    ) -> bool:
         """Create a table; return False if another process has created it."""
         new = self._own("new") / uuid.uuid4().hex
         try:
             made = LakeTable.create(
-                new.as_uri(), schema.arrow, configuration=dict(properties), raise_if_key_not_exists=False
+                new.as_uri(),
+                schema.arrow,
+                partition_by=list(partitions) or None,
+                configuration=dict(properties),
+                raise_if_key_not_exists=False,
             )
             if needs_invariants(schema):
                 made.alter.add_feature(TableFeatures.Invariants, allow_protocol_versions_increase=True)

@@ -27,15 +27,17 @@ from headrace_lake.delta.schemas import PRE_IMAGES, check_schema, keeps_pre_imag
 from headrace_lake.delta.snapshot import Snapshot
 
 _DEFAULT = TableOptions()
+PARTITION_BY = "partition_by"
+"""The option of a new table with its partition columns."""
 
 
 def check_options(given: Mapping[str, Any]) -> None:
     """Raise `UnsupportedError` for options of a change log that the log of a Delta table does not have."""
-    check_names("a table", given, sorted(vars(_DEFAULT)))
+    check_names("a table", given, sorted([*vars(_DEFAULT), PARTITION_BY]))
     for name, value in given.items():
         if name == "pre_images":
             flag(value, name)
-        elif name != "change_log" and value not in (None, getattr(_DEFAULT, name)):
+        elif name not in ("change_log", PARTITION_BY) and value not in (None, getattr(_DEFAULT, name)):
             raise UnsupportedError(
                 "the changes of a Delta table are kept as long as its log and its files",
                 received=f"{name}={value}",

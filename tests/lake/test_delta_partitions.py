@@ -1,0 +1,105 @@
+"""Partitioned Delta tables: of headrace and of other programs, as targets and sources."""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from deltalake import DeltaTable, write_deltalake
+
+from headrace.errors import SchemaError, UnsupportedError
+from headrace.model.findings import Status
+from headrace.model.tables.changes import ChangeOp, RowChange
+from headrace.ports import Store
+from headrace.testing.reading import drain, replay, state_of
+from headrace_lake.delta import maintenance
+from headrace_lake.delta.table import DeltaTable as Table
+from tests.lake.jobs import write
+from tests.lake.lakes import foreign, opened
+
+COLUMNS = {"id": "long", "day": "date", "text": "string", "n": "int"}
+DAYS = [datetime.date(2026, 1, day) for day in (1, 2)]
+ODD = "a/b c%ü'"
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Iterator[Store]:
+    with opened(tmp_path) as found:
+        yield found
+
+
+def row(number: int, day: datetime.date | None = DAYS[0], text: str | None = ODD) -> dict[str, Any]:
+    return {"id": number, "day": day, "text": text, "n": number}
+
+
+def rows_of(directory: Path) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = foreign(directory, "p").to_pyarrow_table().sort_by("id").to_pylist()
+    return found
+
+
+@pytest.mark.parametrize("key", ["id", ["day", "id"]])
+def test_rows_move_between_partitions(store: Store, tmp_path: Path, key: str | list[str]) -> None:
+    table = store.create_table("p", COLUMNS, key, partition_by=["day", "text"])
+    assert isinstance(table, Table)
+    tunnel = store.create_tunnel("p", "t", "Stream")
+    table.put([row(1), row(2, DAYS[1]), row(3, DAYS[1], None)])
+    assert len(table.snapshot().files) == 3
+    table.put([row(1, text="x"), row(4)])
+    table.update({"id": 2, "day": DAYS[1], "n": 20})
+    table.delete({"id": 3, "day": DAYS[1]})
+    expected = [row(1, text="x"), row(2, DAYS[1]) | {"n": 20}, row(4)]
+    assert rows_of(tmp_path) == expected
+    assert sorted(table, key=lambda each: each["id"]) == expected
+    assert table.get({"id": 4, "day": DAYS[0]} if isinstance(key, list) else {"id": 4}) == row(4)
+    assert list(table.scan(where={"day": DAYS[1]}).read_all().to_pylist()) == expected[1:2]
+    assert replay(drain(tunnel), whole_rows=True) == state_of(table)
+    publisher = store.publisher("job")
+    publisher.publish(0, [write(store, publisher, 0, "p", [row(4, text="y"), row(5)], RowChange.PUT)])
+    assert rows_of(tmp_path) == [*expected[:2], row(4, text="y"), row(5)]
+    for number in range(3):
+        table.put(row(6 + number))
+    before, files = rows_of(tmp_path), len(table.snapshot().files)
+    assert maintenance.compact(table).version is not None
+    assert rows_of(tmp_path) == before
+    assert len(table.snapshot().files) < files
+    assert maintenance.check(table)[0].status is Status.OK
+    publisher.publish(1, [write(store, publisher, 1, "p", [row(1)], RowChange.REPLACE_ALL)])
+    assert rows_of(tmp_path) == [row(1)]
+
+
+@pytest.mark.parametrize("feed", ["true", "false"])
+def test_a_partitioned_table_of_another_program(store: Store, tmp_path: Path, feed: str) -> None:
+    path = str(tmp_path / "p")
+    fields = pa.schema({"id": pa.int64(), "day": pa.date32(), "text": pa.string(), "n": pa.int32()})
+    properties = {"headrace.primaryKey": '["id"]', "delta.enableChangeDataFeed": feed}
+    DeltaTable.create(
+        path, fields, partition_by=["text", "day"], configuration=properties, raise_if_key_not_exists=False
+    )
+    tunnel = store.create_tunnel("p", "t")
+    write_deltalake(path, pa.Table.from_pylist([row(1), row(2, text=None), row(3, None)], fields), mode="append")
+    foreign(tmp_path, "p").update(updates={"n": "10"}, predicate="id = 1")
+    changes = drain(tunnel)
+    assert [(each.op, each.row) for each in changes[3:]] == [
+        (ChangeOp.PREIMAGE, row(1)),
+        (ChangeOp.REPLACE, row(1) | {"n": 10}),
+    ]
+    assert replay(changes, whole_rows=True) == state_of(store.table("p"))
+    if feed == "false":
+        store.table("p").put([row(1), row(4)])
+        assert rows_of(tmp_path) == [row(1), row(2, text=None), row(3, None), row(4)]
+
+
+def test_what_partitions_cannot_be(store: Store, tmp_path: Path) -> None:
+    for columns in (["nothing"], ["id", "id"], list(COLUMNS)):
+        with pytest.raises(SchemaError, match="partition columns"):
+            store.create_table("p", COLUMNS, "id", partition_by=columns)
+    with pytest.raises(UnsupportedError, match="this type"):
+        store.create_table("p", COLUMNS | {"x": "double"}, "id", partition_by="x")
+    table = store.create_table("p", COLUMNS, "id", partition_by="text")
+    with pytest.raises(SchemaError, match="empty text"):
+        table.put(row(1, text=""))
+    assert rows_of(tmp_path) == []
