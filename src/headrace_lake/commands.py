@@ -1,4 +1,4 @@
-"""``headrace lake``: the maintenance of Delta tables."""
+"""``headrace lake``: the maintenance, the history and the checks of Delta tables."""
 
 from __future__ import annotations
 
@@ -18,15 +18,16 @@ if TYPE_CHECKING:
 _HISTORY = ("version", "time", "operation", "job", "batch")
 
 
-@click.group(cls=CommandGroup, short_help="Compact, clean and show Delta tables.")
+@click.group(cls=CommandGroup, short_help="Compact, clean, check and show Delta tables.")
 def lake() -> None:
-    """Compact and clean Delta tables, and show their versions.
+    """Compact, clean and check Delta tables, and show their versions.
 
     \b
     Example:
       headrace lake compact orders -s delta:///data/lake
       headrace lake vacuum -s delta:///data/lake
       headrace lake history orders -s delta:///data/lake
+      headrace lake check -s delta:///data/lake
     """
 
 
@@ -80,6 +81,26 @@ def vacuum(app: App, tables: Sequence[str], days: int) -> None:
             for table in _tables(store, tables)
         ]
     app.output.records(records, columns=("table", "files"), nothing="No tables.")
+
+
+@lake.store_command("check")
+@click.argument("tables", nargs=-1)
+def check(app: App, tables: Sequence[str]) -> None:
+    """Compare the files of tables with the log, and look for keys that are repeated or null. All TABLES by default.
+
+    The exit code is 1 if a table has a problem. headrace store check also checks the home.
+
+    Example: headrace lake check orders -s delta:///data/lake
+    """
+    from headrace.model.findings import Status
+    from headrace_lake.delta import maintenance
+
+    with app.store() as store, app.output.status("Checking"):
+        found = [(table.name, finding) for table in _tables(store, tables) for finding in maintenance.check(table)]
+    records = [{"table": name, "status": each.status.value, "found": each.found} for name, each in found]
+    app.output.records(records, columns=("table", "status", "found"), nothing="No tables.")
+    if any(each.status is Status.FAIL for _, each in found):
+        click.get_current_context().exit(1)
 
 
 @lake.store_command("history")

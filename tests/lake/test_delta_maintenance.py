@@ -158,6 +158,7 @@ def test_a_check_finds_what_readers_would_get_wrong(
     (path,) = {file.path for file in table.snapshot().files} - {file.name for file in (tmp_path / "t").glob("hr-*")}
     (tmp_path / "t" / path).unlink()
     assert "does not exist as the log has it" in maintenance.check(table)[0].found
+    assert main(["lake", "check", "-s", f"delta://{tmp_path}"]) == 1
 
 
 def test_doctor_names_tables_that_cannot_be_written(store: Store, tmp_path: Path) -> None:
@@ -171,6 +172,8 @@ def test_doctor_names_tables_that_cannot_be_written(store: Store, tmp_path: Path
 
 def test_commands(table: DeltaTable, tmp_path: Path, run: Callable[..., Any]) -> None:
     assert run("lake", "compact") == [{"table": "t", "version": 6, "files": 5, "into": 1}]
+    (checked,) = run("lake", "check", "t")
+    assert (checked["status"], "all keys are different" in checked["found"]) == ("ok", True)
     versions = run("lake", "history", "t", "--limit", "2")
     assert [(each["version"], each["batch"]) for each in versions] == [(6, None), (5, None)]
     assert "t" in json.dumps(run("table", "list"))
