@@ -40,7 +40,11 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
     "docs/following-tables.md": {"python": DOCS, "text": DOCS},
     "docs/several-tables.md": {"python": DOCS, "text": DOCS},
     "docs/installation.md": {"sh": "it installs packages"},
-    "docs/lake.md": {"python": LAKE, "text": LAKE, "sh": ["it installs packages", LAKE]},
+    "docs/lake.md": {
+        "python": [*[LAKE] * 5, "needs a service and a database; tests/lake/test_delta_buckets.py has such a store"],
+        "text": LAKE,
+        "sh": ["it installs packages", LAKE],
+    },
     "docs/load-and-query.md": {"python": COMMANDS, "sh": COMMANDS},
     "docs/mcp.md": {"json": "tests/interop/test_mcp.py", "sh": "installs packages"},
     "docs/monitoring.md": {

@@ -281,10 +281,11 @@ def test_tables_in_directories(store: Store) -> None:
         ("delta://host/path", "names the directory"),
         ("delta:///", "names the directory"),
         ("delta:///a#b", "names the directory"),
-        ("delta+s3://bucket/path", "in a directory of this machine"),
-        ("s3://bucket/path", "in a directory of this machine"),
-        ("ducklake:///path", "in a directory of this machine"),
-        ("iceberg:///path", "in a directory of this machine"),
+        ("delta+s3://bucket/path", "option home"),
+        ("delta+s3://user:secret@host/path", "the bucket and a prefix"),
+        ("s3://bucket/path", "headrace writes Delta tables"),
+        ("ducklake:///path", "headrace writes Delta tables"),
+        ("iceberg:///path", "headrace writes Delta tables"),
     ],
 )
 def test_addresses_that_are_refused(url: str, reason: str) -> None:

@@ -160,6 +160,7 @@ def test_columns_that_are_added_are_null_in_earlier_changes(store: Store, tmp_pa
     tunnel = store.create_tunnel("t", "t", "Stream")
     table = store.table("t")
     table.put({"id": 1, "name": "a"})
+    assert tunnel.read(STREAM, tunnel.channels()[0].committed, 10).changes.num_rows == 1
     table.add_columns({"size": "double"})
     table.put([{"id": 1, "name": "a", "size": 0.5}, {"id": 2, "name": "b"}])
     assert [(each.op, each.row["size"]) for each in drain(tunnel)] == [

@@ -8,11 +8,9 @@ repeated attempt uses what an earlier one has written for it.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
-from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -29,6 +27,7 @@ from headrace_lake.delta.commits import Actions, remove_files
 from headrace_lake.delta.log import DataFile
 from headrace_lake.delta.lookup import Keys
 from headrace_lake.delta.partitions import divided
+from headrace_lake.delta.places import Place, second_name
 from headrace_lake.delta.snapshot import Added, Snapshot
 
 _FILE_ROWS = 2_000_000
@@ -62,7 +61,7 @@ class ReadyFiles:
     """
 
     change: RowChange
-    files: Sequence[Path]
+    files: Sequence[Place]
     keys: pa.Table | None = None
 
     def all_keys(self, schema: TableSchema) -> pa.Table:
@@ -85,7 +84,7 @@ class Planner:
     _rewritten: dict[str, Sequence[Added]] = field(default_factory=dict, init=False)
     _inserted: list[Added] | None = field(default=None, init=False)
     _keys: Keys | None = field(default=None, init=False)
-    _directory: Path | None = field(default=None, init=False)
+    _directory: Place | None = field(default=None, init=False)
     _table: tuple[str, TableSchema] | None = field(default=None, init=False)
 
     @property
@@ -148,13 +147,13 @@ class Planner:
         parts = (alive.slice(n, _FILE_ROWS) for n in range(0, len(alive), _FILE_ROWS))
         return [file for part in parts for file in self._written_files(snapshot, part)]
 
-    def _placed(self, snapshot: Snapshot, files: Sequence[Path]) -> list[Added]:
+    def _placed(self, snapshot: Snapshot, files: Sequence[Place]) -> list[Added]:
         added: list[Added] = []
         for path in files:
             with data_files.opened(path) as opened:
                 statistics = data_files.statistics_of(opened)
             target = self._new_file(snapshot, {})
-            place(path, snapshot.directory / target)
+            second_name(path, snapshot.directory / target)
             added.append(Added.of(snapshot.directory, target, statistics, {}))
         return added
 
@@ -197,16 +196,7 @@ class Planner:
         return [new for _, replacements in done for new in replacements], [file for file, _ in done]
 
 
-def place(source: Path, target: Path) -> None:
-    """Give a file a second name, or copy it where the file system has no such names."""
-    try:
-        os.link(source, target)
-    except OSError:
-        shutil.copyfile(source, target)
-        data_files.sync(target)
-
-
-def has_keys(path: Path, schema: TableSchema) -> bool:
+def has_keys(path: Place, schema: TableSchema) -> bool:
     """Return whether a file has the key columns of a table, in its types and without nulls."""
     with data_files.opened(path) as opened:
         fields = schema.nullable(schema.primary_key)
@@ -216,7 +206,7 @@ def has_keys(path: Path, schema: TableSchema) -> bool:
         return not any(column.null_count for column in data_files.read(opened, fields).columns)
 
 
-def read_keys(files: Iterable[Path], schema: TableSchema) -> pa.Table:
+def read_keys(files: Iterable[Place], schema: TableSchema) -> pa.Table:
     """Return the keys of files."""
     fields = schema.nullable(schema.primary_key)
     parts = [fields.empty_table()]

@@ -19,8 +19,8 @@ from typing import Any
 
 from headrace.errors import StoreBusyError, StoreError
 from headrace.support import failpoints
-from headrace_lake.delta.data_files import sync
 from headrace_lake.delta.log import LOG, DataFile
+from headrace_lake.delta.places import Place, sync
 from headrace_lake.delta.snapshot import Added, ConflictError, Snapshot
 
 _PATIENCE_SECONDS = 120.0
@@ -44,11 +44,14 @@ class Actions:
 class SyncedLog:
     """The part of a table's log that is known to be on the disk."""
 
-    directory: Path
+    directory: Place
     _version: int = field(default=-1, init=False)
 
     def sync(self, version: int) -> None:
         """Wait until the log is on the disk up to a version, with entries of other programs and checkpoints."""
+        if not isinstance(self.directory, Path):
+            # An object that was written is safe.
+            return
         log = self.directory / LOG
         for path in sorted(log.iterdir()):
             number = path.name.partition(".")[0]
@@ -65,7 +68,7 @@ class SyncedLog:
 
 def commit(
     name: str,
-    directory: Path,
+    directory: Place,
     plan: Callable[[Snapshot], Actions | None],
     *,
     log: SyncedLog,
@@ -109,7 +112,7 @@ def commit(
     return repeated(name, directory, attempt)
 
 
-def repeated(name: str, directory: Path, attempt: Callable[[Snapshot], int | None]) -> int | None:
+def repeated(name: str, directory: Place, attempt: Callable[[Snapshot], int | None]) -> int | None:
     """Run an attempt on the newest version, and again if another program has committed meanwhile."""
     end = time.monotonic() + _PATIENCE_SECONDS
     pause = 0.005
@@ -130,7 +133,7 @@ def repeated(name: str, directory: Path, attempt: Callable[[Snapshot], int | Non
         pause = min(2 * pause, _LONGEST_PAUSE)
 
 
-def remove_files(directory: Path, names: Iterable[str]) -> None:
+def remove_files(directory: Place, names: Iterable[str]) -> None:
     """Delete files that no version has."""
     for each in names:
         (directory / each).unlink(missing_ok=True)

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import datetime
 import json
-import os
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from headrace.model.tables.schema import TableSchema
 from headrace.rows.by_position import sort_indices
 from headrace.rows.fields import with_fields
 from headrace_lake.delta.nested_nulls import with_inner_values
+from headrace_lake.delta.places import Place, open_input, write_new
 
 ROW_GROUP_ROWS = 65_536
 PREFIX = "hr-"
@@ -38,7 +38,7 @@ class MissingFileError(StoreError):
     """A data file does not exist."""
 
 
-def write_sorted(path: Path, rows: pa.Table, schema: TableSchema, table: str, without: Sequence[str] = ()) -> str:
+def write_sorted(path: Place, rows: pa.Table, schema: TableSchema, table: str, without: Sequence[str] = ()) -> str:
     """Write rows with different keys into a new file, in key order, and wait until they are on the disk.
 
     Args:
@@ -77,29 +77,17 @@ def _check_years(rows: pa.Table, key: Sequence[str]) -> None:
                     ) from None
 
 
-def write(path: Path, rows: pa.Table) -> None:
+def write(path: Place, rows: pa.Table) -> None:
     """Write rows into a new file, and wait until they are on the disk. After an error there is no file."""
     rows = pa.Table.from_arrays([with_inner_values(column) for column in rows.columns], schema=rows.schema)
     try:
-        with path.open("xb") as file:
-            pq.write_table(rows, file, compression="zstd", row_group_size=ROW_GROUP_ROWS)
-            file.flush()
-            os.fsync(file.fileno())
+        write_new(path, lambda file: pq.write_table(rows, file, compression="zstd", row_group_size=ROW_GROUP_ROWS))
     except OSError as error:
         path.unlink(missing_ok=True)
         raise StoreError(f"a data file cannot be written: {error.strerror}", received=str(path)) from error
     except BaseException:
         path.unlink(missing_ok=True)
         raise
-
-
-def sync(path: Path) -> None:
-    """Wait until a file, or the entries of a directory, are on the disk."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
 
 
 def is_sorted(file: pq.ParquetFile, table: str) -> bool:
@@ -110,7 +98,7 @@ def is_sorted(file: pq.ParquetFile, table: str) -> bool:
     return metadata.get(_TABLE) == table.encode() and rows == file.metadata.num_rows
 
 
-def opened(path: Path) -> pq.ParquetFile:
+def opened(path: Place) -> pq.ParquetFile:
     """Open a file for reading.
 
     Raises:
@@ -118,7 +106,8 @@ def opened(path: Path) -> pq.ParquetFile:
         StoreDamagedError: it is no Parquet file.
     """
     try:
-        return pq.ParquetFile(path, coerce_int96_timestamp_unit="us")
+        source = path if isinstance(path, Path) else open_input(path)
+        return pq.ParquetFile(source, coerce_int96_timestamp_unit="us")
     except FileNotFoundError:
         raise MissingFileError(
             "a data file of the table does not exist",
@@ -126,6 +115,8 @@ def opened(path: Path) -> pq.ParquetFile:
             remedy="read again: VACUUM may have deleted a file that was replaced meanwhile",
         ) from None
     except (OSError, pa.ArrowInvalid) as error:
+        if isinstance(error, OSError) and not isinstance(path, Path):
+            raise StoreError("a data file cannot be reached", received=str(path)) from None
         raise StoreDamagedError("a data file cannot be read", received=f"{path}: {error}") from error
 
 

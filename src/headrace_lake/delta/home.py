@@ -20,6 +20,7 @@ from headrace.model.own_names import PREFIX
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Claim, Staged, Store, Table, Write
 from headrace.stores import registry
+from headrace_lake.delta.places import Place
 
 OWN_DIRECTORY = "_headrace"
 
@@ -108,7 +109,7 @@ class Home:
         url: the URL of the home; None is an embedded store in the directory.
     """
 
-    def __init__(self, directory: Path, url: str | None) -> None:
+    def __init__(self, directory: Place, url: str | None) -> None:
         self._url = url or str(directory / OWN_DIRECTORY / "home")
         self._store: Store | None = None
         self._tables: set[str] = set()

@@ -6,11 +6,11 @@ import json
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
 from headrace.errors import DataLossError, StoreDamagedError, UnsupportedError
+from headrace_lake.delta.places import Place
 
 LOG = "_delta_log"
 _ENTRY = re.compile(r"(\d{20})\.json")
@@ -74,7 +74,7 @@ class Log:
         directory: the directory of the table.
     """
 
-    def __init__(self, name: str, directory: Path) -> None:
+    def __init__(self, name: str, directory: Place) -> None:
         self._name = name
         self._directory = directory / LOG
         self._entries: dict[int, Entry] = {}

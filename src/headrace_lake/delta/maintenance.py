@@ -22,6 +22,7 @@ from headrace_lake.delta import reading
 from headrace_lake.delta.commits import Actions, commit, remove_files
 from headrace_lake.delta.data_files import PREFIX
 from headrace_lake.delta.log import LOG, DataFile
+from headrace_lake.delta.places import files_below
 from headrace_lake.delta.snapshot import Added, Snapshot
 from headrace_lake.delta.table import DeltaTable
 
@@ -154,16 +155,15 @@ def orphans(table: DeltaTable, older_than: float = RETENTION_SECONDS) -> list[st
     end = time.time() - older_than
     depth = "*/" * len(snapshot.partition_columns)
     found = {
-        path.relative_to(table.directory).as_posix()
-        for path in table.directory.glob(f"{depth}{PREFIX}*.parquet")
-        if path.stat().st_mtime < end
+        path for path, written in files_below(table.directory, f"{depth}{PREFIX}*.parquet").items() if written < end
     } - known
-    entries = sorted((table.directory / LOG).glob("*.json"))
-    if not entries or (int(entries[0].stem) and entries[0].stat().st_mtime > end):
+    log = table.directory / LOG
+    entries = sorted(files_below(log, "*.json").items())
+    if not entries or (int(entries[0][0].partition(".")[0]) and entries[0][1] > end):
         # An entry that is deleted may have removed a file that readers of an older version still need.
         return []
-    for entry in entries:
-        text = entry.read_text()
+    for entry, _ in entries:
+        text = (log / entry).read_text()
         # The log has the directories of partitions in another form.
         found = {path for path in found if path.rpartition("/")[2] not in text}
     return sorted(found)

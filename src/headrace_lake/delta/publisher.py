@@ -16,7 +16,6 @@ import hashlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import pyarrow as pa
@@ -34,6 +33,7 @@ from headrace_lake.delta.changes import Planner, ReadyFiles, TableWrite, has_key
 from headrace_lake.delta.commits import Actions, commit
 from headrace_lake.delta.data_files import MissingFileError
 from headrace_lake.delta.home import JOBS, Home, Intent, JobRecord
+from headrace_lake.delta.places import Place
 from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.staging import WHOLE_ROWS, Staging
 from headrace_lake.delta.table import DeltaTable
@@ -60,7 +60,7 @@ class DeltaPublisher(Publisher):
         own_directory: the store's directory for staged rows.
     """
 
-    def __init__(self, find: FindTable, home: Home, own_directory: Path, job: str, sink: str) -> None:
+    def __init__(self, find: FindTable, home: Home, own_directory: Place, job: str, sink: str) -> None:
         self.job = job
         self.sink = sink
         self._find = find

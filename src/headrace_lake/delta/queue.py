@@ -88,24 +88,27 @@ class DeltaQueue(Queue):
                 self._open(self._snapshot)
             for entry in self._log.after(self._versions.stop - 1, self._snapshot.version):
                 self._check(entry)
-                for file in entry.added:
+                counts = [self._rows(file) for file in entry.added]
+                for file, count in zip(entry.added, counts, strict=True):
                     self._files.append((self._high, entry, file))
-                    self._high += self._rows(file)
-            self._versions = range(self._versions.start, self._snapshot.version + 1)
+                    self._high += count
+                self._versions = range(self._versions.start, entry.version + 1)
         return self._snapshot
 
     def _reach(self, row: int) -> None:
         """Read the log backwards, until it has the version with a row, or as far as there are entries."""
         there = self._log.versions()
         found: list[tuple[int, Entry, DataFile]] = []
-        while self._low > row and self._versions.start > there.start:
-            entry = self._log.entry(self._versions.start - 1)
+        low, version = self._low, self._versions.start
+        while low > row and version > there.start:
+            version -= 1
+            entry = self._log.entry(version)
             self._check(entry)
             for file in reversed(entry.added):
-                self._low -= self._rows(file)
-                found.append((self._low, entry, file))
-            self._versions = range(self._versions.start - 1, self._versions.stop)
+                low -= self._rows(file)
+                found.append((low, entry, file))
         self._files = [*reversed(found), *self._files]
+        self._low, self._versions = low, range(version, self._versions.stop)
 
     def _check(self, entry: Entry) -> None:
         if entry.removed:

@@ -13,7 +13,6 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 from urllib.parse import unquote
 
@@ -28,6 +27,7 @@ from headrace.support.cached import cached_property
 from headrace_lake.delta import data_files
 from headrace_lake.delta.log import LOG, DataFile
 from headrace_lake.delta.partitions import check_partitions, directory_of, scalar_of, text_of
+from headrace_lake.delta.places import Place, storage_options
 from headrace_lake.delta.schemas import table_schema
 
 # Other readers and writers than these versions, or these features, need what headrace does not do.
@@ -58,7 +58,7 @@ class Added:
     partition: Mapping[str, str | None] = field(default_factory=dict)
 
     @classmethod
-    def of(cls, directory: Path, path: str, statistics: str, partition: Mapping[str, str | None]) -> Added:
+    def of(cls, directory: Place, path: str, statistics: str, partition: Mapping[str, str | None]) -> Added:
         """Return the entry of a file that was written below the directory of a table."""
         return cls(path, (directory / path).stat().st_size, statistics, partition)
 
@@ -76,7 +76,7 @@ class Snapshot:
         StoreDamagedError: the log cannot be read.
     """
 
-    def __init__(self, name: str, directory: Path, version: int | None = None) -> None:
+    def __init__(self, name: str, directory: Place, version: int | None = None) -> None:
         self.name = name
         self.directory = directory
         self._table = _opened(name, directory, version)
@@ -258,7 +258,7 @@ class Snapshot:
             )
         except CommitFailedError as error:
             raise ConflictError(_reason(error)) from None
-        except DeltaError as error:
+        except (DeltaError, OSError) as error:
             raise StoreError(f"a commit of table {self.name!r} failed", received=_reason(error)) from None
         return self.version + 1
 
@@ -296,7 +296,7 @@ def _reason(error: Exception) -> str:
     return _COLOUR.sub("", str(error)).strip().partition("\n")[0]
 
 
-def _opened(name: str, directory: Path, version: int | None) -> DeltaTable:
+def _opened(name: str, directory: Place, version: int | None) -> DeltaTable:
     """Open a table.
 
     Raises:
@@ -314,8 +314,10 @@ def _opened(name: str, directory: Path, version: int | None) -> DeltaTable:
     if not (directory / LOG).is_dir():
         raise NotFoundError("no such Delta table", received=repr(name))
     try:
-        return DeltaTable(directory.as_uri(), version)
+        return DeltaTable(directory.as_uri(), version, storage_options=storage_options(directory))
     except TableNotFoundError:
         raise NotFoundError("no such Delta table", received=repr(name)) from None
+    except OSError as error:
+        raise StoreError(f"the log of Delta table {name!r} cannot be reached", received=_reason(error)) from None
     except DeltaError as error:
         raise StoreDamagedError(f"the log of Delta table {name!r} cannot be read", received=_reason(error)) from None

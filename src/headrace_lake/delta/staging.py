@@ -7,11 +7,9 @@ so that publication only gives it a second name.
 from __future__ import annotations
 
 import hashlib
-import shutil
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from pathlib import Path
 
 import pyarrow as pa
 
@@ -22,6 +20,7 @@ from headrace.rows.by_position import last_rows
 from headrace.rows.rebatching import rebatched
 from headrace.support import failpoints
 from headrace_lake.delta import data_files
+from headrace_lake.delta.places import Place, remove_tree
 from headrace_lake.delta.snapshot import Snapshot
 
 _FILE_BYTES = 128 << 20
@@ -36,7 +35,7 @@ class Staging:
         directory: the store's own directory.
     """
 
-    directory: Path
+    directory: Place
     job: str
     sink: str
 
@@ -46,10 +45,10 @@ class Staging:
         return hashlib.sha256(f"{self.job}\0{self.sink}".encode()).hexdigest()[:16]
 
     @property
-    def _own(self) -> Path:
+    def _own(self) -> Place:
         return self.directory / "staged" / self.digest
 
-    def path(self, batch: int, receipt: Staged) -> Path:
+    def path(self, batch: int, receipt: Staged) -> Place:
         """Return the file of a receipt."""
         return self._own / str(batch) / f"{receipt.id:016x}.parquet"
 
@@ -64,7 +63,7 @@ class Staging:
             for part in rebatched(rows, _FILE_BYTES, by_bytes=True):
                 receipt = Staged(uuid.uuid4().int >> 66 | 1, part.num_rows)
                 path = self.path(batch, receipt)
-                path.parent.mkdir(parents=True, exist_ok=True)
+                (self._own / str(batch)).mkdir(parents=True, exist_ok=True)
                 if snapshot is None:
                     data_files.write(path, part)
                 else:
@@ -96,7 +95,7 @@ class Staging:
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
         """Remove the staged rows of a batch: some receipts, or all."""
         if staged is None:
-            shutil.rmtree(self._own / str(batch), ignore_errors=True)
+            remove_tree(self._own / str(batch))
         for receipt in staged or ():
             self.path(batch, receipt).unlink(missing_ok=True)
 
@@ -105,4 +104,4 @@ class Staging:
         if self._own.is_dir():
             for path in self._own.iterdir():
                 if path.name.isdecimal() and int(path.name) <= batch:
-                    shutil.rmtree(path, ignore_errors=True)
+                    remove_tree(path)

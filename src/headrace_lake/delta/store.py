@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 import shutil
 import threading
@@ -16,6 +15,7 @@ from typing import Any
 import pyarrow as pa
 from deltalake import DeltaTable as LakeTable
 from deltalake import TableFeatures
+from deltalake.exceptions import DeltaError
 
 from headrace.errors import (
     AlreadyExistsError,
@@ -34,11 +34,12 @@ from headrace.model.tunnels.validation import Named, check_new, find
 from headrace.model.tunnels.values import KindName, Start, TunnelKind
 from headrace.options.names import check_names
 from headrace.ports import Capabilities, Disk, Files, Publisher, Queue, Store, Table, Tunnel
-from headrace_lake.delta import data_files, maintenance
+from headrace_lake.delta import maintenance
 from headrace_lake.delta.commits import SyncedLog
 from headrace_lake.delta.home import OWN_DIRECTORY, Home
 from headrace_lake.delta.log import LOG
 from headrace_lake.delta.partitions import check_partitions
+from headrace_lake.delta.places import Place, directories_in, moment_of, remove_tree, storage_options, sync
 from headrace_lake.delta.publisher import DeltaPublisher
 from headrace_lake.delta.queue import DeltaQueue
 from headrace_lake.delta.schemas import check_schema, needs_invariants, properties_of
@@ -50,7 +51,6 @@ from headrace_lake.delta.tunnels.tunnel import DeltaTunnel, new_tunnel
 # Readers take paths as URLs, and skip names that begin with a dot or an underscore.
 _NAME_PART = re.compile(r"[^\W_][\w @+,=.~()-]*")
 _LONGEST_NAME = 200
-_MOMENT = 0.02
 
 
 class DeltaStore(Store):
@@ -79,13 +79,14 @@ class DeltaStore(Store):
         backup_tool="a copy of the directory while nothing writes into it",
     )
 
-    def __init__(self, directory: Path, home: str | None) -> None:
-        self.url = f"delta{directory.as_uri().removeprefix('file')}"
+    def __init__(self, directory: Place, home: str | None) -> None:
+        scheme = "delta" if isinstance(directory, Path) else "delta+s3"
+        self.url = f"{scheme}:{directory.as_uri().partition(':')[2]}"
         self.id = self.url
         self._directory = directory
         self._home = Home(directory, home)
-        self._logs: dict[Path, SyncedLog] = {}
-        self._seen: dict[str, int] = {}
+        self._logs: dict[str, SyncedLog] = {}
+        self._seen: dict[str, object] = {}
         self._guard = threading.Lock()
 
     def __repr__(self) -> str:
@@ -93,7 +94,7 @@ class DeltaStore(Store):
 
     def instance(self) -> str:
         """See `headrace.ports.Store.instance`: a copy of the directory is another one."""
-        return f"{self.id} {self._directory.stat().st_ino}"
+        return f"{self.id} {self._directory.stat().st_ino}" if isinstance(self._directory, Path) else self.id
 
     # -- tables -------------------------------------------------------------------------------------------
 
@@ -140,20 +141,35 @@ class DeltaStore(Store):
         return table
 
     def _create(
-        self, directory: Path, schema: TableSchema, partitions: Sequence[str], properties: Mapping[str, str]
+        self, directory: Place, schema: TableSchema, partitions: Sequence[str], properties: Mapping[str, str]
     ) -> bool:
         """Create a table; return False if another process has created it."""
-        new = self._own("new") / uuid.uuid4().hex
-        try:
+
+        def create(place: Place) -> None:
             made = LakeTable.create(
-                new.as_uri(),
+                place.as_uri(),
                 schema.arrow,
                 partition_by=list(partitions) or None,
                 configuration=dict(properties),
                 raise_if_key_not_exists=False,
+                storage_options=storage_options(place),
             )
             if needs_invariants(schema):
                 made.alter.add_feature(TableFeatures.Invariants, allow_protocol_versions_increase=True)
+
+        if not isinstance(directory, Path):
+            try:
+                create(directory)
+            except DeltaError:
+                if not (directory / LOG).is_dir():
+                    raise
+                return False
+            return True
+        new = self._directory / OWN_DIRECTORY / "new" / uuid.uuid4().hex
+        assert isinstance(new, Path)
+        try:
+            new.parent.mkdir(parents=True, exist_ok=True)
+            create(new)
             SyncedLog(new).sync(1)
             directory.parent.mkdir(parents=True, exist_ok=True)
             new.rename(directory)
@@ -167,7 +183,7 @@ class DeltaStore(Store):
             return False
         finally:
             shutil.rmtree(new, ignore_errors=True)
-        data_files.sync(directory.parent)
+        sync(directory.parent)
         return True
 
     def table(self, name: str, columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None) -> Table:
@@ -184,7 +200,7 @@ class DeltaStore(Store):
     def _table(self, name: str) -> DeltaTable:
         directory = self._path(name)
         with self._guard:
-            log = self._logs.setdefault(directory, SyncedLog(directory))
+            log = self._logs.setdefault(str(directory), SyncedLog(directory))
         return DeltaTable(name, directory, log)
 
     def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
@@ -194,21 +210,27 @@ class DeltaStore(Store):
                 store.drop_table(name, missing_ok=missing_ok)
             return
         directory = self._path(name)
-        dropped = self._own("dropped") / uuid.uuid4().hex
         try:
             if not (directory / LOG).is_dir():
                 raise FileNotFoundError
-            directory.rename(dropped)
+            if isinstance(directory, Path):
+                dropped = self._directory / OWN_DIRECTORY / "dropped" / uuid.uuid4().hex
+                assert isinstance(dropped, Path)
+                dropped.parent.mkdir(parents=True, exist_ok=True)
+                directory.rename(dropped)
+                sync(directory.parent)
+                directory = dropped
         except FileNotFoundError:
             if missing_ok:
                 return
             raise NotFoundError(f"no such table in {self.url}", received=repr(name), valid=self.tables()) from None
         with self._guard:
-            self._logs.pop(directory, None)
-        data_files.sync(directory.parent)
+            self._logs.pop(str(self._path(name)), None)
         for tunnel in records.stored_tunnels(self._home, name):
             records.drop(self._home, tunnel)
-        shutil.rmtree(dropped, ignore_errors=True)
+        # Without its log the table does not exist.
+        remove_tree(directory / LOG)
+        remove_tree(directory)
 
     # -- tunnels ------------------------------------------------------------------------------------------
 
@@ -288,7 +310,7 @@ class DeltaStore(Store):
             left = end - time.monotonic()
             if left <= 0:
                 return False
-            time.sleep(min(_MOMENT, left))
+            time.sleep(min(moment_of(self._directory), left))
 
     def diagnose(self, table: str | None = None) -> list[Finding]:
         if table is not None:
@@ -310,7 +332,9 @@ class DeltaStore(Store):
                 findings += home.check()
         return findings
 
-    def disk(self) -> Disk:
+    def disk(self) -> Disk | None:
+        if not isinstance(self._directory, Path):
+            return None
         usage = shutil.disk_usage(self._directory)
         return Disk(usage.free, usage.total)
 
@@ -319,7 +343,7 @@ class DeltaStore(Store):
 
     # -- names --------------------------------------------------------------------------------------------
 
-    def _path(self, name: str) -> Path:
+    def _path(self, name: str) -> Place:
         """Return the directory of a table."""
         parts = name.split("/")
         if not all(_NAME_PART.fullmatch(part) and len(part.encode()) <= _LONGEST_NAME for part in parts):
@@ -328,28 +352,18 @@ class DeltaStore(Store):
                 received=repr(name)[:200],
                 valid="letters, digits, spaces and @+,=.~()-_ after a letter or digit; a slash is a directory",
             )
-        return self._directory.joinpath(*parts)
-
-    def _own(self, name: str) -> Path:
-        """Return a directory of the store's own, which exists."""
-        directory = self._directory / OWN_DIRECTORY / name
-        directory.mkdir(parents=True, exist_ok=True)
-        return directory
+        return self._directory / name
 
 
-def _tables_below(root: Path) -> Iterator[str]:
+def _tables_below(root: Place, below: str = "") -> Iterator[str]:
     """Yield the names of the tables below a directory."""
-    waiting = [root]
-    while waiting:
-        directory = waiting.pop()
-        try:
-            found = list(os.scandir(directory))
-        except FileNotFoundError:
-            continue
-        if directory != root and any(each.name == LOG for each in found):
-            yield directory.relative_to(root).as_posix()
-            continue
-        waiting += [Path(each.path) for each in found if each.name[0] not in "._" and each.is_dir()]
+    found = directories_in(root / below)
+    if below and LOG in found:
+        yield below
+        return
+    for name in found:
+        if name[0] not in "._":
+            yield from _tables_below(root, f"{below}/{name}" if below else name)
 
 
 def _obstacle(table: DeltaTable) -> HeadraceError | None:
@@ -363,8 +377,11 @@ def _obstacle(table: DeltaTable) -> HeadraceError | None:
     return None
 
 
-def _changed(path: Path) -> int:
+def _changed(log: Place) -> object:
+    """Return a value that a commit changes."""
+    if not isinstance(log, Path):
+        return max((path.name for path in log.iterdir()), default="")
     try:
-        return path.stat().st_mtime_ns
+        return log.stat().st_mtime_ns
     except FileNotFoundError:
         return 0

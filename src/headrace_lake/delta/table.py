@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -23,6 +22,7 @@ from headrace.rows.fields import with_fields
 from headrace_lake.delta import changes, data_files, reading
 from headrace_lake.delta.changes import Planner, TableWrite
 from headrace_lake.delta.commits import Actions, SyncedLog, commit, repeated
+from headrace_lake.delta.places import Place
 from headrace_lake.delta.schemas import PRE_IMAGES, check_schema, keeps_pre_images, text_of
 from headrace_lake.delta.snapshot import Snapshot
 
@@ -54,7 +54,7 @@ class DeltaTable(Table):
         log: the state of its log on the disk, the same for all handles of a process.
     """
 
-    def __init__(self, name: str, directory: Path, log: SyncedLog) -> None:
+    def __init__(self, name: str, directory: Place, log: SyncedLog) -> None:
         self.name = name
         self.directory = directory
         self.log = log

@@ -10,7 +10,7 @@ import datetime
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 import pyarrow as pa
@@ -34,6 +34,7 @@ from headrace.model.tunnels.values import (
 from headrace.ports import ChannelDescription, Tunnel, TunnelClient, TunnelDescription
 from headrace.support.cached import cached_property
 from headrace_lake.delta.log import DataFile, Entry, Log
+from headrace_lake.delta.places import moment_of
 from headrace_lake.delta.schemas import keeps_pre_images
 from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.table import DeltaTable
@@ -50,7 +51,6 @@ LOOK_BYTES = 8 << 20
 # The changes in memory that are kept for the next page.
 _KEPT_BYTES = 32 << 20
 _MOST_COUNTS = 4096
-_MOMENT = 0.02
 
 
 def new_tunnel(table: DeltaTable, name: str, kind: TunnelKind, start: Start, base_channels: int | None) -> StoredTunnel:
@@ -151,9 +151,6 @@ class DeltaTunnel(Tunnel):
             warnings=tuple(warnings),
         )
 
-    def shown_position(self, position: Position) -> str:
-        return super().shown_position(replace(position, token=f"version {position.token}"))
-
     def channels(self, known: Mapping[str, Position] | None = None) -> list[Channel]:
         return self._channels(self._records.progress())
 
@@ -226,7 +223,7 @@ class DeltaTunnel(Tunnel):
             left = end - time.monotonic()
             if left <= 0:
                 return False
-            time.sleep(min(_MOMENT, left))
+            time.sleep(min(moment_of(self._table.directory), left))
         return True
 
     # -- reading ------------------------------------------------------------------------------------
@@ -327,7 +324,7 @@ class DeltaTunnel(Tunnel):
             except StoreError:
                 # The log has no checkpoint before the version any more.
                 found = newest
-            self._pre_images[version] = keeps_pre_images(found.properties)
+            self._pre_images = {version: keeps_pre_images(found.properties)}
         return self._pre_images[version]
 
     def _count_of(self, part: Part) -> int | None:
@@ -357,7 +354,11 @@ class DeltaTunnel(Tunnel):
         """
         versions = self._log.versions()
         if self._newest is None or not versions or self._newest.version != versions[-1]:
-            self._newest = self._table.snapshot()
+            before, self._newest = self._newest, self._table.snapshot()
+            if before is not None and before.schema != self._newest.schema:
+                # What was read has other columns.
+                self._loaded.clear()
+                self._base = None
         if self._newest.id != self._stored.identity:
             raise DataLossError(
                 f"Delta table {self.table.name!r} was replaced by another one after the tunnel was created",
