@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import psycopg
@@ -39,13 +39,13 @@ def base_data_is_read_later(monkeypatch: pytest.MonkeyPatch) -> None:
 def read_ranges(monkeypatch: pytest.MonkeyPatch) -> list[KeyRange]:
     """The key ranges that this process has read from tables as base data."""
     found: list[KeyRange] = []
-    snapshot = OneTable.snapshot
+    snapshots = OneTable.snapshots
 
-    def noting(self: OneTable, relation: int, keys: KeyRange) -> ChunkRows:
-        found.append(keys)
-        return snapshot(self, relation, keys)
+    def noting(self: OneTable, parts: Sequence[tuple[int, KeyRange]]) -> list[ChunkRows]:
+        found.extend(keys for _, keys in parts)
+        return snapshots(self, parts)
 
-    monkeypatch.setattr(OneTable, "snapshot", noting)
+    monkeypatch.setattr(OneTable, "snapshots", noting)
     return found
 
 

@@ -13,6 +13,8 @@ import psycopg
 import pytest
 
 import headrace
+from headrace.batches.feeds.channel_reading import read_channel
+from headrace.batches.feeds.limits import Limits
 from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.cli.main import main
 from headrace.errors import AlreadyExistsError, DataLossError, NotFoundError, OptionError, SchemaError, UnsupportedError
@@ -22,6 +24,7 @@ from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.model.tunnels.values import FINISHED, ChannelKind
 from headrace.ports import Store, Tunnel
 from headrace.stores.postgres.tunnels import log, stored_tunnels
+from headrace.stores.postgres.tunnels.positions import lsn_of
 from headrace.testing.reading import Change, drain, only_channel, read_batch, read_from, replay, run_to_the_end, unpack
 from tests.conformance import serving
 
@@ -149,6 +152,46 @@ def test_base_data_and_stream_of_all_tables_add_up_while_writers_run(
     found += drain(tunnel)
     assert followed(found) == rows_of(server, "orders", "items")
     assert {change.op for change in found} >= {ChangeOp.PREIMAGE, ChangeOp.DELETE, ChangeOp.INSERT, ChangeOp.REPLACE}
+
+
+def test_base_data_of_small_tables_is_that_of_one_snapshot(store: Store, server: psycopg.Connection[Any]) -> None:
+    server.execute("INSERT INTO orders SELECT n, n FROM generate_series(1, 9) n")
+    server.execute("INSERT INTO items SELECT n, 1, 'x' FROM generate_series(1, 9) n")
+    store.create_tunnel_of_tables(["orders", "items"], "changes", base_channels=2)
+    chunks = server.execute("SELECT count(*), count(DISTINCT snapshot) FROM headrace.chunk").fetchone()
+    assert chunks == (4, 1)
+
+
+def test_pieces_of_base_data_are_one_state_from_the_batch_that_passes_the_last_of_them(
+    store: Store, server: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(stored_tunnels, "SMALL_TABLE_ROWS", 0)
+    for table in ("left_side", "right_side"):
+        server.execute(f"CREATE TABLE {table} (id bigint PRIMARY KEY, amount bigint)")
+        server.execute(f"INSERT INTO {table} SELECT n, 100 FROM generate_series(1, 8) n")
+    tunnel = store.create_tunnel_of_tables(["left_side", "right_side"], "changes", base_channels=2).typed()
+    feed, previous, number = TunnelFeed(tunnel, limits=Limits(rows_per_batch=4)), INITIAL_BATCH, 0
+    (stream,) = [each.id for each in tunnel.channels() if each.kind is ChannelKind.STREAM]
+    amounts, before, after = dict[tuple[str, int], int](), set[int](), set[int]()
+    while (batch := feed.latest(previous)) != previous:
+        for part in feed.plan(batch):
+            for changes in read_channel(tunnel, batch, part):
+                for row in changes.rows.to_pylist():
+                    table = row["_table"]
+                    amounts[table, row[table]["id"]] = row[table]["amount"]
+        end = tunnel.batches.end(batch, stream)
+        ((base_end,),) = server.execute("SELECT base_end - '0/0' FROM headrace.tunnel")
+        passed = end is not None and lsn_of(end.position) >= base_end
+        (after if passed else before).add(sum(amounts.values()))
+        for _ in range(3 if number < 18 else 0):
+            number += 1
+            with server.transaction():
+                server.execute("UPDATE left_side SET amount = amount - %s WHERE id = %s", (number, 1 + number % 8))
+                server.execute("UPDATE right_side SET amount = amount + %s WHERE id = %s", (number, 8 - number % 8))
+        previous = batch
+    assert after == {1600}
+    # Pieces that were read between two of the transactions.
+    assert before - {1600}
 
 
 @pytest.mark.parametrize("form", [None, DEBEZIUM])

@@ -7,7 +7,7 @@ A `FollowedTable` has the columns of a table as a slot sends them, and the rows 
 from __future__ import annotations
 
 import json
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -119,11 +119,25 @@ class Followed(Protocol):
     ) -> Changes:
         """Return the changes of images; see `headrace.stores.postgres.tunnels.table_images.changes`."""
 
-    def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:
-        """Return the rows of a key range of a table with their snapshot, from one short transaction."""
+    def snapshots(self, parts: Sequence[tuple[int, KeyRange]]) -> list[ChunkRows]:
+        """Return the rows of key ranges of tables, with one snapshot of all, from one short transaction."""
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Return rows of `snapshot`, which may be older than the last change of the table, as rows of the tunnel."""
+        """Return rows of `snapshots`, which may be older than the last change of the table, as rows of the tunnel."""
+
+
+def one_snapshot(database: TunnelDatabase, reads: Sequence[Callable[[Bulk], list[pa.RecordBatch]]]) -> list[ChunkRows]:
+    """Return the rows of several reads with the snapshot of all of them."""
+    # Before the snapshot, so that the changes that follow base data have higher versions.
+    ((lsn,),) = database.query("SELECT pg_current_wal_insert_lsn()::text")
+
+    def read(bulk: Bulk) -> list[ChunkRows]:
+        with bulk.cursor() as cursor:
+            cursor.execute("SELECT pg_current_snapshot()::text")
+            ((text,),) = cursor.fetchall()
+        return [ChunkRows(text, parse_lsn(lsn), each(bulk)) for each in reads]
+
+    return database.connection.run_bulk(read, repeatable=True, one_snapshot=True)
 
 
 def base_types(database: TunnelDatabase, relations: Sequence[int]) -> Mapping[int, int]:
@@ -189,14 +203,12 @@ class FollowedTable:
             for piece, (places, problem, newer) in self._history.pieces(images)
         ]
 
-    def snapshot(self, keys: KeyRange) -> ChunkRows:
-        """Return the rows of a key range in key order, with their snapshot, from one short transaction."""
+    def reading(self, keys: KeyRange) -> Callable[[Bulk], list[pa.RecordBatch]]:
+        """Return a function that reads the rows of a key range in key order, in a transaction."""
         table, masked, selection = self.layout, self._masked, self._selection
         names = [name for name in table.schema.names if name not in masked or masked[name].mask.reads]
         columns = [table.column(name) for name in names]
         stored = pa.schema([table.schema.changes.field(name) for name in names])
-        # Before the snapshot, so that the changes that follow base data have higher versions.
-        ((lsn,),) = self._database.query("SELECT pg_current_wal_insert_lsn()::text")
         condition: sql.Composable = sql.SQL("")
         if selection.filtered and self._publication is not None:
             name = self._publication
@@ -205,19 +217,16 @@ class FollowedTable:
         statement = sql.SQL("SELECT {} FROM {} t WHERE {}{} ORDER BY {}").format(
             selected(table, names), table.name.sql, where(table, keys, ()), condition, key_order(table)
         )
-
-        def read(bulk: Bulk) -> tuple[str, pa.Table]:
-            with bulk.cursor() as cursor:
-                cursor.execute("SELECT pg_current_snapshot()::text")
-                ((text,),) = cursor.fetchall()
-            return text, fetch(bulk, statement, columns, stored)
-
-        text, rows = self._database.connection.run_bulk(read, repeatable=True, one_snapshot=True)
         now = {column.name: column for column in self._history.now.columns}
         schema = pa.schema(
             [field.with_metadata({_COLUMN: json.dumps(now[field.name])}) for field in self.columns.schema.changes]
         )
-        return ChunkRows(text, parse_lsn(lsn), [self._hidden(batch, schema) for batch in rows.to_batches()])
+
+        def read(bulk: Bulk) -> list[pa.RecordBatch]:
+            rows = fetch(bulk, statement, columns, stored)
+            return [self._hidden(batch, schema) for batch in rows.to_batches()]
+
+        return read
 
     def _hidden(self, rows: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
         """Return rows with masked values, before they are saved."""
@@ -376,8 +385,8 @@ class OneTable:
     ) -> Changes:
         return changes(pieces, self.schema, snapshots, truncated)
 
-    def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:
-        return self._table.snapshot(keys)
+    def snapshots(self, parts: Sequence[tuple[int, KeyRange]]) -> list[ChunkRows]:
+        return one_snapshot(self._database, [self._table.reading(keys) for _, keys in parts])
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         return self._table.whole_rows(rows, self.schema)

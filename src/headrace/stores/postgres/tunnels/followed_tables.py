@@ -19,7 +19,7 @@ from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tunnels import json_rows, table_patterns
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
-from headrace.stores.postgres.tunnels.followed import FollowedTable, base_types
+from headrace.stores.postgres.tunnels.followed import FollowedTable, base_types, one_snapshot
 from headrace.stores.postgres.tunnels.json_rows import JsonTable
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.publications import PublishedTable
@@ -143,11 +143,14 @@ class ManyTables:
         pieces = [each for each in pieces if each.images.relation.oid in existing]
         return json_rows.changes(pieces, existing, snapshots, truncated)
 
-    def snapshot(self, relation: int, keys: KeyRange) -> ChunkRows:
-        table = self._table(relation)
-        if table is None:
-            raise self._dropped(relation)
-        return table.snapshot(keys)
+    def snapshots(self, parts: Sequence[tuple[int, KeyRange]]) -> list[ChunkRows]:
+        reads = []
+        for relation, keys in parts:
+            table = self._table(relation)
+            if table is None:
+                raise self._dropped(relation)
+            reads.append(table.reading(keys))
+        return one_snapshot(self._database, reads)
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         table, as_json = self._table(relation), self._json_table(relation)

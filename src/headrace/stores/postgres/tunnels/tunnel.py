@@ -428,28 +428,34 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
     # -- base data and log ----------------------------------------------------------------------------
 
     def read_base_data(self) -> None:
-        """Spool all chunks of base data now."""
-        for row in self._rows():
-            if row.kind is ChannelKind.BASE_DATA:
-                self._chunk(row)
+        """Spool all chunks of base data now, with one snapshot."""
+        if rows := [row for row in self._rows() if row.kind is ChannelKind.BASE_DATA]:
+            self._spool(rows)
 
     def _chunk(self, row: ChannelRow) -> base_data.Chunk:
         """Return a chunk; read and spool it, if this is its first read."""
         if row.finished:
             raise base_data.already_read(row.id)
         chunk = self._database.ask(lambda statements: base_data.find(statements, self.id, row.id))
-        if chunk is not None:
-            return chunk
+        return chunk or self._spool([row])[0]
+
+    def _spool(self, rows: Sequence[ChannelRow]) -> list[base_data.Chunk]:
+        """Read and save chunks of one snapshot."""
+        parts = [(row.relation, row.keys) for row in rows]
         view = self._last()
-        rows = view.tables.snapshot(row.relation, row.keys)
+        chunks = view.tables.snapshots(parts)
         while (newer := self._fresh()) is not view:
             # A table has changed in the meantime: names may be those of other columns.
             view = newer
-            rows = view.tables.snapshot(row.relation, row.keys)
+            chunks = view.tables.snapshots(parts)
         if self._stored.selection is not None and self._stored.publication is not None:
             # The rows are those of the publication, in which others may have changed the choice.
             view.log.check_publication()
-        return self._database.run(lambda statements: base_data.spool(statements, self.id, row.id, rows))
+        return self._database.run(
+            lambda statements: [
+                base_data.spool(statements, self.id, row.id, chunk) for row, chunk in zip(rows, chunks, strict=True)
+            ]
+        )
 
     def _fresh(self) -> _View:
         """Return the tables and their log with the present definitions: others can change them at any time."""
