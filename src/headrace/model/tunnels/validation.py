@@ -62,10 +62,10 @@ def check_start_of_several(start: Start) -> None:
 
 
 def find(known: Sequence[_T], named: Callable[[_T], Named], id_or_name: str, table: str | None) -> _T:
-    """Return the tunnel with an id, or else with a name.
+    """Return the tunnel with an id, or else with a name; of a table alone, before one of several tables.
 
     Args:
-        known: the tunnels to search; only those of ``table`` if it is set.
+        known: the tunnels to search; only those that follow ``table`` if it is set.
         named: a function that returns id, name and table of a tunnel.
 
     Raises:
@@ -85,6 +85,8 @@ def find(known: Sequence[_T], named: Callable[[_T], Named], id_or_name: str, tab
             if table is None
             else f"the name comes first: if {table!r} is the tunnel, write tunnel({table!r}, table={id_or_name!r})",
         )
+    if len(found) > 1 and table is not None:
+        found = [tunnel for tunnel in found if named(tunnel).table == table] or found
     if len(found) > 1:
         raise OptionError(
             "several tables have a tunnel with this name",

@@ -150,7 +150,9 @@ class PostgresStore(Store):
             canonical = TableName.parse(name).text
             self._connection.run(lambda session: stored_tables.drop(session, canonical, self._schema))
             for stored in stored_tunnels.known(self._database, canonical):
-                stored_tunnels.drop(self._database, stored)
+                # A tunnel of several tables goes on without the table.
+                if stored.relation:
+                    stored_tunnels.drop(self._database, stored)
         except NotFoundError:
             if not missing_ok:
                 raise

@@ -371,7 +371,12 @@ def test_a_tunnel_is_described_with_its_tables(store: Store, tunnel: Tunnel, ban
     assert described.lag.rows >= 8
     assert list(tunnel.tables) == sorted(tunnel.tables, key=list(tunnel.tables).index)
     assert tunnel.whole_transactions
-    assert store.tunnel("sales").id == tunnel.id
+    assert store.tunnel("sales").id == store.tunnel("sales", "items").id == tunnel.id
+    # The tunnel of the table alone comes first.
+    alone = store.create_tunnel("orders", "sales")
+    assert store.tunnel("sales", "orders").id == alone.id
+    store.drop_tunnel(alone.id)
+    assert {each.name for each in store.tunnels("orders")} == {"sales"}
     with pytest.raises(UnsupportedError, match="several tables has only their changes"):
         tunnel.table.put({"id": 1})
     assert store.create_tunnel(["orders"], "one").typed().tables.keys() == {"orders"}

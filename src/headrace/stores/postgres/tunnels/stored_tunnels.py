@@ -166,13 +166,15 @@ def create(
 
 
 def known(database: TunnelDatabase, table: str | None = None) -> list[StoredTunnel]:
-    """Return the tunnels of the database, or of one table, whose tables exist."""
+    """Return the tunnels of the database, or those that follow a table, also together with others."""
     if not database.exist():
         return []
     rows = database.query(
         "SELECT id, relation, table_name, name, kind, created, slot, system, publication, own_slot, own_publication,"
         " content FROM headrace.tunnel LEFT JOIN headrace.selection ON tunnel = id"
-        " WHERE %(table)s::text IS NULL OR table_name = %(table)s ORDER BY created, id",
+        " WHERE %(table)s::text IS NULL OR table_name = %(table)s"
+        " OR EXISTS (SELECT FROM headrace.tunnel_table t WHERE t.tunnel = id AND t.table_name = %(table)s)"
+        " ORDER BY created, id",
         {"table": table},
     )
     return [
