@@ -22,7 +22,7 @@ def scan(spark: SparkSession, store: Store, tunnel: str, **options: Any) -> Data
 
 @dataclass
 class Following:
-    """A query over followed tables, each read with a new tunnel, into one target.
+    """A query over followed tables, each read with a new tunnel or all with one, into one target.
 
     A running query takes a batch in a fraction of the time of a query that starts for each. So `advance` keeps it
     running, and only `restart` stops it.
@@ -37,6 +37,7 @@ class Following:
         options: options of the scans, such as maxRowsPerTrigger.
         arguments: further arguments of `headrace.follow`.
         tunnels: the beginning of the names of its tunnels; the target by default.
+        together: the name of the one tunnel of all tables; by default each table has its own.
     """
 
     spark: SparkSession
@@ -50,11 +51,17 @@ class Following:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     query: StreamingQuery | None = None
     tunnels: str | None = None
+    together: str | None = None
 
     def start(self) -> StreamingQuery:
         """Start the query, at its checkpoint if it has one."""
         scans = {}
-        for table in self.tables:
+        if self.together is not None:
+            if self.together not in {each.name for each in self.store.tunnels()}:
+                self.store.create_tunnel(self.tables, self.together)
+            one = scan(self.spark, self.store, self.together, rows="typed", **self.options)
+            scans = dict.fromkeys(self.tables, one)
+        for table in () if self.together is not None else self.tables:
             tunnel = f"{self.tunnels or self.target}_{table}"
             if tunnel not in {each.name for each in self.store.tunnels(table)}:
                 self.store.create_tunnel(table, tunnel, kind="BaseAndStream")

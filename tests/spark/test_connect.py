@@ -75,6 +75,14 @@ def followed_queries():
             availableNow=True).start().awaitTermination()
         assert {row["n"] for row in joined} == {0, 10 + changes}, joined.scan().read_all().to_pylist()
         buckets.put([{"bucket": 1, "n": 11}])
+    store.create_table("names", {"id": "long", "name": "string"}, "id", pre_images=True).put({"id": 3, "name": "c"})
+    store.create_table("named", {"id": "long", "name": "string"}, "id")
+    store.create_tunnel(["live", "names"], "both")
+    both = spark.readStream.format("headrace").options(store=store.url, tunnel="both", readAs="table").load()
+    query = headrace.follow(spark, "SELECT l.id, n.name FROM live l JOIN names n ON n.id = l.id",
+        scans={"live": both, "names": both}, store=store.url, table="named", checkpoint=directory / "n")
+    query.trigger(availableNow=True).start().awaitTermination()
+    assert store.table("named").scan().read_all().to_pylist() == [{"id": 3, "name": "c"}]
     spark.sql("CREATE TEMPORARY FUNCTION number() RETURNS STRING RETURN uuid()")
     spark.sql("CREATE TEMPORARY FUNCTION moment() RETURNS TIMESTAMP RETURN now()")
     spark.udf.register("changing", F.udf(lambda id: id, "long").asNondeterministic())

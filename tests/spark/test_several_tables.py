@@ -13,6 +13,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 
 import headrace
+from headrace.errors import OptionError
 from headrace.ports import Store
 from headrace.spark.several_tables import of_table
 from tests.conformance import serving
@@ -32,7 +33,7 @@ def store(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
                 opened.create_table(name, columns, "id", pre_images=True)
             yield opened
         return
-    url = serving.postgres_database("spark_typed")
+    url = serving.postgres_database()
     with headrace.open(url) as opened, psycopg.connect(url, user="postgres", autocommit=True) as server:
         for name, columns in COLUMNS.items():
             opened.create_table(name, columns, "id")
@@ -90,3 +91,74 @@ def test_the_rows_of_one_table_are_those_of_a_stream_of_that_table(
         store.drop_tunnel(name)
     with pytest.raises(PySparkException, match="no such tunnel"):
         stream(spark, store, "sales")
+
+
+def test_scans_of_sql_share_a_tunnel(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+    orders, customers = store.table("orders"), store.table("customers")
+    orders.put([{"id": number, "customer": "ab"[number % 2], "price": Decimal(number)} for number in range(4)])
+    customers.put([{"id": "a", "tags": ["x", "y"]}, {"id": "b", "tags": []}])
+    # A tunnel of one table with the same name is not meant by scans of another table.
+    store.create_tunnel("orders", "prices")
+    streams = headrace.sql(spark, tmp_path / "workspace")
+    at = f"USING headrace OPTIONS (store = '{store.url}'"
+    streams.run(f"""
+    CREATE TABLE orders (ID BIGINT, customer STRING) {at}, table = 'orders');
+    CREATE TABLE customers {at}, table = 'customers');
+    CREATE TABLE tagged (order LONG, customer STRING, tags LONG, PRIMARY KEY (order)) {at});
+    CREATE TUNNEL sales ON orders, customers;
+    CREATE SCAN orders_now ON orders USING STREAM OPTIONS (tunnel = 'sales', readAs = 'table');
+    CREATE SCAN customers_now ON customers USING STREAM OPTIONS (tunnel = 'sales', readAs = 'table');
+    """)
+    create = """CREATE STREAM tagged OPTIONS (triggerType = 'AvailableNow') INSERT INTO tagged
+        SELECT o.id AS order, o.customer, size(c.tags) AS tags
+        FROM orders_now o JOIN customers_now c ON c.id = o.customer
+    """
+    explained = streams.run(f"EXPLAIN {create}")[0].fetch()
+    assert [value for name, value in explained if name == "one tunnel"] == [
+        "sales: orders_now, customers_now; a batch has whole transactions of its tables"
+    ]
+    assert [row[0] for row in streams.run("DESCRIBE orders_now")[0].fetch()] == [
+        "ID", "customer", "_change_type", "_commit_version", "_commit_timestamp",
+    ]  # fmt: skip
+    with pytest.raises(OptionError, match="takes its changes for rows"):
+        headrace.write_stream(spark.table("orders_now").select("ID"), store=store.url, table="tagged", name="x").start()
+
+    def tagged() -> list[tuple[Any, ...]]:
+        assert streams.wait(120)
+        return [tuple(row.values()) for row in store.table("tagged").scan().read_all().to_pylist()]
+
+    streams.run(create)
+    assert tagged() == [(0, "a", 2), (1, "b", 0), (2, "a", 2), (3, "b", 0)]
+    customers.put({"id": "b", "tags": ["z"]})
+    orders.delete([{"id": 0}, {"id": 1}])
+    streams.run("START STREAM tagged")
+    assert tagged() == [(2, "a", 2), (3, "b", 1)]
+    streams.stop()
+    for tunnel in store.tunnels():
+        store.drop_tunnel(tunnel.id)
+
+
+def test_the_rows_of_one_table_are_merged(spark: SparkSession, store: Store, tmp_path: Path) -> None:
+    orders, customers = store.table("orders"), store.table("customers")
+    store.create_tunnel(["orders", "customers"], "sales")
+    store.create_table("copy", {"id": "long", "customer": "string"}, "id")
+    text = """MERGE INTO copy t
+        USING (SELECT orders.*, _change_type, _commit_version FROM changes WHERE _table = 'orders') s ON t.id = s.id
+        WHEN MATCHED AND s._change_type = 'delete' THEN DELETE
+        WHEN MATCHED THEN UPDATE SET customer = s.customer
+        WHEN NOT MATCHED AND s._change_type <> 'delete' THEN INSERT (id, customer) VALUES (s.id, s.customer)"""
+
+    def merged() -> list[tuple[Any, ...]]:
+        scans = {"changes": stream(spark, store, "sales", rows="typed")}
+        started = headrace.merge(spark, text, scans=scans, store=store.url, checkpoint=tmp_path / "checkpoint")
+        started.trigger(availableNow=True).start().awaitTermination()
+        return [tuple(row.values()) for row in store.table("copy").scan().read_all().to_pylist()]
+
+    orders.put([{"id": 1, "customer": "a"}, {"id": 2, "customer": "b"}])
+    customers.put({"id": "a"})
+    assert merged() == [(1, "a"), (2, "b")]
+    orders.put({"id": 2, "customer": "c"})
+    orders.delete({"id": 1})
+    customers.delete({"id": "a"})
+    assert merged() == [(2, "c")]
+    store.drop_tunnel("sales")

@@ -27,7 +27,7 @@ from headrace.model.tables.change_columns import Shape, marked, source_mark
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.conditions import KeyRange, Predicate
 from headrace.model.tables.schema import TableSchema
-from headrace.model.tables.several_tables import marked_tables
+from headrace.model.tables.several_tables import TunnelMark, marked_tables
 from headrace.model.tunnels.values import Start, StartKind
 from headrace.ports import Consumer, Queue, Store, Table, Tunnel
 from headrace.rows.conditions import MAX_VALUES
@@ -37,6 +37,7 @@ from headrace.support.cached import cached_property
 ROWS_PER_SPLIT = 500_000
 BYTES_PER_SPLIT = 100 << 20
 MOST_SPLITS = 1000
+_BATCH_OPTIONS = ("maxBytesPerTrigger", "minRowsPerTrigger", "maxTriggerDelay", "retainBatches")
 
 
 class Read(ABC):
@@ -138,9 +139,13 @@ class TunnelRead(StreamRead):
         if tunnel.tables:
             tables = {name: store.table(name) for name in tunnel.tables}
             marks = {name: source_mark(store.id, table.identity() or name) for name, table in tables.items()}
-            return marked_tables(schema, marks)
+            return marked_tables(schema, marks, *self.followed(store, tunnel))
         mark = source_mark(store.id, tunnel.table.identity() or tunnel.table.name)
         return marked(schema, tunnel.table.schema.primary_key, mark)
+
+    def followed(self, store: Store, tunnel: Tunnel) -> tuple[TunnelMark | None, str | None]:
+        """Return a tunnel of several tables that queries can follow, and the table that the options name."""
+        return None, None
 
     def feed(self, store: Store) -> TunnelFeed:
         return TunnelFeed(
@@ -400,6 +405,11 @@ class Source:
             min_rows=self.settings.get("minRowsPerTrigger"),
             max_delay=self.settings.get("maxTriggerDelay"),
         )
+
+    def limits_in_words(self) -> str:
+        """Return the options that the user has set and that divide a stream into batches."""
+        names = (*self.format.channel_limit_options, self.format.batch_limit_option, *_BATCH_OPTIONS)
+        return ", ".join(f"{name}={self.settings.get(name)}" for name in names if self.settings.is_set(name)) or "none"
 
     def schema(self) -> pa.Schema:
         """Return the columns of a read without a schema of the user's.

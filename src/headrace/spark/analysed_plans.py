@@ -19,8 +19,10 @@ if TYPE_CHECKING:
 _WHOLE_PLANS = {"spark.sql.debug.maxToStringFields": "1000000", "spark.sql.maxPlanStringLength": "2147483632"}
 # A tilde marks the operators of a stream.
 _NODE = re.compile(r"^[ :]*[+:]- ['~]?([A-Za-z0-9]+)|^['~]?([A-Za-z0-9]+)")
+# With another name of the same column: with other metadata.
 _PASSED_ON = re.compile(
-    rf"cast\({CHANGE_TYPE}#\d+ as string\) AS {CHANGE_TYPE}#\d+|(?<=[\[ ]){CHANGE_TYPE}#\d+(?=[,\]])"
+    rf"(cast\({CHANGE_TYPE}#\d+ as string\)|(?<=[\[ ]){CHANGE_TYPE}#\d+) AS {CHANGE_TYPE}#\d+"
+    rf"|(?<=[\[ ]){CHANGE_TYPE}#\d+(?=[,\]])"
 )
 _TABLE_ROWS = re.compile(r"StreamingRelationV2 [^\n]*, headrace, [^\n]*\breadAs=table\b", re.IGNORECASE)
 

@@ -2,13 +2,30 @@
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
 from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE
-from headrace.model.tables.several_tables import TABLE
+from headrace.model.tables.several_tables import SCANNED, TABLE, TUNNEL, TunnelMark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+
+def tunnel_of(schema: StructType) -> TunnelMark | None:
+    """Return the tunnel of several tables whose signed rows a stream has; None for other streams."""
+    if TABLE not in schema.names or TUNNEL not in schema[TABLE].metadata:
+        return None
+    return TunnelMark(*json.loads(schema[TABLE].metadata[TUNNEL]))
+
+
+def scanned_table(schema: StructType) -> str | None:
+    """Return the table that the reader of a stream of several tables has named; None if it has named none."""
+    if tunnel_of(schema) is None:
+        return None
+    name: str | None = schema[TABLE].metadata.get(SCANNED)
+    return name
 
 
 def of_table(changes: DataFrame, table: str) -> DataFrame:

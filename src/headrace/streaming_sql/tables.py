@@ -6,12 +6,14 @@ import contextlib
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
+from headrace.derived.follow.sources import ScanFrames
 from headrace.errors import SqlError
 from headrace.formats.registry import format_named
 from headrace.model.tables.change_columns import CHANGE_COLUMNS
 from headrace.options.option import BATCH_READ, BATCH_WRITE, SOURCE
 from headrace.options.secrets import secret_values
 from headrace.ports import Table
+from headrace.spark.several_tables import of_table, scanned_table
 from headrace.spark.sql_errors import translated
 from headrace.sql_text.lexer import quote_name, tokenize
 from headrace.sql_text.query_text import QueryText
@@ -40,6 +42,8 @@ class Tables:
         self._spark = spark
         self._catalog = catalog
         self._views: dict[str, tuple[str, str | None, dict[str, str]]] = {}
+        # For followed scans the stream that has the rows of several tables, if it has.
+        self._shared: dict[str, DataFrame | None] = {}
 
     # -- names in statements ------------------------------------------------------------------------------
 
@@ -138,6 +142,11 @@ class Tables:
         reader.options(**scan.options).table(scan.table).createOrReplaceTempView(quote_name(scan.name))
         self._views[scan.name.lower()] = ("", None, dict(scan.options))
 
+    def followed(self, name: str) -> ScanFrames:
+        """Return the DataFrames of a followed scan that has a view."""
+        rows, shared = self._spark.table(quote_name(name)), self._shared[name.lower()]
+        return ScanFrames(rows, rows if shared is None else shared)
+
     def _register(self, name: str, table: TableDefinition, options: dict[str, str], *, streaming: bool) -> None:
         options = options_for_use(table.provider, options, SOURCE if streaming else BATCH_READ)
         source = (table.provider, table.columns, options)
@@ -148,8 +157,12 @@ class Tables:
         reader = reader.format(table.provider).options(**options)
         if streaming and is_headrace(table.provider) and format_named(table.provider).follows_tables(options):
             # A schema of the user's would lose the key of the table.
-            _with_columns(reader.load(), table.columns).createOrReplaceTempView(quote_name(name))
+            stream = reader.load()
+            scanned = scanned_table(stream.schema)
+            rows = stream if scanned is None else of_table(stream, scanned)
+            _with_columns(rows, table.columns).createOrReplaceTempView(quote_name(name))
             self._views[name.lower()] = source
+            self._shared[name.lower()] = None if scanned is None else stream
             return
         if table.columns:
             reader = reader.schema(table.columns)
@@ -161,6 +174,7 @@ class Tables:
 
     def unregister(self, name: str) -> None:
         """Remove the view of a scan or table, if there is one."""
+        self._shared.pop(name.lower(), None)
         if self._views.pop(name.lower(), None) is not None:
             self._spark.catalog.dropTempView(name)
 

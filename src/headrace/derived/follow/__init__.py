@@ -4,7 +4,8 @@ From CREATE STREAM over a scan with readAs = 'table' to a published aggregate, i
 
 1. `streaming_sql/streams` finds the kind of the statement, and `streaming_sql/kinds/follow` gives its text, its scans
    and its target to `stream.followed_stream`, as `headrace.follow` does.
-2. `scans`: `FollowedScan.of` checks that a DataFrame is a reader of one table, and notes its key.
+2. `scans`: `FollowedScan.of` checks that a DataFrame is a reader of one table, or of the tables of a tunnel, and notes
+   its table and its key.
 3. `plan`: `FollowedPlan.read` splits the query, lets Spark analyse the parts over empty views (`analysis`), and refuses
    what is not deterministic (`determinism`). It also has the rules for the key of the target.
 4. `split` makes of the text the rows SQL, the aggregates and the result SQL. `relations` carries the sign and the order
@@ -12,7 +13,7 @@ From CREATE STREAM over a scan with readAs = 'table' to a published aggregate, i
 5. `stream`: `followed_stream` puts the values of variables into the text before all this, notes the settings on which
    the answer depends (`settings`), and makes the `FollowedStream`. Its `start` reads static tables (`static_tables`),
    checks the target, and notes the functions that the query calls (`determinism`). The query has one DataFrame: the
-   scan, or the tagged union of several.
+   scan, or the union of several sources; scans of one tunnel are one source (`sources`).
 6. `batches`: before each batch, `FollowedBatches` asks `batches/sinks/jobs` whether the target has this job and no
    other. A job begins in batch 0, with an empty target or one that it replaces. Mirrors are in the same registry, and
    `MERGE` reads it.

@@ -17,7 +17,7 @@ from headrace.batches.sinks import batch_figures
 from headrace.derived.follow.batch_content import GroupQuery
 from headrace.derived.follow.gathered_in_tasks import GatheredInTasks
 from headrace.derived.follow.gathered_settings import settings_for
-from headrace.derived.follow.scans import net_changes_of
+from headrace.derived.follow.sources import net_changes_of
 from headrace.derived.gathering.gather import TableChange, TableViews, difference
 from headrace.derived.gathering.row_keys import ID, row_bytes
 from headrace.derived.last_rows import DELETES, PUTS

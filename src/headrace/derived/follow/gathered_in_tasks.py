@@ -16,8 +16,8 @@ import pyarrow.compute as pc
 
 from headrace.derived.follow.batch_content import FollowedBatch, GroupQuery
 from headrace.derived.follow.gathered_settings import settings_for
-from headrace.derived.follow.scans import entered_rows, signed_tables, used_columns
 from headrace.derived.follow.signed_batches import FollowedGroups
+from headrace.derived.follow.sources import entered_rows, signed_tables, used_columns
 from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.gathering.gather import TableChange, difference
 from headrace.derived.gathering.row_keys import ID, row_bytes

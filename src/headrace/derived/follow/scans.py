@@ -1,34 +1,30 @@
-"""Followed scans: streaming DataFrames of ``readAs=table``, and the signed rows of their batches."""
+"""A followed scan: a streaming DataFrame of ``readAs=table``, and its signed rows."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-import pyarrow as pa
-import pyarrow.compute as pc
-
-from headrace.derived.gathering.gather import difference
 from headrace.derived.last_rows import net_changes
 from headrace.derived.own_names import ORDER, SIGN
 from headrace.errors import OptionError
 from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, ROW_KEY, SIGNED, SOURCE, TABLE_COLUMN
+from headrace.model.tables.several_tables import TunnelMark
 from headrace.spark.analysed_plans import operators, plan_of
 from headrace.spark.executors import sent
+from headrace.spark.several_tables import scanned_table, tunnel_of
 from headrace.sql_text.lexer import quote_name
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-_SCAN = "__scan"
 # The operators of the plan of a reader, also below views and with fewer columns.
 _OF_READERS = frozenset(("StreamingRelationV2", "Project", "SubqueryAlias", "View"))
-_ENTERING = ("insert", "update_postimage")
-_ENTERS = f"{CHANGE_TYPE} IN {_ENTERING}"
+ENTERING = ("insert", "update_postimage")
+"""The types of changes whose rows enter a table."""
+_ENTERS = f"{CHANGE_TYPE} IN {ENTERING}"
 _SIGNED = f"CAST(CASE WHEN {_ENTERS} THEN 1 ELSE -1 END AS TINYINT) AS {SIGN}"
 _ORDERED = f"monotonically_increasing_id() AS {ORDER}"
 
@@ -42,34 +38,46 @@ class FollowedScan:
         schema: the table's columns, without those of changes.
         key: the columns of the table's primary key, in order.
         source: the mark of the table, see `headrace.model.tables.change_columns.source_mark`.
+        tunnel: the tunnel of several tables that has the changes; None for a tunnel of this table alone.
+        table: the name of the table in the rows of this tunnel.
     """
 
     name: str
     schema: StructType
     key: tuple[str, ...]
     source: str = ""
+    tunnel: TunnelMark | None = None
+    table: str = ""
 
     @classmethod
-    def of(cls, name: str, df: DataFrame) -> FollowedScan:
+    def of(cls, name: str, rows: DataFrame, stream: DataFrame | None = None) -> FollowedScan:
         """Return the scan of a DataFrame.
+
+        Args:
+            rows: the columns of the table, or some of them, and the columns of changes.
+            stream: the changes of several tables of which ``rows`` are those of one; ``rows`` by default.
 
         Raises:
             OptionError: the DataFrame is not a stream of ``readAs=table``, or not all its columns are there.
         """
         from pyspark.sql.types import StructType
 
-        if not df.isStreaming or not is_followed(df.schema):
+        stream = rows if stream is None else stream
+        if not rows.isStreaming or not _is_followed(rows.schema):
             raise OptionError(
                 f"scan {name!r} does not have readAs = 'table'",
-                received="a stream of other rows" if df.isStreaming else "a DataFrame that is not a stream",
+                received="a stream of other rows" if rows.isStreaming else "a DataFrame that is not a stream",
                 remedy='read it with spark.readStream.format("headrace").option("tunnel", …)'
                 '.option("readAs", "table").load(), without a schema; join static tables as views of the session',
             )
-        columns = StructType([field for field in df.schema if field.name not in CHANGE_COLUMNS.names])
-        _check_reader(name, df, columns)
+        columns = StructType([field for field in rows.schema if field.name not in CHANGE_COLUMNS.names])
+        change = rows.schema[CHANGE_TYPE].metadata
+        _check_reader(name, stream, columns, keys=int(change[SIGNED]))
         places = {int(field.metadata[ROW_KEY]): field.name for field in columns if ROW_KEY in field.metadata}
-        source = str(df.schema[CHANGE_TYPE].metadata.get(SOURCE, ""))
-        return cls(name, columns, tuple(places[place] for place in sorted(places)), source)
+        key = tuple(places[place] for place in sorted(places))
+        tunnel = tunnel_of(stream.schema)
+        table = "" if tunnel is None else table_of(name, stream.schema)
+        return cls(name, columns, key, str(change.get(SOURCE, "")), tunnel, table)
 
     def signed(self, changes: DataFrame, *, net: bool = False) -> DataFrame:
         """Return the rows of a batch with `SIGN` and `ORDER` instead of the columns of changes.
@@ -90,9 +98,33 @@ class FollowedScan:
         return renamed.mapInArrow(sent(lambda parts: net_changes(parts, places)), renamed.schema).toDF(*names)
 
 
-def _check_reader(name: str, df: DataFrame, columns: StructType) -> None:
-    """Raise `OptionError` unless a DataFrame has the rows of a reader as they are, and names that Spark can resolve."""
-    others = sorted(set(operators(plan_of(df), in_views=True)) - _OF_READERS)
+def table_of(scan: str, schema: StructType) -> str:
+    """Return the table of a scan in the rows of a tunnel of several tables: that of the reader, or of the scan's name.
+
+    Raises:
+        OptionError: the tunnel has no such table.
+    """
+    tables = [field.name for field in schema if SIGNED in field.metadata]
+    wanted = scanned_table(schema) or scan
+    table = next((name for name in tables if name.lower() == wanted.lower()), None)
+    if table is None:
+        tunnel = tunnel_of(schema)
+        raise OptionError(
+            f"scan {scan!r} does not say which table of its tunnel it is",
+            received=f"tunnel {'' if tunnel is None else tunnel.name} of {', '.join(tables)}",
+            valid=tables,
+            remedy="give the scan the name of the table, or name the table in load(…)",
+        )
+    return table
+
+
+def _check_reader(name: str, stream: DataFrame, columns: StructType, *, keys: int) -> None:
+    """Raise `OptionError` unless a DataFrame has the rows of a reader as they are, and names that Spark can resolve.
+
+    Args:
+        keys: the number of columns of the table's primary key.
+    """
+    others = sorted(set(operators(plan_of(stream), in_views=True)) - _OF_READERS)
     computed = [field.name for field in columns if TABLE_COLUMN not in field.metadata]
     if others or computed:
         raise OptionError(
@@ -100,8 +132,7 @@ def _check_reader(name: str, df: DataFrame, columns: StructType) -> None:
             received=", ".join(others or computed),
             remedy="write filters, joins and computed columns into the query",
         )
-    keys = sum(ROW_KEY in field.metadata for field in columns)
-    if keys != int(df.schema[CHANGE_TYPE].metadata[SIGNED]):
+    if sum(ROW_KEY in field.metadata for field in columns) != keys:
         raise OptionError(
             f"the DataFrame of scan {name!r} lacks a column of the table's primary key",
             received=columns.names,
@@ -118,120 +149,7 @@ def _check_reader(name: str, df: DataFrame, columns: StructType) -> None:
         )
 
 
-def is_followed(schema: StructType) -> bool:
+def _is_followed(schema: StructType) -> bool:
     """Return whether the rows of a DataFrame are changes that add up to a table."""
     signed = CHANGE_TYPE in schema.names and SIGNED in schema[CHANGE_TYPE].metadata
     return signed and any(ROW_KEY in field.metadata for field in schema)
-
-
-def one_stream(frames: Mapping[str, DataFrame]) -> DataFrame:
-    """Return one DataFrame with the changes of all scans: a streaming query has one."""
-    from pyspark.sql import functions as F
-
-    if len(frames) == 1:
-        return next(iter(frames.values()))
-    united: DataFrame | None = None
-    for name, df in frames.items():
-        one = df.select(F.lit(name).alias(_SCAN), F.struct("*").alias(_packed(list(frames).index(name))))
-        united = one if united is None else united.unionByName(one, allowMissingColumns=True)
-    assert united is not None
-    return united
-
-
-def used_columns(batch: DataFrame, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]) -> DataFrame:
-    """Return a batch of `one_stream` with some columns of each scan, and the types of its changes.
-
-    Args:
-        columns: for each scan the columns, in Spark's Arrow types.
-    """
-    from pyspark.sql import functions as F
-
-    def read(scan: FollowedScan) -> list[str]:
-        return [*(quote_name(name) for name in columns[scan.name].names), CHANGE_TYPE]
-
-    if len(scans) == 1:
-        return batch.select(*read(scans[0]))
-    structs = [
-        F.struct(*(f"{_packed(number)}.{name}" for name in read(scan))).alias(_packed(number))
-        for number, scan in enumerate(scans)
-    ]
-    return batch.select(_SCAN, *structs)
-
-
-def signed_tables(
-    rows: pa.Table, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]
-) -> Iterator[tuple[FollowedScan, pa.Table]]:
-    """Yield the scans of rows of `used_columns`, and their rows with `SIGN`, in the order of their changes."""
-    for number, scan in enumerate(scans):
-        schema, part = columns[scan.name], rows
-        if len(scans) > 1:
-            own = rows.filter(pc.equal(rows.column(_SCAN), scan.name)).column(_packed(number)).combine_chunks()
-            part = pa.table(own.flatten(), [*schema.names, CHANGE_TYPE])
-        enters = pc.is_in(part.column(CHANGE_TYPE), pa.array(_ENTERING))
-        signs = pc.if_else(enters, pa.scalar(1, pa.int8()), pa.scalar(-1, pa.int8()))
-        yield scan, part.select(schema.names).cast(schema).append_column(SIGN, signs)
-
-
-def entered_rows(
-    changes: DataFrame, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]
-) -> dict[str, DataFrame]:
-    """Return the rows of each table after a batch of `used_columns` before which it has none."""
-    from pyspark.sql import functions as F
-    from pyspark.sql.types import StructType
-
-    several = len(scans) > 1
-    types = [f"{_packed(number)}.{CHANGE_TYPE}" for number in range(len(scans))] if several else [CHANGE_TYPE]
-    only_inserts = changes.where(F.coalesce(*map(F.col, types)) != _ENTERING[0]).isEmpty()
-    found = {}
-    for number, scan in enumerate(scans):
-        rows = changes.where(F.col(_SCAN) == scan.name).select(f"{_packed(number)}.*") if several else changes
-        if only_inserts:
-            found[scan.name] = rows.drop(CHANGE_TYPE)
-            continue
-        read = replace(scan, schema=StructType([scan.schema[name] for name in columns[scan.name].names]))
-        found[scan.name] = read.signed(rows, net=True).where(f"{SIGN} > 0").drop(SIGN, ORDER)
-    return found
-
-
-def net_changes_of(
-    batch: DataFrame, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]
-) -> dict[str, tuple[pa.Table, pa.Table]]:
-    """Read a batch of `one_stream`; return the rows that leave and that enter each table, for tables with changes.
-
-    Args:
-        columns: for each scan the columns to read, in Spark's Arrow types.
-    """
-    found = {}
-    for scan, signed in signed_tables(used_columns(batch, scans, columns).toArrow(), scans, columns):
-        places = [columns[scan.name].get_field_index(name) for name in scan.key]
-        net = pa.Table.from_batches(net_changes(signed.to_batches(), places), signed.schema)
-        sides = [net.filter(pc.equal(net.column(SIGN), sign)).drop_columns([SIGN]) for sign in (-1, 1)]
-        # A row that only changes in other columns does not change.
-        parted = dict(difference(*sides))
-        if parted:
-            found[scan.name] = (parted.get(-1, sides[0].slice(0, 0)), parted.get(1, sides[1].slice(0, 0)))
-    return found
-
-
-@contextmanager
-def batch_of_each(
-    batch: DataFrame, scans: Sequence[FollowedScan], *, net: bool = False
-) -> Iterator[dict[str, DataFrame]]:
-    """Yield the signed rows of a batch of `one_stream`, by scan; see `FollowedScan.signed`."""
-    from pyspark.sql import functions as F
-
-    if len(scans) == 1:
-        yield {scans[0].name: scans[0].signed(batch, net=net)}
-        return
-    batch.persist()
-    try:
-        yield {
-            scan.name: scan.signed(batch.where(F.col(_SCAN) == scan.name).select(f"{_packed(number)}.*"), net=net)
-            for number, scan in enumerate(scans)
-        }
-    finally:
-        batch.unpersist()
-
-
-def _packed(number: int) -> str:
-    return f"s{number}"

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from headrace.derived.follow.batch_content import FollowedBatch, GroupQuery
-from headrace.derived.follow.scans import batch_of_each
+from headrace.derived.follow.sources import batch_of_each
 from headrace.derived.last_rows import last_rows
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
 from headrace.derived.state.state_tables import StateRows, open_tables

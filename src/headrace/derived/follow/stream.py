@@ -14,8 +14,9 @@ from headrace.derived.follow.batch_content import BatchQuery, GroupQuery
 from headrace.derived.follow.batches import FollowedBatches
 from headrace.derived.follow.determinism import called_functions
 from headrace.derived.follow.plan import FollowedPlan
-from headrace.derived.follow.scans import FollowedScan, one_stream
+from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.settings import answer_settings, check_unchanged, with_variables
+from headrace.derived.follow.sources import ScanFrames, one_stream, sources
 from headrace.derived.follow.static_tables import read_static_tables, reading, refuse_target
 from headrace.derived.gathering.tree import expensive, refuse_full_reads
 from headrace.derived.own_names import ALIVE, STATE, STATE_DDL
@@ -44,7 +45,7 @@ class FollowedStream(BatchedStream):
 
     Attributes:
         spark: the session of the query.
-        frames: the streaming DataFrames of the followed scans that the query reads, by name.
+        frames: the streaming DataFrames of the sources of the scans that the query reads, by scan.
         plan: the query.
         settings: the settings of the session when the query was checked.
         variables: the values of the variables in the query, by their references.
@@ -85,11 +86,15 @@ class FollowedStream(BatchedStream):
                 gathers=text.has_join,
                 static=static,
             )
-            df = one_stream(self.frames)
+            df = one_stream(self.frames, self.plan.scans)
             sink = self._located(df, store, [self.target.name])
             check_unchanged(self.settings, self.spark)
             definition = {QUERY_PART: self.plan.fingerprint}
             definition |= {f"static table {table.name}": table.fingerprint for table in static}
+            # Without the source of its positions a checkpoint has no meaning.
+            for group in sources(self.plan.scans):
+                if (tunnel := group[0].tunnel) is not None:
+                    definition[f"tunnel of {', '.join(scan.name for scan in group)}"] = tunnel.id
             called = called_functions(self.spark, f"{text.rows_sql} {'' if groups is None else groups.result_sql}")
             definition |= {f"function {function.name}": function.fingerprint for function in called}
             settings = {**self.settings, **self.variables}
@@ -183,7 +188,8 @@ def follow(
             and again if an executor is lost with their rows.
         sql: a SELECT in Spark SQL; docs/following-tables.md has what it can contain.
         scans: for each name of a followed scan in ``sql`` a streaming DataFrame that ``format("headrace")`` with
-            ``option("readAs", "table")`` has loaded.
+            ``option("readAs", "table")`` has loaded. One of a tunnel of several tables is the table that ``load``
+            names, else the table with the name of the scan; all scans of this tunnel are one streaming source.
         checkpoint: the checkpoint location, see `write_stream`; a query with a name may leave it out.
         store: the path or URL of the target's store. The state of aggregates is in this store, too.
         table: the target. Its primary key has all columns of GROUP BY; without aggregates the key of the scan. Over
@@ -228,10 +234,11 @@ def follow(
     if not scans:
         raise OptionError("no scans to follow", valid='scans={"orders_now": df}')
     with errors_in_a_sentence():
+        frames = {name: ScanFrames.of(name, df) for name, df in scans.items()}
         return followed_stream(
             spark,
             sql,
-            scans,
+            frames,
             sink,
             arguments,
             overwrite=flag(overwrite, "overwrite"),
@@ -242,7 +249,7 @@ def follow(
 def followed_stream(
     spark: SparkSession,
     sql: str,
-    frames: Mapping[str, DataFrame],
+    frames: Mapping[str, ScanFrames],
     sink: Source,
     arguments: SinkArguments,
     *,
@@ -268,7 +275,8 @@ def followed_stream(
     if is_connect(spark):
         SESSIONS.check()
     text, variables = with_variables(spark, sql)
-    plan = FollowedPlan.read(spark, text, [FollowedScan.of(name, df) for name, df in frames.items()], columns)
+    plan = FollowedPlan.read(spark, text, [FollowedScan.of(name, *each) for name, each in frames.items()], columns)
+    sources(plan.scans)
     location = sink.location
     if location.queue or not location.table:
         raise OptionError(
@@ -286,7 +294,7 @@ def followed_stream(
         arguments=arguments,
         definition=plan.fingerprint,
         spark=spark,
-        frames={scan.name: frames[scan.name] for scan in plan.scans},
+        frames={scan.name: frames[scan.name].stream for scan in plan.scans},
         plan=plan,
         settings=answer_settings(spark),
         variables=variables,

@@ -12,7 +12,7 @@ from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.mirror.forms import LatestRows, MirrorForm
 from headrace.derived.mirror.history import RowVersions, time_type_of
 from headrace.derived.mirror.setup import MirrorSetup, check_source
-from headrace.errors import OptionError
+from headrace.errors import OptionError, UnsupportedError
 from headrace.formats.location import Location
 from headrace.formats.registry import DEFAULT_FORMAT, source_of
 from headrace.formats.source import Source
@@ -104,8 +104,22 @@ class MirrorStream(BatchedStream):
 
 
 def followed_table(store: Store, source: Location, tunnel: str | None) -> Table:
-    """Return the table that a mirror copies: a given tunnel may have a part of its table."""
-    return source.open_table(store) if tunnel is None else store.tunnel(tunnel, source.table, source.columns).table
+    """Return the table that a mirror copies: a given tunnel may have a part of its table.
+
+    Raises:
+        UnsupportedError: the given tunnel has several tables.
+    """
+    if tunnel is None:
+        return source.open_table(store)
+    given = store.tunnel(tunnel, source.table, source.columns)
+    # With JSON rows, the tunnel is one of a table with the patterns of its tables as its name.
+    if given.whole_transactions and (given.tables or given.table.name != source.table):
+        raise UnsupportedError(
+            "a mirror or a history reads a tunnel of its table alone",
+            received=f"tunnel {given.name} of {given.table.name}",
+            remedy="leave out option tunnel, which creates one; or follow a scan of it: INSERT INTO … SELECT *",
+        )
+    return given.table
 
 
 @dataclass(frozen=True)

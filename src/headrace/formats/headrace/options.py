@@ -40,8 +40,9 @@ OPTIONS = (
            CHANGES, (SOURCE,)),
     Option("rows", "tunnel of several tables: `typed` gives the column `_table`, the name of the table of each row, "
            "and for each table a struct column of its name, which is null in the rows of other tables. It is the "
-           "default of embedded stores, which have no other form. `json` is the default of PostgreSQL: the columns "
-           "`schema`, `table`, `key` and `row`", one_of(TYPED, "json"), None, (SOURCE,)),
+           "default of embedded stores, which have no other form, and with `readAs=table` and option `table`. `json` "
+           "is the default of PostgreSQL: the columns `schema`, `table`, `key` and `row`", one_of(TYPED, "json"), None,
+           (SOURCE,)),
     Option("changeFormat", "tunnel of several tables: `columns` gives the columns `schema`, `table`, `key` and `row`. "
            "`debezium` gives change events as Debezium's connector writes them with JSON without schemas: the columns "
            "`topic`, `key` and `value`", one_of(*CHANGE_FORMATS), COLUMNS, (SOURCE,)),

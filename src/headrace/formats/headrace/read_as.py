@@ -6,7 +6,7 @@ So every update and delete needs its old row, and the query reads the tunnel fro
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from headrace.errors import OptionError, UnsupportedError
@@ -15,7 +15,7 @@ from headrace.model.tunnels.values import Start, StartKind, TunnelKind
 from headrace.options.settings import Settings
 
 if TYPE_CHECKING:
-    from headrace.ports import Capabilities, Tunnel
+    from headrace.ports import Capabilities, Table, Tunnel
 
 CHANGES, TABLE = "changes", "table"
 READ_AS = (CHANGES, TABLE)
@@ -79,19 +79,20 @@ def check_store(capabilities: Capabilities) -> None:
         )
 
 
-def check_tunnel(tunnel: Tunnel) -> None:
-    """Check that the rows of a tunnel add up to its table.
+def check_tunnel(tunnel: Tunnel, tables: Sequence[Table]) -> None:
+    """Check that the rows of a tunnel add up to its tables.
 
     Raises:
-        OptionError: the tunnel has no base data, or the table does not keep pre-images.
+        OptionError: the tunnel has no base data, or a table does not keep pre-images.
     """
     table = tunnel.table.name
-    if not tunnel.table.describe().options.pre_images:
-        raise OptionError(
-            f"option readAs=table needs the old row of each update and delete, and table {table!r} does not keep "
-            "pre-images",
-            remedy=old_rows_remedy(table),
-        )
+    for each in tables:
+        if not each.describe().options.pre_images:
+            raise OptionError(
+                f"option readAs=table needs the old row of each update and delete, and table {each.name!r} does not "
+                "keep pre-images",
+                remedy=old_rows_remedy(each.name),
+            )
     if tunnel.kind is TunnelKind.STREAM:
         raise OptionError(
             f"option readAs=table needs the rows that existed before tunnel {tunnel.name!r}",

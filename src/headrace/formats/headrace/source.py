@@ -13,7 +13,7 @@ from headrace.formats.headrace.options import OPTIONS, TYPED
 from headrace.formats.source import QueueRead, Source, TunnelRead
 from headrace.model.tables.change_columns import COMMIT_VERSION, ChangeShape, Shape, SignedShape
 from headrace.model.tables.json_forms import PLAIN
-from headrace.model.tables.several_tables import SeveralShape
+from headrace.model.tables.several_tables import SeveralShape, TunnelMark
 from headrace.model.tunnels.values import Start, StartKind
 from headrace.ports import Store, Tunnel
 from headrace.stores.opening import CheckpointScheme
@@ -48,7 +48,11 @@ class HeadraceTunnel(TunnelRead):
         if form is not None:
             return tunnel.with_json(form)
         rows = settings.get("rows")
-        return tunnel if rows is None else tunnel.typed() if rows == TYPED else tunnel.with_json(PLAIN)
+        if rows is None:
+            # A scan of one table has the table's own columns.
+            of_table = read_as.reads_table(settings) and self.source.location.table is not None
+            return tunnel.typed() if of_table and tunnel.whole_transactions else tunnel
+        return tunnel.typed() if rows == TYPED else tunnel.with_json(PLAIN)
 
     def open_checked(self, store: Store) -> Tunnel:
         settings = self.source.settings
@@ -62,8 +66,15 @@ class HeadraceTunnel(TunnelRead):
             return self.open(store)
         read_as.check_store(store.capabilities)
         tunnel = self.open(store)
-        read_as.check_tunnel(tunnel)
+        read_as.check_tunnel(tunnel, [store.table(name) for name in tunnel.tables] or [tunnel.table])
         return tunnel
+
+    def followed(self, store: Store, tunnel: Tunnel) -> tuple[TunnelMark | None, str | None]:
+        if not read_as.reads_table(self.source.settings):
+            return None, None
+        mark = TunnelMark(store.id, tunnel.id, tunnel.name, self.source.limits_in_words())
+        table = self.source.location.table
+        return mark, None if table is None else store.table(table).name
 
     def start(self) -> Start:
         # The committed positions may be those of another query, which has read the rows before them.

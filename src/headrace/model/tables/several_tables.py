@@ -6,9 +6,10 @@ name. The struct of a row's table has the row, and the others are null.
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -30,6 +31,26 @@ from headrace.model.tables.schema import Column, KeylessSchema, TableSchema
 Indexes = npt.NDArray[np.int64]
 TABLE: Final = "_table"
 """The column with the names of tables."""
+TUNNEL: Final = "headrace.tunnel"
+"""In the metadata of `TABLE` of signed rows: the tunnel of the stream, see `TunnelMark`."""
+SCANNED: Final = "headrace.table"
+"""In the metadata of `TABLE` of signed rows: the one of the tables that the reader has named."""
+
+
+class TunnelMark(NamedTuple):
+    """The tunnel of several tables that a stream reads, and how.
+
+    Attributes:
+        store: the id of the store. A copy of a store has the same tunnels.
+        id: the id of the tunnel.
+        name: the name of the tunnel.
+        limits: the options that divide its rows into batches, in words.
+    """
+
+    store: str
+    id: str
+    name: str
+    limits: str
 
 
 def schema_of(tables: Mapping[str, TableSchema]) -> TableSchema:
@@ -170,9 +191,23 @@ class SeveralShape(ChangeShape):
         return pa.StructArray.from_arrays(children, fields=list(wanted), mask=values.is_null())
 
 
-def marked_tables(schema: pa.Schema, marks: Mapping[str, str]) -> pa.Schema:
-    """Return the columns of a `SeveralShape` with the marks of their tables; see `SOURCE`."""
-    return pa.schema([_marked(field, marks[field.name]) if field.name in marks else field for field in schema])
+def marked_tables(
+    schema: pa.Schema, marks: Mapping[str, str], tunnel: TunnelMark | None = None, scanned: str | None = None
+) -> pa.Schema:
+    """Return the columns of a `SeveralShape` with the marks of their tables, see `SOURCE`, and of their tunnel.
+
+    Args:
+        tunnel: the tunnel of signed rows.
+        scanned: the table that the reader has named.
+    """
+    fields = [_marked(field, marks[field.name]) if field.name in marks else field for field in schema]
+    if tunnel is not None:
+        named = {} if scanned is None else {SCANNED: scanned}
+        fields = [
+            field.with_metadata({TUNNEL: json.dumps(tunnel), **named}) if field.name == TABLE else field
+            for field in fields
+        ]
+    return pa.schema(fields)
 
 
 def _annotated(field: pa.Field, table: TableSchema, *, signed: bool) -> pa.Field:

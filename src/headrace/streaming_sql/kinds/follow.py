@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from headrace.batches.sinks.jobs import state_name
+from headrace.derived.follow.sources import sources
 from headrace.derived.follow.stream import FollowedStream, followed_stream, keeps_previous
 from headrace.derived.gathering.tree import Node, RowCount, blocks, expensive
 from headrace.errors import OptionError, SqlError
 from headrace.formats.registry import format_named, source_of
 from headrace.ports import Store
-from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.script import StreamBody
 from headrace.streaming_sql.catalog import ScanDefinition
 from headrace.streaming_sql.kinds.kind import DefinedStream, ReadyStream, StreamKind
@@ -74,7 +74,7 @@ class FollowedInserts(StreamKind):
         sink_options = stream.sink_options()
         _check_mode(stream.name, stream.statement.options)
         text = self._tables.rewritten(insert.query)
-        frames = {scan.name: self._spark.table(quote_name(scan.name)) for scan in self._scans(insert)}
+        frames = {scan.name: self._tables.followed(scan.name) for scan in self._scans(insert)}
         sink = source_of(target.provider, sink_options)
         return followed_stream(
             self._spark,
@@ -124,6 +124,10 @@ def _properties(stream: FollowedStream, store: Store, counts: Mapping[str, RowCo
     query, target = stream.plan.query, stream.target.name
     for scan in stream.plan.scans:
         yield "followed", f"{scan.name}, by its key ({', '.join(scan.key)})"
+    for group in sources(stream.plan.scans):
+        if (tunnel := group[0].tunnel) is not None:
+            names = ", ".join(scan.name for scan in group)
+            yield "one tunnel", f"{tunnel.name}: {names}; a batch has whole transactions of its tables"
     for name in query.others:
         yield "static table", f"{name}: read when the stream starts; its content must not change"
     key = ", ".join(stream.key(store))

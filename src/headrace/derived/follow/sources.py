@@ -1,0 +1,272 @@
+"""The streaming sources of a followed query, and the rows of each scan in its batches.
+
+A streaming query of Spark has one DataFrame. Scans of one tunnel of several tables have one source, so a batch ends at
+one position for all of them. Further sources are united with it, each with its rows as a struct.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from functools import reduce
+from typing import TYPE_CHECKING, NamedTuple
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.derived.follow.scans import ENTERING, FollowedScan, table_of
+from headrace.derived.gathering.gather import difference
+from headrace.derived.last_rows import net_changes
+from headrace.derived.own_names import ORDER, SIGN
+from headrace.errors import OptionError
+from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE
+from headrace.model.tables.several_tables import TABLE
+from headrace.spark.several_tables import of_table, tunnel_of
+from headrace.sql_text.lexer import quote_name
+
+if TYPE_CHECKING:
+    from pyspark.sql import Column, DataFrame
+
+_SOURCE = "__source"
+
+
+class ScanFrames(NamedTuple):
+    """The DataFrames of a followed scan.
+
+    Attributes:
+        rows: the columns of the table, or some of them, and the columns of changes.
+        stream: the source of the rows: ``rows`` itself, or the changes of all tables of a tunnel.
+    """
+
+    rows: DataFrame
+    stream: DataFrame
+
+    @classmethod
+    def of(cls, name: str, df: DataFrame) -> ScanFrames:
+        """Return the frames of a DataFrame as its reader has loaded it.
+
+        Raises:
+            OptionError: the DataFrame has several tables, and it is not clear which one the scan is.
+        """
+        several = tunnel_of(df.schema) is not None
+        return cls(of_table(df, table_of(name, df.schema)) if several else df, df)
+
+
+def sources(scans: Sequence[FollowedScan]) -> list[list[FollowedScan]]:
+    """Return the scans of each source, in the order of the first ones: the scans of one tunnel have the same source.
+
+    Raises:
+        OptionError: scans of one tunnel have different limits.
+    """
+    found: dict[tuple[str, str], list[FollowedScan]] = {}
+    for scan in scans:
+        of = ("", scan.name) if scan.tunnel is None else (scan.tunnel.store, scan.tunnel.id)
+        found.setdefault(of, []).append(scan)
+    for group in found.values():
+        limits = {scan.name: scan.tunnel.limits for scan in group if scan.tunnel is not None}
+        if len(set(limits.values())) > 1:
+            raise OptionError(
+                f"scans of one tunnel are one stream, and those of {_tunnel(group)} have different limits",
+                received="; ".join(f"{name}: {text}" for name, text in limits.items()),
+                remedy="give all of them the same options",
+            )
+    return list(found.values())
+
+
+def one_stream(frames: Mapping[str, DataFrame], scans: Sequence[FollowedScan]) -> DataFrame:
+    """Return one DataFrame with the changes of all scans.
+
+    Args:
+        frames: the DataFrames of the scans' sources, by scan.
+
+    Raises:
+        OptionError: see `sources`; or a table has changed while the scans of its tunnel were loaded.
+    """
+    from pyspark.sql import functions as F
+
+    groups = sources(scans)
+    for group in groups:
+        _check_same_columns(frames, group)
+    if len(groups) == 1:
+        return frames[groups[0][0].name]
+    united: DataFrame | None = None
+    for number, group in enumerate(groups):
+        one = frames[group[0].name].select(F.lit(number).alias(_SOURCE), F.struct("*").alias(f"s{number}"))
+        united = one if united is None else united.unionByName(one, allowMissingColumns=True)
+    assert united is not None
+    return united
+
+
+def _check_same_columns(frames: Mapping[str, DataFrame], group: Sequence[FollowedScan]) -> None:
+    first = frames[group[0].name].schema
+    for scan in group[1:]:
+        if first[scan.table].dataType != frames[scan.name].schema[scan.table].dataType:
+            raise OptionError(
+                f"table {scan.table!r} has changed between the loads of two scans of {_tunnel(group)}",
+                received=f"scans {group[0].name}, {scan.name}",
+                remedy="load both again; in SQL, DROP SCAN and CREATE SCAN",
+            )
+
+
+def _tunnel(group: Sequence[FollowedScan]) -> str:
+    mark = group[0].tunnel
+    return "a tunnel" if mark is None else f"tunnel {mark.name!r}"
+
+
+class _Place(NamedTuple):
+    """The rows of a scan in a batch of `one_stream`.
+
+    Attributes:
+        source: the path of the columns of its source, empty or with a dot at the end.
+        table: the path of the columns of its table.
+        conditions: what the rows of the scan have in common.
+    """
+
+    source: str
+    table: str
+    conditions: list[Column]
+
+    @property
+    def condition(self) -> Column:
+        return reduce(lambda one, other: one & other, self.conditions)
+
+    def own(self, batch: DataFrame) -> DataFrame:
+        """Return the rows of the scan."""
+        return batch.where(self.condition) if self.conditions else batch
+
+    def columns(self, names: Sequence[str]) -> list[Column]:
+        """Return columns of the table with their names in the scan."""
+        from pyspark.sql import functions as F
+
+        return [F.col(f"{self.table}{quote_name(name)}").alias(name) for name in names]
+
+    def change(self, name: str) -> Column:
+        """Return a column of changes."""
+        from pyspark.sql import functions as F
+
+        return F.col(f"{self.source}{name}").alias(name)
+
+
+def _places(scans: Sequence[FollowedScan]) -> dict[str, _Place]:
+    """Return the places of the scans of a query, by their names in their order."""
+    from pyspark.sql import functions as F
+
+    groups, found = sources(scans), dict[str, _Place]()
+    for number, group in enumerate(groups):
+        source = f"s{number}." if len(groups) > 1 else ""
+        of_source = [F.col(_SOURCE) == number] if source else []
+        for scan in group:
+            table = f"{source}{quote_name(scan.table)}." if scan.tunnel is not None else source
+            of_table = [F.col(f"{source}{TABLE}") == scan.table] if scan.tunnel is not None else []
+            found[scan.name] = _Place(source, table, [*of_source, *of_table])
+    return {scan.name: found[scan.name] for scan in scans}
+
+
+def _rows_of_each(batch: DataFrame, scans: Sequence[FollowedScan]) -> dict[str, DataFrame]:
+    """Return the rows of each scan, with the columns of the scan and of changes."""
+    found = {}
+    for scan, place in zip(scans, _places(scans).values(), strict=True):
+        changes = [place.change(name) for name in CHANGE_COLUMNS.names]
+        found[scan.name] = place.own(batch).select(*place.columns(scan.schema.names), *changes)
+    return found
+
+
+@contextmanager
+def batch_of_each(
+    batch: DataFrame, scans: Sequence[FollowedScan], *, net: bool = False
+) -> Iterator[dict[str, DataFrame]]:
+    """Yield the signed rows of a batch of `one_stream`, by scan; see `FollowedScan.signed`."""
+    rows = _rows_of_each(batch, scans)
+    if len(scans) == 1:
+        yield {scan.name: scan.signed(rows[scan.name], net=net) for scan in scans}
+        return
+    batch.persist()
+    try:
+        yield {scan.name: scan.signed(rows[scan.name], net=net) for scan in scans}
+    finally:
+        batch.unpersist()
+
+
+def used_columns(batch: DataFrame, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]) -> DataFrame:
+    """Return a batch of `one_stream` with some columns of each scan, and the types of its changes.
+
+    The columns of several scans are a struct for each, which is null in the rows of other tables.
+
+    Args:
+        columns: for each scan the columns, in Spark's Arrow types.
+    """
+    from pyspark.sql import functions as F
+
+    places = _places(scans)
+    fields = {name: [*place.columns(columns[name].names), place.change(CHANGE_TYPE)] for name, place in places.items()}
+    if len(scans) == 1:
+        ((name, place),) = places.items()
+        return place.own(batch).select(*fields[name])
+    structs = [
+        F.when(place.condition, F.struct(*fields[name])).alias(_packed(number))
+        for number, (name, place) in enumerate(places.items())
+    ]
+    return batch.select(*structs)
+
+
+def signed_tables(
+    rows: pa.Table, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]
+) -> Iterator[tuple[FollowedScan, pa.Table]]:
+    """Yield the scans of rows of `used_columns`, and their rows with `SIGN`, in the order of their changes."""
+    for number, scan in enumerate(scans):
+        schema, part = columns[scan.name], rows
+        if len(scans) > 1:
+            column = rows.column(_packed(number))
+            own = column.filter(column.is_valid()).combine_chunks()
+            part = pa.table(own.flatten(), [*schema.names, CHANGE_TYPE])
+        enters = pc.is_in(part.column(CHANGE_TYPE), pa.array(ENTERING))
+        signs = pc.if_else(enters, pa.scalar(1, pa.int8()), pa.scalar(-1, pa.int8()))
+        yield scan, part.select(schema.names).cast(schema).append_column(SIGN, signs)
+
+
+def entered_rows(
+    changes: DataFrame, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]
+) -> dict[str, DataFrame]:
+    """Return the rows of each table after a batch of `used_columns` before which it has none."""
+    from pyspark.sql import functions as F
+    from pyspark.sql.types import StructType
+
+    several = len(scans) > 1
+    types = [f"{_packed(number)}.{CHANGE_TYPE}" for number in range(len(scans))] if several else [CHANGE_TYPE]
+    # A row without a type is of a table that the query does not read.
+    only_inserts = changes.where(F.coalesce(*map(F.col, types)) != ENTERING[0]).isEmpty()
+    found = {}
+    for number, scan in enumerate(scans):
+        packed = _packed(number)
+        rows = changes.where(F.col(packed).isNotNull()).select(f"{packed}.*") if several else changes
+        if only_inserts:
+            found[scan.name] = rows.drop(CHANGE_TYPE)
+            continue
+        read = replace(scan, schema=StructType([scan.schema[name] for name in columns[scan.name].names]))
+        found[scan.name] = read.signed(rows, net=True).where(f"{SIGN} > 0").drop(SIGN, ORDER)
+    return found
+
+
+def net_changes_of(
+    batch: DataFrame, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]
+) -> dict[str, tuple[pa.Table, pa.Table]]:
+    """Read a batch of `one_stream`; return the rows that leave and that enter each table, for tables with changes.
+
+    Args:
+        columns: for each scan the columns to read, in Spark's Arrow types.
+    """
+    found = {}
+    for scan, signed in signed_tables(used_columns(batch, scans, columns).toArrow(), scans, columns):
+        places = [columns[scan.name].get_field_index(name) for name in scan.key]
+        net = pa.Table.from_batches(net_changes(signed.to_batches(), places), signed.schema)
+        sides = [net.filter(pc.equal(net.column(SIGN), sign)).drop_columns([SIGN]) for sign in (-1, 1)]
+        # A row that only changes in other columns does not change.
+        parted = dict(difference(*sides))
+        if parted:
+            found[scan.name] = (parted.get(-1, sides[0].slice(0, 0)), parted.get(1, sides[1].slice(0, 0)))
+    return found
+
+
+def _packed(number: int) -> str:
+    return f"c{number}"
