@@ -46,6 +46,7 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "following_size": following.following_size,
     "views_small": views.views_small,
     "views_large": views.views_large,
+    "views_tunnels": views.views_tunnels,
     "mirror": mirrors.mirror,
     "idle": latency.idle,
     "small_batch": latency.small_batch,

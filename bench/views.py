@@ -23,6 +23,7 @@ from bench.measure import Ratio, Result, seconds, spark_session
 from headrace.errors import HeadraceError
 
 if TYPE_CHECKING:
+    import pyarrow as pa
     from pyspark.sql.streaming.query import StreamingQuery
 
 _BATCHES = 5
@@ -31,6 +32,7 @@ _COLD = 2
 # All changes are committed between two looks of the stream, so that they are one batch.
 _SETTINGS = {"spark.sql.streaming.pollingDelay": "1s", "spark.sql.streaming.numRecentProgressUpdates": "100"}
 _STATE = "__headrace_state"
+_OF_THREE_TABLES, _TURNS = "q3", 3
 
 
 @dataclass
@@ -79,21 +81,58 @@ def views_large(directory: Path, scale: float) -> Result:
     return _views(directory, scale, 1_000)
 
 
-def _views(directory: Path, scale: float, changes: int) -> Result:
-    """Keep one query after the other; each answer is compared with DuckDB's at the end."""
-    chosen = queries(scale)
-    rows = tpch(scale)
+def views_tunnels(directory: Path, scale: float) -> Result:
+    """A join of three tables with one tunnel of all beside a tunnel of each, 1,000 changes a batch."""
+    rows = tpch(0.01 * scale)
+    query = queries(0.01 * scale)[_OF_THREE_TABLES]
+    not_null, apart, together = frozenset(query.null_keys), list[float](), list[float]()
+    with (
+        _filled(directory, rows) as store,
+        spark_session(_SETTINGS) as spark,
+        Database(TABLES, rows) as database,
+    ):
+        _read_tables(spark, store)
+        changer = Changer(database, seed=1, not_null=not_null)
+        for number in range(_TURNS):
+            for one, times in ((False, apart), (True, together)):
+                name = f"{'one' if one else 'each'}_{number}"
+                kept = _keep(spark, store, directory / name, name, query, changer, 1_000, one_tunnel=one)
+                # The first turn also warms Spark.
+                times += kept.batches[_COLD:] if number else []
+    of_each, of_one = statistics.median(apart), statistics.median(together)
+    return Result(
+        f"views: {_OF_THREE_TABLES} of TPC-H at scale {0.01 * scale:g}, batches of 1,000 mixed changes over its tables",
+        {"a tunnel of each table": f"{of_each * 1000:.0f} ms", "one tunnel": f"{of_one * 1000:.0f} ms"},
+        [Ratio("a tunnel of each / one tunnel", of_each / of_one, 1.0)],
+        "Medians of the times of triggers, from looking for changes to publication and commit, of turns.",
+    )
+
+
+def _filled(directory: Path, rows: Mapping[str, pa.Table]) -> headrace.Store:
+    """Return a new store with the tables of TPC-H."""
     store = headrace.open(directory / "store", create=True, synchronous="off")
     for name, definition in TABLES.items():
         table = store.create_table(name, definition.columns, definition.key, pre_images=True)
         for part in rows[name].to_batches(max_chunksize=100_000):
             table.put(part)
+    return store
+
+
+def _read_tables(spark: SparkSession, store: headrace.Store) -> None:
+    """Create a view of each table, for batches."""
+    for name in TABLES:
+        reader = spark.read.format("headrace").options(store=store.url, table=name)
+        reader.load().createOrReplaceTempView(name)
+
+
+def _views(directory: Path, scale: float, changes: int) -> Result:
+    """Keep one query after the other; each answer is compared with DuckDB's at the end."""
+    chosen = queries(scale)
+    rows = tpch(scale)
     not_null = frozenset(column for query in chosen.values() for column in query.null_keys)
     figures, measured = {}, []
-    with store, spark_session(_SETTINGS) as spark, Database(TABLES, rows) as database:
-        for name in TABLES:
-            reader = spark.read.format("headrace").options(store=store.url, table=name)
-            reader.load().createOrReplaceTempView(name)
+    with _filled(directory, rows) as store, spark_session(_SETTINGS) as spark, Database(TABLES, rows) as database:
+        _read_tables(spark, store)
         changer = Changer(database, seed=1, not_null=not_null)
         for name, query in chosen.items():
             try:
@@ -128,12 +167,15 @@ def _keep(
     query: TpchQuery,
     changer: Changer,
     changes: int,
+    *,
+    one_tunnel: bool = False,
 ) -> _Measured:
     """Keep a query while its tables change. The target is in a store of its own, whose size is that of the state."""
     view = KeyedView.of_tpch(query)
-    tunnels = {table: f"{name}_{table}" for table in view.tables}
-    for table, tunnel in tunnels.items():
-        store.create_tunnel(table, tunnel, kind="BaseAndStream")
+    if one_tunnel:
+        tunnels = dict.fromkeys(view.tables, store.create_tunnel(list(view.tables), name).id)
+    else:
+        tunnels = {table: store.create_tunnel(table, name).id for table in view.tables}
     try:
         with headrace.open(directory, create=True, synchronous="off") as target:
             running = _start(spark, store, target, name, view, tunnels)
@@ -147,8 +189,8 @@ def _keep(
             tables = [table for table in target.tables() if table.startswith(_STATE)]
             measured.state_rows = sum(target.table(table).describe().rows or 0 for table in tables)
     finally:
-        for table, tunnel in tunnels.items():
-            store.drop_tunnel(tunnel, table=table)
+        for tunnel in set(tunnels.values()):
+            store.drop_tunnel(tunnel)
     measured.state_bytes = sum(file.stat().st_size for file in directory.rglob("*") if file.is_file())
     return measured
 
@@ -171,7 +213,7 @@ def _start(
         spark,
         view.sql,
         scans={
-            table: reader.options(store=store.url, tunnel=tunnel, readAs="table").load()
+            table: reader.options(store=store.url, tunnel=tunnel, readAs="table").load(table)
             for table, tunnel in tunnels.items()
         },
         store=target.url,
