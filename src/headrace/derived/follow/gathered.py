@@ -100,7 +100,7 @@ def _tables(tokens: QueryText, scans: Mapping[str, FollowedScan]) -> tuple[tuple
     queries = {
         tokens.tokens[index].name.lower()
         for index in range(len(tokens.tokens))
-        if tokens.is_name(index) and _is_of_with(tokens, index)
+        if tokens.is_name(index) and is_of_with(tokens, index)
     }
     read: list[str] = []
     others: list[str] = []
@@ -126,7 +126,7 @@ def _tables(tokens: QueryText, scans: Mapping[str, FollowedScan]) -> tuple[tuple
     return tuple(dict.fromkeys(read)), tuple(others), count > 1
 
 
-def _is_of_with(tokens: QueryText, index: int) -> bool:
+def is_of_with(tokens: QueryText, index: int) -> bool:
     """Return whether a name is that of a query of WITH."""
     after = index + 1
     if tokens.is_symbol(after, "(") and not tokens.is_query(after):

@@ -23,6 +23,7 @@ from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.settings import check_text_settings
 from headrace.derived.follow.split import FollowedQuery, Grouping, split_query
 from headrace.derived.gathering.arrangements import Gathering
+from headrace.derived.gathering.unique import unique_columns
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE, STATE_DDL, value_column
 from headrace.derived.state.aggregates import Aggregate
 from headrace.derived.state.group_states import GroupStates
@@ -31,7 +32,7 @@ from headrace.model.own_names import PREFIX, is_own
 from headrace.spark.analysed_plans import analysed_plan, operators
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import quote_name, tokenize
-from headrace.sql_text.query_text import with_views
+from headrace.sql_text.query_text import QueryText, with_views
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -76,6 +77,8 @@ class FollowedPlan:
         gathering: how the rows are found over which the rows SQL is evaluated; None if it runs over signed rows.
         as_whole: the plan of the same query over gathered rows without its groups, for a target whose key does not have
             all columns of GROUP BY; None if there is none.
+        unique: positions of output columns that are unique in the result of a query over gathered rows without groups;
+            empty if none are certain.
     """
 
     scans: tuple[FollowedScan, ...]
@@ -88,6 +91,7 @@ class FollowedPlan:
     time_zone: str
     gathering: Gathering | None = None
     as_whole: FollowedPlan | None = None
+    unique: tuple[int, ...] = ()
 
     @classmethod
     def read(
@@ -373,8 +377,11 @@ def _check_gathered(
         types = _check_groups(spark, query.groups, schema, rows, views, views.plain)
     read = tuple(scans[name] for name in query.scans)
     gathering = gathering_of(query, scans, static, below["Aggregate"])
+    text = QueryText(query.rows_sql)
+    unique = () if query.groups is not None else unique_columns(text, gathering.model, len(schema))
     time_zone = str(spark.conf.get("spark.sql.session.timeZone"))
-    return FollowedPlan(read, tuple(schema.names), query, schema, rows, types, (), time_zone, gathering)
+    names = tuple(schema.names)
+    return FollowedPlan(read, names, query, schema, rows, types, (), time_zone, gathering, unique=unique)
 
 
 def _check_groups(

@@ -33,6 +33,10 @@ Origin: TypeAlias = tuple[Place, ...]
 """The columns of which a column of a relation is a plain copy: one, or one for each branch of a set operation."""
 
 
+Output: TypeAlias = "tuple[str | None, Origin | None]"
+"""The name of an output column, and the columns of which it is a plain copy."""
+
+
 @dataclass(frozen=True)
 class Link:
     """An equality that all rows of a result satisfy which have rows of two occurrences.
@@ -84,6 +88,9 @@ class Unit:
             operation, one for each branch. Empty if there are none.
         other_side: for a side of a FULL JOIN the number of the other one, which also needs all its rows.
         independent: its rows are rows of the result: the query, or a branch of UNION ALL.
+        optional: it is a side of an outer join, so a row of the result can lack its rows.
+        apart: it is a subquery in an expression, or the right side of a semi or anti join: no row of the result has its
+            columns.
     """
 
     number: int
@@ -96,6 +103,8 @@ class Unit:
     entries: list[tuple[Place, ...]] = field(default_factory=list)
     other_side: int | None = None
     independent: bool = False
+    optional: bool = False
+    apart: bool = False
 
     @property
     def grouped(self) -> bool:
@@ -129,6 +138,7 @@ class QueryModel:
         orderings: the orders on which the result depends.
         aggregated: the first tokens of the SELECTs with aggregates or groups.
         multiplies: it has relations that are no tables, such as VALUES, so that a row of its tables can give several.
+        outputs: the columns of the query's result; not all, if a star names the columns of a part that is not read.
     """
 
     occurrences: list[Occurrence] = field(default_factory=list)
@@ -137,6 +147,7 @@ class QueryModel:
     orderings: list[Ordering] = field(default_factory=list)
     aggregated: set[int] = field(default_factory=set)
     multiplies: bool = False
+    outputs: list[Output] = field(default_factory=list)
 
     def add_unit(self, parent: int, label: str, construct: Construct) -> Unit:
         unit = Unit(len(self.units), parent, label, construct)
@@ -167,9 +178,17 @@ class QueryModel:
             return bool(ordering.groups) and all(
                 place in ordering.columns or place.occurrence in reached for place in ordering.groups
             )
-        inside = self.inside(ordering.unit)
+        inside = [each for each in self.inside(ordering.unit) if not self._is_apart(each, ordering.unit)]
         plain = all(self._is_row(each, ordering.unit) for each in inside)
         return bool(inside) and plain and reached.issuperset(inside)
+
+    def can_be_missing(self, occurrence: int) -> bool:
+        """Return whether a row of the result can lack a row of an occurrence."""
+        return any(self.units[each].optional for each in self.around(self.occurrences[occurrence].unit))
+
+    def _is_apart(self, occurrence: int, unit: int) -> bool:
+        """Return whether an occurrence is in a unit inside of another one whose rows have none of its columns."""
+        return any(self.units[each].apart for each in self.around(self.occurrences[occurrence].unit) if each > unit)
 
     def _is_row(self, occurrence: int, unit: int) -> bool:
         """Return whether a row of an occurrence is a part of a row of a unit: it is in no group."""

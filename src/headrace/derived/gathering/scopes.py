@@ -19,14 +19,12 @@ from typing import Literal, TypeAlias
 from headrace.derived.aggregate_calls import GENERATORS, is_any_aggregate
 from headrace.derived.gathering import constructs
 from headrace.derived.gathering.constructs import Construct
-from headrace.derived.gathering.model import Link, Occurrence, Ordering, Origin, Place, QueryModel, Unit
+from headrace.derived.gathering.model import Link, Occurrence, Ordering, Origin, Output, Place, QueryModel, Unit
 from headrace.sql_text.query_text import Block, QueryText, Range, Relation
 
 _UNCLEAR_IN_FROM = ("PIVOT", "UNPIVOT", "TABLESAMPLE", "MATCH_RECOGNIZE", "ASOF", "STREAM")
 _LIMITS = ("LIMIT", "OFFSET")
 _SETS = ("ROLLUP", "CUBE", "GROUPING")
-Output: TypeAlias = "tuple[str | None, Origin | None]"
-"""The name of an output column, and the columns of which it is a plain copy."""
 Kind: TypeAlias = Literal["join", "subquery", "derived"]
 
 
@@ -60,7 +58,7 @@ def read_model(text: QueryText, tables: Mapping[str, Columns]) -> QueryModel:
         UnclearStructure: it is not certain.
     """
     reader = _Reader(text, tables)
-    reader.query(0, len(text.tokens), {}, None, 0)
+    reader.model.outputs = reader.query(0, len(text.tokens), {}, None, 0)
     if reader.selects != {index for index in range(len(text.tokens)) if text.is_word(index, "SELECT")}:
         raise UnclearStructure("a subquery as an argument in FROM")
     reader.assign_links()
@@ -456,10 +454,13 @@ class _Reader:
         """Return the unit of the right side of a join; None if it has none of its own."""
         if not {"LEFT", "FULL", "SEMI", "ANTI"} & set(words):
             return None
-        return self._join(unit, words)
+        right = self._join(unit, words)
+        right.apart = bool({"SEMI", "ANTI"} & set(words))
+        return right
 
     def _unit(self, parent: int, kind: Kind, label: str, construct: Construct) -> Unit:
         unit = self.model.add_unit(parent, label, construct)
+        unit.optional, unit.apart = kind == "join", kind == "subquery"
         self._kinds[unit.number] = kind
         return unit
 

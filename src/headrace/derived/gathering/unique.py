@@ -1,0 +1,96 @@
+"""Columns of a query's result that no two of its rows have alike, for the key of a new target.
+
+The text and the model say less than is true, and a batch checks the key in any case.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from headrace.derived.aggregate_calls import is_any_aggregate
+from headrace.derived.gathering.model import Ordering, Place, QueryModel
+from headrace.sql_text.query_text import Block, QueryText
+
+_TAILS = ("ORDER", "SORT", "LIMIT", "OFFSET", "QUALIFY", "WINDOW", "HAVING")
+
+
+def unique_columns(text: QueryText, model: QueryModel | None, count: int) -> tuple[int, ...]:
+    """Return the positions of output columns that are unique in the result; nothing if none are certain.
+
+    Args:
+        model: the structure of the text; None if it is unclear.
+        count: the number of output columns.
+    """
+    start, end = 0, len(text.tokens)
+    while text.is_symbol(start, "(") and text.closing[start] == end - 1:
+        start, end = start + 1, end - 1
+    select = next((index for index in text.top(start, end) if text.is_word(index, "SELECT")), None)
+    if select is None:
+        return ()
+    operations = list(text.set_operations(select, end))
+    if operations:
+        distinct = not any(text.is_word(each + 1, "ALL") for each in operations)
+        return tuple(range(count)) if distinct else ()
+    block = text.block(select, end)
+    if text.is_word(select + 1, "DISTINCT") and not text.is_symbol(select + 2, ","):
+        return tuple(range(count))
+    if block.group is not None:
+        return _of_groups(text, block)
+    if model is None or any(is_any_aggregate(text, index) for index in text.top(select, end)):
+        return ()
+    return _of_rows(model)
+
+
+def _of_groups(text: QueryText, block: Block) -> tuple[int, ...]:
+    """Return the items that are the expressions of GROUP BY."""
+    assert block.group is not None
+    items = [text.item(*each) for each in text.split(*block.select)]
+    if any(item.kind == "star" for item in items):
+        return ()
+    texts = [_words(text, item.start, item.end) for item in items]
+    aliases = [None if item.name is None else item.name.lower() for item in items]
+    start, end = block.group
+    end = next((index for index in text.top(start, end) if text.is_word(index, *_TAILS)), end)
+    if text.is_word(start, "ALL") and start + 1 == end:
+        return tuple(place for place, item in enumerate(items) if not _aggregates(text, item.start, item.end))
+    found: list[int] = []
+    for first, last in text.split(start, end):
+        words = _words(text, first, last)
+        if len(words) == 1 and words[0].isdecimal():
+            found.append(int(words[0]) - 1)
+        elif words in texts:
+            found.append(texts.index(words))
+        elif len(words) == 1 and words[0] in aliases:
+            found.append(aliases.index(words[0]))
+        else:
+            return ()
+    return tuple(found)
+
+
+def _words(text: QueryText, start: int, end: int) -> tuple[str, ...]:
+    return tuple(
+        token.name.lower() if token.is_name else token.text for token in (text.tokens[i] for i in range(start, end))
+    )
+
+
+def _aggregates(text: QueryText, start: int, end: int) -> bool:
+    return any(is_any_aggregate(text, index) for index in range(start, end))
+
+
+def _of_rows(model: QueryModel) -> tuple[int, ...]:
+    """Return columns that determine the row of each table of which a row of the result is made."""
+    places: dict[int, Place] = {}
+    for number, (_, origin) in enumerate(model.outputs):
+        if origin is not None and len(origin) == 1 and not model.can_be_missing(origin[0].occurrence):
+            places[number] = origin[0]
+    if not _determine(model, list(places.values())):
+        return ()
+    for number in reversed(list(places)):
+        others = [place for each, place in places.items() if each != number]
+        if _determine(model, others):
+            del places[number]
+    return tuple(places)
+
+
+def _determine(model: QueryModel, columns: Sequence[Place]) -> bool:
+    return model.is_total(Ordering(0, tuple(columns), None, 0))

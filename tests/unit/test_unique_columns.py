@@ -1,0 +1,45 @@
+"""The columns of a query's result that are unique in it, for the key of a new target."""
+
+from __future__ import annotations
+
+import pytest
+
+from headrace.derived.gathering.scopes import Columns, read_model
+from headrace.derived.gathering.unique import unique_columns
+from headrace.sql_text.query_text import QueryText
+
+TABLES = {
+    "orders": Columns({"id": "integer", "user": "string", "price": "integer"}, ("id",)),
+    "users": Columns({"user": "string", "city": "string"}, ("user",)),
+}
+
+
+@pytest.mark.parametrize(
+    ("query", "count", "unique"),
+    [
+        ("SELECT o.id, o.user, u.city FROM orders o JOIN users u ON u.user = o.user", 3, (0,)),
+        ("SELECT u.city, o.id FROM users u JOIN orders o ON u.user = o.user", 2, (1,)),
+        ("SELECT o.id, u.user FROM orders o CROSS JOIN users u", 2, (0, 1)),
+        ("SELECT o.id, u.city FROM orders o LEFT JOIN users u ON u.user = o.user", 2, (0,)),
+        # An order can be missing, so its key can be null.
+        ("SELECT u.user, o.id FROM users u LEFT JOIN orders o ON u.user = o.user", 2, ()),
+        ("SELECT user FROM users u WHERE NOT EXISTS (SELECT * FROM orders o WHERE o.user = u.user)", 1, (0,)),
+        ("SELECT u.user FROM users u LEFT SEMI JOIN orders o ON o.user = u.user", 1, (0,)),
+        ("SELECT o.price FROM orders o JOIN users u ON u.user = o.user", 1, ()),
+        ("SELECT id + 1 AS id FROM orders", 1, ()),
+        ("SELECT DISTINCT city, price FROM orders JOIN users USING (user)", 2, (0, 1)),
+        ("SELECT user FROM orders UNION SELECT user FROM users", 1, (0,)),
+        ("SELECT user FROM orders UNION ALL SELECT user FROM users", 1, ()),
+        ("SELECT collect_set(price) AS p, user FROM orders GROUP BY user", 2, (1,)),
+        ("SELECT price % 2 AS odd, array_agg(id) FROM orders GROUP BY 1", 2, (0,)),
+        ("SELECT upper(user) AS u, array_agg(id) FROM orders GROUP BY u", 2, (0,)),
+        ("SELECT array_agg(id) FROM orders GROUP BY user", 1, ()),
+        ("SELECT max_by(id, price) FROM orders", 1, ()),
+        ("WITH t AS (SELECT id, user FROM orders) SELECT id FROM t", 1, (0,)),
+    ],
+)
+def test_unique_columns_are_keys_of_rows_groups_and_distinct_rows(
+    query: str, count: int, unique: tuple[int, ...]
+) -> None:
+    text = QueryText(query, strict=True)
+    assert unique_columns(text, read_model(text, TABLES), count) == unique
