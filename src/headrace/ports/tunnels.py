@@ -296,6 +296,16 @@ class Tunnel(Port):
     def latest_positions(self) -> dict[str, Position]:
         """Return for each current channel the position after its last change."""
 
+    def settled_positions(self) -> dict[str, Position]:
+        """Return for each current channel a position after all changes that a reader of the table can see by now.
+
+        In a store that shows rows before their changes are in the log, it waits for the log.
+
+        Raises:
+            StoreBusyError: the log does not come.
+        """
+        return self.latest_positions()
+
     @abstractmethod
     def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
         """Return the backlog of a channel from a position, up to ``until`` (from `latest_positions`) if set."""

@@ -101,7 +101,7 @@ class BatchedStream:
         return replace(self, arguments=replace(self.arguments, trigger=checked_trigger(options)))
 
     def _located(self, df: DataFrame, store: Store, writes: Sequence[str]) -> LocatedSink:
-        """Return the sink as other processes find it.
+        """Return the sink as other processes find it, and record the stream in its checkpoint.
 
         Args:
             store: the store of the sink.
@@ -111,12 +111,21 @@ class BatchedStream:
             AlreadyExistsError: the default location has the checkpoint of another stream.
             UnsupportedError: the store of the checkpoint has no files.
         """
+        self._record(store, writes)
+        return self._sink(df.sparkSession, store)
+
+    def _record(self, store: Store, writes: Sequence[str], *, replace: bool = False) -> None:
+        """Record the stream in its default checkpoint; with ``replace``, also if its definition was another one."""
+        if self.arguments.checkpoint is None:
+            location = default_checkpoint(store, self.arguments.name)
+            record_stream(store, location, self.arguments.name, writes, self.definition, replace=replace)
+
+    def _sink(self, spark: SparkSession, store: Store) -> LocatedSink:
+        """Return the sink as other processes find it."""
         address, checkpoint = self.arguments.store.of(store), self.arguments.checkpoint
         if checkpoint is None:
             checkpoint = default_checkpoint(store, self.arguments.name)
-            record_stream(store, checkpoint, self.arguments.name, writes, self.definition)
-        location = sink_checkpoint(checkpoint, address, df.sparkSession)
-        return LocatedSink(address, location, self.arguments.rows_per_write)
+        return LocatedSink(address, sink_checkpoint(checkpoint, address, spark), self.arguments.rows_per_write)
 
     def _start(self, df: DataFrame, mode: str, batches: StreamBatches) -> StreamingQuery:
         """Start the query.

@@ -14,12 +14,13 @@ import logging
 import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from headrace.batches.feeds.queue_offset import QueueOffset, advances, is_queue_offset
 from headrace.checkpoint_server.locations import parse_served, store_key
 from headrace.checkpoint_server.server import served_files
+from headrace.errors import DataLossError
 from headrace.formats.checkpoint_locations import parse_location
 from headrace.formats.registry import checkpoint_scheme
 from headrace.ports import Advance, Files, Store
@@ -66,6 +67,24 @@ def batch_content(checkpoint: str, batch: int, spark: SparkSession | None = None
     """
     text = _read(checkpoint, f"offsets/{batch}", spark, store)
     return "" if text is None else hashlib.sha256(text.encode()).hexdigest()
+
+
+def source_offsets(
+    checkpoint: str, batch: int, spark: SparkSession | None = None, *, store: Store | None = None
+) -> list[Any]:
+    """Return the offsets of all sources at the end of a batch, in the order in which the query has the sources.
+
+    Raises:
+        DataLossError: the checkpoint has no offsets of this batch.
+    """
+    text = _read(checkpoint, f"offsets/{batch}", spark, store)
+    if text is None:
+        raise DataLossError(
+            "the checkpoint has no offsets of the last batch that was published",
+            received=f"batch {batch}",
+            remedy="restore the newest checkpoint; or start the query with a new checkpoint location",
+        )
+    return [json.loads(line) for _, line in _source_lines(text)]
 
 
 def queue_progress(

@@ -55,7 +55,9 @@ def default_checkpoint(store: Store, name: str | None) -> str:
     return f"headrace://{store.checkpoint_directory()}/{_encoded(checked.lower())}"
 
 
-def record_stream(store: Store, location: str, name: str | None, writes: Sequence[str], definition: str) -> None:
+def record_stream(
+    store: Store, location: str, name: str | None, writes: Sequence[str], definition: str, *, replace: bool = False
+) -> None:
     """Record a stream in its default checkpoint, or check that the checkpoint has the record of this stream.
 
     A stream that has begun no batch, because its start failed, is replaced.
@@ -64,6 +66,7 @@ def record_stream(store: Store, location: str, name: str | None, writes: Sequenc
         location: the location that `default_checkpoint` returned.
         writes: the tables and queues that the stream writes.
         definition: a text that is the same as long as the stream is the same; empty if it is unknown.
+        replace: whether the stream may have had another definition.
 
     Raises:
         AlreadyExistsError: the directory is the checkpoint of another stream.
@@ -84,7 +87,8 @@ def record_stream(store: Store, location: str, name: str | None, writes: Sequenc
     if found is None:
         raise _taken(location, name, "it was started with an explicit checkpoint location")
     recorded = json.loads(found)
-    if recorded != wanted and not _has_batches(files, parsed.path):
+    same = replace and recorded["writes"] == wanted["writes"]
+    if recorded != wanted and (same or not _has_batches(files, parsed.path)):
         files.write(path, json.dumps(wanted).encode(), overwrite=True)
         return
     if recorded != wanted:

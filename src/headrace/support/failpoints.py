@@ -24,6 +24,10 @@ POINTS = {
     "intent-written": "a batch that is too large for a transaction has an intent, and no row is visible",
     "parts-written": "all parts of such a batch are written, and its marker is incomplete",
     "published": "the batch is published, and Spark has not committed it",
+    "text-fenced": "a query with its old text publishes nothing more, and the result of the new text is not computed",
+    "table-read": "a table is read for the new text of a query, and its changes since the last batch are not",
+    "text-staged": "the result of a new text is staged, and not published",
+    "text-published": "the result of a new text is published, and Spark has not started the query",
     "progress-unsaved": "Spark has committed the batch, and the tunnel or consumer has not",
     "progress-saved": "the tunnel or consumer has committed the batch, and its records are not deleted",
 }

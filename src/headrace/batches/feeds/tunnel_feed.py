@@ -129,7 +129,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
         limits = NO_LIMITS if unlimited else self.limits
         if previous != INITIAL_BATCH:
             self.tunnel.batches.check_reader(previous)
-        positions = self._positions_after(previous)
+        positions = self.positions_after(previous)
         if previous != self._committed:
             self._commit(previous, positions)
         channels = self._channels(positions)
@@ -198,7 +198,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
     def commit(self, end: str) -> None:
         """Commit the positions after a batch to the tunnel, and delete batches that are no longer retained."""
         if end not in (self._committed, INITIAL_BATCH):
-            self._commit(end, self._positions_after(end))
+            self._commit(end, self.positions_after(end))
 
     def fix_end(self) -> None:
         self._fixed_end = self.tunnel.latest_positions()
@@ -253,8 +253,8 @@ class TunnelFeed(Feed[str, ChannelTask]):
         self.tunnel.batches.prune(batch, self.retain_batches)
         self._committed = batch
 
-    def _positions_after(self, batch: str) -> Positions:
-        """Return the positions of the channels of a batch after it."""
+    def positions_after(self, batch: str) -> Positions:
+        """Return the positions of the channels of a batch after it. Channels without changes yet may be missing."""
         if batch == INITIAL_BATCH:
             return {} if self.start.kind is StartKind.COMMITTED else self.tunnel.start_positions(self.start)
         plan = self.plan(batch)

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -40,6 +41,7 @@ QUERY, MIRROR = "followed query", "mirror"
 # The part of a definition with the text of the query.
 QUERY_PART = "query"
 TIME_ZONE, _OLDER_TIME_ZONE = "spark.sql.session.timeZone", "session time zone"
+_REPLACE = "CREATE OR REPLACE STREAM … in SQL, follow(…, replace=True) in Python"
 _ANEW = "use a new checkpoint location and a new tunnel, and set overwrite to true"
 
 
@@ -68,6 +70,9 @@ class TargetJob:
         kind: `QUERY` or `MIRROR`.
         contents: what the tables of state have, in words, by their names.
         older: the record is of an earlier release, which recorded only the time zone, and no identities.
+        layout: what the job notes about its state tables, as JSON.
+        fence: a text that is new each time when a new text of the query is about to be computed, so that a query with
+            the old text publishes nothing more.
     """
 
     target: str
@@ -81,6 +86,8 @@ class TargetJob:
     kind: str = QUERY
     contents: Mapping[str, str] = field(default_factory=dict)
     older: bool = False
+    layout: Mapping[str, Any] = field(default_factory=dict)
+    fence: str = ""
 
 
 class TargetJobs:
@@ -93,6 +100,11 @@ class TargetJobs:
         """Return the job of a target."""
         row = self._row(target)
         return None if row is None else _job_of(row)
+
+    def own(self, wanted: TargetJob) -> TargetJob | None:
+        """Return the record of a job that has begun; None if its target has none, or that of another job."""
+        known = self.find(wanted.target) if wanted.job else None
+        return known if known is not None and known.job == wanted.job else None
 
     def check(self, wanted: TargetJob) -> None:
         """Check whether a followed query can start or continue, without changing the store.
@@ -135,7 +147,14 @@ class TargetJobs:
             self.drop(known.obsolete)
             # The record of an earlier release, or one that was restored with its tables, becomes complete.
             now = replace(
-                known, obsolete=(), settings=wanted.settings, tables=tables, contents=wanted.contents, older=False
+                known,
+                obsolete=(),
+                settings=wanted.settings,
+                tables=tables,
+                contents=wanted.contents,
+                older=False,
+                layout=wanted.layout,
+                fence="",
             )
             return known, self._claim(row, now)
         if batch:
@@ -152,6 +171,39 @@ class TargetJobs:
             return begun, claim
         self._take(claim)
         return begun, self._claim(claim.after)
+
+    def fence(self, known: TargetJob) -> TargetJob:
+        """Change the record of a query, so that its running batch is not published; return the record.
+
+        Raises:
+            OptionError: another job has taken the target, or the query has published a batch in the meantime.
+        """
+        row = self._row(known.target)
+        if row is None or _job_of(row) != known:
+            raise target_taken(known.target, known.job, 0)
+        fenced = replace(known, fence=uuid.uuid4().hex)
+        try:
+            # The job itself has published its batches 0 and later.
+            publisher = self._store.publisher(f"{known.job}-{fenced.fence}")
+            publisher.publish(0, [], claim=self._claim(row, fenced), last=True)
+        except ClaimLostError:
+            raise target_taken(known.target, known.job, 0) from None
+        return fenced
+
+    def succeed(self, fenced: TargetJob, wanted: TargetJob) -> tuple[TargetJob, Claim]:
+        """Return the record of the new text of a query, and the claim that replaces its record by it.
+
+        Args:
+            fenced: the record as `fence` returned it.
+            wanted: the job with the new text.
+        """
+        obsolete = (*fenced.obsolete, *fenced.state_tables)
+        now = replace(
+            wanted,
+            obsolete=tuple(name for name in obsolete if name not in wanted.state_tables),
+            tables=self._registered(wanted.target),
+        )
+        return now, Claim(self._registry_of(now.target), _row_of(fenced), _row_of(now))
 
     def register(self, job: TargetJob, tables: Iterable[str] = ()) -> Claim:
         """Record a mirror as the job of its target, and return the claim of its publications.
@@ -322,6 +374,8 @@ def _job_of(row: Mapping[str, Any]) -> TargetJob:
             QUERY if older else content["kind"],
             dict(content.get("contents", {})),
             older,
+            dict(content.get("layout", {})),
+            str(content.get("fence", "")),
         )
     except (ValueError, KeyError, TypeError) as error:
         raise StoreDamagedError(f"the row of {target!r} in table {_JOBS!r} is invalid", received=str(error)) from None
@@ -337,8 +391,19 @@ def _row_of(job: TargetJob) -> dict[str, str]:
         "tables": dict(job.tables),
         "kind": job.kind,
         "contents": dict(job.contents),
+        "layout": dict(job.layout),
+        "fence": job.fence,
     }
     return {"target": job.target, "job": job.job, "content": json.dumps(content)}
+
+
+def is_changed(known: TargetJob, wanted: TargetJob) -> bool:
+    """Return whether the definition or a setting of a job differs from its record."""
+    try:
+        _check_definition(known, wanted)
+    except OptionError:
+        return True
+    return False
 
 
 def target_taken(target: str, job: str, batch: int) -> OptionError:
@@ -353,6 +418,15 @@ def target_taken(target: str, job: str, batch: int) -> OptionError:
         f"the state of this query is no longer kept: another query follows a table into {target!r}",
         received=f"batch {batch} of query {job}",
         remedy="use one target for each query; to start again, use a new checkpoint location and overwrite the target",
+    )
+
+
+def text_replaced(target: str, batch: int) -> OptionError:
+    """Return the error for a running query while another text of it is computed, or after that."""
+    return OptionError(
+        f"the query into {target!r} has got another text, and this one publishes nothing more",
+        received=f"batch {batch} of the text before",
+        remedy="stop this query, and start the one with the new text",
     )
 
 
@@ -384,8 +458,8 @@ def _check_definition(known: TargetJob, wanted: TargetJob) -> None:
             "the state of this query was computed with other settings: "
             + "; ".join(f"{name} {_value(before, name)} before, {_value(now, name)} now" for name in changed),
             received=received,
-            remedy=f"set them as before: {'; '.join(_statement(name, before) for name in changed)}; or compute the "
-            f"target again: {_ANEW}",
+            remedy=f"set them as before: {'; '.join(_statement(name, before) for name in changed)}; or publish "
+            f"the result with these: {_REPLACE}; or compute the target again: {_ANEW}",
         )
     parts = known.definition.keys() | wanted.definition.keys()
     if known.older and any(name.startswith("${") for name in now):
@@ -396,7 +470,8 @@ def _check_definition(known: TargetJob, wanted: TargetJob) -> None:
         raise OptionError(
             f"the state of this query was computed with another {', '.join(other)}",
             received=received,
-            remedy=f"restore what has changed; or compute the target again: {_ANEW}",
+            remedy=f"restore what has changed; or publish the result of the new query: {_REPLACE}; or compute the "
+            f"target again: {_ANEW}",
         )
 
 

@@ -33,6 +33,9 @@ From CREATE STREAM over a scan with readAs = 'table' to a published aggregate, i
 The query is five values on this way: `FollowedQuery` is its text in parts, `FollowedPlan` has what Spark says about
 it, `FollowedStream` its target, and `BatchQuery` with `GroupQuery` what a batch runs.
 
+A query that starts with another text and ``replace`` first has step 11: `replacement` computes its result over the rows
+of the last batch, which `layouts` finds beside the target, or `table_positions` in the tables.
+
 A query that step 4 cannot split, such as a join of two scans, has the same way with two other steps: `gathered` finds
 with `headrace.derived.gathering` which rows a batch must read, and `gathered_batches` evaluates the query over these
 rows before the batch and after it. If its last SELECT has aggregates that are kept by group, only the rows below them

@@ -26,7 +26,7 @@ from headrace.sql_text.query_text import with_views
 
 if TYPE_CHECKING:
     from pyspark.errors import PySparkException
-    from pyspark.sql import DataFrame
+    from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 
@@ -96,6 +96,7 @@ class FollowedBatch(BatchContent):
     Attributes:
         query: the signed rows of the batch.
         target: the table that the query writes.
+        first: nothing is kept before it: the first batch of a query, or of its new text.
         replaces: the batch replaces the rows of the target.
         state: the tables of state, by role.
     """
@@ -105,6 +106,7 @@ class FollowedBatch(BatchContent):
 
     query: BatchQuery
     target: TableTarget
+    first: bool
     replaces: bool
     state: Mapping[str, StateTable]
 
@@ -138,14 +140,14 @@ class FollowedBatch(BatchContent):
         try:
             return self._compute(batch, tasks, net=False)
         except PySparkException as error:
-            if not _is_of_expression(error):
+            if not is_of_expression(error):
                 raise
             _log.info("batch %d failed, and is computed again from its net changes", tasks.batch, exc_info=True)
         tasks.discard()
         try:
             return self._compute(batch, tasks, net=True)
         except PySparkException as error:
-            if not _is_of_expression(error) or own_message(str(error)) is not None:
+            if not is_of_expression(error) or own_message(str(error)) is not None:
                 raise
             raise _failed_expression(error, self.target.name, tasks.batch) from error
 
@@ -189,16 +191,28 @@ class FollowedBatch(BatchContent):
         """Stage the changes of the targets; from net changes, if the query may fail for other rows."""
 
 
-def _is_of_expression(error: PySparkException) -> bool:
+def is_of_expression(error: PySparkException) -> bool:
+    """Return whether an expression of the query has failed for a row."""
     return (error.getSqlState() or "")[:2] in _ERRORS_OF_EXPRESSIONS
 
 
-def _failed_expression(error: PySparkException, target: str, batch: int) -> ExpressionError:
+def named_expressions(error: PySparkException) -> str:
+    """Return the expressions that have failed, for messages."""
     expressions = dict.fromkeys(each.fragment() for each in error.getQueryContext() if each.fragment())
-    named = f"expression {', '.join(expressions)}" if expressions else "an expression"
+    return f"expression {', '.join(expressions)}" if expressions else "an expression"
+
+
+def drop_views(session: SparkSession, scans: int) -> None:
+    """Drop the views of a batch in a session that has other uses."""
+    views = [f"{_VIEW}_{number}{suffix}" for number in range(scans) for suffix in ("", "_before")]
+    for view in (*views, f"{_VIEW}_groups"):
+        session.catalog.dropTempView(view)
+
+
+def _failed_expression(error: PySparkException, target: str, batch: int) -> ExpressionError:
     return ExpressionError(
-        f"{named} of the query into {target!r} fails for a row that is in the table at the end of batch {batch}: "
-        f"{error.getCondition() or 'an error of the expression'}",
+        f"{named_expressions(error)} of the query into {target!r} fails for a row that is in the table at the end of "
+        f"batch {batch}: {error.getCondition() or 'an error of the expression'}",
         remedy="the batch cannot succeed later: correct the row, or write the expression so that it does not fail "
         "(try_divide, try_cast, WHERE); then start again with a new checkpoint location, a new tunnel and overwrite",
     )

@@ -8,19 +8,20 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.batches.sinks import batch_figures
-from headrace.batches.sinks.jobs import TargetJob, TargetJobs, state_name, target_taken
+from headrace.batches.sinks.jobs import TargetJob, TargetJobs, target_taken, text_replaced
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.follow.batch_content import BatchQuery, FollowedBatch, GroupQuery
 from headrace.derived.follow.gathered_batches import GatheredBatch
 from headrace.derived.follow.gathered_in_tasks import GatheredLoad
+from headrace.derived.follow.layouts import StateLayout
 from headrace.derived.follow.signed_batches import FollowedGroups, FollowedRows
 from headrace.derived.gathering.arrangements import Gathering
-from headrace.derived.state.state_tables import create_tables, open_tables
+from headrace.derived.state.state_tables import StateTable, create_tables, open_tables
 from headrace.spark.batch_tasks import BatchTasks, StreamBatches, publish_batch
 
 if TYPE_CHECKING:
@@ -41,6 +42,7 @@ class FollowedBatches(StreamBatches):
         gathering: how the rows are found over which the query is evaluated; None if it runs over signed rows.
         target: the target.
         job: the job without its tables; its ``job`` is empty if it has no checkpoint yet.
+        layout: the tables of state.
     """
 
     query: BatchQuery
@@ -48,6 +50,7 @@ class FollowedBatches(StreamBatches):
     gathering: Gathering | None
     target: TableTarget
     job: TargetJob
+    layout: StateLayout
     _size: tuple[int | None, int | None] = field(default=(None, None), init=False)
     _measured: float = field(default=-math.inf, init=False)
 
@@ -59,24 +62,16 @@ class FollowedBatches(StreamBatches):
                 the batch, which is not published.
         """
         jobs, groups, gathering = TargetJobs(store), self.groups, self.gathering
-        prefix = f"{state_name(store, self.target.name, job)}_"
-        state = {} if groups is None else groups.states.tables(prefix)
-        state |= {} if gathering is None else gathering.state(prefix)
-        contents = {table.name: table.content for table in state.values()}
-        begun, claim = jobs.begin(replace(self.job, job=job, state_tables=tuple(contents), contents=contents), number)
+        states = None if groups is None else groups.states
+        state = self.layout.state(store, self.target.name, job, states, gathering)
+        wanted = job_with_state(replace(self.job, job=job), state, self.layout, gathering)
+        begun, claim = jobs.begin(wanted, number)
         replaces = number == 0 and begun.overwrite
         try:
             tables = open_tables(store, state) if number else create_tables(store, state)
             if groups is not None:
                 groups.states.sweep(tables, number)
-            content: FollowedBatch
-            if gathering is not None:
-                gathered = GatheredBatch if number else GatheredLoad
-                content = gathered(self.query, self.target, replaces, state, groups, gathering)
-            elif groups is not None:
-                content = FollowedGroups(self.query, self.target, replaces, state, groups)
-            else:
-                content = FollowedRows(self.query, self.target, replaces, state)
+            content = batch_of(self.query, self.target, state, groups, gathering, first=number == 0, replaces=replaces)
             tasks = BatchTasks(self.sink, job, number, content.targets)
             publish_batch(store, tasks, batch, content, check=True, claim=claim)
             self._note_state(job, number, tables.values())
@@ -84,6 +79,9 @@ class FollowedBatches(StreamBatches):
             # Besides a lost claim: the other job drops the state of this one, which this batch may be reading.
             if not jobs.is_lost(claim):
                 raise
+            now = jobs.find(begun.target)
+            if now is not None and now.job == begun.job:
+                raise text_replaced(begun.target, number) from error
             jobs.drop(begun.state_tables)
             raise target_taken(begun.target, begun.job, number) from error
         jobs.drop(begun.obsolete)
@@ -102,3 +100,31 @@ def _total(numbers: Iterable[int | None]) -> int | None:
     """Return the sum of numbers; None if one of them is unknown."""
     found = list(numbers)
     return None if None in found else sum(each or 0 for each in found)
+
+
+def job_with_state(
+    job: TargetJob, state: Mapping[str, StateTable], layout: StateLayout, gathering: Gathering | None
+) -> TargetJob:
+    """Return a job with the names, the contents and the layout of its tables of state."""
+    contents = {table.name: table.content for table in state.values()}
+    recorded = layout.recorded(state, gathering).to_json()
+    return replace(job, state_tables=tuple(contents), contents=contents, layout=recorded)
+
+
+def batch_of(
+    query: BatchQuery,
+    target: TableTarget,
+    state: Mapping[str, StateTable],
+    groups: GroupQuery | None,
+    gathering: Gathering | None,
+    *,
+    first: bool,
+    replaces: bool,
+) -> FollowedBatch:
+    """Return what a batch of a query writes."""
+    if gathering is not None:
+        gathered = GatheredLoad if first else GatheredBatch
+        return gathered(query, target, first, replaces, state, groups, gathering)
+    if groups is not None:
+        return FollowedGroups(query, target, first, replaces, state, groups)
+    return FollowedRows(query, target, first, replaces, state)

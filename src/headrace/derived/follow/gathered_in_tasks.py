@@ -56,7 +56,7 @@ class GatheredInTasks(FollowedBatch):
     gathering: Gathering
 
     def _stage_groups(self, groups: GroupQuery, signed: DataFrame, tasks: BatchTasks) -> Receipts:
-        grouped = FollowedGroups(self.query, self.target, self.replaces, self.state, groups)
+        grouped = FollowedGroups(self.query, self.target, self.first, self.replaces, self.state, groups)
         return grouped.stage_changes(signed, tasks)
 
     def _by_key(self, rows: DataFrame, tasks: int | None = None) -> DataFrame:
@@ -159,20 +159,38 @@ def _with_change(session: SparkSession, kept: DataFrame, change: TableChange, sc
 
 @dataclass(frozen=True)
 class GatheredLoad(GatheredInTasks):
-    """The first batch of a query that is evaluated as it is written. No rows are in the memory of the driver."""
+    """The first batch of a query that is evaluated as it is written. No rows are in the memory of the driver.
+
+    Attributes:
+        kept: the roles of the arrangements that have the rows already, in a batch with a new text.
+    """
+
+    kept: frozenset[str] = frozenset()
+
+    @property
+    def _columns(self) -> dict[str, pa.Schema]:
+        """The columns that are kept, by scan."""
+        return {scan.name: self.gathering.tables[scan.name.lower()].schema for scan in self.query.scans}
 
     def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
         """Stage the rows of the target and of the state. The changes of scans are always net."""
-        scans = self.query.scans
-        columns = {scan.name: self.gathering.tables[scan.name.lower()].schema for scan in scans}
-        changes = used_columns(batch, scans, columns).persist()
+        return self.load(used_columns(batch, self.query.scans, self._columns), tasks)
+
+    def load(self, changes: DataFrame, tasks: BatchTasks) -> Receipts:
+        """Stage the rows of the target and of the state.
+
+        Args:
+            changes: changes as those of `used_columns`, before which the tables have no rows.
+        """
+        changes = changes.persist()
         try:
             kept = tasks.stage_routed(changes, self._arranged)
             size = sum(receipt.rows for receipts in kept for receipt in receipts)
-            session = batch.sparkSession
+            session = changes.sparkSession
             with changed_settings(session, settings_for(size)):
                 views = {}
-                for number, (name, rows) in enumerate(entered_rows(changes, scans, columns).items()):
+                entered = entered_rows(changes, self.query.scans, self._columns)
+                for number, (name, rows) in enumerate(entered.items()):
                     views[name.lower()] = f"{_VIEW}_{number}"
                     rows.createOrReplaceTempView(views[name.lower()])
                 shown = self._stage(session, with_views(self.query.rows_sql, views), tasks)
@@ -183,10 +201,11 @@ class GatheredLoad(GatheredInTasks):
     def _arranged(self, _: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows of the arrangements, of a task with all changes of its rows."""
         last: dict[str, LastRows] = {}
-        columns = {scan.name: self.gathering.tables[scan.name.lower()].schema for scan in self.query.scans}
         for part in parts:
-            for scan, signed in signed_tables(pa.Table.from_batches([part]), self.query.scans, columns):
+            for scan, signed in signed_tables(pa.Table.from_batches([part]), self.query.scans, self._columns):
                 for role, rows in self.gathering.tables[scan.name.lower()].arranged(signed):
+                    if role in self.kept:
+                        continue
                     own = last.setdefault(role, LastRows(rows.schema.names[:2]))
                     yield from self._placed(role, own.add(rows))
         for role, own in last.items():

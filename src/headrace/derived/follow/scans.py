@@ -49,6 +49,11 @@ class FollowedScan:
     tunnel: TunnelMark | None = None
     table: str = ""
 
+    @property
+    def mark(self) -> str:
+        """What a position in a checkpoint belongs to: the table, and the tunnel if it has several tables."""
+        return self.source if self.tunnel is None else f"{self.source} {self.tunnel.id}"
+
     @classmethod
     def of(cls, name: str, rows: DataFrame, stream: DataFrame | None = None) -> FollowedScan:
         """Return the scan of a DataFrame.

@@ -7,7 +7,7 @@ groups with the kept state, and the result SQL computes the target's rows.
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _VIEW = f"{PREFIX}batch"
 # Spark joins smaller partitions of a shuffle into one task. By default it does so below 1 MB, which is 100,000 groups.
-_TASK_BYTES = ("spark.sql.adaptive.coalescePartitions.minPartitionSize", "64k")
+TASK_BYTES = ("spark.sql.adaptive.coalescePartitions.minPartitionSize", "64k")
 # A first batch that replaces the rows of the target puts all of them at the end.
 _NO_LIMIT = 1 << 62
 
@@ -43,6 +43,14 @@ class SignedBatch(FollowedBatch):
     def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
         with batch_of_each(batch, self.query.scans, net=net) as scans:
             return self.stage_changes(self.query.signed_rows(scans), tasks)
+
+    def stage_tables(self, tables: Mapping[str, DataFrame], tasks: BatchTasks) -> Receipts:
+        """Stage the result over whole tables, by scan, as the first batch of a query does."""
+        signed = {
+            name: rows.selectExpr("*", f"CAST(1 AS TINYINT) AS {SIGN}", f"monotonically_increasing_id() AS {ORDER}")
+            for name, rows in tables.items()
+        }
+        return self.stage_changes(self.query.signed_rows(signed), tasks)
 
     @abstractmethod
     def stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
@@ -76,12 +84,12 @@ class FollowedGroups(SignedBatch):
     def stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
         groups, rows = self.groups, signed.drop(ORDER)
         names = [name for name in groups.merged.names if name in rows.columns]
-        if not names and tasks.batch == 0:
+        if not names and self.first:
             # The one group exists without rows, too.
             rows = rows.union(_no_change(rows))
         # The session is that of the query alone.
         session = rows.sparkSession
-        session.conf.set(*_TASK_BYTES)
+        session.conf.set(*TASK_BYTES)
         rows = rows.repartition(*names) if names else rows.repartition(1)
         if groups.copied is not None:
             # One step of Python instead of two, and no rows of Spark between them.
@@ -96,7 +104,8 @@ class FollowedGroups(SignedBatch):
     ) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, StateRows]]]]:
         """Yield results of groups, and the state rows of these groups with the indexes of their targets."""
         places = self.state_writes
-        for groups, states in self.groups.states.merge(open_tables(store, self.state), batch, parts):
+        number = 0 if self.first else batch
+        for groups, states in self.groups.states.merge(open_tables(store, self.state), number, parts):
             yield groups, [(places[each.table, each.change], each) for each in states]
 
     def _merge_and_route(

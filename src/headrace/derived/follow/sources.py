@@ -210,6 +210,16 @@ def used_columns(batch: DataFrame, scans: Sequence[FollowedScan], columns: Mappi
     return batch.select(*structs)
 
 
+def packed(frames: Sequence[DataFrame]) -> DataFrame:
+    """Return rows as those of `used_columns`, of the rows of each scan, in their order."""
+    from pyspark.sql import functions as F
+
+    if len(frames) == 1:
+        return frames[0]
+    structs = [rows.select(F.struct("*").alias(_packed(number))) for number, rows in enumerate(frames)]
+    return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), structs)
+
+
 def signed_tables(
     rows: pa.Table, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]
 ) -> Iterator[tuple[FollowedScan, pa.Table]]:

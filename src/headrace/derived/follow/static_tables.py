@@ -67,9 +67,14 @@ def read_static_tables(spark: SparkSession, names: Sequence[str]) -> Iterator[tu
             tables.append(StaticTable(name, view, _fingerprint(rows)))
         yield tuple(tables)
     except BaseException:
-        for table in tables:
-            spark.catalog.dropTempView(table.view)
+        forget(spark, tables)
         raise
+
+
+def forget(spark: SparkSession, tables: Sequence[StaticTable]) -> None:
+    """Drop the views of static tables that no query uses."""
+    for table in tables:
+        spark.catalog.dropTempView(table.view)
 
 
 def refuse_target(spark: SparkSession, names: Sequence[str], store: Store, target: str) -> None:

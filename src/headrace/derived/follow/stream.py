@@ -8,26 +8,33 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.batches.sinks.jobs import QUERY_PART, TargetJob, TargetJobs
+import pyarrow as pa
+
+from headrace.batches.sinks.jobs import QUERY_PART, TargetJob, TargetJobs, is_changed
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.follow.batch_content import BatchQuery, GroupQuery
 from headrace.derived.follow.batches import FollowedBatches
 from headrace.derived.follow.determinism import called_functions
+from headrace.derived.follow.layouts import Arrangement, StateLayout
 from headrace.derived.follow.plan import FollowedPlan
+from headrace.derived.follow.replacement import Replacement, TextChange, check_target, columns_lost, other_scans
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.settings import answer_settings, check_unchanged, with_variables
 from headrace.derived.follow.sources import ScanFrames, one_stream, sources
-from headrace.derived.follow.static_tables import read_static_tables, reading, refuse_target
+from headrace.derived.follow.static_tables import StaticTable, forget, read_static_tables, reading, refuse_target
+from headrace.derived.follow.table_positions import TablePosition
 from headrace.derived.gathering.tree import expensive, refuse_full_reads
 from headrace.derived.own_names import ALIVE, STATE, STATE_DDL
 from headrace.errors import OptionError, UnsupportedError, shown
 from headrace.formats.source import Source
 from headrace.model.tables.change_columns import source_mark
 from headrace.model.tables.changes import RowChange
+from headrace.model.types import type_name
 from headrace.ports import Store
 from headrace.ports.arguments import flag
+from headrace.spark.batch_tasks import LocatedSink
 from headrace.spark.batched_stream import BatchedStream, SinkArguments, sink_of
-from headrace.spark.checkpoint import stored_query_id
+from headrace.spark.checkpoint import source_offsets, stored_query_id
 from headrace.spark.connect import is_connect
 from headrace.spark.sql_errors import errors_in_a_sentence
 from headrace.spark.versions import SESSIONS
@@ -52,6 +59,8 @@ class FollowedStream(BatchedStream):
         target: the table that it writes.
         overwrite: the first batch of a query with a new checkpoint replaces the rows of the target.
         allow_full_read: the query may read whole tables in its batches.
+        replace: the text may be another one than that of the checkpoint; then its result replaces the rows of the
+            target before the first batch.
     """
 
     spark: SparkSession
@@ -62,6 +71,7 @@ class FollowedStream(BatchedStream):
     target: TableTarget
     overwrite: bool = False
     allow_full_read: bool = True
+    replace: bool = False
 
     def start(self) -> StreamingQuery:
         """Check the target and the static tables, and start the query.
@@ -76,41 +86,123 @@ class FollowedStream(BatchedStream):
             return self.checked(store)._start_in(store)
 
     def _start_in(self, store: Store) -> StreamingQuery:
-        text, groups = self.plan.query, self.plan.query.groups
-        with read_static_tables(self.spark, text.others) as static:
-            query = BatchQuery(
-                self.plan.scans,
-                reading(text.rows_sql, static),
-                self.plan.names,
-                self.key(store),
-                gathers=text.has_join,
-                static=static,
-            )
-            df = one_stream(self.frames, self.plan.scans)
-            sink = self._located(df, store, [self.target.name])
+        sink = self._sink(self.spark, store)
+        with read_static_tables(self.spark, self.plan.query.others) as static:
             check_unchanged(self.settings, self.spark)
-            definition = {QUERY_PART: self.plan.fingerprint}
-            definition |= {f"static table {table.name}": table.fingerprint for table in static}
-            # Without the source of its positions a checkpoint has no meaning.
-            for group in sources(self.plan.scans):
-                if (tunnel := group[0].tunnel) is not None:
-                    definition[f"tunnel of {', '.join(scan.name for scan in group)}"] = tunnel.id
-            called = called_functions(self.spark, f"{text.rows_sql} {'' if groups is None else groups.result_sql}")
-            definition |= {f"function {function.name}": function.fingerprint for function in called}
-            settings = {**self.settings, **self.variables}
-            settings |= {name: value for function in called for name, value in function.settings.items()}
-            job = TargetJob(
-                self.target.name,
-                stored_query_id(sink.checkpoint, store) or "",
-                definition,
-                overwrite=self.overwrite,
-                settings=settings,
-            )
-            TargetJobs(store).check(job)
+            jobs, job = TargetJobs(store), self._job(store, sink, static)
+            replacement = self._replacement(store, sink, job, static) if self.replace else None
+            if replacement is not None:
+                check_target(store, self.target.name)
+                self._add_columns(store)
+                replacement.run(self.spark, store, sink, job)
+            elif self.replace:
+                self.target.check(store, self.plan.output)
+            jobs.check(job)
             for line in () if self.plan.gathering is None else expensive(self.plan.gathering):
                 _log.warning("the query into %s is expensive: %s", self.target.name, line)
-            batches = FollowedBatches(sink, query, self._groups(store), self.plan.gathering, self.target, job)
-            return self._start(df, "append", batches)
+            self._record(store, [self.target.name], replace=self.replace)
+            known = jobs.own(job)
+            layout = StateLayout() if known is None else StateLayout.of_json(known.layout)
+            scans = layout.ordered(self.plan.scans) or self.plan.scans
+            gathering = self.plan.gathering
+            if gathering is not None:
+                gathering, covering = layout.arranged(gathering, scans)
+                if layout.arrangements and len(covering) < len(scans):
+                    raise columns_lost([scan.name for scan in scans if scan.name.lower() not in covering])
+            layout = replace(layout, scans=tuple((scan.name, scan.mark) for scan in scans))
+            query = self._query(store, scans, static)
+            batches = FollowedBatches(sink, query, self._groups(store), gathering, self.target, job, layout)
+            return self._start(one_stream(self.frames, scans), "append", batches)
+
+    def _query(self, store: Store, scans: Sequence[FollowedScan], static: Sequence[StaticTable]) -> BatchQuery:
+        text = self.plan.query
+        rows_sql = reading(text.rows_sql, static)
+        names, key = self.plan.names, self.key(store)
+        return BatchQuery(tuple(scans), rows_sql, names, key, gathers=text.has_join, static=tuple(static))
+
+    def _job(self, store: Store, sink: LocatedSink, static: Sequence[StaticTable]) -> TargetJob:
+        """Return the job without its tables; its ``job`` is empty if it has no checkpoint yet."""
+        text, groups = self.plan.query, self.plan.query.groups
+        definition = {QUERY_PART: self.plan.fingerprint}
+        definition |= {f"static table {table.name}": table.fingerprint for table in static}
+        # Without the source of its positions a checkpoint has no meaning.
+        for group in sources(self.plan.scans):
+            if (tunnel := group[0].tunnel) is not None:
+                definition[f"tunnel of {', '.join(scan.name for scan in group)}"] = tunnel.id
+        called = called_functions(self.spark, f"{text.rows_sql} {'' if groups is None else groups.result_sql}")
+        definition |= {f"function {function.name}": function.fingerprint for function in called}
+        settings = {**self.settings, **self.variables}
+        settings |= {name: value for function in called for name, value in function.settings.items()}
+        return TargetJob(
+            self.target.name,
+            stored_query_id(sink.checkpoint, store) or "",
+            definition,
+            overwrite=self.overwrite,
+            settings=settings,
+        )
+
+    # -- a new text ---------------------------------------------------------------------------------------
+
+    def change(self, store: Store) -> TextChange | None:
+        """Return what the start of this text would change for a query with another text; None if there is none.
+
+        Raises:
+            HeadraceError: the text cannot replace the other one.
+        """
+        sink = self._sink(self.spark, store)
+        with read_static_tables(self.spark, self.plan.query.others) as static:
+            job = self._job(store, sink, static)
+            replacement = self._replacement(store, sink, job, static)
+            forget(self.spark, static)
+            if replacement is None:
+                return None
+            check_target(store, self.target.name)
+            schema = store.table(self.target.name, self.target.columns).schema
+            return replacement.described(store, self.plan.output, schema)
+
+    def _replacement(
+        self, store: Store, sink: LocatedSink, job: TargetJob, static: Sequence[StaticTable]
+    ) -> Replacement | None:
+        """Return the change of the text of a query that has published batches; None if its text is this one."""
+        known = TargetJobs(store).own(job)
+        last = None if known is None else store.publisher(known.job).last_batch()
+        if known is None or last is None:
+            return None
+        layout = StateLayout.of_json(known.layout)
+        scans = layout.ordered(self.plan.scans)
+        if scans is None:
+            raise other_scans(layout, self.plan.scans)
+        gathering, covering = self.plan.gathering, dict[str, list[Arrangement]]()
+        if gathering is not None:
+            gathering, covering = layout.arranged(gathering, scans)
+        is_whole = not layout.arrangements or len(covering) == len(scans)
+        if is_whole and not is_changed(known, job):
+            return None
+        offsets = source_offsets(sink.checkpoint, last, self.spark, store=store)
+        positions = {
+            scan.name.lower(): TablePosition(scan, self.frames[scan.name], offset)
+            for group, offset in zip(sources(scans), offsets, strict=True)
+            for scan in group
+        }
+        return Replacement(
+            known,
+            self._query(store, scans, static),
+            self._groups(store),
+            self.target,
+            gathering,
+            layout.following(scans, gathering, covering),
+            covering,
+            positions,
+            last,
+        )
+
+    def _add_columns(self, store: Store) -> None:
+        """Add the columns of the query that the target lacks."""
+        table = store.table(self.target.name, self.target.columns)
+        missing = {field.name: field.type for field in self.plan.output if field.name not in table.schema}
+        if missing:
+            table.add_columns({name: type_name(kind) for name, kind in missing.items()})
+        self.target.check(store, self.plan.output)
 
     def key(self, store: Store) -> tuple[str, ...]:
         """Return the key columns of the target."""
@@ -124,8 +216,12 @@ class FollowedStream(BatchedStream):
             OptionError: the target is a followed table, or a static one.
             SqlError: the query reads whole tables, and may not.
         """
-        self.target.check(store, self.plan.output)
         table = store.table(self.target.name, self.target.columns)
+        columns = self.plan.output
+        if self.replace and store.capabilities.add_columns:
+            # A new text adds the columns that the target lacks.
+            columns = pa.schema([field for field in columns if field.name in table.schema])
+        self.target.check(store, columns)
         own = source_mark(store.id, table.identity() or table.name)
         followed = [scan.name for scan in self.plan.scans if scan.source == own]
         if followed:
@@ -173,6 +269,7 @@ def follow(
     name: str | None = None,
     overwrite: bool = False,
     allow_full_read: bool = True,
+    replace: bool = False,
     trigger: Mapping[str, Any] | None = None,
     format: str = "headrace",
     options: Mapping[str, str] | None = None,
@@ -199,6 +296,9 @@ def follow(
             a query needs an empty target.
         allow_full_read: whether a query may start whose batches read whole tables, because no equality leads to the
             rows that a change reaches. The log has a warning about it.
+        replace: continue a checkpoint whose query had another text. Its result over the rows of the last batch replaces
+            the rows of the target, in one transaction, before the first batch. The target gets the columns that it
+            lacks. The checkpoint and the tunnels stay.
         trigger: as for Spark's ``trigger``: ``{"processingTime": "5 seconds"}``, ``{"availableNow": True}``.
         format: ``headrace``; or ``tablestore`` or ``yt``, with store and table in the ``options`` of that format.
         options: further options of the format for writing streams.
@@ -243,6 +343,7 @@ def follow(
             arguments,
             overwrite=flag(overwrite, "overwrite"),
             allow_full_read=flag(allow_full_read, "allow_full_read"),
+            replace_text=flag(replace, "replace"),
         )
 
 
@@ -256,6 +357,7 @@ def followed_stream(
     columns: Sequence[str] | None = None,
     overwrite: bool,
     allow_full_read: bool,
+    replace_text: bool = False,
 ) -> FollowedStream:
     """Return the stream of a query, checked by itself. `FollowedStream.checked` compares it with its target.
 
@@ -265,6 +367,7 @@ def followed_stream(
         sink: the target, with its options.
         arguments: the arguments of the stream.
         columns: names for the output columns, by position; by default they have the names in the query.
+        replace_text: the checkpoint may be that of another text; see `FollowedStream.replace`.
 
     Raises:
         SqlError: the query cannot be followed.
@@ -301,4 +404,5 @@ def followed_stream(
         target=TableTarget(location.table, columns=location.columns),
         overwrite=overwrite,
         allow_full_read=allow_full_read,
+        replace=replace_text,
     )

@@ -53,6 +53,11 @@ class Arranged:
     primary_key: tuple[str, ...]
     keys: tuple[tuple[str, ...], ...]
 
+    @property
+    def roles(self) -> dict[str, tuple[str, ...]]:
+        """The columns of the lookup of each arrangement, by role."""
+        return {self._role(place): columns for place, columns in enumerate(self.keys)}
+
     def tables(self, prefix: str) -> dict[str, StateTable]:
         """Return the definitions of the arrangements by role."""
         fields = [pa.field(name, pa.binary(), nullable=False) for name in (KEY, ID)]

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 
 import pytest
 
-from headrace.batches.sinks.jobs import MIRROR, TargetJob, TargetJobs
+from headrace.batches.sinks.jobs import MIRROR, TargetJob, TargetJobs, is_changed
 from headrace.errors import AlreadyExistsError, DataLossError, HeadraceError, OptionError
 from headrace.ports import Claim, Store
 
@@ -113,3 +113,26 @@ def test_one_table_under_two_names_has_one_job(store: Store) -> None:
     jobs = begun(store, query("a"))
     with pytest.raises(AlreadyExistsError, match="a followed query fills table 'totals'"):
         jobs.register(TargetJob("public.totals", "tunnel", {}, kind=MIRROR))
+
+
+@pytest.mark.needs("transactions")
+@pytest.mark.usefixtures("totals")
+def test_a_new_text_follows_the_last_batch_of_the_text_before(store: Store) -> None:
+    jobs = begun(store, query("a"))
+    _, running = jobs.begin(query("a"), 1)
+    known = jobs.own(query("a"))
+    assert known is not None
+    fenced = jobs.fence(known)
+    # A batch of the old text that began before the fence publishes nothing.
+    with pytest.raises(HeadraceError):
+        publish(store, "a", 1, running)
+    with pytest.raises(OptionError):
+        jobs.fence(known)
+    wanted = TargetJob("totals", "a", {"query": "other"}, ("state",), settings=SETTINGS)
+    now, claim = jobs.succeed(fenced, wanted)
+    assert is_changed(known, wanted)
+    publish(store, "a-text", 0, claim)
+    assert jobs.own(wanted) == now
+    jobs.begin(wanted, 1)
+    with pytest.raises(OptionError, match="CREATE OR REPLACE STREAM"):
+        jobs.check(query("a"))

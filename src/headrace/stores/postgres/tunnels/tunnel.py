@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, Sequence
 
 import pyarrow as pa
 
-from headrace.errors import DataLossError, NotFoundError, OptionError, SchemaError, UnsupportedError
+from headrace.errors import (
+    DataLossError,
+    NotFoundError,
+    OptionError,
+    SchemaError,
+    StoreBusyError,
+    UnsupportedError,
+)
 from headrace.model.tables.changes import Changes
 from headrace.model.tables.json_forms import PLAIN, JsonForm, Origin
 from headrace.model.tables.schema import TableSchema
@@ -46,6 +54,17 @@ from headrace.support.cached import cached_property
 
 LOOK_BYTES = 8 << 20
 """The log in bytes that is decoded to plan a batch. The tasks of the batch decode it again."""
+
+_SETTLING_SECONDS = 30.0
+# At the begin of a page the position has its header behind it, which is not on disk before the next record.
+_WRITTEN = """
+SELECT (end_of_log - CASE WHEN in_page <= 40 THEN in_page ELSE 0 END)::text
+FROM (SELECT CASE WHEN pg_is_in_recovery() THEN '0/0' ELSE pg_current_wal_insert_lsn() END AS end_of_log) AS now,
+    LATERAL (SELECT mod(end_of_log - '0/0', 8192) AS in_page) AS place
+"""
+_IS_ON_DISK = """
+SELECT CASE WHEN pg_is_in_recovery() THEN true ELSE pg_current_wal_flush_lsn() >= %(lsn)s::pg_lsn END
+"""
 
 
 class _View:
@@ -233,6 +252,16 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         rows = self._rows()
         end = self._last().log.end() if self._stored.slot is not None else FINISHED
         return {row.id: FINISHED if row.kind is ChannelKind.BASE_DATA else end for row in rows}
+
+    def settled_positions(self) -> dict[str, Position]:
+        # A transaction with synchronous_commit = off is visible before it is in the log on disk.
+        ((written,),) = self._database.query(_WRITTEN)
+        deadline = time.monotonic() + _SETTLING_SECONDS
+        while not self._database.query(_IS_ON_DISK, {"lsn": written})[0][0]:
+            if time.monotonic() > deadline:
+                raise StoreBusyError("the server does not write its log to disk", received=f"up to {written}")
+            time.sleep(0.05)
+        return self.latest_positions()
 
     def backlog(self, channel: str, position: Position, until: Position | None = None) -> Backlog:
         return self.backlogs({channel: position}, None if until is None else {channel: until})[channel]

@@ -1,0 +1,312 @@
+"""A new text of a query that has published batches: its result is computed over the rows of the last batch.
+
+The query continues with its checkpoint and its tunnels, so the new text begins at the position where the old one ended.
+The rows of the tables at that position are in the arrangements, if the old text kept all columns that the new one
+needs; otherwise they are read from the tables, see `headrace.derived.follow.table_positions`. So there is no gap before
+the next batch, and no change counts twice.
+
+1. The record of the job gets a fence: a running batch of the old text is not published. If the old query goes on and
+   publishes a later batch, it takes the fence away, and the new text is not published.
+2. Spark evaluates the new text over the rows of that batch. Tasks stage the result and the new tables of state.
+3. One transaction replaces the rows of the target, fills the new tables of state, and puts the record of the new text.
+   Until then readers see the old result, and a query that starts again with either text begins from the old state.
+4. The tables of state that the new text does not use are dropped, now or before its first batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+import pyarrow as pa
+
+from headrace.batches.sinks.jobs import TargetJob, TargetJobs
+from headrace.batches.sinks.targets import TableTarget
+from headrace.derived.follow.batch_content import (
+    BatchQuery,
+    GroupQuery,
+    drop_views,
+    is_of_expression,
+    named_expressions,
+)
+from headrace.derived.follow.batches import batch_of, job_with_state
+from headrace.derived.follow.gathered_in_tasks import GatheredLoad
+from headrace.derived.follow.layouts import Arrangement, StateLayout
+from headrace.derived.follow.scans import FollowedScan
+from headrace.derived.follow.signed_batches import TASK_BYTES, SignedBatch
+from headrace.derived.follow.sources import packed
+from headrace.derived.follow.table_positions import TablePosition
+from headrace.derived.gathering.arrangements import Gathering
+from headrace.derived.state.state_tables import StateTable, create_tables
+from headrace.errors import ClaimLostError, ExpressionError, OptionError, UnsupportedError
+from headrace.formats.source import splits
+from headrace.model.tables.change_columns import CHANGE_TYPE
+from headrace.model.tables.schema import TableSchema
+from headrace.model.types import type_name
+from headrace.ports import Store
+from headrace.spark.batch_tasks import BatchTasks, LocatedSink
+from headrace.spark.checkpoint import batch_content
+from headrace.spark.executors import sent, task_store
+from headrace.spark.settings import changed_settings
+from headrace.spark.versions import arrow_schema
+from headrace.sql_text.lexer import quote_name
+from headrace.support import failpoints
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+_ANEW = "use a new checkpoint location and a new tunnel, and set overwrite to true"
+
+
+@dataclass(frozen=True)
+class TextChange:
+    """What a new text of a query keeps and computes, in words.
+
+    Attributes:
+        kept: the arrangements that it keeps.
+        computed: what it computes again.
+        reads: what it reads for that, with the numbers of rows; None if a store does not know it.
+        gained: the columns that the target must gain, with their types.
+        emptied: the columns of the target that become null.
+    """
+
+    kept: tuple[str, ...]
+    computed: tuple[str, ...]
+    reads: tuple[tuple[str, int | None], ...]
+    gained: Mapping[str, str]
+    emptied: tuple[str, ...]
+
+    def properties(self) -> list[tuple[str, str]]:
+        """Return the change as properties for people."""
+        rows = [("kept", each) for each in self.kept] or [("kept", "nothing")]
+        rows += [("computed again", each) for each in self.computed]
+        rows += [("read", f"{what}: {'unknown' if count is None else count} rows") for what, count in self.reads]
+        rows += [("new column", f"{name} {kind}") for name, kind in self.gained.items()]
+        return rows + [("null from now on", name) for name in self.emptied]
+
+
+@dataclass(frozen=True)
+class Replacement:
+    """The new text of a query, before it is computed.
+
+    Attributes:
+        old: the record of the job with the old text.
+        query, groups, target: those of the batches with the new text.
+        gathering: that of the batches with the new text, with the columns that kept arrangements have.
+        layout: the tables of state of the new text.
+        covering: the arrangements of the old text that have the rows of a scan, by scan in lower case.
+        positions: the tables at the end of the last batch, by scan in lower case.
+        last: the number of the last batch.
+    """
+
+    old: TargetJob
+    query: BatchQuery
+    groups: GroupQuery | None
+    target: TableTarget
+    gathering: Gathering | None
+    layout: StateLayout
+    covering: Mapping[str, list[Arrangement]]
+    positions: Mapping[str, TablePosition]
+    last: int
+
+    def check(self, store: Store) -> tuple[tuple[str, int | None], ...]:
+        """Check that all rows can be read; return what is read, with the number of rows.
+
+        Raises:
+            UnsupportedError, OptionError: a table must be read, and cannot be read as of the last batch.
+        """
+        read: list[tuple[str, int | None]] = []
+        for name, position in self.positions.items():
+            if name in self.covering:
+                table = self.covering[name][0].table
+                read.append((f"the kept rows of {position.scan.name}", store.table(table).describe().rows))
+            else:
+                read.append((f"the table of {position.scan.name}", position.check()))
+        return tuple(read)
+
+    def described(self, store: Store, output: pa.Schema, target: TableSchema) -> TextChange:
+        """Check the new text, and return what it changes.
+
+        Args:
+            output: the columns of its result.
+            target: the columns of the target.
+        """
+        reads = self.check(store)
+        kept, computed = list[str](), [f"all rows of {self.target.name}"]
+        for role, table in self.state(store).items():
+            what = self._state_in_words(role)
+            (kept if table.name in self.layout.names.values() else computed).append(what)
+        gained = {field.name: type_name(field.type) for field in output if field.name not in target}
+        emptied = tuple(name for name in target.names if name not in output.names)
+        return TextChange(tuple(kept), tuple(computed), reads, gained, emptied)
+
+    def _state_in_words(self, role: str) -> str:
+        for scan, arranged in ({} if self.gathering is None else self.gathering.tables).items():
+            if role in arranged.roles:
+                return f"rows of {scan} by ({', '.join(arranged.roles[role])}): {', '.join(arranged.schema.names)}"
+        return f"the state of groups ({role})"
+
+    def state(self, store: Store) -> dict[str, StateTable]:
+        states = None if self.groups is None else self.groups.states
+        return self.layout.state(store, self.target.name, self.old.job, states, self.gathering)
+
+    def run(self, spark: SparkSession, store: Store, sink: LocatedSink, wanted: TargetJob) -> None:
+        """Compute and publish the result of the new text.
+
+        Args:
+            wanted: the job with the new text, without its tables.
+
+        Raises:
+            OptionError: another process has published a batch or a new text in the meantime.
+        """
+        self.check(store)
+        jobs = TargetJobs(store)
+        fenced = jobs.fence(self.old)
+        failpoints.reach("text-fenced")
+        if store.publisher(self.old.job).last_batch() != self.last:
+            raise _still_runs(self.last)
+        state = self.state(store)
+        kept = set(self.layout.names)
+        for role, table in state.items():
+            if role not in kept:
+                # Left by an attempt that was killed.
+                store.drop_table(table.name, missing_ok=True)
+        create_tables(store, state)
+        now, claim = jobs.succeed(fenced, job_with_state(wanted, state, self.layout, self.gathering))
+        content = batch_of(self.query, self.target, state, self.groups, self.gathering, first=True, replaces=True)
+        # Spark may repeat the last batch, which must then be published for the new tables, too. If it is, because the
+        # query writes the same tables as before, the result is the only batch of a job of its own.
+        tasks = BatchTasks(sink, self.old.job, self.last, content.targets)
+        repeats = tasks.writer(store).published(self.last)
+        if repeats:
+            tasks = replace(tasks, job=f"{self.old.job}-{fenced.fence}")
+        writer = tasks.writer(store)
+        offsets = batch_content(sink.checkpoint, self.last, spark, store=store)
+        try:
+            with _errors_of_expressions(self.target.name), changed_settings(spark, dict([TASK_BYTES])):
+                if isinstance(content, GatheredLoad):
+                    staged = replace(content, kept=frozenset(kept)).load(self._batch(spark, store, sink), tasks)
+                else:
+                    assert isinstance(content, SignedBatch)
+                    tables = {each.scan.name: each.rows() for each in self.positions.values()}
+                    staged = content.stage_tables(tables, tasks)
+            failpoints.reach("text-staged")
+            writes = writer.writes(staged)
+            writer.publisher.publish(self.last, writes, content=offsets, claim=claim, last=repeats)
+        except ClaimLostError:
+            writer.publisher.discard(self.last)
+            raise _still_runs(self.last) from None
+        except BaseException:
+            writer.publisher.discard(self.last)
+            raise
+        finally:
+            drop_views(spark, len(self.query.scans))
+        failpoints.reach("text-published")
+        jobs.drop(now.obsolete)
+
+    def _batch(self, spark: SparkSession, store: Store, sink: LocatedSink) -> DataFrame:
+        """Return the rows of all tables as changes that insert them."""
+        from pyspark.sql import functions as F
+
+        assert self.gathering is not None
+        frames: list[DataFrame] = []
+        for name, position in self.positions.items():
+            columns = self.gathering.tables[name].schema.names
+            if name in self.covering:
+                rows = _kept_rows(spark, store, sink, self.covering[name][0], position.scan, columns)
+            else:
+                rows = position.rows().select(*map(quote_name, columns))
+            frames.append(rows.withColumn(CHANGE_TYPE, F.lit("insert")))
+        return packed(frames)
+
+
+def _kept_rows(
+    spark: SparkSession,
+    store: Store,
+    sink: LocatedSink,
+    arrangement: Arrangement,
+    scan: FollowedScan,
+    columns: Sequence[str],
+) -> DataFrame:
+    """Return the rows of an arrangement, which tasks read."""
+    from pyspark.sql.types import StructField, StructType
+
+    schema = StructType([scan.schema[name] for name in columns])
+    # mapInArrow parses column names as paths, with dots and back-ticks.
+    plain = StructType([StructField(f"c{place}", field.dataType) for place, field in enumerate(schema)])
+    types, ranges = arrow_schema(plain), splits(store.table(arrangement.table))
+
+    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with task_store(sink.store) as opened:
+            table = opened.table(arrangement.table)
+            for number in (each for part in numbers for each in part.column(0).to_pylist()):
+                with table.scan(types.names, keys=ranges[number]) as rows:
+                    for part in rows:
+                        yield from pa.Table.from_batches([part]).cast(types).to_batches()
+
+    numbers = spark.range(0, len(ranges), 1, numPartitions=len(ranges))
+    return numbers.mapInArrow(sent(read), plain).toDF(*columns)
+
+
+def _still_runs(last: int) -> OptionError:
+    return OptionError(
+        "the query with the text before has published a batch while its text was being replaced",
+        received=f"a batch after {last}",
+        remedy="stop it, and repeat this",
+    )
+
+
+def columns_lost(scans: Sequence[str]) -> OptionError:
+    """Return the error for tables that no longer have all columns which the state keeps for a query."""
+    return OptionError(
+        "a table lost a column, or changed its type, that is kept beside the target",
+        received=", ".join(scans),
+        remedy="CREATE OR REPLACE STREAM with the same text, in Python follow(…, replace=True), computes it anew",
+    )
+
+
+def other_scans(layout: StateLayout, scans: Sequence[FollowedScan]) -> OptionError:
+    """Return the error for a new text that does not read the scans of the text before."""
+    if not layout.scans:
+        return OptionError(
+            "the record of the text before does not say in which order it reads its scans: it is of an earlier release",
+            received=f"{len(scans)} scans",
+            remedy="start the text before once with this release, until it has published a batch",
+        )
+    return OptionError(
+        "a new text of a query must read the same scans of the same tables, because it continues with their tunnels",
+        received=", ".join(scan.name for scan in scans),
+        valid=", ".join(name for name, _ in layout.scans),
+        remedy=f"for other tables, {_ANEW}",
+    )
+
+
+def check_target(store: Store, target: str) -> None:
+    """Raise `UnsupportedError` if a store cannot replace the result of a query in one transaction."""
+    able = store.capabilities
+    if not able.transactions or able.rows_at_once is not None or able.atomic_targets is not None:
+        raise UnsupportedError(
+            "this store cannot replace the text of a query: it does not publish target and state in one transaction",
+            received=f"table {target!r} of {store.url}",
+            valid="targets in an embedded store or in PostgreSQL",
+            remedy=_ANEW,
+        )
+
+
+@contextmanager
+def _errors_of_expressions(target: str) -> Iterator[None]:
+    from pyspark.errors import PySparkException
+
+    try:
+        yield
+    except PySparkException as error:
+        if not is_of_expression(error):
+            raise
+        raise ExpressionError(
+            f"{named_expressions(error)} of the new query into {target!r} fails for a row of its tables: "
+            f"{error.getCondition() or 'an error of the expression'}",
+            remedy="the target has the result of the text before: correct the row, or write the expression so that "
+            "it does not fail (try_divide, try_cast, WHERE)",
+        ) from error

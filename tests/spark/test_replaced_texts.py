@@ -1,0 +1,215 @@
+"""A followed query gets another text: its result replaces the old one at once, and stays right after each batch."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+import headrace
+from headrace.errors import OptionError, SchemaError
+from headrace.ports import Store
+from headrace.support import failpoints
+from headrace.testing.effort import THOROUGH
+from tests.conformance import serving
+from tests.spark.following import Following
+from tests.spark.test_following_kills import Killed, killing
+
+TOTALS = "SELECT user, count(*) AS n FROM orders GROUP BY user"
+MORE = "SELECT user, count(*) AS n, max(price) AS most, avg(price) AS mean FROM orders GROUP BY user HAVING n > 1"
+JOINED = "SELECT o.id, u.city FROM orders o JOIN users u ON u.user = o.user"
+IN_OTHER_ORDER = "SELECT o.id, u.city, u.user FROM users u JOIN orders o ON u.user = o.user WHERE o.id > 1"
+OUTER = "SELECT o.id, u.city, u.age FROM orders o LEFT JOIN users u ON u.user = o.user"
+STEPS = ["text-fenced", "table-read", "text-staged", "rows-written", "marker-written", "published", "text-published"]
+KILLED_AT = STEPS if THOROUGH else ["text-fenced", "text-staged", "published"]
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Store:
+    return filled(headrace.open(tmp_path / "shop", create=True, synchronous="off"))
+
+
+def filled(store: Store) -> Store:
+    orders = store.create_table("orders", {"id": "long", "user": "string", "price": "long"}, "id", pre_images=True)
+    users = store.create_table("users", {"user": "string", "city": "string", "age": "long"}, "user", pre_images=True)
+    orders.put([{"id": n, "user": f"u{n % 3}", "price": n} for n in range(6)])
+    users.put([{"user": f"u{n}", "city": f"c{n}", "age": n} for n in range(3)])
+    return store
+
+
+def change(store: Store, number: int) -> None:
+    """Change rows in all ways: a row that comes and goes, one that comes again, an old one, and another table."""
+    orders, users = store.table("orders"), store.table("users")
+    orders.put([{"id": 100 + number, "user": f"u{number % 4}", "price": number}, {"id": 99, "user": "u0", "price": 1}])
+    orders.delete({"id": 99})
+    orders.update({"id": 1, "price": number})
+    orders.update({"id": 2, "user": f"u{number % 2}"})
+    orders.delete({"id": 3})
+    orders.put({"id": 3, "user": "u1", "price": -number})
+    users.put({"user": "u3", "city": f"c{number}", "age": number})
+    users.update({"user": "u1", "city": f"d{number}"})
+
+
+def killing_the_text(wanted: str) -> Callable[[str], None]:
+    """Return a function that kills at a step of a new text; the fence before it is published, too."""
+    reached: list[str] = []
+
+    def reach(point: str) -> None:
+        reached.append(point)
+        if point == wanted and (wanted in STEPS[:2] or "text-staged" in reached):
+            raise Killed(point)
+
+    return reach
+
+
+def states(store: Store) -> set[str]:
+    return {name for name in store.tables() if "state" in name}
+
+
+def test_one_table_is_read_again_as_of_the_last_batch(spark: SparkSession, shop: Store, tmp_path: Path) -> None:
+    shop.create_table("totals", {"user": "string", "n": "long"}, "user")
+    with Following(spark, shop, TOTALS, ["orders"], "totals", tmp_path) as query:
+        query.advance()
+        change(shop, 1)
+        query.advance()
+        old = states(shop)
+        for number, sql in enumerate([MORE, TOTALS], 2):
+            query.restart()
+            change(shop, number)
+            query.sql = sql
+            query.arguments = {}
+            with pytest.raises((OptionError, SchemaError)) as refused:
+                query.start()
+            assert sql == MORE or "CREATE OR REPLACE STREAM" in str(refused.value)
+            query.arguments = {"replace": True}
+            found = query.advance()
+            # A column that the query no longer has is null.
+            assert [{**row, "most": None, "mean": None} | row for row in query.expected()] == [
+                {"most": None, "mean": None} | row for row in found
+            ]
+            assert not old & states(shop)
+            change(shop, 10 + number)
+            query.restart()
+            query.arguments = {}
+            assert len(query.advance()) == len(query.expected())
+    assert {each.name for each in shop.tunnels("orders")} == {"totals_orders"}
+
+
+def test_postgres_tables_are_read_as_of_the_last_batch(spark: SparkSession, tmp_path: Path) -> None:
+    with filled(headrace.open(serving.postgres_database())) as store:
+        store.create_table("joined", {"id": "long", "city": "string"}, "id")
+        with Following(spark, store, JOINED, ["orders", "users"], "joined", tmp_path) as query:
+            query.advance()
+            query.restart()
+            change(store, 1)
+            query.sql, query.arguments = OUTER, {"replace": True}
+            assert query.advance() == query.expected()
+            change(store, 2)
+            assert query.advance() == query.expected()
+        for tunnel in store.tunnels():
+            store.drop_tunnel(tunnel.id)
+
+
+def test_the_last_batch_of_the_old_text_is_not_counted_again(
+    spark: SparkSession, shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.create_table("totals", {"user": "string", "n": "long"}, "user")
+    with Following(spark, shop, TOTALS, ["orders"], "totals", tmp_path) as query:
+        query.advance()
+        change(shop, 1)
+        with monkeypatch.context() as patch:
+            # Spark does not commit the batch, and repeats it.
+            patch.setattr(failpoints, "reach", killing("published"))
+            with pytest.raises(StreamingQueryException):
+                query.advance()
+        query.restart()
+        query.sql = "SELECT user, sum(price) AS n FROM orders GROUP BY user"
+        query.arguments = {"replace": True}
+        assert query.advance() == query.expected()
+        change(shop, 2)
+        assert query.advance() == query.expected()
+
+
+def test_kept_rows_are_used_if_they_have_the_columns(spark: SparkSession, shop: Store, tmp_path: Path) -> None:
+    shop.create_table("joined", {"id": "long", "city": "string", "user": "string", "age": "long"}, "id")
+    with Following(spark, shop, JOINED, ["orders", "users"], "joined", tmp_path) as query:
+        query.advance()
+        change(shop, 1)
+        query.advance()
+        for number, (sql, kept) in enumerate([(IN_OTHER_ORDER, 2), (OUTER, 1)], 2):
+            before = states(shop)
+            query.restart()
+            change(shop, number)
+            query.sql, query.arguments = sql, {"replace": True}
+            rows = [{"user": None, "age": None} | row for row in query.expected()]
+            assert [{"user": None, "age": None} | row for row in query.advance()] == rows
+            assert len(before & states(shop)) == kept
+            change(shop, 10 + number)
+            query.restart()
+            query.arguments = {}
+            change(shop, 20 + number)
+            rows = [{"user": None, "age": None} | row for row in query.expected()]
+            assert query.advance() == [{name: row[name] for name in ("id", "city", "user", "age")} for row in rows]
+
+
+def test_a_kill_leaves_the_old_result_or_the_new_one(
+    spark: SparkSession, shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.create_table("totals", {"user": "string", "n": "long", "most": "long", "mean": "double"}, "user")
+    with Following(spark, shop, TOTALS, ["orders"], "totals", tmp_path) as query:
+        query.advance()
+        texts = [MORE, TOTALS]
+        for number, point in enumerate(KILLED_AT):
+            query.restart()
+            before = shop.table("totals").scan().read_all()
+            change(shop, number)
+            query.sql, query.arguments = texts[number % 2], {"replace": True}
+            with monkeypatch.context() as patch:
+                patch.setattr(failpoints, "reach", killing_the_text(point))
+                with pytest.raises(Killed, match=point):
+                    query.start()
+            after = shop.table("totals").scan().read_all()
+            assert after.equals(before) == (STEPS.index(point) < STEPS.index("published"))
+            found = query.advance()
+            expected = query.expected()
+            assert [{name: row[name] for name in expected[0]} for row in found] == expected, point
+    assert len(states(shop)) <= 2
+
+
+def test_a_query_that_fails_for_a_row_gets_another_text(spark: SparkSession, shop: Store, tmp_path: Path) -> None:
+    shop.create_table("shares", {"id": "long", "share": "double"}, "id")
+    shop.table("orders").delete({"id": 0})
+    with Following(spark, shop, "SELECT id, 10 / price AS share FROM orders", ["orders"], "shares", tmp_path) as query:
+        query.advance()
+        shop.table("orders").put([{"id": 7, "user": "u1", "price": 0}, {"id": 8, "user": "u1", "price": 5}])
+        query.restart()
+        with pytest.raises(StreamingQueryException):
+            query.advance()
+        query.restart()
+        query.sql, query.arguments = "SELECT id, try_divide(10, price) AS share FROM orders", {"replace": True}
+        assert query.advance() == query.expected()
+
+
+def test_a_running_query_publishes_nothing_after_its_text_was_replaced(
+    spark: SparkSession, shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.create_table("totals", {"user": "string", "n": "long", "most": "long", "mean": "double"}, "user")
+    with Following(spark, shop, TOTALS, ["orders"], "totals", tmp_path) as query:
+        query.advance()
+        old = query.query
+        assert old is not None
+        query.sql, query.arguments = MORE, {"replace": True}
+        with monkeypatch.context() as patch:
+            # The new text is published, and Spark is not started.
+            patch.setattr(failpoints, "reach", killing("text-published"))
+            with pytest.raises(Exception, match="text-published"):
+                query.start()
+        change(shop, 1)
+        with pytest.raises(StreamingQueryException, match=r"another query|got another text"):
+            old.processAllAvailable()
+        assert query.start() is not old
+        found = query.advance()
+        assert [row["user"] for row in found] == [row["user"] for row in query.expected()]
