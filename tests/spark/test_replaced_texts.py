@@ -16,6 +16,7 @@ from headrace.support import failpoints
 from headrace.testing.effort import THOROUGH
 from tests.conformance import serving
 from tests.spark.following import Following
+from tests.spark.sql_scripts import sql_session
 from tests.spark.test_following_kills import Killed, killing
 
 TOTALS = "SELECT user, count(*) AS n FROM orders GROUP BY user"
@@ -213,3 +214,35 @@ def test_a_running_query_publishes_nothing_after_its_text_was_replaced(
         assert query.start() is not old
         found = query.advance()
         assert [row["user"] for row in found] == [row["user"] for row in query.expected()]
+
+
+def test_sql_replaces_the_text_of_a_running_stream(spark: SparkSession, shop: Store, tmp_path: Path) -> None:
+    shop.create_table("totals", {"user": "string", "n": "long"}, "user")
+    create = "INSERT INTO totals SELECT user, count(*) AS n FROM orders_now GROUP BY user"
+    more = create.replace("count(*) AS n", "count(*) AS n, sum(price) AS spent")
+    with sql_session(spark, tmp_path) as sql:
+        sql.run(f"""
+            CREATE TABLE orders USING headrace OPTIONS (store = '{shop.url}', table = 'orders');
+            CREATE TABLE totals USING headrace OPTIONS (store = '{shop.url}', table = 'totals');
+            CREATE TUNNEL now ON orders;
+            CREATE SCAN orders_now ON orders USING STREAM OPTIONS (tunnel = 'now', readAs = 'table');
+            CREATE STREAM totals {create};
+        """)
+        sql.spark.streams.active[0].processAllAvailable()
+        with pytest.raises(Exception, match="CREATE OR REPLACE STREAM totals"):
+            sql.run(f"STOP STREAM totals; CREATE STREAM totals {more}")
+        sql.run("START STREAM totals")
+        assert ("totals", "read", "the table of orders_now: 6 rows") in sql.diff(f"CREATE STREAM totals {more}")
+        assert ("totals", "new column", "spent long") in sql.diff(f"CREATE STREAM totals {more}")
+        assert sql.diff(f"CREATE STREAM totals {create}") == [("totals", "text", "unchanged")]
+        explained = sql.run(f"EXPLAIN CREATE OR REPLACE STREAM totals {more}")[0].fetch()
+        assert ("computed again", "the state of groups (groups)") in explained
+        assert "spent" not in shop.table("totals").schema
+        (result,) = sql.run(f"CREATE OR REPLACE STREAM totals {more}")
+        assert result.message == "stream totals continues with its new text"
+        assert shop.table("totals").get({"user": "u1"}) == {"user": "u1", "n": 2, "spent": 5}
+        assert sql.streams()[0].state == "running"
+        assert "OR REPLACE" not in sql.streams()[0].script
+        other = "CREATE OR REPLACE STREAM totals INSERT INTO totals SELECT user, 1L AS n FROM orders"
+        with pytest.raises(Exception, match="only a stream that follows tables can be replaced"):
+            sql.run(other)

@@ -344,3 +344,34 @@ def test_the_text_of_a_mirror_is_the_same_mirror(history: str) -> None:
     assert (str(body.source), str(body.target), body.history) == ("my orders", "copy", bool(history))
     assert body.text == f"MIRROR `my orders` INTO copy{history}"
     assert body.reads.text == "FROM `my orders`"
+
+
+def test_materialized_views_have_options_and_a_query() -> None:
+    created, replaced, kept = parse("""
+        CREATE MATERIALIZED VIEW v OPTIONS (primaryKey = 'a') AS SELECT a FROM t;
+        CREATE OR REFRESH MATERIALIZED VIEW v AS WITH x AS (SELECT 1) SELECT * FROM x;
+        CREATE MATERIALIZED VIEW IF NOT EXISTS v AS SELECT a FROM t
+    """)
+    assert isinstance(created, st.CreateView)
+    assert (created.query.text, created.options) == ("SELECT a FROM t", {"primaryKey": "a"})
+    assert isinstance(replaced, st.CreateView)
+    assert isinstance(kept, st.CreateView)
+    assert (replaced.replace, kept.replace, kept.if_not_exists) == (True, False, True)
+    (stream,) = parse("CREATE OR REPLACE STREAM s INSERT INTO t SELECT 1")
+    assert isinstance(stream, st.CreateStream)
+    assert stream.replace
+
+
+@pytest.mark.parametrize(
+    ("statement", "message"),
+    [
+        ("REFRESH MATERIALIZED VIEW v", "needs no REFRESH"),
+        ("CREATE MATERIALIZED VIEW v (a INT) AS SELECT 1", "no list of columns"),
+        ("CREATE MATERIALIZED VIEW v PARTITIONED BY (a) AS SELECT 1", "a store divides its tables"),
+        ("CREATE MATERIALIZED VIEW v SCHEDULE EVERY 1 HOUR AS SELECT 1", "triggerIntervalMs"),
+        ("CREATE MATERIALIZED VIEW v SELECT 1", "AS"),
+    ],
+)
+def test_clauses_of_other_systems_are_refused_with_the_alternative(statement: str, message: str) -> None:
+    with pytest.raises(SqlError, match=message):
+        parse(statement)

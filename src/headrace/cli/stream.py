@@ -4,16 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
 from headrace.cli.app import App, CommandGroup, common_options, pass_app
-from headrace.cli.run import SparkOptions, execute, spark_options, workspace_option
+from headrace.cli.run import (
+    SparkOptions,
+    execute,
+    spark_options,
+    streaming_session,
+    until_end_requested,
+    workspace_option,
+)
 from headrace.cli.stream_progress import LIST_COLUMNS, NOTHING, status_facts, watch_streams
 
 if TYPE_CHECKING:
     from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
+
+_DIFF_COLUMNS = ("stream", "property", "value")
 
 
 @click.group(cls=CommandGroup, no_args_is_help=False)
@@ -25,6 +34,7 @@ def stream() -> None:
       headrace stream list -w jobs
       headrace stream stop totals_per_user -w jobs
       headrace stream start totals_per_user -w jobs
+      headrace stream diff job.sql -w jobs
     """
 
 
@@ -129,6 +139,29 @@ def explain_stream(app: App, name: str, workspace: Path, master: str | None, con
     Example: headrace stream explain totals_per_user -w jobs
     """
     _execute(app, "EXPLAIN STREAM", name, SparkOptions(workspace, master, conf))
+
+
+@stream.command("diff")
+@click.argument("script", type=click.File(encoding="utf-8"))
+@spark_options
+@common_options
+@pass_app
+def diff_streams(app: App, script: TextIO, workspace: Path, master: str | None, conf: tuple[str, ...]) -> None:
+    """Show what CREATE OR REPLACE STREAM with the texts of a script would keep, compute again and read.
+
+    Nothing is written. It compares the streams and materialized views of the script with those of the workspace.
+
+    Example: headrace stream diff job.sql -w jobs
+    """
+    from headrace.streaming_sql.language.grammar import parse
+
+    text = script.read()
+    # Its errors are reported before Spark starts, which takes seconds.
+    parse(text)
+    options = SparkOptions(workspace, master, conf)
+    with until_end_requested(app), streaming_session(app, script.name, options) as streaming:
+        found = [dict(zip(_DIFF_COLUMNS, each, strict=True)) for each in streaming.diff(text)]
+        app.output.records(found, columns=_DIFF_COLUMNS, nothing="The script has no stream.")
 
 
 def _execute(app: App, verb: str, name: str, options: SparkOptions, *, available_now: bool = False) -> None:

@@ -128,7 +128,7 @@ class _Script:
         if isinstance(statement.body, st.Insert):
             check_sink_options(name, target, statement.options, options)
         known = self._registry.find(name)
-        if known is not None and name.lower() not in self._streams:
+        if known is not None and name.lower() not in self._streams and not statement.replace:
             known.check_ended()
             known.check_text(fingerprint(stream_text(name, statement.options, statement.body.text)))
         self._streams.add(name.lower())

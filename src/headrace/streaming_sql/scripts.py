@@ -36,9 +36,10 @@ def table_text(name: str, columns: str | None, provider: str, options: Mapping[s
     return f"CREATE TABLE {quote_name(name)}{listed} USING {provider}{_options_clause(options)}"
 
 
-def stream_text(name: str, options: Mapping[str, str], body: str) -> str:
+def stream_text(name: str, options: Mapping[str, str], body: str, *, replace: bool = False) -> str:
     """Return the ``CREATE STREAM`` statement of a stream."""
-    return f"CREATE STREAM {quote_name(name)}{_options_clause(options)}\n{body}"
+    verb = "CREATE OR REPLACE STREAM" if replace else "CREATE STREAM"
+    return f"{verb} {quote_name(name)}{_options_clause(options)}\n{body}"
 
 
 def script_of(scans: Iterable[ScanDefinition], stream: str) -> str:

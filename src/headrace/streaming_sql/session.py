@@ -29,6 +29,7 @@ from headrace.streaming_sql.streams import Streams
 from headrace.streaming_sql.table_statements import TableStatements
 from headrace.streaming_sql.tables import Tables, show_scans
 from headrace.streaming_sql.tunnels import Tunnels
+from headrace.streaming_sql.views import Views
 from headrace.streaming_sql.workspace import Workspace
 
 if TYPE_CHECKING:
@@ -63,6 +64,7 @@ class StreamingSql:
         self._tables = Tables(spark, self._catalog)
         self._registry = registry = StreamRegistry(self._workspace)
         self._streams = Streams(spark, self._catalog, self._tables, registry)
+        self._views = Views(spark, self._catalog, self._tables, registry, self._streams)
         self._names = Names(self._catalog, registry)
         self._tunnels = Tunnels(self._catalog, self._streams.uses)
         self._queues = Queues(self._catalog, self._tables)
@@ -88,6 +90,10 @@ class StreamingSql:
             st.ShowStreams: self._streams.show,
             st.DescribeStream: self._streams.describe,
             st.ExplainStream: lambda statement: self._streams.explain(statement, available_now=self._available_now),
+            st.CreateView: lambda statement: self._views.create(statement, available_now=self._available_now),
+            st.ShowViews: self._views.show,
+            st.DescribeView: self._views.describe,
+            st.DropView: self._views.drop,
             st.CreateTunnel: self._tunnels.create,
             st.ShowTunnels: self._tunnels.show,
             st.DescribeTunnel: self._tunnels.describe,
@@ -153,6 +159,29 @@ class StreamingSql:
         self._available_now = flag(available_now, "available_now")
         check_script(statements, self._catalog, self._registry)
         return self._run_each(statements)
+
+    def diff(self, text: str) -> list[tuple[str, str, str]]:
+        """Return what the streams and materialized views of a script would change if it replaced their queries.
+
+        Nothing is written. The scans of the script are created in this session; its other statements do not run.
+
+        Returns:
+            The names of the streams, with the properties of their change.
+
+        Raises:
+            HeadraceError: a new text cannot replace that of its stream.
+        """
+        statements = parse(text)
+        found: list[tuple[str, str, str]] = []
+        for number, statement in enumerate(statements, start=1):
+            with placed(statement, number, len(statements)), errors_in_a_sentence():
+                if isinstance(statement, st.CreateScan):
+                    self._create_scan(replace(statement, replace=True))
+                elif isinstance(statement, st.CreateStream):
+                    found += [(str(statement.name), *each) for each in self._streams.change(statement)]
+                elif isinstance(statement, st.CreateView):
+                    found += [(str(statement.name), *each) for each in self._views.change(statement)]
+        return found
 
     def _run_each(self, statements: Sequence[Statement]) -> Iterator[Result]:
         self._created = []

@@ -25,7 +25,7 @@ _OLD_SECONDS = 5.0
 _STOP_TIMEOUT_SECONDS = 120.0
 _COLUMNS = (
     "shown_name, state, target, checkpoint, owner, pid, query_id, batch, rows_per_second, lag, error, started, "
-    "updated, script, fingerprint, lag_unknown, ranges, ranges_done, remedy, lag_time"
+    "updated, script, fingerprint, lag_unknown, ranges, ranges_done, remedy, lag_time, view"
 )
 
 
@@ -47,6 +47,7 @@ class StreamStatus:
         ranges, ranges_done: the key ranges of base data in its sources, and how many of them are read.
         remedy: what solves the problem of ``error``; None if it does not say.
         lag_time: the time at which the lag was measured, in seconds since 1970; None if it is unknown.
+        view: the query of the materialized view that the stream keeps; None for other streams.
         history: the workspace's history of streams, which `plot` reads.
     """
 
@@ -69,6 +70,7 @@ class StreamStatus:
     ranges_done: int = 0
     remedy: str | None = None
     lag_time: float | None = None
+    view: str | None = None
     history: StreamHistory | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -135,8 +137,9 @@ class StreamStatus:
             raise AlreadyExistsError(
                 "a stream of this name was created with another text",
                 received=self.name,
-                remedy=f"DROP STREAM {self.name} first; if the new query does not fit the state of the old one, use "
-                "another checkpointLocation",
+                remedy=f"CREATE OR REPLACE STREAM {self.name} … gives a stream that follows tables another text; for "
+                f"others, DROP STREAM {self.name} first, and use another checkpointLocation if the new query does not "
+                "fit the state of the old one",
             )
 
 
@@ -175,7 +178,16 @@ class StreamRegistry:
         return replace(StreamStatus(name, state, target, checkpoint, *rest), history=StreamHistory(self._workspace))
 
     def record_start(
-        self, name: str, *, script: str, fingerprint: str, target: str, checkpoint: str, bounded: bool = False
+        self,
+        name: str,
+        *,
+        script: str,
+        fingerprint: str,
+        target: str,
+        checkpoint: str,
+        view: str | None = None,
+        replace: bool = False,
+        bounded: bool = False,
     ) -> None:
         """Record that this process starts a stream, before it starts the query.
 
@@ -183,6 +195,8 @@ class StreamRegistry:
         keeps its last batch and lag, until its query reports new ones.
 
         Args:
+            view: the query of the materialized view that the stream keeps; None leaves it as it is.
+            replace: the stream may have had another text.
             bounded: the query ends when it has read all rows that its sources have at its start.
 
         Raises:
@@ -198,19 +212,24 @@ class StreamRegistry:
             if rows:
                 known = self._status(rows[0])
                 known.check_ended()
-                query_id, batch = known.query_id, known.batch
+                query_id, batch, view = known.query_id, known.batch, known.view if view is None else view
                 lag = (known.lag, known.lag_unknown, known.ranges, known.ranges_done, known.lag_time)
-                known.check_text(fingerprint)
+                if not replace:
+                    known.check_text(fingerprint)
             connection.execute(
                 "INSERT OR REPLACE INTO stream (name, shown_name, script, fingerprint, target, checkpoint, wanted, "
                 "state, owner, pid, query_id, started, updated, "
-                "batch, lag, lag_unknown, ranges, ranges_done, lag_time) "
-                "VALUES (?, ?, ?, ?, ?, ?, 'running', 'starting', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
+                "batch, lag, lag_unknown, ranges, ranges_done, lag_time, view) "
+                "VALUES (?, ?, ?, ?, ?, ?, 'running', 'starting', ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)",
                 (
                     *(name.lower(), name, script, fingerprint, target, checkpoint, owner, os.getpid(), query_id),
-                    *(now, now, batch, *lag),
+                    *(now, now, batch, *lag, view),
                 ),
             )
+
+    def set_script(self, name: str, script: str) -> None:
+        """Record the statements that start a stream again."""
+        self._update(name, "script = ?", script)
 
     def set_running(self, name: str, query_id: str) -> None:
         """Record that a query runs. A query with another id, of a new checkpoint, has no batch yet."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from headrace.derived.merge.statement import Merge
@@ -62,35 +63,56 @@ class Streams:
 
     # -- creating -----------------------------------------------------------------------------------------
 
-    def create(self, statement: st.CreateStream, *, available_now: bool) -> Result:
-        """Start a stream. A stream that has ended continues if the text of its statement is the same."""
+    def create(self, statement: st.CreateStream, *, available_now: bool, view: str | None = None) -> Result:
+        """Start a stream. A stream that has ended continues if the text of its statement is the same.
+
+        With ``OR REPLACE`` a running stream is stopped, and the text may be another one.
+
+        Args:
+            view: the query of the materialized view that the stream keeps.
+        """
         name = str(statement.name)
         known = self._registry.find(name)
-        if known is not None:
+        if known is not None and not statement.replace:
             known.check_ended()
-        self._start(statement, available_now=available_now)
-        self._statements[name.lower()] = statement
+        self._start(statement, available_now=available_now, view=view)
+        self._statements[name.lower()] = replace(statement, replace=False)
         # A query that never started has left nothing to continue.
         how = "started" if known is None or known.query_id is None else "started again from its checkpoint"
+        if known is not None and known.query_id is not None and known.fingerprint != _fingerprint(statement):
+            how = "continues with its new text"
         return Result(message=f"stream {name} {how}")
 
-    def _start(self, statement: st.CreateStream, *, available_now: bool) -> None:
+    def _start(self, statement: st.CreateStream, *, available_now: bool, view: str | None = None) -> None:
         stream = self._defined(statement, available_now=available_now)
+        known = self._registry.find(stream.name)
+        if known is not None and not statement.replace:
+            known.check_text(_fingerprint(statement))
         with self._tables.own_errors(statement.body.reads):
-            ready = self._kind(statement.body).prepare(stream)
-        text = stream_text(stream.name, statement.options, statement.body.text)
+            kind = self._kind(statement.body)
+            if statement.replace:
+                kind.check_replaceable(stream)
+            ready = kind.prepare(stream)
+        if statement.replace and known is not None:
+            _check_same_places(known, stream)
+            self._stop(known)
         scans, _ = self._tables.definitions_in(statement.body.reads)
         self._check_tunnels(stream.name, scans)
         self._registry.record_start(
             stream.name,
-            script=script_of(scans, text),
-            fingerprint=fingerprint(text),
+            script=_script(scans, statement),
+            fingerprint=_fingerprint(statement),
             target=str(statement.body.target),
             checkpoint=stream.checkpoint,
+            view=view,
+            replace=statement.replace,
             bounded="availableNow" in stream.options.trigger,
         )
         secrets = self._tables.secrets() | ready.secrets
         self._running.start(stream.name, ready.start, timeout_ms=stream.options.timeout_ms, secrets=secrets)
+        if statement.replace:
+            # From here on another start must find this text.
+            self._registry.set_script(stream.name, _script(scans, replace(statement, replace=False)))
 
     def _check_tunnels(self, name: str, scans: Iterable[ScanDefinition]) -> None:
         """Raise `SqlError` if a running stream reads a tunnel that a new stream would take from it."""
@@ -172,12 +194,20 @@ class Streams:
         if statement.if_exists and self._registry.find(name) is None:
             return Result(message=f"stream {name} does not exist")
         status = self._registry.get(name)
+        self.end(status)
+        self.forget(name)
+        kept = f"its checkpoint stays in {status.checkpoint}"
+        return Result(message=f"stream {status.name} dropped; {kept}")
+
+    def end(self, status: StreamStatus) -> None:
+        """Stop a stream, in any process, if it runs."""
         self._stop(status)
+
+    def forget(self, name: str) -> None:
+        """Remove a stream that has ended from the workspace."""
         self._registry.forget(name)
         self._running.forget(name)
         self._statements.pop(name.lower(), None)
-        kept = f"its checkpoint stays in {status.checkpoint}"
-        return Result(message=f"stream {status.name} dropped; {kept}")
 
     def statuses(self) -> list[StreamStatus]:
         return self._registry.all()
@@ -217,6 +247,17 @@ class Streams:
         rows += [("state table", f"{each.content}: {each.size}") for each in states]
         return Result(("property", "value"), (*rows, ("script", status.script)))
 
+    def change(self, statement: st.CreateStream) -> list[tuple[str, str]]:
+        """Return what ``CREATE OR REPLACE STREAM`` with the text of a statement would change, as properties."""
+        name = str(statement.name)
+        known = self._registry.find(name)
+        if known is None or known.query_id is None:
+            return [("stream", "new")]
+        stream = self._defined(replace(statement, replace=True), available_now=False)
+        _check_same_places(known, stream)
+        with self._tables.own_errors(statement.body.reads):
+            return self._kind(statement.body).change(stream)
+
     def explain(self, statement: st.ExplainStream, *, available_now: bool) -> Result:
         """Return the sources, the sink, the options, the guarantee and the plan of a stream, without starting it."""
         created = statement.target
@@ -227,6 +268,36 @@ class Streams:
         with self._tables.own_errors(created.body.reads):
             rows = explanation(stream, self._kind(created.body), self._catalog, self._tables)
         return Result(("property", "value"), rows)
+
+
+def _script(scans: Iterable[ScanDefinition], statement: st.CreateStream) -> str:
+    name, body = str(statement.name), statement.body.text
+    return script_of(scans, stream_text(name, statement.options, body, replace=statement.replace))
+
+
+def _fingerprint(statement: st.CreateStream) -> str:
+    return fingerprint(stream_text(str(statement.name), statement.options, statement.body.text))
+
+
+def _check_same_places(known: StreamStatus, stream: DefinedStream) -> None:
+    """Raise `SqlError` if a new text of a stream has another target or another checkpoint."""
+    target = str(stream.statement.body.target)
+    if known.query_id is None:
+        return
+    if known.target.lower() != target.lower():
+        raise SqlError(
+            "a new text of a stream must write the same table",
+            received=target,
+            valid=known.target,
+            remedy=f"DROP STREAM {known.name}, or give this stream another name",
+        )
+    if known.checkpoint != stream.checkpoint:
+        raise SqlError(
+            "a new text of a stream continues with the same checkpoint",
+            received=stream.checkpoint,
+            valid=known.checkpoint,
+            remedy=f"DROP STREAM {known.name} to begin with another one",
+        )
 
 
 def _checkpoint(name: str, options: StreamOptions, target: TableDefinition | None) -> str:

@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 
 from headrace.batches.sinks.jobs import state_name
-from headrace.derived.follow.sources import sources
+from headrace.derived.follow.plan import FollowedPlan
+from headrace.derived.follow.scans import FollowedScan
+from headrace.derived.follow.settings import with_variables
+from headrace.derived.follow.sources import ScanFrames, sources
 from headrace.derived.follow.stream import FollowedStream, followed_stream, keeps_previous
 from headrace.derived.gathering.tree import Node, RowCount, blocks, expensive
 from headrace.errors import OptionError, SqlError
 from headrace.formats.registry import format_named, source_of
 from headrace.ports import Store
-from headrace.sql_text.script import StreamBody
+from headrace.sql_text.script import ScriptPart, StreamBody
 from headrace.streaming_sql.catalog import ScanDefinition
 from headrace.streaming_sql.kinds.kind import DefinedStream, ReadyStream, StreamKind
 from headrace.streaming_sql.language import statements as st
@@ -34,24 +37,39 @@ class FollowedInserts(StreamKind):
 
     def reads(self, body: StreamBody) -> bool:
         """Return whether a statement is of this kind."""
-        return isinstance(body, st.Insert) and bool(self._scans(body))
+        return isinstance(body, st.Insert) and bool(self._scans(body.query))
+
+    def check_replaceable(self, stream: DefinedStream) -> None:
+        """Accept each stream: `prepare` checks whether its text can replace the one before."""
+
+    def change(self, stream: DefinedStream) -> list[tuple[str, str]]:
+        followed = self._stream(stream)
+        with followed.arguments.store.open() as store:
+            change = followed.checked(store).change(store)
+        return [("text", "unchanged")] if change is None else change.properties()
 
     def prepare(self, stream: DefinedStream) -> ReadyStream:
         followed = self._stream(stream)
         with followed.arguments.store.open() as store:
-            followed.checked(store)
+            checked = followed.checked(store)
+            if checked.replace:
+                # Before the stream with the text before is stopped.
+                checked.change(store)
         return stream.ready(followed.start)
 
     def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:
         followed = self._stream(stream)
         with followed.arguments.store.open() as store:
-            return [("output mode", "update"), *_properties(followed.checked(store), store, self._counts(stream))]
+            checked = followed.checked(store)
+            change = checked.change(store) if checked.replace else None
+            replaced = [] if change is None else change.properties()
+            return [("output mode", "update"), *replaced, *_properties(checked, store, self._counts(stream))]
 
     def _counts(self, stream: DefinedStream) -> dict[str, RowCount]:
         """Return the numbers of rows of followed tables by scan, of those that a store knows without reading rows."""
         insert, counts = stream.statement.body, dict[str, RowCount]()
         assert isinstance(insert, st.Insert)
-        for scan in self._scans(insert):
+        for scan in self._scans(insert.query):
             table = self._catalog.find_table(scan.table)
             location = None if table is None else location_of(table, scan.options)
             if location is None or not location.table:
@@ -61,6 +79,15 @@ class FollowedInserts(StreamKind):
             if size.rows is not None:
                 counts[scan.name.lower()] = RowCount(size.rows, size.rows_exact)
         return counts
+
+    def result_of(self, query: ScriptPart) -> FollowedPlan:
+        """Return the plan of a query over followed scans, which has the columns of its result."""
+        text, _ = with_variables(self._spark, self._tables.rewritten(query))
+        frames = self._frames(query)
+        return FollowedPlan.read(self._spark, text, [FollowedScan.of(name, *each) for name, each in frames.items()])
+
+    def _frames(self, query: ScriptPart) -> dict[str, ScanFrames]:
+        return {scan.name: self._tables.followed(scan.name) for scan in self._scans(query)}
 
     def _stream(self, stream: DefinedStream) -> FollowedStream:
         insert, target = stream.statement.body, stream.target
@@ -74,7 +101,7 @@ class FollowedInserts(StreamKind):
         sink_options = stream.sink_options()
         _check_mode(stream.name, stream.statement.options)
         text = self._tables.rewritten(insert.query)
-        frames = {scan.name: self._tables.followed(scan.name) for scan in self._scans(insert)}
+        frames = self._frames(insert.query)
         sink = source_of(target.provider, sink_options)
         return followed_stream(
             self._spark,
@@ -85,14 +112,18 @@ class FollowedInserts(StreamKind):
             columns=insert.columns,
             overwrite=stream.options.overwrite,
             allow_full_read=stream.options.allow_full_read,
+            replace_text=stream.statement.replace,
         )
 
-    def _scans(self, insert: st.Insert) -> list[ScanDefinition]:
+    def _scans(self, query: ScriptPart) -> list[ScanDefinition]:
         """Return the followed scans that a query names."""
-        scans, _ = self._tables.definitions_in(insert.query)
-        return [scan for scan in scans if scan.streaming and self._is_followed(scan)]
+        scans, _ = self._tables.definitions_in(query)
+        return [scan for scan in scans if self.is_followed(scan)]
 
-    def _is_followed(self, scan: ScanDefinition) -> bool:
+    def is_followed(self, scan: ScanDefinition) -> bool:
+        """Return whether a scan has readAs = 'table'."""
+        if not scan.streaming:
+            return False
         table = self._catalog.find_table(scan.table)
         return (
             table is not None

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
+from headrace.errors import SqlError
 from headrace.formats.source import Source
 from headrace.options.secrets import secret_values
 from headrace.spark.batched_stream import SinkArguments
@@ -84,6 +85,20 @@ class StreamKind(ABC):
         self._spark = spark
         self._catalog = catalog
         self._tables = tables
+
+    def check_replaceable(self, stream: DefinedStream) -> None:
+        """Raise `SqlError` if a stream of this kind cannot get another text while it keeps its checkpoint."""
+        raise SqlError(
+            "only a stream that follows tables can be replaced: the state of others is Spark's",
+            received=f"CREATE OR REPLACE STREAM {stream.name}",
+            remedy=f"DROP STREAM {stream.name}, and CREATE STREAM; with another checkpointLocation if the new query "
+            "does not fit the state of the old one",
+        )
+
+    def change(self, stream: DefinedStream) -> list[tuple[str, str]]:
+        """Return what a new text of a stream changes, as properties; see `check_replaceable`."""
+        self.check_replaceable(stream)
+        return []
 
     @abstractmethod
     def prepare(self, stream: DefinedStream) -> ReadyStream:

@@ -13,8 +13,8 @@ from headrace.derived.mirror.statement import mirror_statement
 from headrace.errors import SqlError
 from headrace.sql_text.cursor import Cursor
 from headrace.sql_text.lexer import Token, tokenize
-from headrace.sql_text.script import Name, Statement
-from headrace.streaming_sql.language import queue_grammar, table_grammar
+from headrace.sql_text.script import Name, Statement, StreamBody
+from headrace.streaming_sql.language import queue_grammar, table_grammar, view_grammar
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.column_grammar import columns_and_key, has_key
 from headrace.streaming_sql.language.older_grammar import set_statement
@@ -236,17 +236,25 @@ def _drop_scan(cursor: Cursor) -> Statement:
 # -- streams ------------------------------------------------------------------------------------------
 
 
-def _create_stream(cursor: Cursor) -> st.CreateStream:
+def _create_stream(cursor: Cursor, *, replace: bool = False) -> st.CreateStream:
     name = cursor.need_simple_name("the stream")
     options = cursor.options()
+    return st.CreateStream(part=cursor.whole, name=name, replace=replace, options=options, body=_stream_body(cursor))
+
+
+def _stream_body(cursor: Cursor) -> StreamBody:
     if cursor.at_words("MERGE"):
-        return st.CreateStream(part=cursor.whole, name=name, options=options, body=merge_body(cursor))
+        return merge_body(cursor)
     if cursor.at_words("MIRROR"):
-        return st.CreateStream(part=cursor.whole, name=name, options=options, body=mirror_statement(cursor))
+        return mirror_statement(cursor)
     start = cursor.start
     if not cursor.take_words("INSERT", "INTO"):
         raise cursor.expected("INSERT INTO, MERGE INTO or MIRROR")
-    return st.CreateStream(part=cursor.whole, name=name, options=options, body=_insert(cursor, start, False))
+    return _insert(cursor, start, False)
+
+
+def _replace_stream(cursor: Cursor) -> st.CreateStream:
+    return _create_stream(cursor, replace=True)
 
 
 def _show_streams(cursor: Cursor) -> Statement:
@@ -276,6 +284,10 @@ def _explain_stream(cursor: Cursor) -> Statement:
 
 def _explain_create_stream(cursor: Cursor) -> Statement:
     return st.ExplainStream(part=cursor.whole, target=_create_stream(cursor))
+
+
+def _explain_replace_stream(cursor: Cursor) -> Statement:
+    return st.ExplainStream(part=cursor.whole, target=_replace_stream(cursor))
 
 
 # -- tunnels ------------------------------------------------------------------------------------------
@@ -335,6 +347,7 @@ _READERS: dict[str, Callable[[Cursor], Statement]] = {
     "SHOW SCANS": _show_scans,
     "DROP SCAN": _drop_scan,
     "CREATE STREAM": _create_stream,
+    "CREATE OR REPLACE STREAM": _replace_stream,
     "SHOW STREAMS": _show_streams,
     "DESCRIBE STREAM": _describe_stream,
     "DESC STREAM": _describe_stream,
@@ -343,6 +356,7 @@ _READERS: dict[str, Callable[[Cursor], Statement]] = {
     "DROP STREAM": _drop_stream,
     "EXPLAIN STREAM": _explain_stream,
     "EXPLAIN CREATE STREAM": _explain_create_stream,
+    "EXPLAIN CREATE OR REPLACE STREAM": _explain_replace_stream,
     "CREATE TUNNEL": _create_tunnel,
     "SHOW TUNNELS": _show_tunnels,
     "DESCRIBE TUNNEL": _describe_tunnel,
@@ -350,6 +364,7 @@ _READERS: dict[str, Callable[[Cursor], Statement]] = {
     "DROP TUNNEL": _drop_tunnel,
     **queue_grammar.READERS,
     **table_grammar.READERS,
+    **view_grammar.READERS,
     "INSERT": _insert_or_spark,
     "SET": set_statement,
 }

@@ -136,7 +136,10 @@ class DropScan(Statement):
 
 @dataclass(frozen=True, kw_only=True)
 class CreateStream(Statement):
+    """``CREATE STREAM``; with ``replace``, the stream may have had another text."""
+
     name: Name
+    replace: bool = False
     options: Mapping[str, str] = field(repr=False)
     body: StreamBody
 
@@ -172,6 +175,33 @@ class ExplainStream(Statement):
     """``EXPLAIN STREAM name`` or ``EXPLAIN CREATE STREAM …``."""
 
     target: Name | CreateStream
+
+
+@dataclass(frozen=True, kw_only=True)
+class CreateView(Statement):
+    """``CREATE MATERIALIZED VIEW``."""
+
+    name: Name
+    if_not_exists: bool
+    replace: bool
+    options: Mapping[str, str] = field(repr=False)
+    query: ScriptPart
+
+
+@dataclass(frozen=True, kw_only=True)
+class ShowViews(Statement):
+    pass
+
+
+@dataclass(frozen=True, kw_only=True)
+class DescribeView(Statement):
+    name: Name
+
+
+@dataclass(frozen=True, kw_only=True)
+class DropView(Statement):
+    name: Name
+    if_exists: bool
 
 
 @dataclass(frozen=True, kw_only=True)
