@@ -174,12 +174,52 @@ READS = [
         ["orders by (cust), all rows of items", EVERYTHING],
     ),
     ("SELECT id FROM orders UNION ALL SELECT 0", ["nothing else"]),
+    ("SELECT o.day FROM orders o NATURAL JOIN customers c", ["customers by (id)", "orders by (id)"]),
+    ("SELECT * EXCEPT (name) FROM orders o JOIN customers c USING (id)", ["customers by (id)", "orders by (id)"]),
+    (
+        "SELECT b.n FROM (SELECT * FROM items i JOIN products p ON p.id = i.product) b (k, l, p, n, i, price, code) "
+        "JOIN orders o ON o.id = b.k",
+        ["products by (id), orders by (id)", "items by (product), orders by (id)", "items by (ord), products by (id)"],
+    ),
+    # The columns of a star over USING: first those of both sides, then the other ones.
+    (
+        "SELECT b.n FROM (SELECT * FROM items i JOIN products p ON p.id = i.product JOIN orders o USING (id)) "
+        "b (i, k, l, p, n, price, code, cust, day, amount) JOIN customers c ON c.id = b.cust",
+        [
+            "products by (id), orders by (id), customers by (id)",
+            "orders by (id), customers by (id), items by (product)",
+            "products by (id), customers by (id), items by (product)",
+            "orders by (cust), products by (id), items by (product)",
+        ],
+    ),
+    (
+        "SELECT o.id, q FROM orders o, customers c LATERAL VIEW explode(array(1, 2)) t AS q WHERE o.cust = c.id",
+        ["customers by (id)", "orders by (cust)"],
+    ),
+    # `cust` is the column of VALUES.
+    (
+        "SELECT id FROM orders WHERE EXISTS (SELECT * FROM items i, (VALUES (1)) v (cust) WHERE i.ord = cust)",
+        ["all rows of items", EVERYTHING],
+    ),
+    (
+        "SELECT id, sum(amount) OVER w AS s FROM orders WINDOW w AS (PARTITION BY cust ORDER BY day)",
+        ["orders by (cust)"],
+    ),
+    (
+        "SELECT id, last_value(day) IGNORE NULLS OVER (ORDER BY id) AS d, sum(amount) OVER (PARTITION BY cust) AS s "
+        "FROM orders",
+        [EVERYTHING],
+    ),
+    (
+        "SELECT id FROM orders UNION ALL SELECT id FROM customers ORDER BY id LIMIT 3",
+        [EVERYTHING, EVERYTHING],
+    ),
 ]
 UNCLEAR = [
     "SELECT id FROM orders JOIN customers JOIN items ON items.ord = orders.id ON customers.id = orders.cust",
-    "SELECT * EXCEPT (id) FROM orders",
+    "SELECT * EXCEPT (id.x) FROM orders",
     "SELECT * FROM orders PIVOT (sum(amount) FOR cust IN (1, 2))",
-    "SELECT id FROM orders UNION SELECT id FROM customers LIMIT 3",
+    "SELECT id FROM orders UNION BY NAME SELECT id FROM customers",
     "WITH RECURSIVE r AS (SELECT 1 AS x) SELECT x FROM r",
     "SELECT e.* FROM (SELECT * FROM (SELECT id + 1, cust FROM orders) z) e (p, q) JOIN customers c ON c.id = e.q",
     "SELECT c.id FROM (SELECT st.*, id FROM orders) e (p, q) JOIN customers c ON c.id = e.q",
@@ -212,6 +252,40 @@ def test_a_text_whose_structure_is_not_certain_has_no_model(sql: str) -> None:
         "SELECT cust, count(*) AS n FROM orders GROUP BY cust ORDER BY n DESC, cust LIMIT 3",
         "SELECT cust, sort_array(collect_list(day)) AS d FROM orders GROUP BY cust",
         "SELECT id, sum(amount) OVER (PARTITION BY cust ORDER BY day) AS s FROM orders",
+        # The columns determine the rows of what a part of the query makes: its groups, its different rows.
+        "SELECT trunc(day, 'MM') AS m, sum(amount) AS s FROM orders GROUP BY trunc(day, 'MM') ORDER BY m LIMIT 3",
+        "SELECT trunc(day, 'MM') AS month, sum(amount) AS s FROM orders GROUP BY 1 ORDER BY 2 DESC, 1 LIMIT 3",
+        "SELECT trunc(o.day, 'M') AS m, lag(max(id)) OVER (ORDER BY trunc(day, 'M')) AS b FROM orders o GROUP BY m",
+        "WITH t AS (SELECT trunc(day, 'MM') AS m, sum(amount) AS s FROM orders GROUP BY ALL) "
+        "SELECT m, s - lag(s) OVER (ORDER BY m) AS growth FROM t",
+        f"SELECT cust, row_number() OVER (ORDER BY s DESC, cust) AS r FROM {SUMS}",
+        f"SELECT c.nation, c.id, row_number() OVER (PARTITION BY nation ORDER BY s, c.id) AS r "
+        f"FROM customers c JOIN {SUMS} t ON t.cust = c.id",
+        "SELECT id, r, lag(r) OVER (ORDER BY id) AS b FROM (SELECT id, rank() OVER (ORDER BY day) AS r FROM orders)",
+        "SELECT DISTINCT cust FROM orders ORDER BY cust LIMIT 3",
+        "SELECT cust, max(id) AS m FROM orders GROUP BY ALL ORDER BY ALL LIMIT 3",
+        "SELECT cust FROM orders ORDER BY cust LIMIT 3",
+        "SELECT id, day FROM orders UNION ALL SELECT id, day FROM orders ORDER BY day, id LIMIT 3",
+        "SELECT id FROM orders WHERE EXISTS (SELECT * FROM items WHERE ord = orders.id) ORDER BY id LIMIT 3",
+        "SELECT id, lag(day) OVER w AS r FROM orders WINDOW w AS (ORDER BY id)",
+        "SELECT id, last_value(day) IGNORE NULLS OVER (PARTITION BY cust ORDER BY id) AS d FROM orders",
+        "SELECT * EXCEPT (r) FROM (SELECT *, row_number() OVER (ORDER BY id) AS r FROM orders) WHERE r = 1",
+        "SELECT *, row_number() OVER (ORDER BY id) AS r FROM orders JOIN customers c USING (id)",
+        "SELECT id, q, row_number() OVER (ORDER BY id, q) AS r FROM orders LATERAL VIEW explode(array(1, 2)) t AS q",
+        "SELECT id, a, row_number() OVER (ORDER BY id) AS r FROM orders, (SELECT avg(amount) AS a FROM orders) t",
+        # What an aggregate chooses is determined.
+        "SELECT o.cust, any_value(c.name) AS name FROM orders o JOIN customers c ON c.id = o.cust GROUP BY o.cust",
+        "SELECT o.cust, first(c.name) AS n FROM orders o LEFT JOIN customers c ON (c.id = o.cust) GROUP BY o.cust",
+        "SELECT cust, max_by(amount, struct(day, id)) AS d FROM orders GROUP BY cust",
+        "SELECT nation, listagg(DISTINCT name) WITHIN GROUP (ORDER BY name) AS n FROM customers GROUP BY nation",
+        "SELECT nation, listagg(name) WITHIN GROUP (ORDER BY code, c.id) AS names FROM customers c JOIN products p "
+        "ON p.id = c.id GROUP BY nation",
+        "SELECT cust, size(collect_set(day)) AS d FROM orders GROUP BY cust",
+        "SELECT cust, mode(day, true) AS d, mode() WITHIN GROUP (ORDER BY day) AS e FROM orders GROUP BY cust",
+        "SELECT r, lag(id) OVER (ORDER BY r) AS b "
+        "FROM (SELECT *, row_number() OVER (ORDER BY day, id) AS r FROM orders)",
+        "SELECT r, lag(id) OVER (PARTITION BY c ORDER BY r) AS b "
+        "FROM (SELECT cust AS c, id, row_number() OVER (PARTITION BY cust ORDER BY day, id) AS r FROM orders)",
     ],
 )
 def test_total_orders_are_accepted(sql: str) -> None:
@@ -222,21 +296,59 @@ def test_total_orders_are_accepted(sql: str) -> None:
     ("sql", "message"),
     [
         ("SELECT id, row_number() OVER (PARTITION BY cust ORDER BY day) AS r FROM orders", "arbitrary"),
-        ("SELECT id, lag(day) OVER w AS r FROM orders WINDOW w AS (ORDER BY id)", "arbitrary"),
+        ("SELECT id, lag(day) OVER w AS r FROM orders WINDOW w AS (ORDER BY day)", "arbitrary"),
         ("SELECT id, sum(amount) OVER (ORDER BY day ROWS 3 PRECEDING) AS s FROM orders", "arbitrary"),
         ("SELECT i.n, row_number() OVER (ORDER BY i.ord) AS b FROM items i JOIN orders o ON o.id = i.ord", "arbitrary"),
         ("SELECT id FROM orders LIMIT 3", "arbitrary rows"),
+        ("SELECT cust, max(id) AS m FROM orders GROUP BY ALL LIMIT 3", "arbitrary rows"),
         ("SELECT id FROM orders LIMIT +2", "arbitrary rows"),
         ("SELECT id FROM orders LIMIT '2'", "arbitrary rows"),
         ("SELECT id FROM orders SORT BY id LIMIT 3", "arbitrary rows"),
-        ("SELECT o.id FROM orders o FULL JOIN customers c ON o.id = c.id ORDER BY o.id LIMIT 2", "arbitrary rows"),
-        ("SELECT id FROM orders, (VALUES (1), (2)) t (v) ORDER BY id LIMIT 1", "arbitrary rows"),
-        ("SELECT id FROM orders, (SELECT 1 AS v UNION ALL SELECT 2) t ORDER BY id LIMIT 1", "arbitrary rows"),
-        ("SELECT id FROM orders LATERAL VIEW explode(array(1, 2)) t AS q ORDER BY id LIMIT 1", "arbitrary rows"),
+        (
+            "SELECT o.id, name FROM orders o FULL JOIN customers c ON o.id = c.id ORDER BY o.id LIMIT 2",
+            "arbitrary rows",
+        ),
+        ("SELECT id, v FROM orders, (VALUES (1), (2)) t (v) ORDER BY id LIMIT 1", "arbitrary rows"),
+        ("SELECT id, v FROM orders, (SELECT 1 AS v UNION ALL SELECT 2) t ORDER BY id LIMIT 1", "arbitrary rows"),
+        ("SELECT id, q FROM orders LATERAL VIEW explode(array(1, 2)) t AS q ORDER BY id LIMIT 1", "arbitrary rows"),
+        ("SELECT id, row_number() OVER (ORDER BY id) AS r FROM orders, explode(array(1, 2)) t", "arbitrary"),
         ("SELECT sum(amount) OVER (w) AS s FROM orders WINDOW w AS (ORDER BY day ROWS 1 PRECEDING)", "arbitrary"),
         ("SELECT cust, array_sort(collect_list(day), (l, r) -> 0) AS d FROM orders GROUP BY cust", "order of rows"),
         ("SELECT id FROM orders ORDER BY day LIMIT 3", "arbitrary rows"),
-        ("SELECT cust, count(*) AS n FROM orders GROUP BY cust, day ORDER BY n, cust LIMIT 3", "arbitrary rows"),
+        ("SELECT cust, day, count(*) AS n FROM orders GROUP BY cust, day ORDER BY n, cust LIMIT 3", "arbitrary rows"),
+        ("SELECT day, count(*) AS n FROM orders GROUP BY ROLLUP (cust, day) ORDER BY day LIMIT 3", "arbitrary rows"),
+        (f"SELECT cust, row_number() OVER (ORDER BY s) AS r FROM {SUMS}", "arbitrary"),
+        ("SELECT DISTINCT cust, day FROM orders ORDER BY cust LIMIT 3", "arbitrary rows"),
+        ("SELECT id, day FROM orders UNION SELECT id, day FROM orders ORDER BY id LIMIT 3", "arbitrary rows"),
+        (
+            "SELECT o.cust, any_value(c.name) AS n FROM orders o LEFT JOIN customers c ON c.id = o.cust AND o.id > 1 "
+            "GROUP BY o.cust",
+            "order of rows",
+        ),
+        (
+            "SELECT o.cust, first(c.name) AS n FROM orders o LEFT JOIN customers c "
+            "ON (c.id = o.cust AND o.id = 1) OR (c.id = o.cust AND o.id = 2) GROUP BY o.cust",
+            "order of rows",
+        ),
+        (
+            "SELECT o.cust, first(c.name) AS n FROM orders o LEFT JOIN customers c "
+            "ON c.id = o.cust AND c.nation = o.id GROUP BY o.cust",
+            "order of rows",
+        ),
+        (
+            "SELECT i.ord, first(c.name) AS n FROM items i JOIN orders o ON o.id = i.ord "
+            "LEFT JOIN customers c ON c.id = o.cust AND c.nation = i.n GROUP BY i.ord",
+            "order of rows",
+        ),
+        ("SELECT cust, any_value(day) AS d FROM orders GROUP BY cust", "order of rows"),
+        ("SELECT cust, mode(day) AS d FROM orders GROUP BY cust", "order of rows"),
+        (
+            "SELECT r, lag(id) OVER (ORDER BY r) AS b "
+            "FROM (SELECT id, row_number() OVER (PARTITION BY cust ORDER BY id) AS r FROM orders)",
+            "arbitrary",
+        ),
+        ("SELECT cust, max_by(amount, struct(day, amount)) AS d FROM orders GROUP BY cust", r"max\(struct"),
+        ("SELECT listagg(name, ',') WITHIN GROUP (ORDER BY nation) AS names FROM customers", "order of rows"),
         ("SELECT cust, collect_list(day) AS d FROM orders GROUP BY cust", "order of rows"),
         ("SELECT cust, max_by(amount, day) AS d FROM orders GROUP BY cust", r"max\(struct"),
     ],

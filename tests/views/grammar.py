@@ -127,11 +127,16 @@ class Grammar:
         block = replace(block, items=tuple(items))
         if rng.random() < 0.15:
             block = replace(block, distinct=True)
-        if rng.random() < 0.1:
-            order = tuple(f"{item.expression} DESC NULLS LAST" for item in items if not item.expression.queries)
-            if len(order) == len(items) and not block.distinct:
-                block = replace(block, order=(*order, *self._keys(scope)), limit=rng.randint(1, 5))
-        return block, _columns(kinds)
+        return self._limited(block, [] if block.distinct else self._keys(scope)), _columns(kinds)
+
+    def _limited(self, block: Select, keys: Sequence[str]) -> Select:
+        """Return a block, sometimes with a limit that is ordered by all that the block shows, and by keys."""
+        order = [f"{item.expression} DESC NULLS LAST" for item in block.items if not item.expression.queries]
+        if self.rng.random() < 0.1 and len(order) == len(block.items):
+            if self.rng.random() < 0.3:
+                order = [f"{place} DESC NULLS LAST" for place in range(1, len(block.items) + 1)]
+            return replace(block, order=(*order, *keys), limit=self.rng.randint(1, 5))
+        return block
 
     def _groups(self, depth: int) -> tuple[Query, list[Column]]:
         rng = self.rng
@@ -148,23 +153,23 @@ class Grammar:
             having = (Expression(f"{call.text} {rng.choice(_COMPARISONS)} {rng.choice(_LITERALS[call.kind])}"),)
             if depth > 1 and rng.random() < 0.3:
                 having = (self._compared(call, [], depth),)
-        grouping = rng.choice(("ROLLUP", "CUBE")) if texts and rng.random() < 0.1 else None
+        grouping = rng.choice(("ROLLUP", "CUBE", "GROUPING SETS")) if texts and rng.random() < 0.1 else None
         if grouping is not None:
             # Without rows, DuckDB has a total and Spark has none.
             having = (*having, Expression("count(*) > 0"))
         # An expression that is grouped by is written in the same way in both places.
         group = tuple(Expression(text) for text in dict.fromkeys(texts))
         block = replace(block, items=tuple(items), group=group, having=having, grouping=grouping)
-        return block, _columns([*kinds, *(call.kind for call in calls)])
+        return self._limited(block, []), _columns([*kinds, *(call.kind for call in calls)])
 
     def _windows(self, depth: int) -> tuple[Query, list[Column]]:
         rng = self.rng
         block, scope = self._block(depth)
         shown = rng.choices(scope, k=rng.randint(1, 3))
         items = [self._item(Expression(column.text), number) for number, column in enumerate(shown)]
-        order = ", ".join(
-            [f"{column.text} {rng.choice(('ASC', 'DESC'))} NULLS FIRST" for column in shown] + self._keys(scope)
-        )
+        # Rows with the same values in all columns are the same, also without a key.
+        last = [f"{column.text} NULLS FIRST" for column in scope] if rng.random() < 0.4 else self._keys(scope)
+        order = ", ".join([f"{column.text} {rng.choice(('ASC', 'DESC'))} NULLS FIRST" for column in shown] + last)
         parts = f"PARTITION BY {rng.choice(scope).text}" if rng.random() < 0.85 else ""
         value, sortable = rng.choice(shown), rng.choice(scope)
         calls = [
@@ -208,6 +213,9 @@ class Grammar:
             scope = scope + columns
         where = [self._condition(scope, depth) for _ in range(rng.choice((0, 0, 1, 1, 2)))]
         where += [self._correlation(scope, outer) for _ in range(rng.choice((1, 1, 1, 2)) if outer else 0)]
+        if outer and depth > 1 and rng.random() < 0.15:
+            # A subquery in a subquery reaches over two levels.
+            where.append(self._subquery([*scope, *outer], depth))
         return Select((), relation, tuple(joins), tuple(where)), scope
 
     def _relation(self, depth: int) -> tuple[Relation, list[Column]]:
@@ -217,9 +225,39 @@ class Grammar:
             return Relation(query, alias), _qualified(alias, columns)
         if self._named and rng.random() < 0.6:
             return Relation("w", alias), _qualified(alias, self._named["w"])
+        if depth > 1 and rng.random() < 0.05:
+            return self._star(alias)
+        if depth > 1 and rng.random() < 0.03:
+            values = ", ".join(f"({number}, '{text}')" for number, text in ((1, "a"), (3, "b"), (1, "a")))
+            name = rng.choice(("l1", "v"))
+            columns = [Column(name, "int"), Column("w", "string")]
+            return Relation(f"(VALUES {values})", alias, columns=f" ({name}, w)"), _qualified(alias, columns)
         name = rng.choice(list(self.tables))
         columns = [Column(column, kind) for column, kind in self.tables[name].columns.items()]
         return Relation(name, alias), _qualified(alias, columns)
+
+    def _star(self, alias: str) -> tuple[Relation, list[Column]]:
+        """Return all columns of one or two tables, under new names or with those of columns that are joined."""
+        rng, left = self.rng, self._alias()
+        name = rng.choice(list(self.tables))
+        columns = [Column(column, kind) for column, kind in self.tables[name].columns.items()]
+        block = Select((Item(Expression("*")),), Relation(name, left))
+        if rng.random() < 0.7:
+            other, right = rng.choice(list(self.tables)), self._alias()
+            kind = rng.choice(("JOIN", "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "NATURAL JOIN", "NATURAL LEFT JOIN"))
+            using = None if kind.startswith("NATURAL") else rng.choice(("id", "l1"))
+            join = Join(kind, Relation(other, right), using=using)
+            others = [Column(column, kind) for column, kind in self.tables[other].columns.items()]
+            names = {column.text for column in others}
+            merged = [column for column in columns if column.text == using or (using is None and column.text in names)]
+            both = {column.text for column in merged}
+            # Elsewhere, Spark moves these columns to the front, and DuckDB does not.
+            if merged == columns[: len(merged)]:
+                block = replace(block, joins=(join,))
+                columns = merged + [column for column in (*columns, *others) if column.text not in both]
+        columns = [Column(f"c{number}", column.kind) for number, column in enumerate(columns)]
+        renamed = f" ({', '.join(column.text for column in columns)})"
+        return Relation(block, alias, columns=renamed), _qualified(alias, columns)
 
     def _join(self, scope: Sequence[Column], depth: int, *, first: bool) -> tuple[Join, list[Column]]:
         rng = self.rng
@@ -240,6 +278,11 @@ class Grammar:
             on.append(self._comparison([*scope, *columns]))
         if rng.random() < 0.07 and kind in ("JOIN", "LEFT JOIN"):
             on = [self._pair(scope, columns, "{} < {}")]
+        if rng.random() < 0.06:
+            same, other = on[0], self._comparison([*scope, *columns])
+            forms = ("{0} OR {1}", "{1} OR {0} AND {1}", "NOT ({0})", "CASE WHEN {1} THEN {0} ELSE {2} END")
+            third = self._equality(scope, columns)
+            on = [Expression(rng.choice(forms).format(same.text, other.text, third.text))]
         return Join(kind, relation, tuple(on)), [] if kind in ("SEMI JOIN", "ANTI JOIN") else columns
 
     def _lateral(self, scope: Sequence[Column], depth: int) -> tuple[Join, list[Column]]:

@@ -24,26 +24,27 @@ class Expression:
 
 @dataclass(frozen=True)
 class Item:
-    """An expression in the select list, with its name."""
+    """An expression in the select list, with its name; a star has none."""
 
     expression: Expression
-    name: str
+    name: str = ""
 
     def __str__(self) -> str:
-        return f"{self.expression} AS {self.name}"
+        return f"{self.expression} AS {self.name}" if self.name else str(self.expression)
 
 
 @dataclass(frozen=True)
 class Relation:
-    """A table, a query of WITH, or a subquery in FROM."""
+    """A table, a query of WITH, or a subquery in FROM, perhaps with names of its columns in brackets."""
 
     source: str | Query
     alias: str
     lateral: bool = False
+    columns: str = ""
 
     def __str__(self) -> str:
         source = self.source if isinstance(self.source, str) else f"({self.source})"
-        return f"{'LATERAL ' if self.lateral else ''}{source} {self.alias}"
+        return f"{'LATERAL ' if self.lateral else ''}{source} {self.alias}{self.columns}"
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ class Select:
     """A block.
 
     Attributes:
-        grouping: ``ROLLUP`` or ``CUBE``; plain groups without it.
+        grouping: ``ROLLUP``, ``CUBE`` or ``GROUPING SETS``; plain groups without it.
         order: the texts of ORDER BY, only with a limit.
     """
 
@@ -86,11 +87,16 @@ class Select:
             f"SELECT {'DISTINCT ' if self.distinct else ''}{', '.join(map(str, self.items))} FROM {self.relation}",
             *map(str, self.joins),
             f"WHERE {_all(self.where)}" if self.where else "",
-            f"GROUP BY {f'{self.grouping} ({group})' if self.grouping else group}" if self.group else "",
+            f"GROUP BY {self._grouped(group)}" if self.group else "",
             f"HAVING {_all(self.having)}" if self.having else "",
             f"ORDER BY {', '.join(self.order)} LIMIT {self.limit}" if self.limit is not None else "",
         ]
         return " ".join(filter(None, parts))
+
+    def _grouped(self, group: str) -> str:
+        if self.grouping == "GROUPING SETS":
+            return f"GROUPING SETS (({group}), ({self.group[0]}), ())"
+        return f"{self.grouping} ({group})" if self.grouping else group
 
 
 @dataclass(frozen=True)

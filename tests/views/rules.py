@@ -53,14 +53,15 @@ class Bag:
     """Rows of an answer, which come and go."""
 
     def __init__(self, schema: pa.Schema) -> None:
-        self._schema = schema
+        # Two columns can have one name.
+        self._schema = pa.schema([field.with_name(f"c{place}") for place, field in enumerate(schema)])
         # A row by its text: NaN is not equal to itself.
         self._shown: dict[str, Row] = {}
         self._counts: Counter[str] = Counter()
 
     def add(self, rows: pa.Table, weight: int = 1, *, strict: bool = False) -> None:
         """Add rows, or remove them with weight -1; with ``strict`` they must be there."""
-        for row in rows.to_pylist():
+        for row in rows.rename_columns(self._schema.names).to_pylist():
             text = repr(row)
             self._shown[text] = row
             self._counts[text] += weight

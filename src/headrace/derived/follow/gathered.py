@@ -250,7 +250,8 @@ def _columns(schema: StructType, key: tuple[str, ...], *, changes: bool = True) 
         field.name: None if " collate " in field.dataType.simpleString() else key_kind(arrow.type)
         for field, arrow in zip(schema, arrow_schema(schema), strict=True)
     }
-    return Columns(kinds, key, changes)
+    collated = any(" collate " in field.dataType.simpleString() for field in schema)
+    return Columns(kinds, key, changes, collated)
 
 
 def _used_names(tokens: QueryText) -> set[str] | None:

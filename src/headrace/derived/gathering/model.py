@@ -21,7 +21,7 @@ class Place:
     """A column of an occurrence.
 
     Attributes:
-        occurrence: the number of the occurrence.
+        occurrence: the number of the occurrence; negative for a column of a relation that the query makes.
         column: the column's name in the table.
     """
 
@@ -88,9 +88,8 @@ class Unit:
             operation, one for each branch. Empty if there are none.
         other_side: for a side of a FULL JOIN the number of the other one, which also needs all its rows.
         independent: its rows are rows of the result: the query, or a branch of UNION ALL.
+        equalities: the number of equalities that are the whole condition of its outer join; 0 if that has more.
         optional: it is a side of an outer join, so a row of the result can lack its rows.
-        apart: it is a subquery in an expression, or the right side of a semi or anti join: no row of the result has its
-            columns.
     """
 
     number: int
@@ -103,8 +102,8 @@ class Unit:
     entries: list[tuple[Place, ...]] = field(default_factory=list)
     other_side: int | None = None
     independent: bool = False
+    equalities: int = 0
     optional: bool = False
-    apart: bool = False
 
     @property
     def grouped(self) -> bool:
@@ -114,19 +113,34 @@ class Unit:
 
 @dataclass(frozen=True)
 class Ordering:
-    """An order of rows on which the result depends: of a window, or of LIMIT.
+    """A choice of rows or values on which the result depends: by the order of a window or of LIMIT, or by a group.
 
     Attributes:
-        index: the token after OVER, or the word LIMIT.
-        columns: the plain columns of the order, and of the window's partition.
-        groups: the columns of GROUP BY, of which the rows are; empty if one of them is computed. None without GROUP BY.
-        unit: the unit of the SELECT.
+        index: the token after OVER, the word LIMIT, or the name of an aggregate.
+        columns: the columns of the order, and of the window's partition or the group.
+        rows: the relations whose rows are ordered.
+        values: the columns that are chosen from a group.
     """
 
     index: int
     columns: tuple[Place, ...]
-    groups: tuple[Place, ...] | None
-    unit: int
+    rows: tuple[int, ...] = ()
+    values: tuple[Place, ...] = ()
+
+
+@dataclass
+class Made:
+    """A relation that a part of a query makes: a SELECT, its groups, a set operation, or a generator of rows.
+
+    Attributes:
+        keys: columns that determine a row, or determine it among rows that are all the same.
+        parts: relations whose rows determine a row together; None if they do not.
+        copies: its columns that are plain copies, with the columns of which they are copies.
+    """
+
+    keys: list[tuple[Place, ...]] = field(default_factory=list)
+    parts: tuple[int, ...] | None = None
+    copies: list[tuple[Place, Place]] = field(default_factory=list)
 
 
 @dataclass
@@ -137,8 +151,9 @@ class QueryModel:
         links: the equalities between occurrences of one unit.
         orderings: the orders on which the result depends.
         aggregated: the first tokens of the SELECTs with aggregates or groups.
-        multiplies: it has relations that are no tables, such as VALUES, so that a row of its tables can give several.
-        outputs: the columns of the query's result; not all, if a star names the columns of a part that is not read.
+        made: the relations that its parts make, with the numbers -1, -2, … . They only matter to orders.
+        result: the number of the relation that is the query's result.
+        outputs: the columns of the result; not all, if a star names the columns of a part that is not read.
     """
 
     occurrences: list[Occurrence] = field(default_factory=list)
@@ -146,7 +161,8 @@ class QueryModel:
     links: list[Link] = field(default_factory=list)
     orderings: list[Ordering] = field(default_factory=list)
     aggregated: set[int] = field(default_factory=set)
-    multiplies: bool = False
+    made: list[Made] = field(default_factory=list)
+    result: int = 0
     outputs: list[Output] = field(default_factory=list)
 
     def add_unit(self, parent: int, label: str, construct: Construct) -> Unit:
@@ -169,55 +185,56 @@ class QueryModel:
         """Return the numbers of the occurrences of a unit that are in no unit inside of it."""
         return [each.number for each in self.occurrences if each.unit == unit]
 
+    def make(self, parts: tuple[int, ...] | None = None) -> int:
+        """Add a relation that a part of the query makes, and return its number."""
+        self.made.append(Made(parts=parts))
+        return -len(self.made)
+
     def is_total(self, ordering: Ordering) -> bool:
-        """Return whether an ordering has no ties: its columns determine the keys of all tables of its rows."""
-        if self.multiplies:
-            return False
-        reached = self._determined(ordering.columns)
-        if ordering.groups is not None:
-            return bool(ordering.groups) and all(
-                place in ordering.columns or place.occurrence in reached for place in ordering.groups
-            )
-        inside = [each for each in self.inside(ordering.unit) if not self._is_apart(each, ordering.unit)]
-        plain = all(self._is_row(each, ordering.unit) for each in inside)
-        return bool(inside) and plain and reached.issuperset(inside)
+        """Return whether an ordering has no ties: its columns determine the rows that it orders, and what is chosen."""
+        # With a further condition, a side of an outer join can be missing for some rows of a group only.
+        known, rows = self._determined(ordering.columns, outer_joins=not ordering.values)
+        return rows.issuperset(ordering.rows) and all(self._is_known(each, known, rows) for each in ordering.values)
 
     def can_be_missing(self, occurrence: int) -> bool:
         """Return whether a row of the result can lack a row of an occurrence."""
         return any(self.units[each].optional for each in self.around(self.occurrences[occurrence].unit))
 
-    def _is_apart(self, occurrence: int, unit: int) -> bool:
-        """Return whether an occurrence is in a unit inside of another one whose rows have none of its columns."""
-        return any(self.units[each].apart for each in self.around(self.occurrences[occurrence].unit) if each > unit)
-
-    def _is_row(self, occurrence: int, unit: int) -> bool:
-        """Return whether a row of an occurrence is a part of a row of a unit: it is in no group."""
-        return not any(
-            self.units[each].grouped for each in self.around(self.occurrences[occurrence].unit) if each > unit
-        )
-
-    def _determined(self, columns: Iterable[Place]) -> set[int]:
-        """Return the occurrences of which some columns determine the row: they have its key, or columns equal to it."""
+    def _determined(self, columns: Iterable[Place], *, outer_joins: bool) -> tuple[set[Place], set[int]]:
+        """Return the columns and the relations of which some columns determine the values and the rows."""
         known, rows = set(columns), set[int]()
-        ways = [side for link in self.links for side in (link, link.turned())]
-        ways += [
-            unit.link.turned()
-            for unit in self.units
-            if unit.link is not None and not unit.grouped and unit.other_side is None
-        ]
+        ways: list[tuple[tuple[Place, ...], Place]] = []
+        for link in self.links:
+            ways += [((left,), right) for side in (link, link.turned()) for left, right in _pairs(side)]
+        for unit in self.units:
+            if unit.link is None or unit.other_side is not None:
+                continue
+            if outer_joins:
+                ways += [((right,), left) for left, right in _pairs(unit.link)]
+            elif len(unit.link.left) == unit.equalities:
+                ways += [(unit.link.right, left) for left in unit.link.left]
+        ways += [((own,), inner) for made in self.made for own, inner in made.copies]
         grows = True
         while grows:
             before = len(known), len(rows)
             for each in self.occurrences:
                 if each.changes and all(Place(each.number, name) in known for name in each.key):
                     rows.add(each.number)
-            for way in ways:
-                for left, right in zip(way.left, way.right, strict=True):
-                    if left in known or left.occurrence in rows:
-                        known.add(right)
+            for number, made in enumerate(self.made, 1):
+                whole = made.parts is not None and rows.issuperset(made.parts)
+                if whole or any(all(self._is_known(place, known, rows) for place in key) for key in made.keys):
+                    rows.add(-number)
+            known.update(to for way, to in ways if all(self._is_known(each, known, rows) for each in way))
             grows = before != (len(known), len(rows))
-        return rows
+        return known, rows
+
+    def _is_known(self, place: Place, known: set[Place], rows: set[int]) -> bool:
+        return place in known or place.occurrence in rows
 
     def tables(self, occurrences: Iterable[int]) -> set[str]:
         """Return the followed tables of some occurrences."""
         return {self.occurrences[each].table for each in occurrences if self.occurrences[each].changes}
+
+
+def _pairs(link: Link) -> Iterator[tuple[Place, Place]]:
+    return zip(link.left, link.right, strict=True)

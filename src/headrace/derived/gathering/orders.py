@@ -9,14 +9,17 @@ from headrace.sql_text.query_text import QueryText
 from headrace.sql_text.token_text import TokenText
 
 _SORTED = "write sort_array(collect_list(…))"
-_EXTREME = "write min or max; for the value beside the greatest one max(struct(the order, the value)).value"
+_EXTREME = (
+    "write min or max; for the value beside the greatest one max(struct(the order, the value)).value, or max_by(the "
+    "value, struct(the order, the key columns))"
+)
 # Aggregates whose result depends on the order of rows, or on a choice among equal ones.
 _OF_ANY_ORDER = {
     **dict.fromkeys(("collect_list", "collect_set", "array_agg"), _SORTED),
     **dict.fromkeys(("any_value", "first", "first_value", "last", "last_value", "max_by", "min_by"), _EXTREME),
     **dict.fromkeys(("listagg", "string_agg"), "write array_join(sort_array(collect_list(…)), ', ')"),
     **dict.fromkeys(("percentile_approx", "approx_percentile"), "write percentile(…)"),
-    "mode": "count the values, and take the greatest count",
+    "mode": "write mode(the value, true)",
     **dict.fromkeys(
         (
             "approx_top_k", "approx_top_k_accumulate", "approx_top_k_combine", "histogram_numeric",
@@ -29,6 +32,9 @@ _OF_ANY_ORDER = {
 _OF_TOTAL_ORDER = frozenset(
     ("row_number", "ntile", "lag", "lead", "nth_value", "first_value", "last_value", "first", "last", "any_value")
 )
+# Functions whose result does not depend on the order of the array that is their first argument.
+_OF_ARRAYS = frozenset(("array_sort", "size", "cardinality", "array_size", "array_max", "array_min"))
+_OF_ARRAYS_WITH_MORE = frozenset(("sort_array", "array_contains"))
 
 
 def refuse_orders(text: QueryText, model: QueryModel | None) -> None:
@@ -49,10 +55,12 @@ def refuse_orders(text: QueryText, model: QueryModel | None) -> None:
                     raise text.error(
                         f"rows that ORDER BY leaves equal make the result of {name} arbitrary",
                         index,
-                        remedy="add the key columns of the tables to ORDER BY, as plain columns; rank() and "
-                        "dense_rank() need no more than the order",
+                        remedy="add the key columns of the tables to ORDER BY, as plain columns, or the columns of "
+                        "GROUP BY in FROM; rank() and dense_rank() need no more than the order",
                     )
-            elif name in _OF_ANY_ORDER and not _is_sorted(text, index):
+            elif name in _OF_ANY_ORDER and not (
+                index in total or _is_sorted(text, index) or (name == "mode" and _chooses_least(text, index))
+            ):
                 raise text.error(
                     f"a followed query cannot have {name}, whose result depends on the order of rows",
                     index,
@@ -62,7 +70,8 @@ def refuse_orders(text: QueryText, model: QueryModel | None) -> None:
             raise text.error(
                 f"{token.text.upper()} without a total order keeps arbitrary rows",
                 index,
-                remedy="write ORDER BY with the key columns of the tables at its end, as plain columns",
+                remedy="write ORDER BY with the key columns of the tables at its end, as plain columns, or with all "
+                "columns of GROUP BY or of the SELECT",
             )
 
 
@@ -77,12 +86,23 @@ def _can_have_rows(text: QueryText, index: int) -> bool:
 
 
 def _is_clause(text: QueryText, index: int) -> bool:
-    return ends_operand(text, index - 1) and not text.is_symbol(index - 1, ".") and text.token(index + 1) is not None
+    by_all = text.is_word(index - 1, "ALL") and text.is_word(index - 2, "BY")
+    return (
+        (by_all or ends_operand(text, index - 1))
+        and not text.is_symbol(index - 1, ".")
+        and text.token(index + 1) is not None
+    )
 
 
 def _is_sorted(text: TokenText, index: int) -> bool:
-    """Return whether the only argument of a sorting function is a call, or that of `sort_array` the first one."""
+    """Return whether a call is the argument of a function whose result does not depend on the order of an array."""
     if not text.is_symbol(index - 1, "(") or not text.is_name(index - 2):
         return False
     name, whole = text.tokens[index - 2].name.lower(), text.is_symbol(after_call(text, index), ")")
-    return name == "sort_array" or (name == "array_sort" and whole)
+    return name in _OF_ARRAYS_WITH_MORE or (name in _OF_ARRAYS and whole)
+
+
+def _chooses_least(text: QueryText, index: int) -> bool:
+    """Return whether a call of mode says which of the values is chosen that are there most often."""
+    closing = text.closing[index + 1]
+    return text.is_word(closing - 1, "TRUE") or text.is_word(closing + 1, "WITHIN")

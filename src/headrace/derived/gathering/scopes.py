@@ -16,15 +16,20 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Literal, TypeAlias
 
-from headrace.derived.aggregate_calls import GENERATORS, is_any_aggregate
+from headrace.derived.aggregate_calls import GENERATORS, after_call, is_any_aggregate
 from headrace.derived.gathering import constructs
 from headrace.derived.gathering.constructs import Construct
 from headrace.derived.gathering.model import Link, Occurrence, Ordering, Origin, Output, Place, QueryModel, Unit
-from headrace.sql_text.query_text import Block, QueryText, Range, Relation
+from headrace.sql_text.expressions import ends_operand
+from headrace.sql_text.query_text import Block, Item, QueryText, Range, Relation
 
 _UNCLEAR_IN_FROM = ("PIVOT", "UNPIVOT", "TABLESAMPLE", "MATCH_RECOGNIZE", "ASOF", "STREAM")
 _LIMITS = ("LIMIT", "OFFSET")
 _SETS = ("ROLLUP", "CUBE", "GROUPING")
+_AFTER_NAMES = ("LATERAL", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "JOIN", "ON")
+# Aggregates that choose the value of any row of a group, and of the row that is the first in an order.
+_OF_ANY_ROW = ("ANY_VALUE", "FIRST", "FIRST_VALUE", "LAST", "LAST_VALUE")
+_OF_THE_FIRST_ROW = ("MAX_BY", "MIN_BY")
 Kind: TypeAlias = Literal["join", "subquery", "derived"]
 
 
@@ -37,11 +42,13 @@ class Columns:
             columns that cannot be keys.
         key: the table's primary key, of which no column is null.
         changes: whether the table is followed.
+        collated: whether a column has a collation, so that different texts can be equal.
     """
 
     kinds: Mapping[str, str | None]
     key: tuple[str, ...] = ()
     changes: bool = True
+    collated: bool = False
 
 
 class UnclearStructure(Exception):
@@ -58,7 +65,8 @@ def read_model(text: QueryText, tables: Mapping[str, Columns]) -> QueryModel:
         UnclearStructure: it is not certain.
     """
     reader = _Reader(text, tables)
-    reader.model.outputs = reader.query(0, len(text.tokens), {}, None, 0)
+    answer = reader.query(0, len(text.tokens), {}, None, 0)
+    reader.model.result, reader.model.outputs = answer.number, list(answer.outputs)
     if reader.selects != {index for index in range(len(text.tokens)) if text.is_word(index, "SELECT")}:
         raise UnclearStructure("a subquery as an argument in FROM")
     reader.assign_links()
@@ -87,6 +95,10 @@ class _Scope:
     relations: list[_Visible] = field(default_factory=list)
     merged: bool = False
     """Whether columns of several relations are one, so that a star has another order."""
+    rows: list[int] = field(default_factory=list)
+    """The relations whose rows make a row of the SELECT."""
+    star: Sequence[Output] | None = None
+    """The columns of a star; None if they are not known."""
 
     def origin(self, parts: Sequence[str]) -> Origin | None:
         """Return the columns that a name means; None if it is computed, or not certain."""
@@ -125,6 +137,29 @@ class _Equality:
     joined: frozenset[int] = frozenset()
 
 
+@dataclass(frozen=True)
+class _Answer:
+    """What a query gives: the number of the relation that it makes, and its columns."""
+
+    number: int
+    outputs: Sequence[Output]
+
+
+@dataclass(frozen=True)
+class _Groups:
+    """The groups of a SELECT.
+
+    Attributes:
+        origins: the columns of GROUP BY, with None for each computed one; nothing for sets of groups.
+        places: the same, with a column of the relation of the groups for each computed one. None for sets of groups.
+        number: the relation of the groups.
+    """
+
+    origins: list[Origin | None]
+    places: tuple[Place, ...] | None
+    number: int
+
+
 _Ctes: TypeAlias = "Mapping[str, tuple[Range, tuple[str, ...], _Ctes]]"
 
 
@@ -136,13 +171,18 @@ class _Reader:
         self._equalities: list[_Equality] = []
         # The columns that partition the rows of a unit, the best ones first.
         self._partitions: dict[int, list[Origin]] = {}
+        # For a column of several branches that of the set operation.
+        self._united: dict[Origin, Place] = {}
+        self._has_collations = any(table.collated for table in tables.values()) or any(
+            token.is_word("COLLATE") for token in text.tokens
+        )
         self.selects: set[int] = set()
         self.model = QueryModel()
 
     # -- queries ----------------------------------------------------------------------------------------
 
-    def query(self, start: int, end: int, ctes: _Ctes, outer: _Scope | None, unit: int) -> list[Output]:
-        """Read a query into a unit; return its columns."""
+    def query(self, start: int, end: int, ctes: _Ctes, outer: _Scope | None, unit: int) -> _Answer:
+        """Read a query into a unit; return what it gives."""
         text = self._text
         while text.is_symbol(start, "(") and text.closing[start] == end - 1:
             start, end = start + 1, end - 1
@@ -151,10 +191,22 @@ class _Reader:
         operations = list(text.set_operations(start, end))
         if not operations:
             if text.is_word(start, "VALUES"):
-                self.model.multiplies = True
-                return []
+                return self._values(start + 1)
             return self._select(start, end, ctes, outer, unit)
         return self._set_operation(start, end, operations, ctes, outer, unit)
+
+    def _values(self, first: int) -> _Answer:
+        """Return the columns of VALUES."""
+        text, number = self._text, self.model.make()
+        count = len(text.split(first + 1, text.closing[first])) if text.is_symbol(first, "(") else 1
+        places = [Place(number, f"column {each}") for each in range(count)]
+        return self._answer(number, [(f"col{n}", (place,)) for n, place in enumerate(places, 1)], places)
+
+    def _answer(self, number: int, outputs: Sequence[Output], places: Sequence[Place]) -> _Answer:
+        """Return a relation whose rows with the same columns are all the same, unless a collation makes them equal."""
+        if not self._has_collations:
+            self.model.made[-number - 1].keys.append(tuple(places))
+        return _Answer(number, outputs)
 
     def _with(self, index: int, end: int, ctes: _Ctes) -> tuple[_Ctes, int]:
         text = self._text
@@ -184,34 +236,47 @@ class _Reader:
 
     def _set_operation(
         self, start: int, end: int, operations: Sequence[int], ctes: _Ctes, outer: _Scope | None, unit: int
-    ) -> list[Output]:
+    ) -> _Answer:
         text = self._text
         united = all(text.is_word(each, "UNION") and text.is_word(each + 1, "ALL") for each in operations)
         at = self.model.units[unit]
-        if any(self._has_tail(index) for index in text.top(start, end)) or any(
-            text.is_word(each + 1, "BY") or text.is_word(each + 2, "BY") for each in operations
+        tail = next((index for index in text.top(operations[-1], end) if self._has_tail(index)), end)
+        if any(self._has_tail(index) for index in text.top(start, operations[-1])) or any(
+            text.is_word(each + 1, "BY", "NAME") or text.is_word(each + 2, "BY") for each in operations
         ):
-            raise UnclearStructure("ORDER BY, LIMIT or BY NAME of a set operation")
-        words = dict.fromkeys(text.tokens[each].text.upper() for each in operations)
+            raise UnclearStructure("ORDER BY or LIMIT in a set operation, or BY NAME")
+        limits = [index for index in text.top(tail, end) if text.is_word(index, *_LIMITS)]
+        words = list(dict.fromkeys(text.tokens[each].text.upper() for each in operations))
+        if limits:
+            united = False
+            words.append("LIMIT")
         if not united or not at.independent:
             at.groupings += words
-        branches: list[list[Output]] = []
+        branches: list[Sequence[Output]] = []
         first = start
-        for each in (*operations, end):
+        for each in (*operations, tail):
             inner = unit
             if united and at.independent:
                 branch = self.model.add_unit(unit, "branch of UNION ALL", constructs.JOIN)
                 branch.independent = True
                 inner = branch.number
-            before = len(self.model.occurrences)
-            branches.append(self.query(first, each, ctes, outer, inner))
-            self.model.multiplies |= len(self.model.occurrences) == before
+            branches.append(self.query(first, each, ctes, outer, inner).outputs)
             first = each + 1 + text.is_word(each + 1, "ALL", "DISTINCT")
         outputs = [(columns[0][0], self._all_of(columns)) for columns in zip(*branches, strict=False)]
+        number = self.model.make()
+        places = [Place(number, f"column {each}") for each in range(len(outputs))]
+        self._united |= {
+            origin: place for (_, origin), place in zip(outputs, places, strict=True) if origin is not None
+        }
+        columns = [(name, origin or (place,)) for (name, origin), place in zip(outputs, places, strict=True)]
+        named = [(name, place) for (name, _), place in zip(outputs, places, strict=True)]
+        for index in limits:
+            self._limit(index, tail, _Scope(None), named, number)
         if not united or not at.independent:
-            self._partitions[unit] = [origin for _, origin in outputs if origin is not None]
-            at.unpartitioned = None if self._partitions[unit] else constructs.SET_OPERATION
-        return outputs
+            self._partitions[unit] = [] if limits else [origin for _, origin in outputs if origin is not None]
+            if not self._partitions[unit]:
+                at.unpartitioned = constructs.LIMIT if limits else constructs.SET_OPERATION
+        return self._answer(number, columns, places)
 
     def _has_tail(self, index: int) -> bool:
         text = self._text
@@ -224,11 +289,12 @@ class _Reader:
             if origin is None or len(origin) > 1:
                 return None
             places += origin
-        return tuple(places) if len({self._kind(place) for place in places}) == 1 else None
+        kinds = {self._kind(place) for place in places}
+        return tuple(places) if len(kinds) == 1 and None not in kinds else None
 
     # -- one SELECT -------------------------------------------------------------------------------------
 
-    def _select(self, start: int, end: int, ctes: _Ctes, outer: _Scope | None, unit: int) -> list[Output]:
+    def _select(self, start: int, end: int, ctes: _Ctes, outer: _Scope | None, unit: int) -> _Answer:
         text = self._text
         if not text.is_word(start, "SELECT"):
             raise UnclearStructure(f"a query that begins with {text.tokens[start].text.upper()}")
@@ -236,27 +302,48 @@ class _Reader:
         self.selects.add(start)
         if any(text.is_pair(index, "|", ">") for index in text.top(start, end)):
             raise UnclearStructure("a pipe")
-        self._from_clause(*block.from_, ctes, scope, unit)
+        scope.star = self._from_clause(*block.from_, ctes, scope, unit)
         self._equal(block.where, scope, unit, frozenset())
         self._subqueries(*block.where, ctes, scope, unit, filters=True)
         self._subqueries(start + 1, block.from_[0], ctes, scope, unit)
         # After GROUP BY a name can be an alias of an item.
         self._subqueries(block.where_end, end, ctes, _Scope(None, [_Visible((), None)]), unit)
-        outputs = self._outputs(block, scope)
-        self._orderings(block, end, scope, outputs, unit)
-        allowed = self._partition(block, end, scope, outputs, self.model.units[unit])
+        number = self.model.make(tuple(scope.rows))
+        outputs, places = self._outputs(block, scope, number)
+        groups = self._groups(block, scope, outputs, places, number) if self._is_aggregated(block) else None
+        if groups is not None:
+            self.model.aggregated.add(block.start)
+            self.model.made[-number - 1].parts = (groups.number,)
+        self._orderings(block, end, scope, outputs, places, groups, number)
+        self.model.made[-number - 1].keys += self._numbered(block, end, scope, number)
+        allowed = self._partition(block, end, scope, outputs, groups, self.model.units[unit])
         if allowed is None:
-            return outputs
+            named = [(name, origin or (place,)) for (name, origin), place in zip(outputs, places, strict=True)]
+            return self._answer(number, named, places)
         # Subqueries in FROM have units of their own, and the branches of a set operation are partitioned together.
         self._partitions[unit] = allowed
-        return [(name, origin if origin in allowed else None) for name, origin in outputs]
+        named = []
+        for (name, origin), place in zip(outputs, places, strict=True):
+            if origin is not None and origin not in allowed:
+                # Rows with other values of it can be in the same group or window.
+                copy = Place(number, f"{place.occurrence} {place.column}")
+                self.model.made[-number - 1].copies.append((copy, place))
+                origin = (copy,)
+            named.append((name, origin or (place,)))
+        return self._answer(number, named, places)
 
     def _partition(
-        self, block: Block, end: int, scope: _Scope, outputs: Sequence[Output], unit: Unit
+        self,
+        block: Block,
+        end: int,
+        scope: _Scope,
+        outputs: Sequence[Output],
+        groups: _Groups | None,
+        unit: Unit,
     ) -> list[Origin] | None:
         """Return the columns that partition the rows of a SELECT; None if its rows do not influence each other."""
         allowed: list[Origin] | None = None
-        for shown, construct, columns in self._groupings(block, end, scope, outputs):
+        for shown, construct, columns in self._groupings(block, end, scope, outputs, groups):
             allowed = columns if allowed is None else [each for each in allowed if each in columns]
             unit.groupings.append(shown)
             if not allowed and unit.unpartitioned is None:
@@ -264,14 +351,13 @@ class _Reader:
         return allowed
 
     def _groupings(
-        self, block: Block, end: int, scope: _Scope, outputs: Sequence[Output]
+        self, block: Block, end: int, scope: _Scope, outputs: Sequence[Output], groups: _Groups | None
     ) -> Iterator[tuple[str, Construct, list[Origin]]]:
         """Yield why the rows of a SELECT influence each other: text, construct, and columns that partition the rows."""
         text = self._text
-        if self._is_aggregated(block):
-            columns = [origin for origin in self._all_groups(block, scope, outputs) if origin is not None]
-            yield *self._grouping(block), columns
-        for window in self._windows((block.start, end)):
+        if groups is not None:
+            yield *self._grouping(block), [origin for origin in groups.origins if origin is not None]
+        for _, window in self._windows(block, end):
             shown = text.shown(window, text.closing.get(window, window) + 1)
             yield f"OVER {shown}", constructs.WINDOW, self._window_keys(window, scope)
         if text.is_word(block.start + 1, "DISTINCT") and not text.is_symbol(block.start + 2, ","):
@@ -284,50 +370,185 @@ class _Reader:
         if block.group is None:
             return "aggregates of all rows", constructs.TOTAL
         start, end = block.group
-        last = next((index for index in text.top(start, end) if self._has_tail(index)), end)
+        last = next((index for index in text.top(start, end) if self._ends_groups(index)), end)
         sets = any(text.is_word(index, *_SETS) for index in text.top(start, last))
         return f"GROUP BY {text.shown(start, last)}", constructs.SETS if sets else constructs.GROUPS
 
-    def _orderings(self, block: Block, end: int, scope: _Scope, outputs: Sequence[Output], unit: int) -> None:
-        """Note the orders of the windows and of LIMIT."""
+    def _orderings(
+        self,
+        block: Block,
+        end: int,
+        scope: _Scope,
+        outputs: Sequence[Output],
+        places: Sequence[Place],
+        groups: _Groups | None,
+        number: int,
+    ) -> None:
+        """Note the orders of the windows and of LIMIT, and what aggregates choose."""
         text = self._text
-        groups: tuple[Place, ...] | None = None
-        if self._is_aggregated(block):
-            self.model.aggregated.add(block.start)
-            found = self._all_groups(block, scope, outputs)
-            groups = () if None in found else tuple(place for origin in found if origin for place in origin[:1])
-        for opening in self._windows((block.start, end)):
-            # A named window has no columns here.
+        rows = tuple(scope.rows) if groups is None else (groups.number,)
+        named = [(name, place) for (name, _), place in zip(outputs, places, strict=True)]
+        for index, opening in self._windows(block, end):
+            columns: list[Place] = []
             inside = (opening + 1, text.closing.get(opening, opening + 1))
-            names = [origin for index in text.top(*inside) for origin in self._ordered_by(index, *inside, scope, ())]
-            self._order(opening, names, groups, unit)
+            for at in text.top(*inside):
+                columns += self._ordered_by(at, inside[1], scope, named, number, own_first=True)
+            self.model.orderings.append(Ordering(index, tuple(columns), rows))
+        if groups is not None:
+            group = groups.places or ()
+            for index in self._outside_of_queries(block.start + 1, end):
+                if text.is_call(index) and not text.is_symbol(index - 1, "."):
+                    self._choice(index, scope, named, group, number)
         for index in text.top(block.where_end, end):
             if text.is_word(index, *_LIMITS):
-                inside = (block.where_end, index)
-                orders = (at for at in text.top(*inside) if text.is_word(at, "ORDER"))
-                names = [origin for at in orders for origin in self._ordered_by(at, *inside, scope, outputs)]
-                self._order(index, names, groups, unit)
+                self._limit(index, block.where_end, scope, named, number)
 
-    def _order(self, index: int, columns: Sequence[Origin], groups: tuple[Place, ...] | None, unit: int) -> None:
-        places = tuple(origin[0] for origin in columns if len(origin) == 1)
-        self.model.orderings.append(Ordering(index, places, groups, unit))
+    def _numbered(self, block: Block, end: int, scope: _Scope, number: int) -> Iterator[tuple[Place, ...]]:
+        """Yield the keys of a SELECT that are numbers of rows, with the columns of PARTITION BY."""
+        text = self._text
+        for start, after in text.split(*block.select):
+            last = text.item(start, after).end
+            opening = self._window(start + 4, block, end)
+            numbered = text.is_word(start, "ROW_NUMBER") and text.is_word(start + 3, "OVER")
+            if numbered and text.is_symbol(opening, "(") and text.after(start + 4) == last:
+                columns = [self._place(start, last, scope, (), number)]
+                if text.is_word(opening + 1, "PARTITION"):
+                    inside = opening + 3, text.closing[opening]
+                    ends = (index for index in text.top(*inside) if text.is_word(index, "ORDER", "SORT"))
+                    parts = text.split(inside[0], next(ends, inside[1]))
+                    columns += [self._place(*part, scope, (), number) for part in parts]
+                yield tuple(columns)
+
+    def _limit(
+        self, index: int, start: int, scope: _Scope, named: Sequence[tuple[str | None, Place]], number: int
+    ) -> None:
+        """Note the order of a LIMIT over a relation that the query makes."""
+        columns: list[Place] = []
+        for at in self._text.top(start, index):
+            if self._text.is_word(at, "ORDER") and self._text.is_word(at + 2, "ALL"):
+                columns += self._sortable(place for _, place in named)
+            elif self._text.is_word(at, "ORDER"):
+                columns += self._ordered_by(at, index, scope, named, number)
+        self.model.orderings.append(Ordering(index, tuple(columns), (number,)))
+
+    def _choice(
+        self,
+        index: int,
+        scope: _Scope,
+        named: Sequence[tuple[str | None, Place]],
+        group: tuple[Place, ...],
+        number: int,
+    ) -> None:
+        """Note what an aggregate chooses from the rows of a group."""
+        text, closing = self._text, self._text.closing[index + 1]
+        after = after_call(text, index)
+        arguments = text.split(index + 2 + text.is_word(index + 2, "DISTINCT"), closing)
+        if text.is_word(after, "OVER", "IGNORE", "RESPECT") and not text.is_word(after + 1, "NULLS"):
+            return
+        if text.is_word(index, *_OF_ANY_ROW):
+            value = self._place(*arguments[0], scope, (), number)
+            self.model.orderings.append(Ordering(index, group, values=(value,)))
+        elif text.is_word(index, *_OF_THE_FIRST_ROW) and len(arguments) == 2:
+            first, last = arguments[1]
+            if text.is_word(first, "STRUCT") and text.after(first + 1) == last:
+                parts = text.split(first + 2, last - 1)
+            else:
+                parts = [(first, last)]
+            order = tuple(self._place(*part, scope, (), number) for part in parts)
+            self.model.orderings.append(Ordering(index, (*group, *self._sortable(order)), tuple(scope.rows)))
+        elif text.is_word(closing + 1, "WITHIN") and text.is_symbol(closing + 3, "("):
+            columns = tuple(self._ordered_by(closing + 4, text.closing[closing + 3], scope, (), number))
+            # Equal texts are the same, unless by a collation.
+            same = self._place(*arguments[0], scope, (), number) in columns and not self._has_collations
+            rows = () if same else tuple(scope.rows)
+            self.model.orderings.append(Ordering(index, (*group, *columns), rows))
 
     def _ordered_by(
-        self, index: int, start: int, end: int, scope: _Scope, outputs: Sequence[Output]
-    ) -> Iterator[Origin]:
-        """Yield the plain columns of PARTITION BY or ORDER BY, if it begins at a token of a range."""
+        self,
+        index: int,
+        end: int,
+        scope: _Scope,
+        named: Sequence[tuple[str | None, Place]],
+        number: int,
+        *,
+        own_first: bool = False,
+    ) -> Iterator[Place]:
+        """Yield the columns of PARTITION BY or ORDER BY, if it begins at a token."""
         text = self._text
         if not (text.is_word(index, "PARTITION", "ORDER", "SORT", "DISTRIBUTE") and text.is_word(index + 1, "BY")):
             return
-        ends = ("ORDER", "SORT", "ROWS", "RANGE", *_LIMITS)
+        ends = ("PARTITION", "ORDER", "SORT", "DISTRIBUTE", "ROWS", "RANGE", "GROUPS", *_LIMITS)
         last = next((each for each in text.top(index + 2, end) if text.is_word(each, *ends)), end)
+        places = []
         for first, after in text.split(index + 2, last):
-            name, rest = text.dotted(first) if text.is_name(first) else ((), first)
-            if rest == after or (rest > first and text.is_word(rest, "ASC", "DESC", "NULLS")):
-                named = [origin for output, origin in outputs if name[1:] == () and output and _alike(output, name[0])]
-                origin = named[0] if named else scope.origin(name)
-                if origin is not None and all(self._kind(place) is not None for place in origin):
-                    yield origin
+            if text.is_word(after - 2, "NULLS") and text.is_word(after - 1, "FIRST", "LAST"):
+                after -= 2
+            after -= text.is_word(after - 1, "ASC", "DESC")
+            if first < after:
+                places.append(self._place(first, after, scope, named, number, own_first=own_first))
+        yield from self._sortable(places)
+
+    def _sortable(self, places: Iterable[Place]) -> Iterator[Place]:
+        """Yield the columns whose values are the same if an order finds them equal."""
+        for place in places:
+            if self._kind(place) is not None or (place.occurrence < 0 and not self._has_collations):
+                yield place
+
+    def _place(
+        self,
+        start: int,
+        end: int,
+        scope: _Scope,
+        named: Sequence[tuple[str | None, Place]],
+        number: int,
+        *,
+        own_first: bool = False,
+    ) -> Place:
+        """Return the column that an expression is: also of the relation ``number``, under the expression's text.
+
+        Args:
+            named: the columns of the SELECT by name, which the expression can mean by name or number.
+            own_first: whether a name is first that of a column of FROM.
+        """
+        text = self._text
+        while text.is_symbol(start, "(") and text.after(start) == end:
+            start, end = start + 1, end - 1
+        alias = None
+        if end == start + 1 and named:
+            token = text.tokens[start]
+            if token.text.isdecimal() and 1 <= int(token.text) <= len(named) and not own_first:
+                return named[int(token.text) - 1][1]
+            alias = next((place for name, place in named if token.is_name and name and _alike(name, token.name)), None)
+        if alias is not None and not own_first:
+            return alias
+        if text.is_name(start) and text.dotted(start)[1] == end:
+            # An alias comes before a column of a query around this one.
+            own = scope if alias is None else _Scope(None, scope.relations)
+            origin = own.origin(text.dotted(start)[0])
+            if origin is not None:
+                return self._identity(origin)
+            if alias is not None:
+                return alias
+        return Place(number, self._written(start, end, scope))
+
+    def _identity(self, origin: Origin) -> Place:
+        return origin[0] if len(origin) == 1 else self._united[origin]
+
+    def _written(self, start: int, end: int, scope: _Scope) -> str:
+        """Return an expression as a text that is the same if it is written in another way."""
+        text, words, index = self._text, list[str](), start
+        while index < end:
+            token, following = text.tokens[index], index + 1
+            word = token.name.lower() if token.is_name else token.text
+            if token.is_name and not text.is_symbol(index - 1, "."):
+                parts, after = text.dotted(index)
+                origin = None if text.is_symbol(after, "(") else scope.origin(parts)
+                if origin is not None:
+                    place = self._identity(origin)
+                    word, following = f"{place.occurrence} {place.column}", after
+            words.append(word)
+            index = following
+        return "\n".join(words)
 
     def _is_aggregated(self, block: Block) -> bool:
         items = (block.start + 1, block.select[1])
@@ -346,28 +567,44 @@ class _Reader:
             yield index
             index += 1
 
-    def _all_groups(self, block: Block, scope: _Scope, outputs: Sequence[Output]) -> list[Origin | None]:
-        """Return the columns of GROUP BY, with None for each computed one; nothing for sets of groups."""
-        text = self._text
-        if block.group is None:
-            return []
-        start, end = block.group
-        tail = next((index for index in text.top(start, end) if self._has_tail(index)), end)
+    def _groups(
+        self, block: Block, scope: _Scope, outputs: Sequence[Output], places: Sequence[Place], select: int
+    ) -> _Groups:
+        """Return the groups of a SELECT with aggregates, which makes the relation ``select``."""
+        text, number = self._text, self.model.make()
+        named = [(name, place) for (name, _), place in zip(outputs, places, strict=True)]
+        origins: list[Origin | None] = []
+        keys: list[Place] = []
+        start, end = block.group or (0, 0)
+        tail = next((index for index in text.top(start, end) if self._ends_groups(index)), end)
+        if any(text.is_word(index, *_SETS) for index in text.top(start, tail)):
+            return _Groups([], None, number)
         if text.is_word(start, "ALL") and start + 1 == tail:
-            return [origin for _, origin in outputs]
-        if any(text.is_word(index, *_SETS, "QUALIFY", "WINDOW") for index in text.top(start, tail)):
-            return []
-        found: list[Origin | None] = []
-        for first, last in text.split(start, tail):
-            token = text.tokens[first]
-            if last == first + 1 and token.text.isdecimal():
-                number = int(token.text)
-                found.append(outputs[number - 1][1] if 1 <= number <= len(outputs) else None)
-            elif text.is_name(first) and text.dotted(first)[1] == last:
-                found.append(self._group(text.dotted(first)[0], scope, outputs))
-            else:
-                found.append(None)
-        return found
+            origins = [origin for _, origin in outputs]
+            items = text.split(*block.select)
+            if len(items) != len(places):
+                return _Groups(origins, None, number)
+            keys = [place for place, item in zip(places, items, strict=True) if not self._has_aggregate(item)]
+        elif block.group is not None:
+            for first, last in text.split(start, tail):
+                token = text.tokens[first]
+                is_number = last == first + 1 and token.text.isdecimal()
+                keys.append(self._place(first, last, scope, named, select, own_first=not is_number))
+                if is_number:
+                    number_of_item = int(token.text)
+                    inside = 1 <= number_of_item <= len(outputs)
+                    origins.append(outputs[number_of_item - 1][1] if inside else None)
+                elif text.is_name(first) and text.dotted(first)[1] == last:
+                    origins.append(self._group(text.dotted(first)[0], scope, outputs))
+                else:
+                    origins.append(None)
+        self.model.made[-number - 1].keys.append(tuple(keys))
+        return _Groups(origins, tuple(keys), number)
+
+    def _ends_groups(self, index: int) -> bool:
+        text = self._text
+        window = text.is_word(index, "WINDOW") and text.is_name(index + 1) and text.is_word(index + 2, "AS")
+        return window or self._has_tail(index) or (text.is_word(index, "QUALIFY") and ends_operand(text, index - 1))
 
     def _group(self, parts: tuple[str, ...], scope: _Scope, outputs: Sequence[Output]) -> Origin | None:
         origin = scope.origin(parts)
@@ -377,11 +614,26 @@ class _Reader:
             return named[0] if len(named) == 1 else None
         return origin
 
-    def _windows(self, select: Range) -> Iterator[int]:
-        """Yield the tokens after OVER, outside of subqueries."""
-        for index in self._outside_of_queries(*select):
-            if self._text.is_word(index, "OVER") and self._text.is_symbol(index - 1, ")"):
-                yield index + 1
+    def _windows(self, block: Block, end: int) -> Iterator[tuple[int, int]]:
+        """Yield the tokens after OVER, outside of subqueries, and the brackets of their windows."""
+        text = self._text
+        for index in self._outside_of_queries(block.start, end):
+            of_nulls = text.is_word(index - 1, "NULLS") and text.is_word(index - 2, "IGNORE", "RESPECT")
+            if text.is_word(index, "OVER") and text.is_symbol(index - 3 if of_nulls else index - 1, ")"):
+                yield index + 1, self._window(index + 1, block, end)
+
+    def _window(self, index: int, block: Block, end: int) -> int:
+        """Return the opening bracket of a window, which can have a name in the clause WINDOW; else the token."""
+        text = self._text
+        if not text.is_name(index):
+            return index
+        name = text.tokens[index].name
+        for each in text.top(block.where_end, end):
+            defined = text.is_word(each - 2, "WINDOW") or text.is_symbol(each - 2, ",")
+            defined = defined and text.is_word(each, "AS") and text.is_symbol(each + 1, "(")
+            if defined and text.is_name(each - 1) and _alike(text.tokens[each - 1].name, name):
+                return each + 1
+        return index
 
     def _window_keys(self, opening: int, scope: _Scope) -> list[Origin]:
         text = self._text
@@ -393,47 +645,73 @@ class _Reader:
         found = [scope.origin(text.dotted(first)[0]) for first, after in parts if text.dotted(first)[1] == after]
         return [origin for origin in found if origin is not None]
 
-    def _outputs(self, block: Block, scope: _Scope) -> list[Output]:
-        text, outputs = self._text, list[Output]()
+    def _outputs(self, block: Block, scope: _Scope, number: int) -> tuple[list[Output], list[Place]]:
+        """Return the columns of a SELECT, and the same with a column of the relation ``number`` for computed ones."""
+        text, outputs, places = self._text, list[Output](), list[Place]()
         for start, end in text.split(*block.select):
             item = text.item(start, end)
             if any(text.is_call(i) and text.tokens[i].name.lower() in GENERATORS for i in range(start, end)):
                 # Some have several columns.
                 raise UnclearStructure("a generator of rows as an item")
-            if item.kind != "star":
-                outputs.append((item.name, scope.origin(item.path) if item.kind == "column" else None))
+            if item.kind == "star":
+                for name, origin in self._star(item, scope):
+                    outputs.append((name, origin))
+                    columns = Place(number, f"column {len(places)}")
+                    places.append(columns if origin is None else self._identity(origin))
                 continue
-            if item.end > item.start + 1 + 2 * len(item.path) or scope.merged:
-                raise UnclearStructure("* EXCEPT (…), or * with USING or NATURAL")
-            qualifier, found = tuple(part.lower() for part in item.path), False
-            for relation in scope.relations:
-                if qualifier and qualifier != relation.qualifiers[-len(qualifier) :]:
-                    continue
-                if relation.columns is None or relation.hides:
-                    raise UnclearStructure("* over columns that the text does not name")
-                outputs += relation.columns.items()
-                found = True
-            if not found:
+            origin = scope.origin(item.path) if item.kind == "column" else None
+            outputs.append((item.name, origin))
+            places.append(self._place(item.start, item.end, scope, (), number))
+        return outputs, places
+
+    def _star(self, item: Item, scope: _Scope) -> Iterator[Output]:
+        """Yield the columns of a star."""
+        text, qualifier = self._text, tuple(part.lower() for part in item.path)
+        after = item.start + 1 + 2 * len(item.path)
+        left_out: set[str] = set()
+        if after < item.end:
+            inside = range(after + 2, item.end - 1)
+            names = (
+                text.is_word(after, "EXCEPT") and text.is_symbol(after + 1, "(") and text.after(after + 1) == item.end
+            )
+            if not names or any(text.is_symbol(index, ".") for index in inside):
+                raise UnclearStructure("* EXCEPT (…) of the fields of a struct")
+            left_out = {name.lower() for name in self._names(after + 1)}
+        columns = scope.star
+        if qualifier:
+            named = [each for each in scope.relations if qualifier == each.qualifiers[-len(qualifier) :]]
+            if not named:
                 raise UnclearStructure("* of the fields of a struct")
-        return outputs
+            if scope.merged:
+                raise UnclearStructure("* of one table with USING or NATURAL")
+            if len(named) > 1 or named[0].columns is None or named[0].hides:
+                raise UnclearStructure("* over columns that the text does not name")
+            columns = list(named[0].columns.items())
+        if columns is None:
+            raise UnclearStructure("* over columns that the text does not name")
+        yield from ((name, origin) for name, origin in columns if name is None or name.lower() not in left_out)
 
     # -- FROM -------------------------------------------------------------------------------------------
 
-    def _from_clause(self, start: int, end: int, ctes: _Ctes, scope: _Scope, unit: int) -> None:
+    def _from_clause(self, start: int, end: int, ctes: _Ctes, scope: _Scope, unit: int) -> Sequence[Output] | None:
+        """Read a FROM clause, or joins in brackets; return the columns of a star, or None if they are not known."""
         text = self._text
         for index in text.top(start, end):
             if text.is_word(index, *_UNCLEAR_IN_FROM) and not text.is_symbol(index - 1, "."):
                 raise UnclearStructure(text.tokens[index].text.upper())
         relations = list(text.relations(start, end))
         own: list[int] = []
+        star: Sequence[Output] | None = []
         beginning = len(scope.relations)
         for relation, following in zip(relations, [*relations[1:], None], strict=False):
             words = relation.join
             after = end if following is None else following.join_at
             before = len(self.model.occurrences), len(self.model.units)
             right = self._right_side(words, unit)
-            left_side = len(scope.relations)
-            self._relation(relation, ctes, scope, unit if right is None else right.number, lateral="LATERAL" in words)
+            left_side, rows = len(scope.relations), len(scope.rows)
+            columns = self._relation(
+                relation, ctes, scope, unit if right is None else right.number, lateral="LATERAL" in words
+            )
             joined: set[int] = set() if right is None else {right.number}
             if {"RIGHT", "FULL"} & set(words):
                 left = self._enclose(own, before, unit, words)
@@ -441,26 +719,61 @@ class _Reader:
                 if "FULL" in words:
                     assert right is not None
                     left.other_side, right.other_side = right.number, left.number
-            scope.merged |= "NATURAL" in words
-            self._condition(relation, after, ctes, scope, (beginning, left_side), unit, frozenset(joined))
+            using = self._condition(relation, after, ctes, scope, unit, frozenset(joined))
+            known = star is not None and columns is not None
+            if "NATURAL" in words and known:
+                using = _common(star or (), columns or ())
+            sides = scope.relations[beginning:left_side], scope.relations[left_side:]
+            self._merge(using, words, sides, unit, frozenset(joined))
             if {"SEMI", "ANTI"} & set(words):
-                del scope.relations[left_side:]
-            if any(text.is_word(index, "VIEW") for index in text.top(relation.end, after)):
-                self.model.multiplies = True
-                scope.relations.append(_Visible((), None))
+                del scope.relations[left_side:], scope.rows[rows:]
+            else:
+                scope.merged |= bool(using) or "NATURAL" in words
+                star = _merged(star or (), columns or (), using, words) if known else None
+            for index in range(relation.end, after):
+                if text.is_word(index, "LATERAL") and text.is_word(index + 1, "VIEW"):
+                    generated = self._lateral_view(index + 2, scope)
+                    star = None if star is None or generated is None else [*star, *generated]
             own.append(before[0])
+        return star
+
+    def _lateral_view(self, index: int, scope: _Scope) -> Sequence[Output] | None:
+        """Read what follows LATERAL VIEW: ``[OUTER] f(…) alias [AS] column, …``; return its columns."""
+        text, number = self._text, self.model.make()
+        scope.rows.append(number)
+        index += text.is_word(index, "OUTER")
+        _, index = text.dotted(index)
+        index = text.after(index)
+        alias = text.tokens[index].name.lower() if text.is_name(index) else ""
+        index += 1 + text.is_word(index + 1, "AS")
+        names: list[str] = []
+        while text.is_name(index) and not text.is_word(index, *_AFTER_NAMES):
+            names.append(text.tokens[index].name)
+            index += 1
+            if not text.is_symbol(index, ","):
+                break
+            index += 1
+        if not alias or not names:
+            scope.relations.append(_Visible((), None))
+            return None
+        outputs = self._generated(number, names)
+        scope.relations.append(_Visible((alias,), {name.lower(): origin for name, origin in outputs if name}))
+        return outputs
+
+    def _generated(self, number: int, names: Iterable[str]) -> Sequence[Output]:
+        """Return the columns of a relation that a function makes."""
+        places = [Place(number, name.lower()) for name in names]
+        return self._answer(number, [(place.column, (place,)) for place in places], places).outputs
 
     def _right_side(self, words: Sequence[str], unit: int) -> Unit | None:
         """Return the unit of the right side of a join; None if it has none of its own."""
         if not {"LEFT", "FULL", "SEMI", "ANTI"} & set(words):
             return None
-        right = self._join(unit, words)
-        right.apart = bool({"SEMI", "ANTI"} & set(words))
-        return right
+        return self._join(unit, words)
 
     def _unit(self, parent: int, kind: Kind, label: str, construct: Construct) -> Unit:
         unit = self.model.add_unit(parent, label, construct)
-        unit.optional, unit.apart = kind == "join", kind == "subquery"
+        unit.optional = kind == "join"
         self._kinds[unit.number] = kind
         return unit
 
@@ -485,64 +798,81 @@ class _Reader:
                 self._equalities[place] = replace(each, unit=left.number)
         return left
 
-    def _relation(self, relation: Relation, ctes: _Ctes, scope: _Scope, unit: int, *, lateral: bool) -> None:
+    def _relation(
+        self, relation: Relation, ctes: _Ctes, scope: _Scope, unit: int, *, lateral: bool
+    ) -> Sequence[Output] | None:
+        """Read a relation of FROM; return the columns of a star over it, or None if they are not known."""
         text = self._text
         if text.travels_in_time(relation.name_end) or relation.start >= relation.end:
             raise UnclearStructure("time travel" if relation.start < relation.end else "FROM without a table")
         if relation.joined is not None:
             if relation.alias is not None:
                 raise UnclearStructure("an alias of a join in brackets")
-            self._from_clause(relation.joined + 1, text.closing[relation.joined], ctes, scope, unit)
-            return
+            return self._from_clause(relation.joined + 1, text.closing[relation.joined], ctes, scope, unit)
         name = "" if relation.table is None else relation.table.lower()
         alias = relation.alias if relation.alias is not None else relation.implied_alias
         qualifiers: tuple[str, ...] = () if alias is None else (alias.lower(),)
         if relation.alias is None and relation.table is not None:
             qualifiers = tuple(part.lower() for part in relation.name)
+        names = () if relation.columns is None else self._names(relation.columns)
+        outputs: Sequence[Output]
         if relation.function:
-            self.model.multiplies = True
-            scope.relations.append(_Visible(qualifiers, None))
-            return
-        if relation.query is not None:
+            number = self.model.make()
+            if not names:
+                scope.rows.append(number)
+                scope.relations.append(_Visible(qualifiers, None))
+                return None
+            outputs = self._generated(number, names)
+        elif relation.query is not None:
             inside = (relation.query + 1, text.closing[relation.query])
             around = scope if lateral else scope.outer
-            outputs = self._derived(inside, ctes, around, unit, alias or "in FROM", lateral=lateral)
+            number, outputs = self._derived(inside, ctes, around, unit, alias or "in FROM", lateral=lateral)
         elif name in ctes and len(relation.name) == 1:
             inside, columns, known = ctes[name]
-            outputs = self._derived(inside, known, None, unit, alias or name, lateral=False)
+            number, outputs = self._derived(inside, known, None, unit, alias or name, lateral=False)
             if columns:
                 outputs = [(column, origin) for column, (_, origin) in zip(columns, outputs, strict=False)]
         elif name in self._tables:
-            outputs = self._table(name, unit, alias or name)
+            number, outputs = self._table(name, unit, alias or name)
         else:
             raise UnclearStructure(f"the relation {relation.table or 'without a name'}")
-        if relation.columns is not None:
-            names = self._names(relation.columns)
+        if names:
             outputs = [(column, origin) for column, (_, origin) in zip(names, outputs, strict=False)]
+        scope.rows.append(number)
         visible: dict[str, Origin | None] = {}
         for column, origin in outputs:
             if column is not None:
                 visible[column.lower()] = None if column.lower() in visible else origin
-        scope.relations.append(_Visible(qualifiers, visible, len(visible) < len(outputs)))
+        hides = len(visible) < len(outputs)
+        scope.relations.append(_Visible(qualifiers, visible, hides))
+        return None if hides else outputs
 
-    def _table(self, name: str, unit: int, alias: str) -> list[Output]:
+    def _table(self, name: str, unit: int, alias: str) -> tuple[int, list[Output]]:
         columns = self._tables[name]
         number = len(self.model.occurrences)
         self.model.occurrences.append(Occurrence(number, name, alias, columns.changes, columns.key, unit))
-        return [(column, (Place(number, column),)) for column in columns.kinds]
+        return number, [(column, (Place(number, column),)) for column in columns.kinds]
 
     def _derived(
         self, inside: Range, ctes: _Ctes, outer: _Scope | None, unit: int, name: str, *, lateral: bool
-    ) -> list[Output]:
+    ) -> tuple[int, Sequence[Output]]:
         """Read a subquery in FROM. Its rows are in the unit around it, unless they influence each other."""
         label = f"LATERAL {name}" if lateral else f"subquery {name}"
         own = self._unit(unit, "subquery" if lateral else "derived", label, constructs.SUBQUERY)
-        outputs = self.query(*inside, ctes, outer, own.number)
+        answer = self.query(*inside, ctes, outer, own.number)
         if lateral:
-            return [(name, None) for name, _ in outputs]
+            # No equality beside the subquery holds for all rows inside of it.
+            number = self.model.make((answer.number,))
+            outputs: list[Output] = []
+            for place, (output, origin) in enumerate(answer.outputs):
+                column = Place(number, f"column {place}")
+                if origin is not None:
+                    self.model.made[-number - 1].copies.append((column, self._identity(origin)))
+                outputs.append((output, (column,)))
+            return number, outputs
         if not own.grouped:
             self._dissolve(own)
-        return outputs
+        return answer.number, answer.outputs
 
     def _dissolve(self, unit: Unit) -> None:
         """Move what is in a unit into the unit around it."""
@@ -562,32 +892,38 @@ class _Reader:
     # -- conditions -------------------------------------------------------------------------------------
 
     def _condition(
-        self,
-        relation: Relation,
-        end: int,
-        ctes: _Ctes,
-        scope: _Scope,
-        places: tuple[int, int],
-        unit: int,
-        joined: frozenset[int],
-    ) -> None:
-        """Read the ON or USING of a join, up to the next one."""
+        self, relation: Relation, end: int, ctes: _Ctes, scope: _Scope, unit: int, joined: frozenset[int]
+    ) -> Sequence[str]:
+        """Read the ON or USING of a join, up to the next one; return the names of USING."""
         text = self._text
         words = [index for index in text.top(relation.end, end) if text.is_word(index, "ON", "USING")]
         if len(words) > 1:
             raise UnclearStructure("joins whose conditions follow each other")
         if not words:
-            return
+            return ()
         at = words[0]
         last = next((i for i in text.top(at, end) if text.is_word(i, "LATERAL") and text.is_word(i + 1, "VIEW")), end)
-        if text.is_word(at, "ON"):
-            self._equal((at + 1, last), scope, unit, joined)
-            self._subqueries(at + 1, last, ctes, scope, unit)
-            return
-        scope.merged = True
-        left, right = scope.relations[places[0] : places[1]], scope.relations[places[1] :]
-        outer = bool({"RIGHT", "FULL"} & set(relation.join))
-        for name in self._names(at + 1):
+        if text.is_word(at, "USING"):
+            return self._names(at + 1)
+        self._equal((at + 1, last), scope, unit, joined)
+        self._subqueries(at + 1, last, ctes, scope, unit)
+        parts = list(text.conjuncts(at + 1, last))
+        for number in joined if all(self._equality(*each) for each in parts) else ():
+            self.model.units[number].equalities = len(parts)
+        return ()
+
+    def _merge(
+        self,
+        names: Iterable[str],
+        words: Sequence[str],
+        sides: tuple[list[_Visible], list[_Visible]],
+        unit: int,
+        joined: frozenset[int],
+    ) -> None:
+        """Note the equalities of USING or NATURAL, whose columns become one."""
+        left, right = sides
+        outer = bool({"RIGHT", "FULL"} & set(words))
+        for name in names:
             holding = [each for each in left if each.columns is None or name.lower() in each.columns]
             first, second = (_Scope(None, side).origin((name,)) for side in (holding, right))
             self._note(first, second, unit, joined)
@@ -639,6 +975,8 @@ class _Reader:
                 self._equalities.append(_Equality(left, right, unit, joined))
 
     def _kind(self, place: Place) -> str | None:
+        if place.occurrence < 0:
+            return None
         return self._tables[self.model.occurrences[place.occurrence].table].kinds[place.column]
 
     def _subqueries(
@@ -649,7 +987,7 @@ class _Reader:
         while index < end:
             if text.is_symbol(index, "(") and text.is_query(index):
                 own = self._unit(unit, "subquery", *self._named(index))
-                outputs = self.query(index + 1, text.closing[index], ctes, scope, own.number)
+                outputs = self.query(index + 1, text.closing[index], ctes, scope, own.number).outputs
                 if filters:
                     self._membership(start, end, index, outputs, scope, own)
                 index = text.after(index)
@@ -698,6 +1036,8 @@ class _Reader:
             yield first, last
 
     def _is_never_null(self, place: Place) -> bool:
+        if place.occurrence < 0:
+            return False
         occurrence = self.model.occurrences[place.occurrence]
         kinds = (self._kinds.get(each) for each in self.model.around(occurrence.unit))
         return place.column in occurrence.key and "join" not in kinds
@@ -753,7 +1093,7 @@ class _Reader:
         return unit if kind == "subquery" and plain else None
 
     def _is_key(self, place: Place) -> bool:
-        return self.model.occurrences[place.occurrence].changes and self._kind(place) is not None
+        return self._kind(place) is not None and self.model.occurrences[place.occurrence].changes
 
     def _is_among(self, place: Place, unit: int) -> bool:
         """Return whether each row of a unit has this column, perhaps from a subquery in FROM."""
@@ -815,6 +1155,26 @@ class _Reader:
 
 def _alike(left: str, right: str) -> bool:
     return left.lower() == right.lower()
+
+
+def _common(left: Iterable[Output], right: Iterable[Output]) -> list[str]:
+    """Return the names of the columns of a NATURAL join."""
+    names = {name.lower() for name, _ in right if name is not None}
+    return [name for name, _ in left if name is not None and name.lower() in names]
+
+
+def _merged(
+    left: Sequence[Output], right: Sequence[Output], names: Sequence[str], words: Sequence[str]
+) -> list[Output]:
+    """Return the columns of a star over a join, in which columns of both sides are one."""
+    chosen = {name.lower() for name in names}
+    origins = dict(left if "RIGHT" not in words else right)
+    merged: list[Output] = []
+    for name in names:
+        origin = next((each for key, each in origins.items() if key is not None and _alike(key, name)), None)
+        merged.append((name, None if "FULL" in words else origin))
+    rest = [each for side in (left, right) for each in side if each[0] is None or each[0].lower() not in chosen]
+    return [*merged, *rest]
 
 
 def _link(pairs: Iterable[tuple[Place, Place]]) -> Link:

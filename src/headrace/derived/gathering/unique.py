@@ -81,7 +81,8 @@ def _of_rows(model: QueryModel) -> tuple[int, ...]:
     """Return columns that determine the row of each table of which a row of the result is made."""
     places: dict[int, Place] = {}
     for number, (_, origin) in enumerate(model.outputs):
-        if origin is not None and len(origin) == 1 and not model.can_be_missing(origin[0].occurrence):
+        plain = origin is not None and len(origin) == 1 and origin[0].occurrence >= 0
+        if origin is not None and plain and not model.can_be_missing(origin[0].occurrence):
             places[number] = origin[0]
     if not _determine(model, list(places.values())):
         return ()
@@ -93,4 +94,14 @@ def _of_rows(model: QueryModel) -> tuple[int, ...]:
 
 
 def _determine(model: QueryModel, columns: Sequence[Place]) -> bool:
-    return model.is_total(Ordering(0, tuple(columns), None, 0))
+    rows = _rows(model, model.result)
+    return rows is not None and model.is_total(Ordering(0, tuple(columns), rows))
+
+
+def _rows(model: QueryModel, relation: int) -> tuple[int, ...] | None:
+    """Return the occurrences whose rows make a row of a relation; None for other relations, such as groups."""
+    if relation >= 0:
+        return (relation,)
+    parts = model.made[-relation - 1].parts
+    found = [] if parts is None else [_rows(model, part) for part in parts]
+    return None if not found or None in found else tuple(row for rows in found for row in rows or ())
