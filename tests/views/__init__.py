@@ -6,7 +6,7 @@
 - `rules`: what an engine without Spark must offer, one that computes everything again, and the loop of batches.
 - `gathered`: the rules of headrace in memory, without Spark.
 - `gathering`, `faulty`: toy engines with faults, which the tests must notice.
-- `tpch_data`, `tpch_queries`: the tables and the 22 queries of TPC-H.
+- `tpch_data`, `tpch_queries`: the tables and the 22 queries of TPC-H; `nexmark`: those of Nexmark.
 - `grammar`, `queries`: random queries over random tables, as values that can be made smaller.
 - `scenarios`: tables, a history and queries from a seed, and the shortest scenario that still fails.
 - `streams`: the same with tables of a store and `headrace.follow`.
