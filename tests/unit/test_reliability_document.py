@@ -8,6 +8,7 @@ from tests.chaos.matrix import log
 from tests.chaos.matrix.cells import FAULTS, QUERIES, STORES, VICTIMS, Cell, makes_sense, plan
 from tests.chaos.matrix.document import PAGE, matrix, seeds, totals, with_figures
 from tests.chaos.matrix.log import Entry
+from tests.chaos.matrix.run import number_of
 
 
 def entry(**given: object) -> Entry:
@@ -35,6 +36,10 @@ def test_only_cells_that_make_sense_are_planned_and_each_has_a_kill() -> None:
         assert sum(count for cell, count in found.items() if not cell.is_fault) >= kills
     assert not makes_sense(Cell("database", "window", "embedded"))
     assert not makes_sense(Cell("endpoint", "window", "postgres"))
+    assert not makes_sense(Cell("writer", "several tables", "tablestore"))
+    numbers = [number_of(cell) for cell in every]
+    assert len(set(numbers)) == len(numbers)
+    assert min(numbers) > max(storm.seed for storm in log.read() if storm.seed < 1_000_000) // 1000
 
 
 def _product() -> list[tuple[str, str, str]]:
@@ -46,15 +51,15 @@ def test_totals_and_matrix_count_storms_of_the_log() -> None:
     assert "| kills | 2 | 1 | 5 | 10 | 2 | 0 | 2,000 | 4 | 0 | 0 | 0.0 |" in totals(storms)
     assert "| faults | 1 | 1 | 2 |" in totals(storms)
     # Only kills of storms that held.
-    assert "| driver | embedded | 0 | 2 | 0 | 0 | 0 | 0 | 2 |" in matrix(storms)
+    assert "| driver | embedded | 0 | 2 | 0 | 0 | 0 | 0 | 0 | 2 |" in matrix(storms)
 
 
 def test_seeds_are_listed_by_cell_with_their_versions() -> None:
     storms = [entry(), entry(seed=7), entry(seed=3, victim="clock jump", store="tablestore", failed="a reason")]
     lines = seeds(storms).splitlines()
     assert lines[:3] == ["Storms:", "", "- 3 with headrace"]
-    assert "| driver | embedded |  | 1, 7 |  |  |  |  |" in lines
-    assert "| clock jump | tablestore |  | 3 |  |  |  |  |" in lines
+    assert "| driver | embedded |  | 1, 7 |  |  |  |  |  |" in lines
+    assert "| clock jump | tablestore |  | 3 |  |  |  | — |  |" in lines
 
 
 def test_a_storm_survives_the_log(tmp_path: Path) -> None:

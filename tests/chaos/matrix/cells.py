@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 VICTIMS = ("driver", "worker", "jvm", "writer", "endpoint", "database")
 FAULTS = ("full disk", "clock jump", "cut network")
-QUERIES = ("stateless", "window", "dedup", "join", "readAs=table", "mirror")
+QUERIES = ("stateless", "window", "dedup", "join", "readAs=table", "several tables", "mirror")
 STORES = ("embedded", "tablestore", "ytsaurus", "postgres")
 # Kills in each cell of 1,000, in the order in which cells are run. The death of a driver or of Java costs a start of
 # Spark, that of a worker milliseconds.
@@ -19,6 +19,8 @@ WEIGHTS = {
 # More kills need more time than a part of a run has.
 MOST_KILLS_OF_A_STORM = 20
 _ENDPOINTS = ("tablestore", "ytsaurus")
+# The rows of its tables are kept beside the target, in one transaction with it.
+_NEEDS_TRANSACTIONS = "several tables"
 
 
 class Cell(NamedTuple):
@@ -39,8 +41,11 @@ def makes_sense(cell: Cell) -> bool:
 
     Only endpoints of Tablestore and YTsaurus are endpoints, and only PostgreSQL is a database with a process of its
     own: the embedded store is a library in each process. Where there is no network, it cannot be cut. The clock of
-    PostgreSQL is that of the machine, which a test does not change; the disk of its server is not filled.
+    PostgreSQL is that of the machine, which a test does not change; the disk of its server is not filled. A query over
+    several tables needs a target in an embedded store or in PostgreSQL.
     """
+    if cell.query == _NEEDS_TRANSACTIONS and cell.store in _ENDPOINTS:
+        return False
     match cell.victim:
         case "endpoint":
             return cell.store in _ENDPOINTS

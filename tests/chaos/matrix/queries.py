@@ -1,4 +1,4 @@
-"""The six queries of the matrix, for any store: their tables, their streams, and their expected results.
+"""The seven queries of the matrix, for any store: their tables, their streams, and their expected results.
 
 An append-only result goes into a queue where the store has queues, so that each row and the order of rows can be seen.
 Otherwise it goes into a table, whose change log shows a row that was written twice.
@@ -346,6 +346,48 @@ def _check_followed(place: Place) -> Outcome:
     return _kept({(user,): total for user, total in total_by_user(rows).items()}, found, changes)
 
 
+JOINED = {"UserId": "string", "place": "long", "OrderId": "long", "price": "double", "paid": "double"}
+_PLACES = 20
+_JOIN = f"""
+    SELECT UserId, place, OrderId, price, paid FROM (
+        SELECT o.UserId, o.OrderId, o.price, p.price AS paid,
+            CAST(row_number() OVER (PARTITION BY o.UserId ORDER BY o.price DESC, o.OrderId) AS BIGINT) AS place
+        FROM {ORDERS} o LEFT JOIN {PAYMENTS} p ON p.UserId = o.UserId AND p.OrderId = o.OrderId
+    ) WHERE place <= {_PLACES}
+"""
+
+
+def _create_gathered(place: Place) -> None:
+    with place.open_source() as store:
+        for name in (ORDERS, PAYMENTS):
+            store.create_table(name, actors.COLUMNS, ["UserId", "OrderId"], pre_images=True)
+            store.create_tunnel(name, _RESULT, kind="BaseAndStream")
+            store.create_tunnel(name, f"{name}_{_ORACLE}", kind="Stream")
+        store.create_table(_RESULT, JOINED, ["UserId", "place"])
+
+
+def _start_gathered(spark: SparkSession, place: Place) -> StreamingQuery:
+    reader = spark.readStream.format("headrace").options(store=place.source, tunnel=_RESULT, readAs="table")
+    scans = {name: reader.option("maxRowsPerTrigger", BATCH_ROWS).load(name) for name in (ORDERS, PAYMENTS)}
+    return headrace.follow(
+        spark, _JOIN, scans=scans, store=place.target, table=_RESULT, checkpoint=place.checkpoint, name=_RESULT
+    ).start()
+
+
+def _check_gathered(place: Place) -> Outcome:
+    with place.open_source() as store:
+        orders, payments = (_table_rows(store, name) for name in (ORDERS, PAYMENTS))
+        changes = sum(len(read_changes(store, f"{name}_{_ORACLE}")) for name in (ORDERS, PAYMENTS))
+        found = {(row["UserId"], row["place"]): tuple(row.values())[2:] for row in _table_rows(store, _RESULT)}
+    paid = {(row["UserId"], row["OrderId"]): row["price"] for row in payments}
+    by_user: dict[str, list[Row]] = {}
+    for row in sorted(orders, key=lambda row: (-row["price"], row["OrderId"])):
+        key = row["UserId"], row["OrderId"]
+        by_user.setdefault(row["UserId"], []).append((row["OrderId"], row["price"], paid.get(key)))
+    expected = {(user, number): row for user, rows in by_user.items() for number, row in enumerate(rows[:_PLACES], 1)}
+    return _kept(expected, found, changes)
+
+
 def _create_mirrored(place: Place) -> None:
     with place.open_source() as store:
         store.create_table(ORDERS, actors.COLUMNS, ["UserId", "OrderId"])
@@ -395,5 +437,6 @@ QUERIES = {
     "dedup": Query(_create_dedup, _start_dedup, _check_dedup),
     "join": Query(_create_join, _start_join, _check_join, (ORDERS, PAYMENTS)),
     "readAs=table": Query(_create_followed, _start_followed, _check_followed),
+    "several tables": Query(_create_gathered, _start_gathered, _check_gathered, (ORDERS, PAYMENTS)),
     "mirror": Query(_create_mirrored, _start_mirror, _check_mirror),
 }

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import zlib
 from contextlib import ExitStack, suppress
 from functools import cache
 from pathlib import Path
@@ -99,9 +100,13 @@ def _missing(kills: int, path: Path, lane: int, lanes: int, only: set[str]) -> l
 
 
 def _seed(cell: Cell, entries: list[log.Entry]) -> int:
-    """Return a seed that no other storm has: the number of the cell in the plan, and that of its storm."""
-    number = sorted(plan(1000)).index(cell)
-    return 1000 * number + sum(entry.cell == cell for entry in entries)
+    """Return a seed that no other storm has: a number of the cell, and that of its storm."""
+    return 1000 * number_of(cell) + sum(entry.cell == cell for entry in entries)
+
+
+def number_of(cell: Cell) -> int:
+    """Return a number that the cell keeps when the matrix gets other cells. Those of the first log were smaller."""
+    return 1000 + zlib.crc32(" ".join(cell).encode()) % 1_000_000
 
 
 def _prepare_environment() -> None:
