@@ -73,6 +73,11 @@ QUERIES = {
         {"n": "long", "customers": "long"},
         "n",
     ),
+    "piped": (
+        "FROM customers |> WHERE nation IS NOT NULL |> AGGREGATE count(*) AS customers GROUP BY nation",
+        {"nation": "long", "customers": "long"},
+        "nation",
+    ),
     "names": (
         "SELECT name FROM customers WHERE name IS NOT NULL UNION SELECT label FROM nations WHERE label IS NOT NULL",
         {"name": "string"},

@@ -47,7 +47,7 @@ _OPERATORS = frozenset(
     (
         "Project", "Filter", "Join", "SubqueryAlias", "View", "Union", "WithCTE", "CTERelationDef", "CTERelationRef",
         "ResolvedHint", "LocalRelation", "LogicalRDD", "Relation", "RelationV2", "OneRowRelation", "Range",
-        "InMemoryRelation", "HiveTableRelation", "LogicalQueryStage", "DataSourceV2Relation", "Expand",
+        "InMemoryRelation", "HiveTableRelation", "LogicalQueryStage", "DataSourceV2Relation", "Expand", "PipeOperator",
     )
 )  # fmt: skip
 # These need all rows that they are computed of, so a query with them runs over gathered rows.
