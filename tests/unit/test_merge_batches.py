@@ -11,7 +11,7 @@ import pytest
 import headrace
 from headrace.derived.merge.batches import MergeRows
 from headrace.derived.merge.queries import CONFLICT, DELETE, NOTHING, PUT, MergeQueries
-from headrace.errors import SchemaError
+from headrace.errors import SchemaError, UnsupportedError
 from headrace.ports import Store
 from tests.unit.test_merge_grammar import CHANGES, plan
 
@@ -61,6 +61,11 @@ def test_rows_get_the_row_of_their_key_and_rows_without_a_key_get_none(store: St
 def test_a_delete_without_a_key_is_an_error(store: Store, batches: MergeRows) -> None:
     with pytest.raises(SchemaError, match="has no value for the key"):
         batches._found(store, keyed([1, None], "delete"))
+
+
+def test_a_truncate_is_refused_by_name(store: Store, batches: MergeRows) -> None:
+    with pytest.raises(UnsupportedError, match=r"was truncated.*failOnDataLoss=false"):
+        batches._found(store, keyed([None], "truncate"))
 
 
 def test_several_rows_of_a_key_without_order_are_an_error(store: Store, batches: MergeRows) -> None:

@@ -64,6 +64,14 @@ class Read(ABC):
             predicates: the conditions with which the tasks of a batch were planned.
         """
 
+    def refuse_truncations(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield rows of `rows` for a reader that does not follow a TRUNCATE, which the options do not ask for.
+
+        Raises:
+            DataLossError: a row stands for one.
+        """
+        return rows
+
 
 class StreamRead(Read):
     """A read of batches, without end."""

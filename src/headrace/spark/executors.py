@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-from pyspark import cloudpickle
+from pyspark import TaskContext, cloudpickle
 
 from headrace import __version__
 from headrace.errors import HeadraceError, NotFoundError, StoreError
@@ -49,6 +49,12 @@ def sent(function: _Function) -> _Function:
     """Return a function for Spark's Python processes that only the same version of headrace unpacks and runs."""
     calling: Any = arrival.calling(__version__, _cloudpickle.dumps(function))
     return calling  # type: ignore[no-any-return]
+
+
+def task_property(name: str) -> str | None:
+    """Return a local property, or a setting of the session, as the current task has it; None without."""
+    context = TaskContext.get()
+    return context.getLocalProperty(name) if context else None
 
 
 @contextmanager

@@ -11,7 +11,6 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pyspark import TaskContext
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
@@ -23,7 +22,7 @@ from headrace.formats.source import Source
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Queue, Staged, Store
 from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, batch_content, queue_progress, stored_query_id
-from headrace.spark.executors import Sent, task_store
+from headrace.spark.executors import Sent, task_property, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.spark.versions import DataSourceStreamArrowWriter, arrow_schema
 
@@ -46,15 +45,10 @@ def streaming_batch() -> tuple[str, int]:
     Raises:
         PublicationError: the task does not belong to a streaming query.
     """
-    job, batch = _task_property(QUERY_ID), _task_property(BATCH_ID)
+    job, batch = task_property(QUERY_ID), task_property(BATCH_ID)
     if job is None or batch is None:
         raise PublicationError("this task does not belong to a streaming query, so its rows have no batch")
     return job, int(batch)
-
-
-def _task_property(name: str) -> str | None:
-    context = TaskContext.get()
-    return context.getLocalProperty(name) if context else None
 
 
 def _staged_by_tasks(messages: Sequence[WriterCommitMessage | None]) -> list[StagedByTask]:
@@ -86,7 +80,7 @@ class _NativeSink(Sent):
         return BatchWriter(store, job, [self._target])
 
     def _stage(self, job: str, batch: int, rows: Iterator[pa.RecordBatch]) -> StagedByTask:
-        limit = self._source.rows_per_write(_task_property)
+        limit = self._source.rows_per_write(task_property)
         with task_store(self._store) as store:
             staged = self._batch_writer(store, job).stage(batch, self._target, rows, limit)
         freeze_loaded_modules()

@@ -9,6 +9,9 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+FOLLOWS_TRUNCATIONS = "spark.headrace.followsTruncations"
+"""Set where a batch reads a stream of ``readAs=table``: a TRUNCATE is a row, and otherwise an error. Tasks see it."""
+
 
 @contextmanager
 def changed_settings(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:

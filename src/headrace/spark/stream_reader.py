@@ -15,8 +15,9 @@ from pyspark.sql.types import StructType
 from headrace.batches.feeds.feed import FeedPlanner, Offset
 from headrace.formats.source import Read, Source, StreamRead
 from headrace.model.tables.conditions import Predicate
-from headrace.spark.executors import Sent, task_store
+from headrace.spark.executors import Sent, task_property, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
+from headrace.spark.settings import FOLLOWS_TRUNCATIONS
 from headrace.spark.versions import PlanningReader, ReadAllAvailable, ReadLimit, ReadMaxRows, arrow_schema
 from headrace.stores.registry import StoreAddress
 
@@ -39,7 +40,8 @@ class PlannedTask(InputPartition):
     def rows(self, schema: StructType, predicates: Sequence[Predicate] = ()) -> Iterator[pa.RecordBatch]:
         """Yield the rows, in the worker."""
         with task_store(self.store) as store:
-            yield from self.read.rows(store, self.task, arrow_schema(schema), predicates)
+            rows = self.read.rows(store, self.task, arrow_schema(schema), predicates)
+            yield from rows if task_property(FOLLOWS_TRUNCATIONS) else self.read.refuse_truncations(rows)
         freeze_loaded_modules()
 
 

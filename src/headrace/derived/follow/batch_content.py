@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -99,6 +99,7 @@ class FollowedBatch(BatchContent):
         first: nothing is kept before it: the first batch of a query, or of its new text.
         replaces: the batch replaces the rows of the target.
         state: the tables of state, by role.
+        begins_anew: a TRUNCATE is its first change, so its other changes give all rows of the target and of the state.
     """
 
     # Spark keeps no state of a followed query.
@@ -109,16 +110,23 @@ class FollowedBatch(BatchContent):
     first: bool
     replaces: bool
     state: Mapping[str, StateTable]
+    begins_anew: bool = field(default=False, kw_only=True)
 
     @property
     def targets(self) -> tuple[TableTarget, ...]:
         """The rows to put, the keys to delete, and the same for each table of state."""
-        put = RowChange.REPLACE_ALL if self.replaces else RowChange.PUT
+        put = RowChange.REPLACE_ALL if self.replaces or self.begins_anew else RowChange.PUT
+        put_state = RowChange.REPLACE_ALL if self.begins_anew else RowChange.PUT
         return (
             replace(self.target, change=put),
             replace(self.target, change=RowChange.DELETE),
             *(
-                TableTarget(self.state[role].name, change, self.state[role].columns, is_state=True)
+                TableTarget(
+                    self.state[role].name,
+                    put_state if change is RowChange.PUT else change,
+                    self.state[role].columns,
+                    is_state=True,
+                )
                 for role, change in self.state_writes
             ),
         )

@@ -6,6 +6,7 @@ published batches.
 
 from __future__ import annotations
 
+import logging
 import math
 import time
 from collections.abc import Collection, Iterable, Mapping
@@ -21,15 +22,18 @@ from headrace.derived.follow.gathered_in_tasks import GatheredLoad
 from headrace.derived.follow.layouts import StateLayout
 from headrace.derived.follow.signed_batches import FollowedGroups, FollowedRows
 from headrace.derived.gathering.arrangements import Gathering
-from headrace.derived.state.state_tables import StateTable, create_tables, open_tables
+from headrace.derived.state.state_tables import StateTable, create_tables, keeps_previous, open_tables
+from headrace.errors import UnsupportedError
+from headrace.model.tunnels.losses import is_truncation
 from headrace.spark.batch_tasks import BatchTasks, StreamBatches, publish_batch
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-    from headrace.ports import Store, Table
+    from headrace.ports import Claim, Store, Table
 
 _MEASURED_SECONDS = 5.0
+_log = logging.getLogger("headrace")
 
 
 @dataclass
@@ -72,8 +76,14 @@ class FollowedBatches(StreamBatches):
             if groups is not None:
                 groups.states.sweep(tables, number)
             content = batch_of(self.query, self.target, state, groups, gathering, first=number == 0, replaces=replaces)
-            tasks = BatchTasks(self.sink, job, number, content.targets)
-            publish_batch(store, tasks, batch, content, check=True, claim=claim)
+            try:
+                self._publish(store, job, batch, number, content, claim)
+            except Exception as error:
+                if not is_truncation(error):
+                    raise
+                _log.info("batch %d begins with a TRUNCATE of its table, and is computed again without state", number)
+                self._check_begins_anew(store, error)
+                self._publish(store, job, batch, number, replace(content, begins_anew=True), claim)
             self._note_state(job, number, tables.values())
         except Exception as error:
             # Besides a lost claim: the other job drops the state of this one, which this batch may be reading.
@@ -85,6 +95,28 @@ class FollowedBatches(StreamBatches):
             jobs.drop(begun.state_tables)
             raise target_taken(begun.target, begun.job, number) from error
         jobs.drop(begun.obsolete)
+
+    def _publish(
+        self, store: Store, job: str, batch: DataFrame, number: int, content: FollowedBatch, claim: Claim
+    ) -> None:
+        tasks = BatchTasks(self.sink, job, number, content.targets)
+        publish_batch(store, tasks, batch, content, check=True, claim=claim)
+
+    def _check_begins_anew(self, store: Store, error: Exception) -> None:
+        """Raise `UnsupportedError` if a batch cannot compute all rows of the target from what is behind a TRUNCATE."""
+        scans = [scan.name for scan in self.query.scans]
+        if len(scans) > 1:
+            received = f"a query over {', '.join(scans)}, whose state does not say which rows are of which table"
+        elif self.groups is not None and keeps_previous(store):
+            received = f"state of groups in {store.url}, which has no transaction over all rows"
+        else:
+            return
+        raise UnsupportedError(
+            f"the query into {self.target.name!r} follows a table that was truncated, and cannot follow that",
+            received=received,
+            remedy="start the query with a new checkpoint location, new tunnels and overwrite; write DELETE FROM in "
+            "place of TRUNCATE",
+        ) from error
 
     def _note_state(self, job: str, number: int, tables: Collection[Table]) -> None:
         """Note the size of the state, which the store is asked for after some seconds only."""

@@ -17,7 +17,7 @@ from headrace.batches.sinks import batch_figures
 from headrace.derived.follow.batch_content import GroupQuery
 from headrace.derived.follow.gathered_in_tasks import GatheredInTasks
 from headrace.derived.follow.gathered_settings import settings_for
-from headrace.derived.follow.sources import net_changes_of
+from headrace.derived.follow.sources import NetChanges, net_changes_of
 from headrace.derived.gathering.gather import TableChange, TableViews, difference
 from headrace.derived.gathering.row_keys import ID, row_bytes
 from headrace.derived.last_rows import DELETES, PUTS
@@ -26,7 +26,7 @@ from headrace.derived.state.state_tables import StateRows, open_tables
 from headrace.model.own_names import PREFIX
 from headrace.rows import to_arrow
 from headrace.spark.batch_tasks import BatchTasks, Receipts
-from headrace.spark.settings import changed_settings
+from headrace.spark.settings import FOLLOWS_TRUNCATIONS, changed_settings
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.query_text import with_queries, with_views
@@ -52,10 +52,13 @@ class GatheredBatch(GatheredInTasks):
     def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
         """Stage the changes of the targets. The changes of scans are always net."""
         session = batch.sparkSession
+        # The session is that of the query alone.
+        session.conf.set(FOLLOWS_TRUNCATIONS, "true")
         with batch_figures.part(tasks.job, tasks.batch, "gather"):
-            changes = self._changes(batch)
+            read = self._read(batch)
         with tasks.open_store() as store:
             tables = open_tables(store, self.state)
+            changes = self._changes(read, tables)
             kept = [
                 placed
                 for name, change in changes.items()
@@ -75,13 +78,21 @@ class GatheredBatch(GatheredInTasks):
                 staged = list(self._changes_of_groups(session, self.groups, tables, rows, tasks.batch))
             return self._staged(store, tasks, [*staged, *kept])
 
-    def _changes(self, batch: DataFrame) -> dict[str, TableChange]:
+    def _read(self, batch: DataFrame) -> dict[str, NetChanges]:
         arranged = self.gathering.tables
         columns = {scan.name: arranged[scan.name.lower()].schema for scan in self.query.scans}
-        found = net_changes_of(batch, self.query.scans, columns)
-        return {
-            name.lower(): TableChange(*map(arranged[name.lower()].with_ids, sides)) for name, sides in found.items()
-        }
+        return net_changes_of(batch, self.query.scans, columns)
+
+    def _changes(self, read: Mapping[str, NetChanges], tables: Mapping[str, Table]) -> dict[str, TableChange]:
+        changes = {}
+        for name, each in read.items():
+            arranged = self.gathering.tables[name.lower()]
+            change = TableChange(arranged.with_ids(each.removed), arranged.with_ids(each.added))
+            if each.truncation is not None:
+                change = arranged.after_truncation(change, each.truncation, tables)
+            if change:
+                changes[name.lower()] = change
+        return changes
 
     def _difference(self, session: SparkSession, views: Mapping[str, TableViews]) -> dict[int, pa.Table]:
         """Return the rows that leave (-1) and that enter (1) the result of the rows SQL, in one Spark job."""

@@ -31,7 +31,7 @@ from headrace.model.tables.conditions import KeyRange
 from headrace.ports import Store, Table
 from headrace.spark.batch_tasks import BatchTasks, Receipts
 from headrace.spark.executors import sent
-from headrace.spark.settings import changed_settings
+from headrace.spark.settings import FOLLOWS_TRUNCATIONS, changed_settings
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.query_text import with_views
@@ -174,6 +174,8 @@ class GatheredLoad(GatheredInTasks):
 
     def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
         """Stage the rows of the target and of the state. The changes of scans are always net."""
+        # The session is that of the query alone. A TRUNCATE before the first rows removes none.
+        batch.sparkSession.conf.set(FOLLOWS_TRUNCATIONS, "true")
         return self.load(used_columns(batch, self.query.scans, self._columns), tasks)
 
     def load(self, changes: DataFrame, tasks: BatchTasks) -> Receipts:

@@ -18,11 +18,13 @@ from headrace.derived.follow.batch_content import FollowedBatch, GroupQuery
 from headrace.derived.follow.sources import batch_of_each
 from headrace.derived.last_rows import last_rows
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
-from headrace.derived.state.state_tables import StateRows, open_tables
+from headrace.derived.state.state_tables import NoState, StateReads, StateRows, open_tables
 from headrace.model.own_names import PREFIX
+from headrace.model.tables.change_columns import CHANGE_TYPE, TRUNCATE
 from headrace.ports import Staged
 from headrace.spark.batch_tasks import BatchTasks, Receipts
 from headrace.spark.executors import sent
+from headrace.spark.settings import FOLLOWS_TRUNCATIONS, changed_settings
 from headrace.sql_text.query_text import with_views
 
 if TYPE_CHECKING:
@@ -41,7 +43,11 @@ class SignedBatch(FollowedBatch):
     """A batch whose query runs over signed rows of changes."""
 
     def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
-        with batch_of_each(batch, self.query.scans, net=net) as scans:
+        changes = batch.where(f"{CHANGE_TYPE} <> '{TRUNCATE}'") if self.begins_anew else batch
+        with (
+            changed_settings(batch.sparkSession, {FOLLOWS_TRUNCATIONS: "true"} if self.begins_anew else {}),
+            batch_of_each(changes, self.query.scans, net=net) as scans,
+        ):
             return self.stage_changes(self.query.signed_rows(scans), tasks)
 
     def stage_tables(self, tables: Mapping[str, DataFrame], tasks: BatchTasks) -> Receipts:
@@ -68,7 +74,8 @@ class FollowedRows(SignedBatch):
 
     def _last_rows(self, _: Store, parts: Iterator[pa.RecordBatch]) -> Iterable[tuple[int, pa.RecordBatch]]:
         key = self.query.key
-        return last_rows(parts, key, waiting_bytes=_NO_LIMIT) if self.replaces else last_rows(parts, key)
+        waits = self.replaces or self.begins_anew
+        return last_rows(parts, key, waiting_bytes=_NO_LIMIT) if waits else last_rows(parts, key)
 
 
 @dataclass(frozen=True)
@@ -84,7 +91,7 @@ class FollowedGroups(SignedBatch):
     def stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
         groups, rows = self.groups, signed.drop(ORDER)
         names = [name for name in groups.merged.names if name in rows.columns]
-        if not names and self.first:
+        if not names and (self.first or self.begins_anew):
             # The one group exists without rows, too.
             rows = rows.union(_no_change(rows))
         # The session is that of the query alone.
@@ -105,7 +112,10 @@ class FollowedGroups(SignedBatch):
         """Yield results of groups, and the state rows of these groups with the indexes of their targets."""
         places = self.state_writes
         number = 0 if self.first else batch
-        for groups, states in self.groups.states.merge(open_tables(store, self.state), number, parts):
+        tables: Mapping[str, StateReads] = open_tables(store, self.state)
+        if self.begins_anew:
+            tables = {role: NoState(table.columns) for role, table in self.state.items()}
+        for groups, states in self.groups.states.merge(tables, number, parts):
             yield groups, [(places[each.table, each.change], each) for each in states]
 
     def _merge_and_route(

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import reduce
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -20,7 +20,7 @@ from headrace.derived.gathering.gather import difference
 from headrace.derived.last_rows import net_changes
 from headrace.derived.own_names import ORDER, SIGN
 from headrace.errors import OptionError
-from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE
+from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, TRUNCATE
 from headrace.model.tables.several_tables import TABLE
 from headrace.spark.several_tables import of_table, tunnel_of
 from headrace.sql_text.lexer import quote_name
@@ -220,16 +220,30 @@ def packed(frames: Sequence[DataFrame]) -> DataFrame:
     return reduce(lambda one, other: one.unionByName(other, allowMissingColumns=True), structs)
 
 
-def signed_tables(
+def _tables(
     rows: pa.Table, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]
 ) -> Iterator[tuple[FollowedScan, pa.Table]]:
-    """Yield the scans of rows of `used_columns`, and their rows with `SIGN`, in the order of their changes."""
+    """Yield the scans of rows of `used_columns`, and their rows."""
     for number, scan in enumerate(scans):
-        schema, part = columns[scan.name], rows
+        part = rows
         if len(scans) > 1:
             column = rows.column(_packed(number))
             own = column.filter(column.is_valid()).combine_chunks()
-            part = pa.table(own.flatten(), [*schema.names, CHANGE_TYPE])
+            part = pa.table(own.flatten(), [*columns[scan.name].names, CHANGE_TYPE])
+        yield scan, part
+
+
+def signed_tables(
+    rows: pa.Table, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]
+) -> Iterator[tuple[FollowedScan, pa.Table]]:
+    """Yield the scans of rows of `used_columns`, and their rows with `SIGN`, in the order of their changes.
+
+    The rows that stand for a TRUNCATE are left out.
+    """
+    for scan, part in _tables(rows, scans, columns):
+        schema, types = columns[scan.name], part.column(CHANGE_TYPE)
+        if pc.any(truncates := pc.equal(types, TRUNCATE), min_count=0).as_py():
+            part = part.filter(pc.invert(truncates))
         enters = pc.is_in(part.column(CHANGE_TYPE), pa.array(ENTERING))
         signs = pc.if_else(enters, pa.scalar(1, pa.int8()), pa.scalar(-1, pa.int8()))
         yield scan, part.select(schema.names).cast(schema).append_column(SIGN, signs)
@@ -258,23 +272,46 @@ def entered_rows(
     return found
 
 
+@dataclass(frozen=True)
+class NetChanges:
+    """What a batch changes in a table.
+
+    Attributes:
+        removed, added: the rows that leave and that enter the table.
+        truncation: the row of a TRUNCATE before these changes; None without. Its columns are null, except those that
+            limit it to some of the rows.
+    """
+
+    removed: pa.Table
+    added: pa.Table
+    truncation: pa.Table | None = None
+
+
 def net_changes_of(
     batch: DataFrame, scans: Sequence[FollowedScan], columns: Mapping[str, pa.Schema]
-) -> dict[str, tuple[pa.Table, pa.Table]]:
-    """Read a batch of `one_stream`; return the rows that leave and that enter each table, for tables with changes.
+) -> dict[str, NetChanges]:
+    """Read a batch of `one_stream`; return the changes of each table, for tables with changes.
 
     Args:
         columns: for each scan the columns to read, in Spark's Arrow types.
     """
     found = {}
-    for scan, signed in signed_tables(used_columns(batch, scans, columns).toArrow(), scans, columns):
+    rows = used_columns(batch, scans, columns).toArrow()
+    truncations = {
+        scan.name: row.select(columns[scan.name].names).cast(columns[scan.name])
+        for scan, part in _tables(rows, scans, columns)
+        if (row := part.filter(pc.equal(part.column(CHANGE_TYPE), TRUNCATE))).num_rows
+    }
+    for scan, signed in signed_tables(rows, scans, columns):
+        truncation = truncations.get(scan.name)
         places = [columns[scan.name].get_field_index(name) for name in scan.key]
         net = pa.Table.from_batches(net_changes(signed.to_batches(), places), signed.schema)
         sides = [net.filter(pc.equal(net.column(SIGN), sign)).drop_columns([SIGN]) for sign in (-1, 1)]
         # A row that only changes in other columns does not change.
         parted = dict(difference(*sides))
-        if parted:
-            found[scan.name] = (parted.get(-1, sides[0].slice(0, 0)), parted.get(1, sides[1].slice(0, 0)))
+        if parted or truncation is not None:
+            removed, added = parted.get(-1, sides[0].slice(0, 0)), parted.get(1, sides[1].slice(0, 0))
+            found[scan.name] = NetChanges(removed, added, truncation)
     return found
 
 

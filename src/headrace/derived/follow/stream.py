@@ -25,6 +25,7 @@ from headrace.derived.follow.static_tables import StaticTable, forget, read_stat
 from headrace.derived.follow.table_positions import TablePosition
 from headrace.derived.gathering.tree import expensive, refuse_full_reads
 from headrace.derived.own_names import ALIVE, STATE, STATE_DDL
+from headrace.derived.state.state_tables import keeps_previous
 from headrace.errors import OptionError, UnsupportedError, shown
 from headrace.formats.source import Source
 from headrace.model.tables.change_columns import source_mark
@@ -251,11 +252,6 @@ class FollowedStream(BatchedStream):
             return None
         own = [StructField(ALIVE, BooleanType()), StructField(STATE, DataType.fromDDL(STATE_DDL))]
         return GroupQuery(states, StructType([*types.fields, *own]), groups.result_sql, groups.copied)
-
-
-def keeps_previous(store: Store) -> bool:
-    """Return whether a store's state rows must keep their previous version, because a batch can be partly written."""
-    return not store.capabilities.transactions or store.capabilities.rows_at_once is not None
 
 
 def follow(

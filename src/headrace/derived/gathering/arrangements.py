@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.derived.gathering.gather import TableChange, TableViews, gather
+from headrace.derived.gathering.gather import TableChange, TableViews, difference, gather
 from headrace.derived.gathering.model import QueryModel
 from headrace.derived.gathering.routes import GatherPlan
 from headrace.derived.gathering.row_keys import ID, row_keys
@@ -81,6 +81,24 @@ class Arranged:
     def rows(self, tables: Mapping[str, Table]) -> ArrangedRows:
         """Return the kept rows, from the open state tables by role."""
         return ArrangedRows(self, [tables[self._role(place)] for place in range(len(self.keys))])
+
+    def after_truncation(self, change: TableChange, truncation: pa.Table, tables: Mapping[str, Table]) -> TableChange:
+        """Return a change together with a TRUNCATE before it.
+
+        Args:
+            truncation: its row, with the columns of the table: those that are not null limit it to some of the rows.
+            tables: the open state tables by role.
+        """
+        kept = self.rows(tables)
+        rows = pa.concat_tables([kept.schema.empty_table(), *kept.scan(KeyRange())])
+        for name in self.primary_key:
+            if (value := truncation.column(name)[0]).is_valid:
+                rows = rows.filter(pc.equal(rows.column(name), value))
+        # Changes of rows that the TRUNCATE leaves.
+        others = change.removed.filter(pc.invert(pc.is_in(change.removed.column(ID), one_array(rows.column(ID)))))
+        parted = dict(difference(pa.concat_tables([rows, others]), change.added))
+        nothing = kept.schema.empty_table()
+        return TableChange(parted.get(-1, nothing), parted.get(1, nothing))
 
     def with_ids(self, rows: pa.Table) -> pa.Table:
         """Return rows of the table with their keys in column `ID`."""

@@ -10,9 +10,9 @@ from headrace.batches.sinks.jobs import TargetJobs
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.last_rows import DELETES, PUTS
 from headrace.derived.merge.queries import CONFLICT, DELETE, NOTHING, PUT, MergeQueries
-from headrace.errors import SchemaError
+from headrace.errors import SchemaError, UnsupportedError
 from headrace.model.own_names import PREFIX
-from headrace.model.tables.change_columns import CHANGE_TYPE
+from headrace.model.tables.change_columns import CHANGE_TYPE, TRUNCATE
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import Store
@@ -163,6 +163,15 @@ class MergeRows(BatchContent):
 
         if known.false_count == 0 or CHANGE_TYPE not in rows.schema.names:
             return
+        if pc.any(pc.equal(rows.column(CHANGE_TYPE), TRUNCATE), min_count=0).as_py():
+            raise UnsupportedError(
+                f"the source of the MERGE into {self.table!r} was truncated: its row has no key, and no clause "
+                "can say which rows of the target it deletes",
+                received=f"a row with {CHANGE_TYPE} {TRUNCATE!r}",
+                remedy="delete the rows from the target yourself, and start the MERGE once with a scan without option "
+                "truncations and with failOnDataLoss=false, which continues after the TRUNCATE; write DELETE FROM in "
+                "place of TRUNCATE",
+            )
         lost = pc.and_(pc.invert(known), pc.equal(rows.column(CHANGE_TYPE), "delete"))
         if pc.any(lost, min_count=0).as_py():
             raise SchemaError(

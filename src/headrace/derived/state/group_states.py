@@ -37,6 +37,7 @@ from headrace.derived.state.state_tables import (
     VALUES,
     StateChange,
     StateColumns,
+    StateReads,
     StateRows,
     StateTable,
     ValueTable,
@@ -129,7 +130,7 @@ class GroupStates:
         return pa.schema([*self._groups, *results, pa.field(ALIVE, pa.bool_(), nullable=False)])
 
     def merge(
-        self, tables: Mapping[str, Table], batch: int, rows: Iterable[pa.RecordBatch]
+        self, tables: Mapping[str, StateReads], batch: int, rows: Iterable[pa.RecordBatch]
     ) -> Iterator[tuple[pa.RecordBatch, list[StateRows]]]:
         """Merge the signed rows of a task into the state of their groups.
 

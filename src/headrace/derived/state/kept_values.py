@@ -19,7 +19,6 @@ from headrace.derived.state.kept_numbers import State, added, check_counts, mism
 from headrace.derived.state.keys import group_keys, normalized, ordered_values, restored_values
 from headrace.derived.state.signed_rows import SignedRows, column_of
 from headrace.model.tables.conditions import KeyRange
-from headrace.ports import Table
 from headrace.rows.by_position import aggregated, sort_indices
 from headrace.rows.nested import Mask, Numbers, is_valid, one_array
 
@@ -46,8 +45,6 @@ class ValueCounts:
 
 class ValueStates(Protocol):
     """The counts of values in the table of values, as of the last batch."""
-
-    table: Table
 
     def counts(self, keys: pa.BinaryArray, number: int, values: pa.BinaryArray) -> Numbers:
         """Return the count of each value of a group; 0 if the value does not exist."""

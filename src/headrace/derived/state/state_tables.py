@@ -8,9 +8,9 @@ see `sweep`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -110,26 +110,57 @@ class StateColumns:
         return {name: pc.if_else(again, found[_WAS + name], found[name]) for name in self.types}
 
 
+class StateReads(Protocol):
+    """The reads of a table of state; see `headrace.ports.Table`."""
+
+    def get_many(self, keys: pa.Table, columns: Sequence[str] | None = None) -> pa.Table: ...
+
+    def first_rows(
+        self, ranges: Sequence[KeyRange], columns: Sequence[str] | None = None, *, rows: int = 1
+    ) -> pa.Table: ...
+
+
+@dataclass(frozen=True)
+class NoState:
+    """A table of state as of a batch that begins without state."""
+
+    columns: pa.Schema
+
+    def get_many(self, keys: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
+        names = self.columns.names if columns is None else columns
+        return pa.table({name: pa.nulls(keys.num_rows, self.columns.field(name).type) for name in names})
+
+    def first_rows(
+        self, ranges: Sequence[KeyRange], columns: Sequence[str] | None = None, *, rows: int = 1
+    ) -> pa.Table:
+        return self.get_many(pa.table({"keys": pa.nulls(0)}), columns)
+
+
 class ValueTable:
     """The counts in a table of values before a batch; see `headrace.derived.state.kept_values.ValueStates`."""
 
-    def __init__(self, table: Table, columns: StateColumns, batch: int) -> None:
-        self.table = table
+    def __init__(self, table: StateReads, columns: StateColumns, batch: int) -> None:
+        self._table = table
         self._columns = columns
         self._batch = batch
 
     def counts(self, keys: pa.BinaryArray, number: int, values: pa.BinaryArray) -> Numbers:
         """Return the count of each value of a group; 0 if the value does not exist."""
         given = pa.table({KEY: keys, NUMBER: pa.array(np.full(len(keys), number)), VALUE: values})
-        return self._counts(self.table.get_many(given, self._columns.names))
+        return self._counts(self._table.get_many(given, self._columns.names))
 
     def first(self, ranges: list[KeyRange], rows: int) -> tuple[pa.BinaryArray, pa.BinaryArray, Numbers]:
         """Return the first values of each range: the keys of their groups, the values, their counts."""
-        found = self.table.first_rows(ranges, [KEY, VALUE, *self._columns.names], rows=rows)
+        found = self._table.first_rows(ranges, [KEY, VALUE, *self._columns.names], rows=rows)
         return one_array(found.column(KEY)), one_array(found.column(VALUE)), self._counts(found)
 
     def _counts(self, found: pa.Table) -> Numbers:
         return numbers(self._columns.as_of(found, self._batch)[COUNT])
+
+
+def keeps_previous(store: Store) -> bool:
+    """Return whether a store's state rows must keep their previous version, because a batch can be partly written."""
+    return not store.capabilities.transactions or store.capabilities.rows_at_once is not None
 
 
 def open_tables(store: Store, definitions: Mapping[str, StateTable]) -> dict[str, Table]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import pyarrow as pa
 
 from headrace.batches.feeds.queue_columns import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns
@@ -14,6 +16,7 @@ from headrace.formats.source import QueueRead, Source, TunnelRead
 from headrace.model.tables.change_columns import COMMIT_VERSION, ChangeShape, Shape, SignedShape
 from headrace.model.tables.json_forms import PLAIN
 from headrace.model.tables.several_tables import SeveralShape, TunnelMark
+from headrace.model.tunnels.losses import refuse_truncations
 from headrace.model.tunnels.values import Start, StartKind
 from headrace.ports import Store, Tunnel
 from headrace.stores.opening import CheckpointScheme
@@ -42,7 +45,8 @@ _ADDRESS = {"_queue": QUEUE_NAME, "_partition": PARTITION, "_row_index": ROW_IND
 class HeadraceTunnel(TunnelRead):
     def open(self, store: Store) -> Tunnel:
         settings, tunnel = self.source.settings, super().open(store)
-        if settings.get(TRUNCATIONS):
+        rows = settings.get("rows")
+        if settings.get(TRUNCATIONS) or (read_as.reads_table(settings) and rows != TYPED):
             tunnel = tunnel.with_truncations()
         form = debezium.json_form(settings)
         if form is not None:
@@ -75,6 +79,10 @@ class HeadraceTunnel(TunnelRead):
         mark = TunnelMark(store.id, tunnel.id, tunnel.name, self.source.limits_in_words())
         table = self.source.location.table
         return mark, None if table is None else store.table(table).name
+
+    def refuse_truncations(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        settings = self.source.settings
+        return refuse_truncations(rows, settings.need("tunnel")) if read_as.reads_table(settings) else rows
 
     def start(self) -> Start:
         # The committed positions may be those of another query, which has read the rows before them.

@@ -1,14 +1,20 @@
-"""Reading on after changes that are lost, as the reader has asked for."""
+"""Changes that a reader does not get: lost ones, after which it may read on, and those of a TRUNCATE."""
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
-from typing import Protocol
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Protocol
 
-from headrace.errors import DataLossError
+from headrace.errors import DataLossError, own_message
+from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, TRUNCATE
 from headrace.model.tunnels.values import Page, Position
 
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+_TRUNCATED = "a followed table was truncated, and its removed rows are not among the changes"
+_ONE_TRUNCATED = "one of several followed tables was truncated, and its removed rows are not among the changes"
 _log = logging.getLogger("headrace")
 
 
@@ -43,3 +49,23 @@ def read_on(
                 channel,
             )
             position = found
+
+
+def refuse_truncations(rows: Iterator[pa.RecordBatch], tunnel: str) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a tunnel; raise `DataLossError` at a row for a TRUNCATE, which is the first of its batch."""
+    for part in rows:
+        if part.num_rows and CHANGE_TYPE in part.schema.names and part.column(CHANGE_TYPE)[0].as_py() == TRUNCATE:
+            (row,) = part.slice(0, 1).to_pylist()
+            table = {name: value for name, value in row.items() if name not in CHANGE_COLUMNS.names and value}
+            raise DataLossError(
+                _ONE_TRUNCATED if table else _TRUNCATED,
+                received=f"tunnel {tunnel!r}{''.join(f', {name} {table[name]}' for name in table)}",
+                remedy="headrace.follow and INSERT INTO follow a TRUNCATE of one table; start another reader with a "
+                "new tunnel, a new target and a new checkpoint location",
+            )
+        yield part
+
+
+def is_truncation(error: BaseException) -> bool:
+    """Return whether the error of a job is that of `refuse_truncations`, of a tunnel of one table."""
+    return (own_message(str(error)) or "").startswith(_TRUNCATED)

@@ -9,8 +9,9 @@ from headrace.derived.follow.plan import FollowedPlan
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.settings import with_variables
 from headrace.derived.follow.sources import ScanFrames, sources
-from headrace.derived.follow.stream import FollowedStream, followed_stream, keeps_previous
+from headrace.derived.follow.stream import FollowedStream, followed_stream
 from headrace.derived.gathering.tree import Node, RowCount, blocks, expensive
+from headrace.derived.state.state_tables import keeps_previous
 from headrace.errors import OptionError, SqlError
 from headrace.formats.registry import format_named, source_of
 from headrace.ports import Store

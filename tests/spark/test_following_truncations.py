@@ -1,0 +1,123 @@
+"""TRUNCATE of tables that queries follow: their rows leave the result, in the batch of the TRUNCATE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any
+
+import psycopg
+import pytest
+from psycopg.rows import dict_row
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+import headrace
+from headrace.ports import Store
+from headrace.testing.effort import THOROUGH
+from tests.conformance import serving
+from tests.spark.following import Following, scan
+
+TABLES = """
+CREATE TABLE orders (id bigint PRIMARY KEY, buyer text, price bigint);
+CREATE TABLE buyers (name text COLLATE "C" PRIMARY KEY, country text);
+ALTER TABLE orders REPLICA IDENTITY FULL;
+ALTER TABLE buyers REPLICA IDENTITY FULL;
+CREATE TABLE totals (buyer text COLLATE "C" PRIMARY KEY, n bigint, prices bigint);
+CREATE TABLE everything (k text COLLATE "C" PRIMARY KEY, n bigint, total bigint, high bigint);
+CREATE TABLE large (id bigint PRIMARY KEY, price bigint);
+CREATE TABLE joined (id bigint PRIMARY KEY, price bigint, country text);
+CREATE TABLE countries (country text COLLATE "C" PRIMARY KEY, n bigint, total bigint);
+INSERT INTO buyers VALUES ('a', 'fr'), ('b', 'de'), ('c', 'fr');
+INSERT INTO orders SELECT n, chr(97 + n % 3), n FROM generate_series(1, 12) n;
+"""
+QUERIES = {
+    "everything": "SELECT 'all' AS k, count(*) AS n, sum(price) AS total, max(price) AS high FROM orders",
+    "large": "SELECT id, price FROM orders WHERE price > 5",
+    "countries": "SELECT country, count(*) AS n, sum(price) AS total FROM orders JOIN buyers ON buyer = name "
+    "GROUP BY country",
+}
+if THOROUGH:
+    QUERIES["totals"] = "SELECT buyer, count(*) AS n, count(DISTINCT price) AS prices FROM orders GROUP BY buyer"
+    QUERIES["joined"] = "SELECT id, price, country FROM orders JOIN buyers ON buyer = name"
+TABLES_OF = {"joined": ["orders", "buyers"], "countries": ["orders", "buyers"]}
+
+
+@pytest.fixture
+def store() -> Iterator[Store]:
+    with headrace.open(serving.postgres_database()) as opened:
+        yield opened
+        for tunnel in opened.tunnels():
+            opened.drop_tunnel(tunnel.id)
+
+
+@pytest.fixture
+def server(store: Store) -> Iterator[psycopg.Connection[dict[str, Any]]]:
+    with psycopg.connect(store.url, autocommit=True, row_factory=dict_row) as session:
+        session.execute(TABLES)
+        yield session
+
+
+def test_results_are_those_of_the_rows_behind_a_truncate(
+    spark: SparkSession, store: Store, server: psycopg.Connection[dict[str, Any]], tmp_path: Path
+) -> None:
+    followed = {
+        target: Following(spark, store, query, TABLES_OF.get(target, ["orders"]), target, tmp_path)
+        for target, query in QUERIES.items()
+    }
+    with ExitStack() as running:
+        for each in followed.values():
+            running.enter_context(each)
+
+        def check() -> None:
+            for target, query in QUERIES.items():
+                key = store.table(target).schema.primary_key[0]
+                rows = server.execute(f"{query} ORDER BY {key}".encode()).fetchall()
+                assert followed[target].advance() == rows, target
+
+        check()
+        server.execute("INSERT INTO orders VALUES (20, 'a', 30); TRUNCATE orders")
+        check()
+        server.execute("INSERT INTO orders VALUES (1, 'a', 8), (2, 'c', 9); UPDATE orders SET price = 10 WHERE id = 2")
+        check()
+        for each in followed.values():
+            each.restart()
+        server.execute(
+            "BEGIN; UPDATE orders SET price = 70; TRUNCATE orders; INSERT INTO orders VALUES (2, 'c', 7), (3, 'b', 6); "
+            "DELETE FROM orders WHERE id = 3; COMMIT; TRUNCATE orders; INSERT INTO orders VALUES (2, 'b', 7); "
+            "TRUNCATE buyers; INSERT INTO buyers VALUES ('b', 'it')"
+        )
+        check()
+
+
+def test_readers_that_do_not_follow_a_truncate_end_before_it(
+    spark: SparkSession, store: Store, server: psycopg.Connection[dict[str, Any]], tmp_path: Path
+) -> None:
+    store.create_tunnel("orders", "own")
+    seen: list[str] = []
+    frame = scan(spark, store, "own")
+
+    def run() -> None:
+        query = frame.writeStream.foreachBatch(
+            lambda rows, _: seen.extend(row["_change_type"] for row in rows.collect())
+        )
+        query.option("checkpointLocation", str(tmp_path / "own")).trigger(availableNow=True).start().awaitTermination()
+
+    run()
+    server.execute("TRUNCATE orders")
+    with pytest.raises(StreamingQueryException, match="a followed table was truncated"):
+        run()
+    assert seen == ["insert"] * 12
+
+
+def test_a_truncate_of_one_of_several_tables_in_a_union_is_refused_by_name(
+    spark: SparkSession, store: Store, server: psycopg.Connection[dict[str, Any]], tmp_path: Path
+) -> None:
+    server.execute('CREATE TABLE united (k text COLLATE "C" PRIMARY KEY, n bigint)')
+    query = "SELECT k, count(*) AS n FROM (SELECT buyer AS k FROM orders UNION ALL SELECT name FROM buyers) GROUP BY k"
+    with Following(spark, store, query, ["orders", "buyers"], "united", tmp_path) as following:
+        following.advance()
+        server.execute("TRUNCATE buyers")
+        with pytest.raises(StreamingQueryException, match=r"orders, buyers.*new tunnels and overwrite"):
+            following.advance()
