@@ -233,6 +233,10 @@ def test_partitions_split_and_merge(run: Run, orders: str) -> None:
 
 def test_columns_and_options_change_and_logs_are_trimmed(run: Run, orders: str) -> None:
     assert run("table", "add-column", "orders", "note=string")["columns"] == {"note": "string"}
+    changes = ("--drop", "note", "--add", "size=int", "--add", "note=string")
+    assert run("table", "alter", "orders", *changes)["columns"]["note"] == "string"
+    changed = run("table", "alter", "orders", "--rename", "size=amount", "--widen", "amount=long")
+    assert changed["columns"]["amount"] == "long"
     settled = run("table", "set", "orders", "pre_images=true", "retention_seconds=none", "retention_bytes=1000")
     assert (settled["pre_images"], settled["retention_seconds"], settled["retention_bytes"]) == (True, None, 1000)
     assert "valid" in run("table", "set", "orders", "unknown=1", code=1)["error"]

@@ -287,6 +287,53 @@ def add_column(app: App, name: str, columns: tuple[str, ...]) -> None:
     app.output.done(f"Added {', '.join(types)} to {name}.", table=name, columns=types)
 
 
+@table.store_command("alter")
+@click.argument("name")
+@click.option("--drop", multiple=True, metavar="COLUMN", help="Remove a column with its values.")
+@click.option("--rename", multiple=True, metavar="COLUMN=NAME", help="Give a column another name.")
+@click.option(
+    "--widen", multiple=True, metavar="COLUMN=TYPE", help="Give a column a wider type, such as long after int."
+)
+@click.option("--nullable", multiple=True, metavar="COLUMN", help="Let a column be null.")
+@click.option("--add", multiple=True, metavar="COLUMN=TYPE", help="Add a column, which is null in existing rows.")
+def alter(
+    app: App,
+    name: str,
+    drop: tuple[str, ...],
+    rename: tuple[str, ...],
+    widen: tuple[str, ...],
+    nullable: tuple[str, ...],
+    add: tuple[str, ...],
+) -> None:
+    """Change columns: all of the changes or none.
+
+    Columns are dropped, then renamed, and the other options take the new names. Tunnels have earlier changes in the new
+    columns, too.
+
+    Example: headrace table alter orders --rename note=remark --widen amount=long -s shop
+    """
+    from headrace.model.tables.alterations import Alteration
+    from headrace.model.tables.schema import parse_columns
+    from headrace.model.types import type_name
+
+    widened = {column.name: column.type for column in parse_columns(column_types(widen))} if widen else {}
+    alteration = Alteration(
+        dropped=drop,
+        renamed=parse_pairs(rename, "--rename"),
+        widened=widened,
+        relaxed=nullable,
+        added=parse_columns(column_types(add)) if add else (),
+    )
+    if not alteration:
+        raise OptionError("no change of a column", valid="--drop, --rename, --widen, --nullable or --add")
+    with app.store() as store:
+        store.table(name).alter(alteration)
+        columns = store.table(name).schema.columns
+    app.output.done(
+        f"Changed the columns of {name}.", table=name, columns={each.name: type_name(each.type) for each in columns}
+    )
+
+
 @table.store_command("set")
 @click.argument("name")
 @click.argument("options", nargs=-1, required=True, metavar="OPTION=VALUE…")

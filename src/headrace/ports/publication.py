@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import ClaimLostError, DataLossError, PublicationError, UnsupportedError
+from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
 from headrace.ports.arguments import Port
 
@@ -27,11 +28,17 @@ class Staged:
 
 @dataclass(frozen=True)
 class Write:
-    """Rows that `Publisher.stage` has staged, and their row change, which publication applies to a table."""
+    """Rows that `Publisher.stage` has staged, and their row change, which publication applies to a table.
+
+    Attributes:
+        alteration: changes of the table's columns, which the same transaction makes before all writes of the table. All
+            of these have it. Only in stores with `Capabilities.alters`.
+    """
 
     table: str
     change: RowChange
     staged: tuple[Staged, ...]
+    alteration: Alteration | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +90,11 @@ class Claim:
             received=str(found and found.get("job")),
             remedy="only one job may write a target",
         )
+
+
+def alterations_of(writes: Iterable[Write | Append]) -> dict[str, Alteration]:
+    """Return the changes of columns that are part of writes, by table."""
+    return {each.table: each.alteration for each in writes if isinstance(each, Write) and each.alteration}
 
 
 class Publisher(Port):

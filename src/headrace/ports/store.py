@@ -36,6 +36,8 @@ class Capabilities:
         whole_rows: a change contains the whole new row, not only the cells that were set.
         pre_images: tables can log the row before each update and delete.
         add_columns: columns can be added to a table with rows.
+        alters: columns can be dropped, renamed and widened, see `Table.alter`, also in the transaction of a
+            publication.
         queues: the store has queues, consumers and producers. Without them, `Store.queue` may still return a table that
             is append-only, for streams that name it as a queue.
         predicates: the operators that Spark leaves to `Table.scan`. `Table.scan` itself has all operators in every
@@ -68,6 +70,7 @@ class Capabilities:
     add_columns: bool
     queues: bool
     predicates: frozenset[str]
+    alters: bool = False
     column_types: tuple[str, ...] | None = None
     not_null: bool = True
     tells_rows: bool = True

@@ -10,10 +10,11 @@ from typing import TYPE_CHECKING, Any, TypeAlias
 import pyarrow as pa
 
 from headrace.errors import UnsupportedError
+from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.conditions import KeyRange, Where
 from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import KeyValue, TableSchema
-from headrace.model.types import type_name
+from headrace.model.types import parse_type, type_name
 from headrace.ports.arguments import Port, checked_prefixes
 from headrace.support import notebooks
 from headrace.support.extras import PANDAS, check_extras
@@ -274,6 +275,38 @@ class Table(Port):
     @abstractmethod
     def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:
         """Add attribute columns, which are null in existing rows."""
+
+    def alter(self, alteration: Alteration) -> None:
+        """Make changes of the columns, all or none. The change log shows earlier changes with the new columns.
+
+        Raises:
+            SchemaError: a column does not exist, or cannot have the change.
+            UnsupportedError: the store cannot make such changes, see `Capabilities.alters`.
+        """
+        raise UnsupportedError(
+            "this store cannot drop, rename or widen columns of a table",
+            received=repr(self.name),
+            remedy="create another table, and INSERT INTO it the rows of this one",
+        )
+
+    def drop_columns(self, columns: Sequence[str]) -> None:
+        """Remove columns outside the primary key, with their values; see `alter`."""
+        self.alter(Alteration(dropped=columns))
+
+    def rename_column(self, column: str, name: str) -> None:
+        """Give a column another name, which its rows and earlier changes then have, too; see `alter`."""
+        self.alter(Alteration(renamed={column: name}))
+
+    def widen_column(self, column: str, data_type: str | pa.DataType) -> None:
+        """Give a column a type that has each value of its type, such as long after int; see `alter`."""
+        self.alter(Alteration(widened={column: parse_type(data_type)}))
+
+    def column_numbers(self) -> Mapping[str, int] | None:
+        """Return a number of each column, which it keeps under each name, and no other column has, also not later.
+
+        None if the store knows its columns by their names only.
+        """
+        return None
 
     @abstractmethod
     def set_options(self, **changes: Any) -> TableOptions:

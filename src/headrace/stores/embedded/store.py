@@ -72,6 +72,7 @@ class EmbeddedStore(Store):
         whole_rows=True,
         pre_images=True,
         add_columns=True,
+        alters=True,
         queues=True,
         predicates=frozenset(OPERATORS),
         files=True,

@@ -27,9 +27,10 @@ from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.publication.publisher import PostgresPublisher
 from headrace.stores.postgres.schemas import COLUMN_TYPES
 from headrace.stores.postgres.tables import stored_tables
+from headrace.stores.postgres.tables.alterations import MAX_COLUMNS, MAX_KEY_COLUMNS
 from headrace.stores.postgres.tables.selected_table import SelectedTable
 from headrace.stores.postgres.tables.stored_tables import FIXED_OPTIONS
-from headrace.stores.postgres.tables.table import MAX_COLUMNS, MAX_KEY_COLUMNS, PostgresTable
+from headrace.stores.postgres.tables.table import PostgresTable
 from headrace.stores.postgres.tunnels import stored_tunnels, table_patterns, tunnel_options
 from headrace.stores.postgres.tunnels.followed import OneTable
 from headrace.stores.postgres.tunnels.followed_tables import ManyTables
@@ -66,6 +67,7 @@ class PostgresStore(Store):
         whole_rows=True,
         pre_images=True,
         add_columns=True,
+        alters=True,
         queues=False,
         predicates=frozenset(OPERATORS),
         column_types=COLUMN_TYPES,

@@ -52,4 +52,4 @@ class SeveralTables(Table):
             remedy="use the tables one by one, by their names",
         )
 
-    put = update = delete = get = get_many = scan = splits = add_columns = set_options = trim = _no_table
+    put = update = delete = get = get_many = scan = splits = add_columns = alter = set_options = trim = _no_table

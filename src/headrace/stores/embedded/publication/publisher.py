@@ -12,6 +12,7 @@ from headrace.errors import PublicationError
 from headrace.model.queues.validation import Route
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
+from headrace.ports.publication import alterations_of
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.publication import staging
 from headrace.stores.embedded.publication.staging import BatchKey, StagePart
@@ -111,6 +112,8 @@ class EmbeddedPublisher(Publisher):
             version, ts = stamp(connection)
             if claim is not None:
                 self._take(connection, claim, version, ts)
+            for name, alteration in alterations_of(writes).items():
+                EmbeddedTable(self._database, name).alter_in(connection, alteration, version, ts)
             for write in writes:
                 if isinstance(write, Append):
                     self._append(connection, batch, write, version, ts)

@@ -20,6 +20,8 @@ from headrace.model.tables.changes import ChangeOp, Changes
 from headrace.model.tables.schema import TableSchema
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.schemas import stored_columns
+from headrace.stores.embedded.tables.column_numbers import Numbers
+from headrace.stores.embedded.tables.merge import bitmaps
 
 _LOG_FIELDS = [pa.field("_op", pa.int8(), nullable=False), pa.field("_written", pa.binary())]
 _TIMESTAMP = pa.timestamp("us", tz="UTC")
@@ -87,7 +89,12 @@ def read(
         batches: list[pa.RecordBatch] = []
         for version, run in groupby(page, key=lambda chunk: chunk.schema):
             then = schema if version == schema_version else stored_schema(connection, object_id, version)
-            batches += chunks.decode(log_schema(then.arrow), list(run))
+            found = chunks.decode(log_schema(then.arrow), list(run))
+            if version != schema_version:
+                former = stored_numbers(connection, object_id, version)
+                now = stored_numbers(connection, object_id, schema_version)
+                found = [_as_of_now(batch, then, former, schema, now) for batch in found]
+            batches += found
         changes = _changes(schema, batches, chunks.commits_of(page))
         skipped = first_row - page[0].first if page else 0
         return changes.slice(skipped, min(changes.num_rows - skipped, max(end - first_row, 0)))
@@ -103,15 +110,9 @@ def read(
 
 
 def _changes(schema: TableSchema, batches: Sequence[pa.RecordBatch], commits: chunks.Runs) -> Changes:
-    """Join decoded batches; columns that were added after a batch are null in it."""
+    """Join decoded batches."""
     columns = [
-        _joined(
-            [
-                batch.column(index) if index < batch.num_columns else pa.nulls(batch.num_rows, field.type)
-                for batch in batches
-            ],
-            field.type,
-        )
+        _joined([batch.column(index) for batch in batches], field.type)
         for index, field in enumerate(log_schema(schema.arrow))
     ]
     return Changes(
@@ -121,6 +122,30 @@ def _changes(schema: TableSchema, batches: Sequence[pa.RecordBatch], commits: ch
         timestamps=pa.array(np.repeat(commits[:, 2], commits[:, 0])).view(_TIMESTAMP),
         written=decode_written(columns[1], [column.name for column in schema.attributes]),
     )
+
+
+def _as_of_now(
+    batch: pa.RecordBatch, then: TableSchema, former: Numbers, schema: TableSchema, now: Numbers
+) -> pa.RecordBatch:
+    """Return a batch of an older version of the table's schema with the columns of the current one."""
+    names = dict(zip(former.of_columns, then.names, strict=True))
+    found = {column.name: names.get(number) for number, column in zip(now.of_columns, schema.columns, strict=True)}
+    columns = [
+        pa.nulls(batch.num_rows, column.type)
+        if (name := found[column.name]) is None
+        else batch.column(name).cast(column.type)
+        for column in schema.columns
+    ]
+    written = batch.column(1)
+    masks = decode_written(written, [column.name for column in then.attributes])
+    if masks is not None:
+        whole = written.is_null().to_numpy(zero_copy_only=False)
+        sources = [found[column.name] for column in schema.attributes]
+        marks = [whole if name is None else masks[name].to_numpy(zero_copy_only=False) for name in sources]
+        written = bitmaps(np.column_stack(marks))
+        if written is None:
+            written = pa.nulls(batch.num_rows, pa.binary())
+    return pa.RecordBatch.from_arrays([batch.column(0), written, *columns], schema=log_schema(schema.nullable()))
 
 
 def _joined(arrays: list[pa.Array], data_type: pa.DataType) -> pa.Array:
@@ -161,6 +186,19 @@ def stored_schema(connection: apsw.Connection, object_id: int, version: int) -> 
         "SELECT schema, keys FROM object_schema WHERE object = ? AND version = ?", (object_id, version)
     )
     return _parsed_schema(schema, keys)
+
+
+def stored_numbers(connection: apsw.Connection, object_id: int, version: int) -> Numbers:
+    """Return the numbers of the columns in one version of a table's schema."""
+    ((schema,),) = connection.execute(
+        "SELECT schema FROM object_schema WHERE object = ? AND version = ?", (object_id, version)
+    )
+    return _parsed_numbers(schema)
+
+
+@functools.lru_cache(maxsize=256)
+def _parsed_numbers(schema: bytes) -> Numbers:
+    return Numbers.of(pa.ipc.read_schema(pa.py_buffer(schema)))
 
 
 @functools.lru_cache(maxsize=256)

@@ -116,7 +116,7 @@ def update(
     merged = pa.RecordBatch.from_arrays([arrays[name] for name in schema.names], schema=schema.arrow)
     updates = existed[groups.number] | ~groups.first
     ops = np.where(updates, ChangeOp.UPDATE, ChangeOp.UPSERT).astype(np.int8)
-    return Resolved(merged, ops, _before(merged, groups, old), _bitmaps(written))
+    return Resolved(merged, ops, _before(merged, groups, old), bitmaps(written))
 
 
 def _before(rows: pa.RecordBatch, groups: Groups, old: pa.RecordBatch) -> pa.RecordBatch:
@@ -127,7 +127,8 @@ def _before(rows: pa.RecordBatch, groups: Groups, old: pa.RecordBatch) -> pa.Rec
     return _concatenated(rows, old).take(pa.array(source))
 
 
-def _bitmaps(written: Mask) -> pa.BinaryArray | None:
+def bitmaps(written: Mask) -> pa.BinaryArray | None:
+    """Return a little-endian bitmap of the attributes for each row; None if all rows have all of them."""
     if written.all():
         return None
     packed = np.packbits(written, axis=1, bitorder="little")

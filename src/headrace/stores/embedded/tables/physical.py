@@ -9,7 +9,8 @@ SQL never contains names of users: columns are named by their positions.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from itertools import groupby
 from typing import Any
@@ -117,6 +118,15 @@ class PhysicalTable:
         for index in range(len(before._values), len(kinds)):
             for table in tables:
                 connection.execute(f"ALTER TABLE {table} ADD COLUMN v{index} {kinds[index]}")
+
+    @contextmanager
+    def replaced(self, connection: apsw.Connection) -> Iterator[PhysicalTable]:
+        """Put the rows aside, so that a table of another version can be created; drop them at the end."""
+        aside = PhysicalTable(self.object_id, self.schema, self.schema_version)
+        aside._rows = f"{self._rows}_old"
+        connection.execute(f"ALTER TABLE {self._rows} RENAME TO {aside._rows}")
+        yield aside
+        connection.execute(f"DROP TABLE {aside._rows}")
 
     def _value_types(self) -> list[str]:
         types = [self.schema.column(name).type for name in self.codec.variable_attributes]

@@ -7,6 +7,7 @@ import json
 from typing import Any
 
 import apsw
+import pyarrow as pa
 
 from headrace.errors import OptionError
 from headrace.model.tables.column_limits import check_columns
@@ -71,13 +72,14 @@ def table_options(options: TableOptions, **changes: Any) -> TableOptions:
     return changed
 
 
-def save_schema(connection: apsw.Connection, table: PhysicalTable) -> None:
+def save_schema(connection: apsw.Connection, table: PhysicalTable, stored: pa.Schema | None = None) -> None:
+    """Save a version of a table's schema; ``stored`` has the numbers of its columns, if they are not their places."""
     connection.execute(
         "INSERT INTO object_schema (object, version, schema, keys) VALUES (?, ?, ?, ?)",
         (
             table.object_id,
             table.schema_version,
-            table.schema.arrow.serialize().to_pybytes(),
+            (stored or table.schema.arrow).serialize().to_pybytes(),
             json.dumps(list(table.schema.primary_key)),
         ),
     )

@@ -12,16 +12,16 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from headrace.errors import NotFoundError, OptionError, SchemaError
+from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
-from headrace.model.tables.column_limits import check_columns
 from headrace.model.tables.conditions import KeyRange, Where, parse_where
 from headrace.model.tables.options import TableOptions
-from headrace.model.tables.schema import KeyValue, TableSchema
+from headrace.model.tables.schema import KeyValue, TableSchema, parse_columns
 from headrace.ports import Rows, Table, TableDescription, TableSize, TrimReport
 from headrace.rows import check_not_null, to_arrow
 from headrace.rows.conditions import typed_key, typed_range
 from headrace.stores.embedded.connection import Database, stamp
-from headrace.stores.embedded.tables import change_log, partitions, retention
+from headrace.stores.embedded.tables import alterations, change_log, partitions, retention
 from headrace.stores.embedded.tables.keys import stored_key
 from headrace.stores.embedded.tables.lookups import first_rows, get_by_prefix, get_many
 from headrace.stores.embedded.tables.physical import PhysicalTable
@@ -246,15 +246,44 @@ class EmbeddedTable(Table):
         if not columns:
             return
         with self._database.write() as connection:
-            before = self._load(connection).table
-            schema = before.schema.with_columns(columns)
-            check_columns(schema)
-            after = PhysicalTable(before.object_id, schema, before.schema_version + 1)
-            after.add_columns(connection, before)
-            save_schema(connection, after)
-            connection.execute(
-                "UPDATE object SET schema_version = ? WHERE id = ?", (after.schema_version, after.object_id)
-            )
+            self._alter(connection, Alteration(added=parse_columns(columns)))
+
+    def alter(self, alteration: Alteration) -> None:
+        with self._database.write() as connection:
+            self.alter_in(connection, alteration, *stamp(connection))
+
+    def alter_in(self, connection: apsw.Connection, alteration: Alteration, version: int, ts: int) -> None:
+        """Change the columns inside a write transaction of the caller; see `alter` and `apply`.
+
+        Values of new columns are logged as updates of the rows.
+        """
+        self._alter(connection, alteration)
+        table, last = self._load(connection).table, None
+        values = {name: value for name, value in alteration.values.items() if value is not None}
+        while values:
+            page = table.read(connection, table.schema.primary_key, KeyRange(), after=last)
+            rows = pa.table(page.rows)
+            for name, value in values.items():
+                filled = pa.repeat(pa.scalar(value, table.schema.column(name).type), rows.num_rows)
+                rows = rows.append_column(name, filled)
+            if rows.num_rows:
+                self.apply(connection, RowChange.UPDATE, rows, version, ts)
+            if page.ended:
+                break
+            last = page.last
+
+    def _alter(self, connection: apsw.Connection, alteration: Alteration) -> None:
+        before = self._load(connection).table
+        numbers = change_log.stored_numbers(connection, *before.identity)
+        after, stored = alterations.alter(connection, self.name, before, alteration, numbers)
+        save_schema(connection, after, stored)
+        connection.execute("UPDATE object SET schema_version = ? WHERE id = ?", (after.schema_version, after.object_id))
+
+    def column_numbers(self) -> Mapping[str, int]:
+        with self._database.read() as connection:
+            table = self._load(connection).table
+            numbers = change_log.stored_numbers(connection, *table.identity)
+            return dict(zip(table.schema.names, numbers.of_columns, strict=True))
 
     def set_options(self, **changes: Any) -> TableOptions:
         with self._database.write() as connection:

@@ -17,6 +17,7 @@ from psycopg import sql
 from headrace.errors import HeadraceError, NotFoundError, PublicationError, SchemaError, UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
+from headrace.ports.publication import alterations_of
 from headrace.rows import to_arrow
 from headrace.stores.postgres.connection import Bulk, PostgresConnection
 from headrace.stores.postgres.failures import RefusedValueError
@@ -132,8 +133,9 @@ class PostgresPublisher(Publisher):
                 failpoints.reach("marker-written")
                 if claim is not None and not self._take(cursor, claim):
                     raise _ClaimLost
+                now = layouts | {name: each.alter(cursor, choices) for name, each in altered.items()}
                 for write, deletes in _paired(writes):
-                    self._apply(bulk, cursor, batch, write, deletes, layouts, care)
+                    self._apply(bulk, cursor, batch, write, deletes, now, care)
                     set_path(bulk, CATALOG_PATH)
                 failpoints.reach("rows-written")
                 staging.sweep(cursor, self._tables.schema, self._key(batch))
@@ -147,6 +149,11 @@ class PostgresPublisher(Publisher):
 
         # Before the transaction: one connection after the other, because a pooler may have no second one.
         layouts = self._layouts(writes)
+        choices = self._connection.address.unrepresentable
+        altered = {
+            name: PostgresTable(self._connection, name, self._schema).altered(each)
+            for name, each in alterations_of(writes).items()
+        }
         try:
             published = attempts(publish, sum(staged.rows for write in writes for staged in write.staged))
         except RefusedValueError as error:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Never
 
 from headrace.errors import UnsupportedError
@@ -34,6 +34,10 @@ class SelectedTable(Table):
     def identity(self) -> str:
         return self._table.identity()
 
+    def column_numbers(self) -> Mapping[str, int] | None:
+        names, numbers = self.schema.names, self._table.column_numbers()
+        return None if numbers is None else {name: numbers[name] for name in names}
+
     def describe(self) -> TableDescription:
         return dataclasses.replace(self._table.describe(), schema=self.schema)
 
@@ -44,4 +48,4 @@ class SelectedTable(Table):
             remedy=f"open the table itself: store.table({self.name!r})",
         )
 
-    put = update = delete = get = get_many = scan = splits = add_columns = set_options = trim = _of_tunnel
+    put = update = delete = get = get_many = scan = splits = add_columns = alter = set_options = trim = _of_tunnel

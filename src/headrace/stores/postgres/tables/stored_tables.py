@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, LiteralString
 
 import psycopg
@@ -25,6 +25,8 @@ FIXED_OPTIONS = TableOptions(retention_seconds=None)
 """The options of all tables that the write-ahead log has, except for the images of rows before a change."""
 # An ALTER or DROP waits for readers, and everything else then waits for it.
 LOCK_SECONDS = 10
+LOCK_LIMIT = sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(f"{LOCK_SECONDS}s"))
+"""Lets the statements of a transaction fail that wait longer for a lock."""
 _TYPES_OF_COLUMNS: dict[pa.DataType, str] = {
     pa.bool_(): "boolean",
     pa.int16(): "smallint",
@@ -118,7 +120,7 @@ WITH RECURSIVE based AS (
     WHERE y.typtype = 'd' OR y.typcategory = 'A' AND y.oid = (SELECT e.typarray FROM pg_type e WHERE e.oid = y.typelem)
         AND NOT b.is_array
 )
-SELECT a.attname, a.attnotnull, a.attgenerated, a.attidentity, a.atthasdef AND a.attgenerated = '',
+SELECT a.attname, a.attnotnull, a.attgenerated::text, a.attidentity::text, a.atthasdef AND a.attgenerated = '',
     ARRAY[dn.nspname::text, d.typname::text],
     CASE WHEN y.typnamespace = 'pg_catalog'::regnamespace THEN y.typname ELSE format_type(y.oid, -1) END,
     b.is_array, b.modifier,
@@ -173,6 +175,11 @@ def state(connection: PostgresConnection, name: TableName) -> tuple[Any, ...] | 
     return connection.ask(lambda session: session.execute(_STATE, [name.schema, name.table]).fetchone())
 
 
+def columns_query(oid: int) -> LiteralString:
+    """Return the query for the columns of a table, of which `column_of` reads each row."""
+    return _COLUMNS.replace("%(oid)s", str(int(oid)))
+
+
 def layout(connection: psycopg.Connection, name: str, schema: str, choices: Choices) -> TableLayout:
     """Return a table as the catalog has it.
 
@@ -189,9 +196,8 @@ def layout(connection: psycopg.Connection, name: str, schema: str, choices: Choi
         raise NotFoundError("no such table", received=repr(parsed.text), valid=names(connection, schema))
     oid, pre_images, kind, logged, key, arbiter, child = row
     primary_key = tuple(key or ())
-    columns = tuple(
-        column_of(row, primary_key, schema, parsed, choices) for row in connection.execute(_COLUMNS, {"oid": oid})
-    )
+    rows = connection.execute(columns_query(oid))
+    columns = tuple(column_of(row, primary_key, schema, parsed, choices) for row in rows)
     return TableLayout(parsed, oid, columns, primary_key, pre_images, kind, logged, arbiter, child)
 
 
@@ -223,7 +229,7 @@ def create(
         else each
         for each, column in zip(definitions, schema.columns, strict=True)
     ]
-    _create_types(connection, schema.columns, own)
+    create_types(connection, schema.columns, own)
     key = sql.SQL(", ").join(map(sql.Identifier, schema.primary_key))
     connection.execute(
         sql.SQL("CREATE TABLE {} ({}, PRIMARY KEY ({}))").format(parsed.sql, sql.SQL(", ").join(definitions), key)
@@ -234,10 +240,10 @@ def create(
 
 def add_columns(connection: psycopg.Connection, table: TableLayout, columns: tuple[Column, ...], own: str) -> None:
     """Add attribute columns, which are null in existing rows."""
-    _check_table(table)
-    _create_types(connection, columns, own)
+    check_table(table)
+    create_types(connection, columns, own)
     added = sql.SQL(", ").join(sql.SQL("ADD COLUMN {}").format(_definition(column, own)) for column in columns)
-    _limit_lock_wait(connection)
+    limit_lock_wait(connection)
     connection.execute(sql.SQL("ALTER TABLE {} {}").format(table.name.sql, added))
 
 
@@ -248,12 +254,13 @@ def drop(connection: psycopg.Connection, name: str, schema: str) -> None:
         NotFoundError: it does not exist.
         UnsupportedError: it is a view, or another relation that is only read.
     """
-    _check_table(layout(connection, name, schema, NO_CHOICES))
-    _limit_lock_wait(connection)
+    check_table(layout(connection, name, schema, NO_CHOICES))
+    limit_lock_wait(connection)
     connection.execute(sql.SQL("DROP TABLE {}").format(TableName.parse(name).sql))
 
 
-def _check_table(table: TableLayout) -> None:
+def check_table(table: TableLayout) -> None:
+    """Raise `UnsupportedError` if a table is a view, or another relation that is only read."""
     if table.kind in RELATIONS:
         raise UnsupportedError(
             f"{table.name.text!r} is {RELATIONS[table.kind]}, which headrace only reads",
@@ -263,7 +270,7 @@ def _check_table(table: TableLayout) -> None:
 
 def set_pre_images(connection: psycopg.Connection, table: TableLayout, wanted: bool) -> None:
     """Let changes contain the whole row before each change, or its key only; of a table with all its partitions."""
-    _check_table(table)
+    check_table(table)
     _check_publications(connection, table, wanted)
     _identify(connection, table.name, wanted)
 
@@ -288,7 +295,7 @@ def _check_publications(connection: psycopg.Connection, table: TableLayout, want
 
 
 def _identify(connection: psycopg.Connection, name: TableName, wanted: bool) -> None:
-    _limit_lock_wait(connection)
+    limit_lock_wait(connection)
     identity = sql.SQL("FULL" if wanted else "DEFAULT")
     for names in connection.execute(_TREE, [name.schema, name.table]).fetchall():
         connection.execute(sql.SQL("ALTER TABLE {} REPLICA IDENTITY {}").format(TableName(*names).sql, identity))
@@ -303,17 +310,19 @@ def check_changes(changes: Mapping[str, Any]) -> bool | None:
 
 def _definition(column: Column, own: str) -> sql.Composable:
     check_name("column", column.name)
-    kind = _sql_type(column, own)
+    kind = sql_type(column, own)
     return sql.SQL("{} {}{}").format(sql.Identifier(column.name), kind, sql.SQL("" if column.nullable else " NOT NULL"))
 
 
-def _create_types(connection: psycopg.Connection, columns: tuple[Column, ...], own: str) -> None:
+def create_types(connection: psycopg.Connection, columns: Sequence[Column], own: str) -> None:
+    """Create the domain of bytes, if columns need it and it does not exist."""
     if any(pa.int8() in (column.type, getattr(column.type, "value_type", None)) for column in columns):
         create_byte_domain(connection, own)
 
 
-def _limit_lock_wait(connection: psycopg.Connection) -> None:
-    connection.execute(sql.SQL("SET LOCAL lock_timeout = {}").format(sql.Literal(f"{LOCK_SECONDS}s")))
+def limit_lock_wait(connection: psycopg.Connection) -> None:
+    """Let the statements of a transaction fail that wait long for a lock, behind which all other users wait."""
+    connection.execute(LOCK_LIMIT)
 
 
 def _check_options(options: Mapping[str, Any]) -> None:
@@ -333,7 +342,7 @@ def _check_options(options: Mapping[str, Any]) -> None:
             )
 
 
-def _sql_type(column: Column, schema: str) -> sql.Composable:
+def sql_type(column: Column, schema: str) -> sql.Composable:
     """Return the type of PostgreSQL for a new column.
 
     Args:

@@ -10,6 +10,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from headrace.errors import SchemaError, UnsupportedError
+from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.column_limits import check_columns
 from headrace.model.tables.conditions import KeyRange, Predicate, Where, parse_where
@@ -23,7 +24,8 @@ from headrace.rows.conditions import typed_key, typed_range
 from headrace.stores.postgres.failures import RefusedValueError
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import TableLayout
-from headrace.stores.postgres.tables import stored_tables
+from headrace.stores.postgres.tables import alterations, stored_tables
+from headrace.stores.postgres.tables.alterations import MAX_COLUMNS, MAX_KEY_COLUMNS, AlteredTable
 from headrace.stores.postgres.tables.attempts import Care, attempts
 from headrace.stores.postgres.tables.reading import fetch, scan, selected, splits
 from headrace.stores.postgres.tables.refused_values import refusal
@@ -31,9 +33,13 @@ from headrace.stores.postgres.tables.statements import STAGE, same_key
 from headrace.stores.postgres.tables.writing import apply, check_values, committed_version, stage, without_nul
 
 if TYPE_CHECKING:
+    import psycopg
+
     from headrace.stores.postgres.connection import Bulk, PostgresConnection
 
-MAX_COLUMNS, MAX_KEY_COLUMNS = 1600, 32
+_NUMBERS = """
+SELECT attname::text, attnum::int FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
+"""
 
 
 class PostgresTable(Table):
@@ -207,6 +213,26 @@ class PostgresTable(Table):
         check_columns(wider, MAX_COLUMNS, MAX_KEY_COLUMNS)
         added = wider.columns[len(layout.columns) :]
         self._connection.run(lambda session: stored_tables.add_columns(session, layout, added, self._own))
+
+    def alter(self, alteration: Alteration) -> None:
+        statements = alterations.statements(self.layout(), alteration, self._own)
+
+        def run(session: psycopg.Connection) -> None:
+            stored_tables.create_types(session, alteration.added, self._own)
+            stored_tables.limit_lock_wait(session)
+            for each in statements:
+                session.execute(each)
+
+        self._connection.run(run)
+
+    def altered(self, alteration: Alteration) -> AlteredTable:
+        """Return changes of the columns for a transaction of ADBC, and create what new columns need besides."""
+        self._connection.run(lambda session: stored_tables.create_types(session, alteration.added, self._own))
+        return AlteredTable(self.layout(), alteration, self._own)
+
+    def column_numbers(self) -> Mapping[str, int]:
+        oid = self.layout().oid
+        return dict(self._connection.ask(lambda session: session.execute(_NUMBERS, (oid,)).fetchall()))
 
     def set_options(self, **changes: Any) -> TableOptions:
         """Change ``pre_images``, which is the replica identity of the table: FULL or DEFAULT."""
