@@ -12,7 +12,6 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.errors import SchemaError
 from tests.conformance import serving
 
 Server = psycopg.Connection[Any]
@@ -33,25 +32,9 @@ def url(server: Server) -> Iterator[str]:
             store.drop_tunnel(tunnel.id)
 
 
-@pytest.mark.parametrize(
-    ("change", "problem", "remedy"),
-    [
-        (
-            "ALTER TABLE t ADD c int NOT NULL DEFAULT 5",
-            "that were read before have a value in its new column 'c'.*received: 5",
-            "ALTER TABLE copy ADD COLUMN c int DEFAULT 5",
-        ),
-        (
-            "ALTER TABLE t RENAME name TO full_name",
-            "columns of the source were renamed.*full_name instead of name",
-            "ALTER TABLE t RENAME full_name TO name",
-        ),
-        ("ALTER TABLE t ADD c int", None, None),
-    ],
-    ids=["default", "name", "empty"],
-)
-def test_the_old_rows_of_a_mirror_have_the_values_of_a_new_column(
-    spark: SparkSession, server: Server, url: str, tmp_path: Path, change: str, problem: str | None, remedy: str | None
+@pytest.mark.parametrize("change", ["ADD c int NOT NULL DEFAULT 5", "RENAME name TO full_name", "ADD c int"])
+def test_the_old_rows_of_a_mirror_have_the_values_of_changed_columns(
+    spark: SparkSession, server: Server, url: str, tmp_path: Path, change: str
 ) -> None:
     server.execute("CREATE TABLE t (id int PRIMARY KEY, name text)")
     server.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")
@@ -64,12 +47,8 @@ def test_the_old_rows_of_a_mirror_have_the_values_of_a_new_column(
 
     run()
     server.execute("INSERT INTO t VALUES (3, 'c')")
-    server.execute(change)
+    server.execute(f"ALTER TABLE t {change}".encode())
     server.execute("INSERT INTO t VALUES (4, 'd')")
-    if problem is not None and remedy is not None:
-        with pytest.raises(SchemaError, match=problem):
-            run()
-        server.execute(remedy)
     run()
     copied = {row[0]: row[1] for row in server.execute("SELECT id, to_jsonb(r) FROM copy r")}
     assert copied == {row[0]: row[1] for row in server.execute("SELECT id, to_jsonb(r) FROM t r")}

@@ -127,6 +127,9 @@ class TunnelRead(StreamRead):
         """
         return self.open(store)
 
+    def check_columns(self, tunnel: Tunnel, task: ChannelTask, wanted: pa.Schema) -> None:
+        """Raise `SchemaError` if the table no longer has the columns of a running query, with what has changed."""
+
     def start(self) -> Start:
         """Return where a new query starts.
 
@@ -167,7 +170,13 @@ class TunnelRead(StreamRead):
         self, store: Store, task: ChannelTask, columns: pa.Schema, predicates: Sequence[Predicate] = ()
     ) -> Iterator[pa.RecordBatch]:
         tunnel = self.open(store)
-        shape = self.shape(tunnel, columns)
+        try:
+            shape = self.shape(tunnel, columns)
+        except SchemaError:
+            self.check_columns(tunnel, task, columns)
+            raise
+        if shape.schema.types != columns.types:
+            self.check_columns(tunnel, task, columns)
         fail_on_data_loss = self.source.settings.get("failOnDataLoss")
         for changes in read_channel(tunnel, task.batch, task.plan, fail_on_data_loss=fail_on_data_loss):
             yield shape.rows(changes)

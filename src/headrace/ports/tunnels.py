@@ -6,7 +6,7 @@ import time
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import UnsupportedError
 from headrace.model.tables.json_forms import JsonForm, Origin
@@ -362,12 +362,15 @@ class Tunnel(Port):
         """
         return False
 
-    def check_new_columns(self, names: Sequence[str]) -> None:
-        """Check that columns are null in all rows that were read before they were columns of these names.
+    def values_of_new_columns(self, names: Sequence[str]) -> Mapping[str, Any]:
+        """Return the values of columns, by their names, in all rows that were read before they were columns.
+
+        No change brings these values. Columns that are null there are missing.
 
         Raises:
-            SchemaError: they have other values there, which no change brings.
+            SchemaError: rows differ in such a value.
         """
+        return {}
 
     @abstractmethod
     def advance(self, channel: str, position: Position, rows: int) -> Position:

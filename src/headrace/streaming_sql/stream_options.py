@@ -29,6 +29,8 @@ OPTIONS = (
            "checkpoint needs an empty target", one_of("false", "true"), "false"),
     Option("allowFullRead", f"{_FOLLOWS}whether a query may start whose batches [read whole "
            "tables](several-tables.md#reads-of-whole-tables)", one_of("true", "false"), "true"),
+    Option("schemaChange", "mirrors: what happens after [changes of the source's columns](sql.md#mirror)",
+           one_of("evolve", "lenient", "fail"), "evolve"),
 )  # fmt: skip
 """The options of `CREATE STREAM`, for docs/options.md. Their values are read by `read_stream_options`."""
 KNOWN = tuple(option.name for option in OPTIONS)
@@ -49,6 +51,7 @@ class StreamOptions:
         sink: the options of the sink.
         overwrite: the first batch of a stream that follows tables replaces the rows of the target.
         allow_full_read: a stream that follows tables may read whole tables in its batches.
+        schema_change: what a mirror does after changes of its source's columns; None for the default.
     """
 
     checkpoint: str | None
@@ -58,6 +61,7 @@ class StreamOptions:
     sink: Mapping[str, str] = field(repr=False)
     overwrite: bool = False
     allow_full_read: bool = True
+    schema_change: str | None = None
 
     @property
     def trigger_text(self) -> str:
@@ -97,6 +101,7 @@ def read_stream_options(stream: str, options: Mapping[str, str], *, available_no
         sink=sink,
         overwrite=_one_of(("false", "true"), "overwrite", own.get("overwrite", "false")) == "true",
         allow_full_read=_one_of(("true", "false"), "allowFullRead", own.get("allowFullRead", "true")) == "true",
+        schema_change=own.get("schemaChange"),
     )
 
 

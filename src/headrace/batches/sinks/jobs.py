@@ -226,6 +226,11 @@ class TargetJobs:
             self.drop(() if row is None else _job_of(row).state_tables)
         return self._claim(claim.after)
 
+    def redefined(self, claim: Claim, definition: Mapping[str, str]) -> Claim:
+        """Return the claim that gives a job another definition, after a claim that was published."""
+        job = replace(_job_of(claim.after), definition=definition)
+        return Claim(claim.table, claim.after, _row_of(job))
+
     def replaced(self, job: TargetJob) -> list[str]:
         """Return the tables of a job that were dropped, or dropped and created again, since the job recorded them."""
         return self._replaced(job, self._identities(job.target, job.tables))

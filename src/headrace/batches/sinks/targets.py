@@ -18,6 +18,7 @@ from headrace.model.queues.columns import (
     TIMESTAMP,
     QueueSchema,
 )
+from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import Column, RowSchema
 from headrace.model.types import can_hold, type_name
@@ -62,12 +63,14 @@ class TableTarget(Target):
         name: the table's name.
         change: how rows change the table.
         columns: columns that the user has declared, for stores that do not keep a table's schema.
+        alteration: changes of the table's columns that are published before the rows.
     """
 
     name: str
     change: RowChange = RowChange.PUT
     columns: pa.Schema | None = None
     is_state: bool = False
+    alteration: Alteration | None = None
 
     def check(self, store: Store, columns: pa.Schema) -> None:
         schema = store.table(self.name, self.columns).schema
@@ -95,11 +98,13 @@ class TableTarget(Target):
         elif self.change is RowChange.DELETE:
             columns = "keys"
         schema = store.table(self.name, self.columns).schema
+        if self.alteration is not None:
+            schema = self.alteration.applied(schema)
         converted = (part for each in rows for part in to_arrow(each, schema, columns=columns).to_batches())
         return publisher.stage(batch, converted, table=self.name, change=self.change)
 
     def write(self, staged: Iterable[Staged]) -> Write:
-        return Write(self.name, self.change, tuple(staged))
+        return Write(self.name, self.change, tuple(staged), self.alteration)
 
 
 @dataclass(frozen=True)

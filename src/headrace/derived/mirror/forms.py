@@ -8,8 +8,8 @@ shuffle.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import numpy as np
@@ -19,12 +19,16 @@ import pyarrow.compute as pc
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.last_rows import last_rows
 from headrace.derived.own_names import ORDER, SIGN
-from headrace.errors import SchemaError
-from headrace.model.tables.change_columns import CHANGE_TYPE, TRUNCATE
+from headrace.errors import SchemaError, own_message
+from headrace.model.tables.alterations import Alteration
+from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, TRUNCATE
 from headrace.model.tables.changes import RowChange
+from headrace.model.tables.packed_rows import unpacked
 from headrace.model.tables.schema import TableSchema
 from headrace.model.types import type_name
 from headrace.ports import Store
+
+_NEWER = "the source of a mirror has got other columns while a batch was read"
 
 
 @dataclass(frozen=True)
@@ -40,8 +44,9 @@ class MirrorForm(ABC):
     """What a mirror keeps of its source. Small and picklable.
 
     Attributes:
-        source: the columns of the source at the start of the query.
+        source: the columns of the source, as the changes of a batch have them.
         target: the name of the target table.
+        alterations: the changes of the tables' columns that are published with the rows of the batch, by table.
     """
 
     kind: ClassVar[str]
@@ -50,6 +55,7 @@ class MirrorForm(ABC):
 
     source: TableSchema
     target: str
+    alterations: Mapping[str, Alteration] = field(default_factory=dict, kw_only=True)
 
     @property
     @abstractmethod
@@ -70,35 +76,41 @@ class MirrorForm(ABC):
             parts: changes in commit order, without pre-images: the source's columns and `change_columns`.
         """
 
-    def check_unchanged(self, current: TableSchema) -> None:
-        """Raise `SchemaError` if the source has columns that the query does not read, or a renamed one.
+    def rows(self, parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        """Yield the changes of a `PackedShape`, after checking that they have the columns of the source.
 
-        The driver calls it after the tasks have read a batch, and before the batch is published. A column whose values
-        are in the batch was added before, so no value is lost.
+        Raises:
+            SchemaError: the source has got other columns since the batch began, see `is_newer_source`.
         """
-        added = [column for column in current.columns if column.name not in self.source]
-        if added:
-            check_not_renamed(self.source.names, current.names)
-            raise SchemaError(
-                "the source of the mirror has a new column",
-                received=", ".join(f"{column.name} {type_name(column.type)}" for column in added),
-                valid=self.source.names,
-                remedy="start the mirror again: it adds the column to its target, and reads this batch again",
-            )
+        names = [*self.source.names, *self.change_columns]
+        types = {column.name: type_name(column.type) for column in self.source.columns}
+        for part in unpacked(parts):
+            found = {each.name: type_name(each.type) for each in part.schema if each.name not in CHANGE_COLUMNS.names}
+            if found != types:
+                raise SchemaError(_NEWER, received=", ".join(found), valid=self.source.names)
+            yield part.select(names)
+
+    def former(self, table: str, name: str) -> str:
+        """Return the name that a column of a table has before the batch."""
+        alteration = self.alterations.get(table)
+        return name if alteration is None else alteration.name_before(name) or name
+
+    def keys_of(self, store: Store, table: MirrorTable) -> Iterator[pa.RecordBatch]:
+        """Yield the keys of the rows that a table had before the batch."""
+        key = table.schema.primary_key
+        stored = store.table(table.name, table.schema.arrow)
+        for rows in stored.scan([self.former(table.name, name) for name in key]):
+            yield rows.rename_columns(list(key))
+
+    def target_table(self, table: MirrorTable, change: RowChange, *, is_state: bool = False) -> TableTarget:
+        """Return a target of a batch."""
+        alteration = self.alterations.get(table.name)
+        return TableTarget(table.name, change, table.schema.arrow, is_state=is_state, alteration=alteration)
 
 
-def check_not_renamed(before: Sequence[str], now: Sequence[str]) -> None:
-    """Raise `SchemaError` if a source has lost columns and got others: rows of the target would keep the old ones."""
-    lost = [name for name in before if name not in now]
-    added = [name for name in now if name not in before]
-    if lost and added:
-        raise SchemaError(
-            "columns of the source were renamed: the values in the target would stay under the old names",
-            received=f"{', '.join(added)} instead of {', '.join(lost)}",
-            valid=before,
-            remedy="drop the target and start the mirror with a new checkpoint location, which copies all rows again; "
-            "or, if no row was written since, give the columns their names again",
-        )
+def is_newer_source(error: BaseException) -> bool:
+    """Return whether the error of a job is that of `MirrorForm.rows`."""
+    return (own_message(str(error)) or "").startswith(_NEWER)
 
 
 @dataclass(frozen=True)
@@ -114,22 +126,13 @@ class LatestRows(MirrorForm):
 
     @property
     def targets(self) -> tuple[TableTarget, ...]:
-        columns = self.source.arrow
-        return (
-            TableTarget(self.target, RowChange.PUT, columns),
-            TableTarget(self.target, RowChange.DELETE, columns),
-        )
+        (table,) = self.tables
+        return self.target_table(table, RowChange.PUT), self.target_table(table, RowChange.DELETE)
 
     def route(self, store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        target = self.tables[0]
-        changes = with_deletes(parts, lambda: keys_of(store, target))
+        changes = with_deletes(self.rows(parts), lambda: self.keys_of(store, self.tables[0]))
         # No shuffle: the rows are in their order.
         yield from last_rows(_signed(changes, self.source), self.source.primary_key)
-
-
-def keys_of(store: Store, table: MirrorTable) -> Iterator[pa.RecordBatch]:
-    """Return the keys of the rows that a table had before the batch."""
-    yield from store.table(table.name, table.schema.arrow).scan(list(table.schema.primary_key))
 
 
 def with_deletes(

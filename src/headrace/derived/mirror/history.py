@@ -22,7 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.batches.sinks.targets import TableTarget
-from headrace.derived.mirror.forms import MirrorForm, MirrorTable, keys_of, with_deletes
+from headrace.derived.mirror.forms import MirrorForm, MirrorTable, with_deletes
 from headrace.errors import SchemaError
 from headrace.model.tables.change_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from headrace.model.tables.changes import RowChange
@@ -103,21 +103,22 @@ class RowVersions(MirrorForm):
     def targets(self) -> tuple[TableTarget, ...]:
         versions, current = self.tables
         return (
-            TableTarget(versions.name, RowChange.PUT, versions.schema.arrow),
-            TableTarget(versions.name, RowChange.UPDATE, versions.schema.arrow),
-            TableTarget(current.name, RowChange.PUT, current.schema.arrow, is_state=True),
-            TableTarget(current.name, RowChange.DELETE, current.schema.arrow, is_state=True),
+            self.target_table(versions, RowChange.PUT),
+            self.target_table(versions, RowChange.UPDATE),
+            self.target_table(current, RowChange.PUT, is_state=True),
+            self.target_table(current, RowChange.DELETE, is_state=True),
         )
 
     def route(self, store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield versions, closings, and then the changes of the table of current versions."""
         current = self.tables[1]
-        collected = [rows for rows in with_deletes(parts, lambda: keys_of(store, current)) if rows.num_rows]
+        changes = with_deletes(self.rows(parts), lambda: self.keys_of(store, current))
+        collected = [rows for rows in changes if rows.num_rows]
         if not collected:
             return
         rows = pa.Table.from_batches(collected)
         key = list(self.source.primary_key)
-        keys = rows.select(key)
+        keys = rows.select(key).rename_columns([self.former(current.name, name) for name in key])
         known = store.table(current.name, current.schema.arrow).get_many(keys, [VALID_FROM_VERSION])
         found = version_rows(rows, known.column(VALID_FROM_VERSION), self.source, self.time_type)
         for target, changed in enumerate((found.versions, found.closings, found.current, found.without_current)):

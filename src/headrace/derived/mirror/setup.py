@@ -14,7 +14,14 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from headrace.batches.sinks.jobs import MIRROR, TargetJob, TargetJobs, target_filled, target_replaced
-from headrace.derived.mirror.forms import MirrorForm, MirrorTable, check_not_renamed
+from headrace.derived.mirror.evolution import (
+    Evolution,
+    SourceColumn,
+    difference,
+    parse_columns,
+    source_columns,
+)
+from headrace.derived.mirror.forms import MirrorForm, MirrorTable
 from headrace.errors import (
     AlreadyExistsError,
     DataLossError,
@@ -30,7 +37,8 @@ from headrace.model.types import can_hold, type_name
 from headrace.ports import Claim, Store, Table, Tunnel
 
 RECORDS = f"{PREFIX}mirrors__"
-_SOURCE_COLUMNS = "columns of the source"
+COLUMNS = "columns of the source, with their numbers"
+"""The part of a mirror's definition with the `SourceColumn` of the last published batch."""
 _WITH_NEW_CHECKPOINT = "and start the mirror with a new checkpoint location"
 _COLUMNS = TableSchema.of(
     {
@@ -85,6 +93,7 @@ class MirrorSetup:
         form: what the mirror keeps.
         tunnel: the name of the tunnel to create, or the name or id of an existing tunnel.
         create_tunnel: whether to create the tunnel.
+        evolution: what the mirror does after changes of the source's columns.
 
     Raises:
         UnsupportedError: the log of the source's store lacks values that a mirror needs.
@@ -92,7 +101,15 @@ class MirrorSetup:
     """
 
     def __init__(
-        self, source: Store, table: Table, target: Store, form: MirrorForm, tunnel: str, *, create_tunnel: bool
+        self,
+        source: Store,
+        table: Table,
+        target: Store,
+        form: MirrorForm,
+        tunnel: str,
+        *,
+        create_tunnel: bool,
+        evolution: Evolution,
     ) -> None:
         check_source(source)
         self._jobs = TargetJobs(target)
@@ -100,6 +117,8 @@ class MirrorSetup:
         self._table = table
         self._target = target
         self._form = form
+        self._evolution = evolution
+        self.columns = source_columns(table, form.source)
         if source.id == target.id and any(map(self._is_source, form.tables)):
             raise OptionError("the source and the target of a mirror are the same table", received=repr(table.name))
         self._wanted = MirrorRecord(form.target, source.id, table.name, form.kind, None, tunnel, create_tunnel)
@@ -124,7 +143,6 @@ class MirrorSetup:
             self._check_replaceable(found, record)
             return self._begin(record)
         self._check_further_tables()
-        self._check_renamed()
         tunnel = self._tunnel(record.tunnel)
         if tunnel is None:
             if _has_rows(found):
@@ -142,11 +160,42 @@ class MirrorSetup:
                 valid=tunnel.name,
                 remedy="leave out the tunnel, or drop the target table first",
             )
-        names = self._form.tables[0].schema.names
-        if (new := [name for name in names if name not in found.schema]) and _has_rows(found):
-            tunnel.check_new_columns(new)
-        self._fit_tables()
+        if self._target.capabilities.alters:
+            self._check_evolution(tunnel)
+        else:
+            self._add_columns(found, tunnel)
         return tunnel
+
+    def _check_evolution(self, tunnel: Tunnel) -> None:
+        """Check that the first batch can change the mirror's tables as the source has changed since the last one."""
+        recorded = self._recorded()
+        change = None if recorded is None else difference(recorded, self.columns)
+        if recorded is None or not change:
+            self._fit_tables()
+            return
+        self._evolution.check(change, self._table.name, self._target)
+        self._evolution.alterations(change, self._form, self._target, tunnel)
+        self.columns = recorded
+
+    def _add_columns(self, found: Table, tunnel: Tunnel) -> None:
+        """Add new columns to the mirror's tables, in a store that makes no other changes."""
+        recorded = self._recorded()
+        change = None if recorded is None else difference(recorded, self.columns)
+        if change:
+            self._evolution.check(change, self._table.name, self._target)
+        names = [name for name in self._form.tables[0].schema.names if name not in found.schema]
+        if names and _has_rows(found) and (values := tunnel.values_of_new_columns(names)):
+            raise SchemaError(
+                f"rows of table {self._table.name!r} that were read before have values in new columns",
+                received=", ".join(f"{name} {value}" for name, value in values.items()),
+                remedy="add the columns to the target with these values in all its rows, and start the mirror again",
+            )
+        self._fit_tables()
+
+    def _recorded(self) -> tuple[SourceColumn, ...] | None:
+        """Return the columns of the source as of the last published batch."""
+        job = self._jobs.find(self._form.target)
+        return None if job is None or COLUMNS not in job.definition else parse_columns(job.definition[COLUMNS])
 
     def register(self, tunnel: Tunnel) -> Claim:
         """Record the mirror as the job of its target, and return the claim of its publications.
@@ -154,8 +203,7 @@ class MirrorSetup:
         Raises:
             OptionError: another job has taken the target since `prepare`.
         """
-        columns = json.dumps(self._form.source.names)
-        job = TargetJob(self._form.target, tunnel.id, {_SOURCE_COLUMNS: columns}, kind=MIRROR)
+        job = TargetJob(self._form.target, tunnel.id, {COLUMNS: json.dumps(self.columns)}, kind=MIRROR)
         return self._jobs.register(job, [table.name for table in self._form.tables[1:]])
 
     # -- the parts of a start -------------------------------------------------------------------------------
@@ -196,12 +244,6 @@ class MirrorSetup:
                 remedy=f"restore both tables from a backup; or drop table {self._form.target!r}, too, "
                 f"{_WITH_NEW_CHECKPOINT}, and the history begins again",
             )
-
-    def _check_renamed(self) -> None:
-        """Raise `SchemaError` if the source has other columns in place of some that it had at the last start."""
-        job = self._jobs.find(self._form.target)
-        if job is not None and _SOURCE_COLUMNS in job.definition:
-            check_not_renamed(json.loads(job.definition[_SOURCE_COLUMNS]), self._form.source.names)
 
     def _exists(self, table: MirrorTable) -> bool:
         try:

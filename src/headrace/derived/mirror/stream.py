@@ -7,21 +7,24 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.batches.sinks.jobs import TargetJobs
-from headrace.batches.sinks.targets import TableTarget
+import pyarrow as pa
+
+from headrace.derived.mirror.batches import MirrorBatches, followed_table
+from headrace.derived.mirror.evolution import EVOLVE, LENIENT, Evolution, SchemaChange
+from headrace.derived.mirror.evolution import schema_change as parse_schema_change
 from headrace.derived.mirror.forms import LatestRows, MirrorForm
 from headrace.derived.mirror.history import RowVersions, time_type_of
 from headrace.derived.mirror.setup import MirrorSetup, check_source
-from headrace.errors import OptionError, UnsupportedError
+from headrace.errors import OptionError
 from headrace.formats.location import Location
 from headrace.formats.registry import DEFAULT_FORMAT, source_of
 from headrace.formats.source import Source
 from headrace.model.tables.change_columns import ChangeShape
+from headrace.model.tables.packed_rows import PACKED
 from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.values import Start, StartKind
 from headrace.options.option import SOURCE
-from headrace.ports import Store, Table
-from headrace.spark.batch_tasks import BatchContent, BatchTasks, PublishedBatches, Receipts
+from headrace.ports import Store
 from headrace.spark.batched_stream import BatchedStream, SinkArguments, given_options, sink_of
 from headrace.spark.versions import spark_schema
 
@@ -45,6 +48,7 @@ class MirrorStream(BatchedStream):
         target_table: the name of the target table.
         history: whether the target keeps all versions of each row.
         tunnel: the name or id of an existing tunnel; None for the mirror's own.
+        schema_change: what the mirror does after changes of the source's columns.
     """
 
     spark: SparkSession
@@ -53,6 +57,7 @@ class MirrorStream(BatchedStream):
     target_table: str
     history: bool = False
     tunnel: str | None = None
+    schema_change: SchemaChange = EVOLVE
 
     @property
     def tunnel_name(self) -> str:
@@ -60,12 +65,12 @@ class MirrorStream(BatchedStream):
         return self.tunnel or f"mirror-{self.arguments.name or self.target_table}"
 
     def start(self) -> StreamingQuery:
-        """Create the tunnel and the target if they do not exist, add new columns to the target, and start the query.
+        """Create the tunnel and the target if they do not exist, and start the query.
 
         Raises:
             NotFoundError: a store or the source does not exist.
             UnsupportedError: the store of the source does not have what a mirror needs, or the store of the target
-                cannot add a new column.
+                cannot follow a change of the source's columns.
             AlreadyExistsError: the target has rows that are not from this source.
             DataLossError: the target is a mirror of this source whose tunnel no longer exists.
             SchemaError: the columns of the target do not fit.
@@ -75,14 +80,24 @@ class MirrorStream(BatchedStream):
             check_source(source)
             table = followed_table(source, self.source, self.tunnel)
             form = self._form(table.schema, target)
-            setup = MirrorSetup(source, table, target, form, self.tunnel_name, create_tunnel=self.tunnel is None)
+            evolution = Evolution(self.schema_change, keeps=self.history or self.schema_change == LENIENT)
+            setup = MirrorSetup(
+                source,
+                table,
+                target,
+                form,
+                self.tunnel_name,
+                create_tunnel=self.tunnel is None,
+                evolution=evolution,
+            )
             prepared = setup.prepare()
             tunnel, claim = prepared.id, setup.register(prepared)
             kept = "history" if self.history else "rows"
             defined = replace(self, definition=f"the {kept} of {self.source.table} in {source.id}")
             changes = self._changes(form, tunnel)
             sink = defined._located(changes, target, [self.target_table])
-        return self._start(changes, "append", PublishedBatches(sink, MirrorRows(form, self.source, self.tunnel), claim))
+        batches = MirrorBatches(sink, form, self.source, self.tunnel, tunnel, evolution, setup.columns, claim)
+        return self._start(changes, "append", batches)
 
     def _form(self, schema: TableSchema, target: Store) -> MirrorForm:
         if self.history:
@@ -97,58 +112,11 @@ class MirrorStream(BatchedStream):
         if not _ROW_LIMITS & {name.lower() for name in options}:
             options[DEFAULT_FORMAT.batch_limit_option] = str(MAX_ROWS)
         options |= fixed
-        # The columns that the target was prepared for, also if the source has got another one since.
+        # The columns of the start. Rows of other columns are packed.
         columns = ChangeShape(form.source, [*form.source.names, *form.change_columns]).schema
+        columns = columns.append(pa.field(PACKED, pa.binary()))
         reader = self.spark.readStream.format(DEFAULT_FORMAT.name).options(**options)
         return reader.schema(spark_schema(columns)).load()
-
-
-def followed_table(store: Store, source: Location, tunnel: str | None) -> Table:
-    """Return the table that a mirror copies: a given tunnel may have a part of its table.
-
-    Raises:
-        UnsupportedError: the given tunnel has several tables.
-    """
-    if tunnel is None:
-        return source.open_table(store)
-    given = store.tunnel(tunnel, source.table, source.columns)
-    # With JSON rows, the tunnel is one of a table with the patterns of its tables as its name.
-    if given.whole_transactions and (given.tables or given.table.name != source.table):
-        raise UnsupportedError(
-            "a mirror or a history reads a tunnel of its table alone",
-            received=f"tunnel {given.name} of {given.table.name}",
-            remedy="leave out option tunnel, which creates one; or follow a scan of it: INSERT INTO … SELECT *",
-        )
-    return given.table
-
-
-@dataclass(frozen=True)
-class MirrorRows(BatchContent):
-    """The changes of a batch as rows of the mirror's tables.
-
-    Attributes:
-        form: what the mirror keeps.
-        source: the location of the source table.
-        tunnel: the name or id of a given tunnel.
-    """
-
-    rereads_published = False
-
-    form: MirrorForm
-    source: Location
-    tunnel: str | None = None
-
-    @property
-    def targets(self) -> tuple[TableTarget, ...]:
-        return self.form.targets
-
-    def run(self, batch: DataFrame, tasks: BatchTasks) -> Receipts:
-        with tasks.open_store() as target:
-            TargetJobs(target).check_whole(self.form.target)
-        receipts = tasks.stage_routed(batch, self.form.route)
-        with self.source.open_store() as store:
-            self.form.check_unchanged(followed_table(store, self.source, self.tunnel).schema)
-        return receipts
 
 
 def mirror(
@@ -161,6 +129,7 @@ def mirror(
     checkpoint: str | os.PathLike[str] | None = None,
     history: bool = False,
     tunnel: str | None = None,
+    schema_change: str = EVOLVE,
     name: str | None = None,
     trigger: Mapping[str, Any] | None = None,
     options: Mapping[str, Any] | None = None,
@@ -170,8 +139,7 @@ def mirror(
     """Keep a copy of a table in another store: its rows, then each change, exactly once where the store permits it.
 
     The mirror creates its tunnel and the target table, with the columns and the key of the source, if they do not
-    exist. A new column of the source stops it with an error before a value is lost; the next start adds the column to
-    the target.
+    exist. Its tables follow changes of the source's columns, in the transaction of the rows behind the change.
 
     Args:
         spark: the session that runs the query.
@@ -180,6 +148,8 @@ def mirror(
         checkpoint: the checkpoint location, as for `write_stream`; a mirror with a name may leave it out.
         history: keep all versions of each row, with `valid_from`, `valid_to` and `is_current`.
         tunnel: an existing tunnel that no reader has read, by name or id; by default the mirror creates one.
+        schema_change: after changes of the source's columns, ``evolve`` makes the same changes of the target,
+            ``lenient`` keeps dropped columns, and ``fail`` ends the query with an error.
         name: the query's name, also of the tunnel: ``mirror-<name>``.
         trigger: as for Spark's ``trigger``.
         options: further options of format headrace for reading streams.
@@ -222,6 +192,7 @@ def mirror(
         source_options=reading,
         target_table=sink.location.table or reading_source.location.table,
         history=history,
+        schema_change=parse_schema_change(schema_change),
         tunnel=reading_source.settings.get(tunnel_option) or None,
     )
 

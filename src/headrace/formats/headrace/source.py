@@ -6,18 +6,28 @@ from collections.abc import Iterator
 
 import pyarrow as pa
 
+from headrace.batches.feeds.channel_reading import ChannelTask
 from headrace.batches.feeds.queue_columns import PARTITION, QUEUE_NAME, ROW_INDEX, AddressColumns
-from headrace.errors import OptionError, UnsupportedError
+from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.formats.format import Format
 from headrace.formats.headrace import debezium, read_as
 from headrace.formats.headrace.location import STORE, add_environment, default_store, find
 from headrace.formats.headrace.options import OPTIONS, TYPED
 from headrace.formats.source import QueueRead, Source, TunnelRead
-from headrace.model.tables.change_columns import COMMIT_VERSION, ChangeShape, Shape, SignedShape
+from headrace.model.tables.change_columns import (
+    CHANGE_COLUMNS,
+    COMMIT_VERSION,
+    TRANSACTION_ID,
+    ChangeShape,
+    Shape,
+    SignedShape,
+)
 from headrace.model.tables.json_forms import PLAIN
+from headrace.model.tables.packed_rows import PACKED, PackedShape
 from headrace.model.tables.several_tables import SeveralShape, TunnelMark
 from headrace.model.tunnels.losses import refuse_truncations
 from headrace.model.tunnels.values import Start, StartKind
+from headrace.model.types import type_name
 from headrace.ports import Store, Tunnel
 from headrace.stores.opening import CheckpointScheme
 from headrace.stores.registry import openings
@@ -80,6 +90,23 @@ class HeadraceTunnel(TunnelRead):
         table = self.source.location.table
         return mark, None if table is None else store.table(table).name
 
+    def check_columns(self, tunnel: Tunnel, task: ChannelTask, wanted: pa.Schema) -> None:
+        if tunnel.tables or PACKED in wanted.names or debezium.json_form(self.source.settings) is not None:
+            return
+        columns, own = tunnel.table.schema, [*CHANGE_COLUMNS.names, TRANSACTION_ID.name]
+        lost = [f"{name} does not exist" for name in wanted.names if name not in (*columns.names, *own)]
+        now = {name: type_name(columns.column(name).type) for name in wanted.names if name in columns}
+        former = {name: type_name(wanted.field(name).type) for name in now}
+        lost += [f"{name} is {now[name]}, and was {former[name]}" for name in now if now[name] != former[name]]
+        if lost:
+            raise SchemaError(
+                f"columns of table {tunnel.table.name!r} that a running query reads have changed",
+                received=f"{'; '.join(lost)}; seen at {tunnel.shown_position(task.plan.start)}",
+                valid=columns.names,
+                remedy="undo the change; or start the query again, which reads the columns of now, and if its text or "
+                "its state no longer fits, with a new checkpoint location, a new tunnel and overwrite",
+            )
+
     def refuse_truncations(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         settings = self.source.settings
         return refuse_truncations(rows, settings.need("tunnel")) if read_as.reads_table(settings) else rows
@@ -100,6 +127,8 @@ class HeadraceTunnel(TunnelRead):
                 transactions=settings.get(TRANSACTIONS),
                 signed=read_as.reads_table(settings),
             )
+        if wanted is not None and PACKED in wanted.names:
+            return PackedShape(table.schema, wanted)
         if read_as.reads_table(settings):
             return SignedShape(table.schema, table.name, names)
         if debezium.json_form(settings) is not None:

@@ -7,7 +7,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, ClassVar
 
-from headrace.errors import SqlError
+from headrace.derived.mirror.statement import Mirror
+from headrace.errors import OptionError, SqlError
 from headrace.formats.source import Source
 from headrace.options.secrets import secret_values
 from headrace.spark.batched_stream import SinkArguments
@@ -48,6 +49,10 @@ class DefinedStream:
         Raises:
             OptionError: neither the stream nor the sink knows an option.
         """
+        if self.options.schema_change is not None and not isinstance(self.statement.body, Mirror):
+            raise OptionError(
+                f"option schemaChange of stream {self.name} has no effect: it is no mirror", remedy="leave it out"
+            )
         check_sink_options(self.name, self.target, self.statement.options, self.options)
         return sink_options(self.target, self.options)
 

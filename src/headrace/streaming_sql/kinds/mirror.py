@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from headrace.derived.mirror.evolution import EVOLVE
 from headrace.derived.mirror.history import HISTORY_COLUMNS
 from headrace.derived.mirror.statement import Mirror
 from headrace.derived.mirror.stream import MirrorStream, mirror
@@ -26,7 +27,7 @@ class MirrorStreams(StreamKind):
     def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:
         query = self._query(stream)
         added = f"all versions, with {', '.join(HISTORY_COLUMNS)}" if query.history else "the current rows"
-        return [("keeps", added), ("tunnel", query.tunnel_name)]
+        return [("keeps", added), ("tunnel", query.tunnel_name), ("changes of columns", query.schema_change)]
 
     def plan(self, stream: DefinedStream) -> str:
         query = self._query(stream)
@@ -50,6 +51,7 @@ class MirrorStreams(StreamKind):
             checkpoint=options.checkpoint,
             history=body.history,
             name=stream.name,
+            schema_change=options.schema_change or EVOLVE,
             trigger=options.trigger,
             options=self._source_options(str(body.source)),
             to_format=stream.target.provider.lower(),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
-from typing import Protocol
+from typing import Any, Protocol
 
 import pyarrow as pa
 from psycopg import sql
@@ -105,8 +105,8 @@ class Followed(Protocol):
     def accept(self) -> bool:
         """Accept what is not in the log; return whether there is anything."""
 
-    def check_new_columns(self, names: Sequence[str]) -> None:
-        """See `headrace.ports.Tunnel.check_new_columns`."""
+    def values_of_new_columns(self, names: Sequence[str]) -> Mapping[str, Any]:
+        """See `headrace.ports.Tunnel.values_of_new_columns`."""
 
     def warnings(self) -> list[str]:
         """Return what `check` fails for, and what is not followed and may be expected to be, in sentences."""
@@ -352,16 +352,8 @@ class OneTable:
     def accept(self) -> bool:
         return self._definitions.accept()
 
-    def check_new_columns(self, names: Sequence[str]) -> None:
+    def values_of_new_columns(self, names: Sequence[str]) -> Mapping[str, Any]:
         history, table = self._definitions.history(self._relation), self._name.text
-        for name in names:
-            if (value := history.missing.get(name)) is not None:
-                raise SchemaError(
-                    f"rows of table {table!r} that were read before have a value in its new column {name!r}",
-                    received=value[0],
-                    remedy="add the column to the target with this value in all its rows, and start the query again: "
-                    "ALTER TABLE … ADD COLUMN … DEFAULT …",
-                )
         numbers = [column.number for column in history.now.columns if column.name not in names]
         if (problem := history.newer(numbers)) is not None:
             raise SchemaError(
@@ -369,6 +361,8 @@ class OneTable:
                 received=problem,
                 remedy="drop the target, and start with a new checkpoint location: all rows are read again",
             )
+        values = {name: self._table.columns.older(name, 1)[0].as_py() for name in names}
+        return {name: value for name, value in values.items() if value is not None}
 
     def warnings(self) -> list[str]:
         try:

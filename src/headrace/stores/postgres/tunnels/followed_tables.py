@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import partial
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import pyarrow as pa
 
@@ -111,8 +111,9 @@ class ManyTables:
     def accept(self) -> bool:
         return self._definitions.accept()
 
-    def check_new_columns(self, names: Sequence[str]) -> None:
-        """The columns of the rows are always the same."""
+    def values_of_new_columns(self, names: Sequence[str]) -> Mapping[str, Any]:
+        """Return nothing. The columns of the rows are always the same."""
+        return {}
 
     def warnings(self) -> list[str]:
         return [*self._definitions.warnings(), *self._newer_tables()]

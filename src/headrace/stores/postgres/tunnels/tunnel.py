@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import pyarrow as pa
 
@@ -371,8 +372,8 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
             return True
         return self._row(channel).kind is ChannelKind.STREAM and view.log.accept_publication()
 
-    def check_new_columns(self, names: Sequence[str]) -> None:
-        self._fresh().tables.check_new_columns(names)
+    def values_of_new_columns(self, names: Sequence[str]) -> Mapping[str, Any]:
+        return self._fresh().tables.values_of_new_columns(names)
 
     def advance(self, channel: str, position: Position, rows: int) -> Position:
         row = self._row(channel)

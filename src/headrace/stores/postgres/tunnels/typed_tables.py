@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -39,8 +39,9 @@ class TypedTables(ManyTables):
         self._check_names()
         super().check()
 
-    def check_new_columns(self, names: Sequence[str]) -> None:
-        """Readers have the columns of the first read."""
+    def values_of_new_columns(self, names: Sequence[str]) -> Mapping[str, Any]:
+        """Return nothing. Readers have the columns of the first read."""
+        return {}
 
     def warnings(self) -> list[str]:
         try:
