@@ -19,6 +19,10 @@ if TYPE_CHECKING:
 _WHOLE_PLANS = {"spark.sql.debug.maxToStringFields": "1000000", "spark.sql.maxPlanStringLength": "2147483632"}
 # A tilde marks the operators of a stream.
 _NODE = re.compile(r"^[ :]*[+:]- ['~]?([A-Za-z0-9]+)|^['~]?([A-Za-z0-9]+)")
+OF_READERS = frozenset(("StreamingRelationV2", "Project", "SubqueryAlias", "View"))
+"""The operators of the plan of a reader, also below views and with fewer columns."""
+_OF_WITH = frozenset(("WithCTE", "CTERelationDef", "CTERelationRef"))
+_PLAIN = re.compile(r"[ :+-]*~?Project \[(?:\w+#\d+L?(?:, )?)*\]")
 # With another name of the same column: with other metadata.
 _PASSED_ON = re.compile(
     rf"(cast\({CHANGE_TYPE}#\d+ as string\)|(?<=[\[ ]){CHANGE_TYPE}#\d+) AS {CHANGE_TYPE}#\d+"
@@ -64,6 +68,13 @@ def operators(plan: str, *, in_views: bool = False) -> Iterator[str]:
         name = str(match[1] or match[2])
         below = depth if name == "View" and not in_views else None
         yield name
+
+
+def passes_columns(plan: str) -> bool:
+    """Return whether a plan is that of readers whose columns it passes on, under their names, also below views."""
+    if not set(operators(plan, in_views=True)) <= OF_READERS | _OF_WITH:
+        return False
+    return all(_PLAIN.fullmatch(line) for line in plan.split("\n") if "Project [" in line)
 
 
 def refuse_table_rows(df: DataFrame, what: str) -> None:

@@ -5,6 +5,7 @@ One reader exists in Spark's planning process for the life of the query. Its cop
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -14,10 +15,12 @@ from pyspark.sql.types import StructType
 
 from headrace.batches.feeds.feed import FeedPlanner, Offset
 from headrace.formats.source import Read, Source, StreamRead
+from headrace.model.tables.change_columns import CHANGE_COLUMNS
 from headrace.model.tables.conditions import Predicate
+from headrace.model.tables.several_tables import TABLE
 from headrace.spark.executors import Sent, task_property, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
-from headrace.spark.settings import FOLLOWS_TRUNCATIONS
+from headrace.spark.settings import FOLLOWS_TRUNCATIONS, USED_COLUMNS
 from headrace.spark.versions import PlanningReader, ReadAllAvailable, ReadLimit, ReadMaxRows, arrow_schema
 from headrace.stores.registry import StoreAddress
 
@@ -40,9 +43,34 @@ class PlannedTask(InputPartition):
     def rows(self, schema: StructType, predicates: Sequence[Predicate] = ()) -> Iterator[pa.RecordBatch]:
         """Yield the rows, in the worker."""
         with task_store(self.store) as store:
-            rows = self.read.rows(store, self.task, arrow_schema(schema), predicates)
+            columns = arrow_schema(schema)
+            used = _used_columns(columns)
+            rows = self.read.rows(store, self.task, used, predicates)
+            if used is not columns:
+                rows = (_with_unused(part, columns) for part in rows)
             yield from rows if task_property(FOLLOWS_TRUNCATIONS) else self.read.refuse_truncations(rows)
         freeze_loaded_modules()
+
+
+def _used_columns(columns: pa.Schema) -> pa.Schema:
+    """Return the columns that the query of the task uses; all, if it does not say so, and those of several tables."""
+    import pyarrow as pa
+
+    text = task_property(USED_COLUMNS)
+    if text is None or TABLE in columns.names:
+        return columns
+    used = json.loads(text)
+    found = pa.schema([each for each in columns if each.name.lower() in used or each.name in CHANGE_COLUMNS.names])
+    return columns if len(found) == len(columns) else found
+
+
+def _with_unused(rows: pa.RecordBatch, columns: pa.Schema) -> pa.RecordBatch:
+    import pyarrow as pa
+
+    names = set(rows.schema.names)
+    arrays = [rows.column(each.name) if each.name in names else pa.nulls(rows.num_rows, each.type) for each in columns]
+    fields = [rows.schema.field(each.name) if each.name in names else each for each in columns]
+    return pa.RecordBatch.from_arrays(arrays, schema=pa.schema(fields))
 
 
 class StreamReader(Sent, PlanningReader):

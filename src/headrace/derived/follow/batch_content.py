@@ -22,6 +22,7 @@ from headrace.errors import ExpressionError, UnsupportedError, own_message
 from headrace.model.own_names import PREFIX
 from headrace.model.tables.changes import RowChange
 from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts
+from headrace.spark.settings import USED_COLUMNS
 from headrace.sql_text.query_text import with_views
 
 if TYPE_CHECKING:
@@ -49,6 +50,7 @@ class BatchQuery:
         key: the key columns of the target.
         gathers: the rows of a key can come from several tasks, in any order.
         static: the static tables whose rows `rows_sql` reads.
+        used: the names of the columns that the query uses, as the setting `USED_COLUMNS`; None for all.
     """
 
     scans: tuple[FollowedScan, ...]
@@ -57,6 +59,7 @@ class BatchQuery:
     key: tuple[str, ...]
     gathers: bool
     static: tuple[StaticTable, ...] = ()
+    used: str | None = None
 
     def signed_rows(self, changes: Mapping[str, DataFrame]) -> DataFrame:
         """Return the signed rows of a batch.
@@ -145,6 +148,9 @@ class FollowedBatch(BatchContent):
         """
         from pyspark.errors import PySparkException
 
+        if self.query.used is not None:
+            # The session is that of the query alone.
+            batch.sparkSession.conf.set(USED_COLUMNS, self.query.used)
         try:
             return self._compute(batch, tasks, net=False)
         except PySparkException as error:

@@ -25,6 +25,7 @@ from headrace.derived.gathering.orders import refuse_orders
 from headrace.derived.gathering.routes import plan_gather, plan_whole
 from headrace.derived.gathering.row_keys import key_kind
 from headrace.derived.gathering.scopes import Columns, UnclearStructure, read_model
+from headrace.derived.used_names import used_names
 from headrace.errors import SqlError
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import Token, TokenKind
@@ -34,7 +35,6 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _ENDS = ("OVER", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET", "QUALIFY", "WINDOW", "LATERAL")
-_OF_ALL_COLUMNS = ("NATURAL", "PIVOT", "UNPIVOT", "TRANSFORM")
 # Their results over exact values are exact, and do not depend on an order.
 _EXACT_FUNCTIONS = frozenset(
     (
@@ -198,7 +198,7 @@ def gathering_of(
     # An aggregate that the text does not show, such as a user's, would make groups that the model does not have.
     if model is not None and len(model.aggregated) != aggregates:
         model, plan = None, plan_whole(names, constructs.UNKNOWN_AGGREGATE)
-    used = _used_names(query.tokens)
+    used = used_names(query.tokens)
     arranged: dict[str, Arranged] = {}
     for number, name in enumerate(query.scans):
         scan = scans[name]
@@ -217,7 +217,7 @@ def check_exact(query: FollowedQuery, schemas: Iterable[StructType]) -> None:
     doubles of inner groups and windows in any order, so that the last digits of their sums can differ.
     """
     tokens = QueryText(query.rows_sql, strict=True)
-    used = _used_names(query.tokens)
+    used = used_names(query.tokens)
     types: dict[str, str] = {}
     for field in (field for schema in schemas for field in schema):
         name, kind = field.name.lower(), field.dataType.simpleString()
@@ -252,12 +252,3 @@ def _columns(schema: StructType, key: tuple[str, ...], *, changes: bool = True) 
     }
     collated = any(" collate " in field.dataType.simpleString() for field in schema)
     return Columns(kinds, key, changes, collated)
-
-
-def _used_names(tokens: QueryText) -> set[str] | None:
-    """Return the names in a query, of which some are columns; None if it uses all columns."""
-    for index, token in enumerate(tokens.tokens):
-        counted = tokens.is_symbol(index - 1, "(") and tokens.is_word(index - 2, "COUNT")
-        if (tokens.is_star(index) and not counted) or token.is_word(*_OF_ALL_COLUMNS):
-            return None
-    return {token.name.lower() for token in tokens.tokens if token.is_name}

@@ -11,7 +11,7 @@ from headrace.derived.own_names import ORDER, SIGN
 from headrace.errors import OptionError
 from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, ROW_KEY, SIGNED, SOURCE, TABLE_COLUMN
 from headrace.model.tables.several_tables import TunnelMark
-from headrace.spark.analysed_plans import operators, plan_of
+from headrace.spark.analysed_plans import OF_READERS, operators, plan_of
 from headrace.spark.executors import sent
 from headrace.spark.several_tables import scanned_table, tunnel_of
 from headrace.sql_text.lexer import quote_name
@@ -20,8 +20,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-# The operators of the plan of a reader, also below views and with fewer columns.
-_OF_READERS = frozenset(("StreamingRelationV2", "Project", "SubqueryAlias", "View"))
 ENTERING = ("insert", "update_postimage")
 """The types of changes whose rows enter a table."""
 _ENTERS = f"{CHANGE_TYPE} IN {ENTERING}"
@@ -129,7 +127,7 @@ def _check_reader(name: str, stream: DataFrame, columns: StructType, *, keys: in
     Args:
         keys: the number of columns of the table's primary key.
     """
-    others = sorted(set(operators(plan_of(stream), in_views=True)) - _OF_READERS)
+    others = sorted(set(operators(plan_of(stream), in_views=True)) - OF_READERS)
     computed = [field.name for field in columns if TABLE_COLUMN not in field.metadata]
     if others or computed:
         raise OptionError(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import os
 from collections.abc import Mapping, Sequence
@@ -23,9 +24,11 @@ from headrace.derived.follow.settings import answer_settings, check_unchanged, w
 from headrace.derived.follow.sources import ScanFrames, one_stream, sources
 from headrace.derived.follow.static_tables import StaticTable, forget, read_static_tables, reading, refuse_target
 from headrace.derived.follow.table_positions import TablePosition
+from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.gathering.tree import expensive, refuse_full_reads
 from headrace.derived.own_names import ALIVE, STATE, STATE_DDL
 from headrace.derived.state.state_tables import keeps_previous
+from headrace.derived.used_names import used_names
 from headrace.errors import OptionError, UnsupportedError, shown
 from headrace.formats.source import Source
 from headrace.model.tables.change_columns import source_mark
@@ -111,15 +114,27 @@ class FollowedStream(BatchedStream):
                 if layout.arrangements and len(covering) < len(scans):
                     raise columns_lost([scan.name for scan in scans if scan.name.lower() not in covering])
             layout = replace(layout, scans=tuple((scan.name, scan.mark) for scan in scans))
-            query = self._query(store, scans, static)
+            query = self._query(store, scans, static, gathering)
             batches = FollowedBatches(sink, query, self._groups(store), gathering, self.target, job, layout)
             return self._start(one_stream(self.frames, scans), "append", batches)
 
-    def _query(self, store: Store, scans: Sequence[FollowedScan], static: Sequence[StaticTable]) -> BatchQuery:
+    def _query(
+        self,
+        store: Store,
+        scans: Sequence[FollowedScan],
+        static: Sequence[StaticTable],
+        gathering: Gathering | None,
+    ) -> BatchQuery:
         text = self.plan.query
-        rows_sql = reading(text.rows_sql, static)
-        names, key = self.plan.names, self.key(store)
-        return BatchQuery(tuple(scans), rows_sql, names, key, gathers=text.has_join, static=tuple(static))
+        return BatchQuery(
+            tuple(scans),
+            reading(text.rows_sql, static),
+            self.plan.names,
+            self.key(store),
+            gathers=text.has_join,
+            static=tuple(static),
+            used=self._used(gathering),
+        )
 
     def _job(self, store: Store, sink: LocatedSink, static: Sequence[StaticTable]) -> TargetJob:
         """Return the job without its tables; its ``job`` is empty if it has no checkpoint yet."""
@@ -187,7 +202,7 @@ class FollowedStream(BatchedStream):
         }
         return Replacement(
             known,
-            self._query(store, scans, static),
+            self._query(store, scans, static, gathering),
             self._groups(store),
             self.target,
             gathering,
@@ -204,6 +219,15 @@ class FollowedStream(BatchedStream):
         if missing:
             table.add_columns({name: type_name(kind) for name, kind in missing.items()})
         self.target.check(store, self.plan.output)
+
+    def _used(self, gathering: Gathering | None) -> str | None:
+        """Return the names of the columns that the query uses or keeps, as the setting `USED_COLUMNS`."""
+        used = used_names(self.plan.query.tokens)
+        if used is None:
+            return None
+        kept = () if gathering is None else gathering.tables.values()
+        columns = [*(scan.key for scan in self.plan.scans), *(each.schema.names for each in kept)]
+        return json.dumps(sorted(used | {name.lower() for names in columns for name in names}))
 
     def key(self, store: Store) -> tuple[str, ...]:
         """Return the key columns of the target."""

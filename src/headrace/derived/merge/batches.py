@@ -18,6 +18,7 @@ from headrace.model.tables.schema import TableSchema
 from headrace.ports import Store
 from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts
 from headrace.spark.executors import sent
+from headrace.spark.settings import USED_COLUMNS
 from headrace.spark.versions import spark_schema
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class MergeRows(BatchContent):
         table: the name of the target.
         schema: its columns when the stream was started.
         declared: its columns as the user declared them, for stores that do not keep a table's schema.
+        used: the names of the source's columns that the statement uses, as the setting `USED_COLUMNS`; None for all.
     """
 
     rereads_published = True
@@ -46,6 +48,7 @@ class MergeRows(BatchContent):
     table: str
     schema: TableSchema
     declared: pa.Schema | None = None
+    used: str | None = None
 
     @property
     def targets(self) -> tuple[TableTarget, TableTarget]:
@@ -71,6 +74,9 @@ class MergeRows(BatchContent):
             batch.write.format("noop").mode("overwrite").save()
             return [[], []]
         spark = batch.sparkSession
+        if self.used is not None:
+            # The session is that of the query alone.
+            spark.conf.set(USED_COLUMNS, self.used)
         looked_up = self._looked_up(sql_over(spark, self.queries.keyed, batch), tasks)
         return tasks.stage_routed(sql_over(spark, self.queries.decided, looked_up), self._route)
 

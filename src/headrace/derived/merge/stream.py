@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import permutations
@@ -17,6 +18,7 @@ from headrace.derived.merge.batches import MergeRows, sql_over, sql_over_named
 from headrace.derived.merge.plan import plan_merge
 from headrace.derived.merge.queries import MergeQueries
 from headrace.derived.merge.statement import Merge, MergeAction, merge_body
+from headrace.derived.used_names import used_names
 from headrace.errors import OptionError, SchemaError, SqlError, UnsupportedError, shown
 from headrace.formats.source import Source
 from headrace.model.own_names import PREFIX
@@ -24,12 +26,14 @@ from headrace.model.tables.change_columns import ROW_KEY
 from headrace.model.tables.changes import RowChange
 from headrace.model.types import can_hold, type_name
 from headrace.ports import Queue
+from headrace.spark.analysed_plans import passes_columns, plan_of
 from headrace.spark.batch_tasks import PublishedBatches
 from headrace.spark.batched_stream import BatchedStream, SinkArguments, sink_of
 from headrace.spark.own_source import check_no_feedback
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.cursor import Cursor
 from headrace.sql_text.lexer import fingerprint, quote_name, tokenize
+from headrace.sql_text.query_text import QueryText
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -190,9 +194,22 @@ def checked_merge(
         tuple(column.name for column in schema.attributes),
         repeatable=not capabilities.transactions,
     )
-    rows = MergeRows(queries, table.name, schema, location.columns)
+    rows = MergeRows(queries, table.name, schema, location.columns, _used(body, frame, row_key))
     _check_types(spark, rows, frame)
     return MergeStream(arguments=arguments, definition=fingerprint(body.text), df=frame, rows=rows)
+
+
+def _used(body: Merge, frame: DataFrame, row_key: Sequence[str]) -> str | None:
+    """Return the names of the source's columns that a statement uses, as the setting `USED_COLUMNS`.
+
+    None if it uses all, or reads the source through a query or DataFrame whose text it does not have.
+    """
+    if not passes_columns(plan_of(frame)):
+        return None
+    tokens = QueryText(body.text, strict=True)
+    # In UPDATE SET * and INSERT *, a star is all columns, too.
+    used = None if any(token.is_symbol("*") for token in tokens.tokens) else used_names(tokens)
+    return None if used is None else json.dumps(sorted(used | {name.lower() for name in row_key}))
 
 
 def _different(columns: list[str]) -> list[str]:
