@@ -39,7 +39,11 @@ def _tables(store: Store, names: Sequence[str]) -> list[DeltaTable]:
     found = [store.table(name) for name in names or store.tables() if names or not is_internal(name)]
     for table in found:
         if not isinstance(table, DeltaTable):
-            raise UnsupportedError("this is no Delta table", received=table.name, valid="a table of delta:///directory")
+            raise UnsupportedError(
+                "this is no Delta table",
+                received=table.name,
+                valid="a table of delta:///directory or delta+s3://bucket/prefix",
+            )
     return [table for table in found if isinstance(table, DeltaTable)]
 
 

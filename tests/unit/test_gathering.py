@@ -342,6 +342,9 @@ def test_total_orders_are_accepted(sql: str) -> None:
         ),
         ("SELECT cust, any_value(day) AS d FROM orders GROUP BY cust", "order of rows"),
         ("SELECT cust, mode(day) AS d FROM orders GROUP BY cust", "order of rows"),
+        ("SELECT cust, mode(id = 1 = true) AS d FROM orders GROUP BY cust", "order of rows"),
+        ("SELECT cust, sort_array(collect_list(array(id))[0]) AS d FROM orders GROUP BY cust", "order of rows"),
+        ("SELECT cust, array_contains(collect_list(array(id))[0], 1) AS d FROM orders GROUP BY cust", "order of rows"),
         (
             "SELECT r, lag(id) OVER (ORDER BY r) AS b "
             "FROM (SELECT id, row_number() OVER (PARTITION BY cust ORDER BY id) AS r FROM orders)",

@@ -34,6 +34,7 @@ TABLES = {
         ("SELECT price % 2 AS odd, array_agg(id) FROM orders GROUP BY 1", 2, (0,)),
         ("SELECT upper(user) AS u, array_agg(id) FROM orders GROUP BY u", 2, (0,)),
         ("SELECT array_agg(id) FROM orders GROUP BY user", 1, ()),
+        ("SELECT upper(user) AS user, array_agg(id) FROM orders GROUP BY user", 2, ()),
         ("SELECT max_by(id, price) FROM orders", 1, ()),
         ("WITH t AS (SELECT id, user FROM orders) SELECT id FROM t", 1, (0,)),
     ],

@@ -29,7 +29,7 @@ _WATCHED = ("channel", "kind", "state", "client", "lag_rows", "lag_seconds")
 
 @click.group(cls=CommandGroup, short_help="Create and show subscriptions to changes.", no_args_is_help=False)
 def tunnel() -> None:
-    """Create and show tunnels: durable subscriptions to the changes of a table.
+    """Create and show tunnels: durable subscriptions to the changes of tables.
 
     \b
     Example:

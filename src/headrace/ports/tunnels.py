@@ -171,7 +171,7 @@ class BatchRecords(Port):
 
 
 class Tunnel(Port):
-    """A durable subscription to the changes of a table.
+    """A durable subscription to the changes of a table, or of several tables in the order of their transactions.
 
     Attributes:
         id: the tunnel's id, which another tunnel of its name does not have.

@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from headrace.batches.sinks.jobs import TargetJobs
-from headrace.derived.follow.gathered import is_of_with
+from headrace.derived.follow.gathered import is_of_with, named_elsewhere
 from headrace.derived.follow.target_keys import key_of
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
 from headrace.formats.checkpoint_locations import parse_location
@@ -126,7 +126,7 @@ class Views:
                 f"the query of materialized view {name} names no table that it could follow",
                 received=", ".join([*(each.name for each in scans), *(each.name for each in tables)])
                 or "no table of this workspace",
-                valid="tables of an embedded store or of PostgreSQL, or scans with readAs = 'table'",
+                valid="tables of an embedded store, PostgreSQL or Delta Lake, or scans with readAs = 'table'",
                 remedy="CREATE TABLE … USING headrace OPTIONS (store = '…', table = '…') before it",
             )
         first = follows[0] if follows else self._catalog.table(followed[0].table)
@@ -350,6 +350,12 @@ def _renamed(query: ScriptPart, scans: Mapping[str, str]) -> str:
                 f"WITH gives a query the name of a table that the view follows: {token.name}",
                 remedy="choose another name",
             )
+    elsewhere = next((name for name in named_elsewhere(text) if name.lower() in wanted), None)
+    if elsewhere is not None:
+        raise SqlError(
+            f"a materialized view reads its tables in FROM clauses of SELECT: {elsewhere}",
+            remedy=f"write SELECT … FROM {elsewhere} in place of TABLE, pipes, and FROM before SELECT",
+        )
     edits: dict[int, tuple[int, str]] = {}
     for block in text.blocks():
         for relation in text.all_relations(block):

@@ -1,4 +1,4 @@
-"""The store of a directory of Delta Lake tables: ``delta:///directory``.
+"""The store of a directory or bucket of Delta Lake tables: ``delta:///directory``, ``delta+s3://bucket/prefix``.
 
 Each table is a directory with Parquet files and a log. A publication is one commit of a table, with the job's batch as
 the commit's ``txn`` action. `headrace_lake.delta.commits` has the steps of a commit, and `headrace_lake.delta.snapshot`

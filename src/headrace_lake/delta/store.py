@@ -54,11 +54,12 @@ _LONGEST_NAME = 200
 
 
 class DeltaStore(Store):
-    """Delta tables below a directory.
+    """Delta tables below a directory, or below a prefix of a bucket.
 
     Args:
-        directory: an existing directory; it is absolute.
-        home: the URL of the store with the state of jobs; None is an embedded store in the directory.
+        directory: an existing directory, which is absolute; or a place in a bucket.
+        home: the URL of the store with the state of jobs, which a bucket needs; None is an embedded store in the
+            directory.
     """
 
     capabilities = Capabilities(

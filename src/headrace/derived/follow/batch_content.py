@@ -22,7 +22,7 @@ from headrace.errors import ExpressionError, UnsupportedError, own_message
 from headrace.model.own_names import PREFIX
 from headrace.model.tables.changes import RowChange
 from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts
-from headrace.spark.settings import USED_COLUMNS
+from headrace.spark.settings import USED_COLUMNS, changed_settings
 from headrace.sql_text.query_text import with_views
 
 if TYPE_CHECKING:
@@ -148,9 +148,6 @@ class FollowedBatch(BatchContent):
         """
         from pyspark.errors import PySparkException
 
-        if self.query.used is not None:
-            # The session is that of the query alone.
-            batch.sparkSession.conf.set(USED_COLUMNS, self.query.used)
         try:
             return self._compute(batch, tasks, net=False)
         except PySparkException as error:
@@ -173,7 +170,10 @@ class FollowedBatch(BatchContent):
                 if losses:
                     tasks.discard()
                     read_again(batch.sparkSession, self.query.static)
-                return self._attempt(batch, tasks, net=net)
+                used = {} if self.query.used is None else {USED_COLUMNS: self.query.used}
+                # Static tables are read with all their columns.
+                with changed_settings(batch.sparkSession, used):
+                    return self._attempt(batch, tasks, net=net)
             except Exception as error:
                 if not self.query.static or losses == _LOSSES or not is_loss(error):
                     raise

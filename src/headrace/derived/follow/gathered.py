@@ -9,7 +9,7 @@ headrace keeps by group at its end, only the rows below them are evaluated so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.derived.aggregate_calls import is_aggregate_call, is_any_aggregate
@@ -51,6 +51,7 @@ _NO_CALLS = (
     "SELECT", "DISTINCT", "ALL", "UNION", "INTERSECT", "EXCEPT", "OVER", "BY", "LATERAL", "BETWEEN", "CASE", "LIKE",
     "FILTER", "VALUES", "ROLLUP", "CUBE", "SETS",
 )  # fmt: skip
+_SET_OPERATIONS = ("DISTINCT", "UNION", "INTERSECT", "EXCEPT", "MINUS")
 _NOT_IN_FROM = {
     "TABLESAMPLE": "write a condition on a hash of the key: WHERE pmod(hash(id), 10) = 0",
     "WATERMARK": "leave it out: a followed table needs no watermark",
@@ -123,7 +124,39 @@ def _tables(tokens: QueryText, scans: Mapping[str, FollowedScan]) -> tuple[tuple
                 read.append(known[name])
             elif relation.table not in others:
                 others.append(relation.table)
+    for name in named_elsewhere(tokens):
+        count += 1
+        if name.lower() in known:
+            read.append(known[name.lower()])
+        elif name.lower() not in queries and name not in others:
+            others.append(name)
     return tuple(dict.fromkeys(read)), tuple(others), count > 1
+
+
+def named_elsewhere(tokens: QueryText) -> Iterator[str]:
+    """Yield the tables that a query names outside of a FROM clause of SELECT: in pipes, FROM before SELECT, TABLE.
+
+    Raises:
+        SqlError: it names several in a list.
+    """
+    read = {each.start for block in tokens.blocks() for each in tokens.all_relations(block)}
+    for index, token in enumerate(tokens.tokens):
+        word = index - 1
+        if not token.is_name or index in read or not tokens.is_word(word, "FROM", "JOIN", "TABLE"):
+            continue
+        before = word == 0 or tokens.is_symbol(word - 1, "(") or tokens.is_word(word - 1, "ALL", *_SET_OPERATIONS)
+        if tokens.is_word(word, "FROM") and not before:
+            # EXTRACT(DAY FROM day)
+            continue
+        name, after = tokens.dotted(index)
+        if tokens.is_symbol(after, "("):
+            # LATERAL (SELECT …), or a function.
+            continue
+        ends = (each for each in range(after, len(tokens.tokens)) if tokens.tokens[each].text in ("|", ")", ","))
+        comma = next(ends, None)
+        if comma is not None and tokens.is_symbol(comma, ",") and tokens.is_word(word, "FROM"):
+            raise tokens.error("a followed query cannot have a list of tables here", comma, remedy="write CROSS JOIN")
+        yield ".".join(name)
 
 
 def is_of_with(tokens: QueryText, index: int) -> bool:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -23,15 +22,13 @@ from headrace.derived.gathering.gather import TableChange, difference
 from headrace.derived.gathering.row_keys import ID, row_bytes
 from headrace.derived.last_rows import DELETES, PUTS, LastRows, null_key
 from headrace.derived.own_names import SIGN
-from headrace.derived.state.state_tables import open_tables
 from headrace.formats.source import splits
 from headrace.model.own_names import PREFIX
 from headrace.model.tables.changes import RowChange
-from headrace.model.tables.conditions import KeyRange
 from headrace.ports import Store, Table
 from headrace.spark.batch_tasks import BatchTasks, Receipts
-from headrace.spark.executors import sent
 from headrace.spark.settings import FOLLOWS_TRUNCATIONS, changed_settings
+from headrace.spark.stored_rows import stored_rows
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.query_text import with_views
@@ -73,14 +70,16 @@ class GatheredInTasks(FollowedBatch):
         self, session: SparkSession, changes: Mapping[str, TableChange], tables: Mapping[str, Table], tasks: BatchTasks
     ) -> Receipts:
         """Stage the difference between the results over all rows before and after a batch."""
-        from pyspark.sql.types import StructType
+        from pyspark.sql.types import BinaryType, StructField, StructType
 
         types = {scan.name.lower(): scan.schema for scan in self.query.scans}
         before, after, count = dict[str, str](), dict[str, str](), 0
         for number, (name, arranged) in enumerate(self.gathering.tables.items()):
-            ranges = splits(tables[arranged.role])
             schema = StructType([types[name][column] for column in arranged.schema.names])
-            kept = self._kept_rows(session, tasks, name, ranges, schema)
+            stored = StructType([*schema, StructField(ID, BinaryType())])
+            table, columns = tables[arranged.role], arranged.stored_columns
+            ranges = splits(table)
+            kept = stored_rows(session, tasks.sink.store, table.name, ranges, columns, stored)
             before[name] = after[name] = f"{_VIEW}_{number}_before"
             kept.drop(ID).createOrReplaceTempView(before[name])
             count += len(ranges)
@@ -98,34 +97,6 @@ class GatheredInTasks(FollowedBatch):
             return self._stage_groups(self.groups, signed, tasks)
         rows = self._by_key(signed.toDF(*self.query.names, SIGN), tasks=2 * count)
         return tasks.stage_routed(rows, self._changed_rows)
-
-    def _kept_rows(
-        self, session: SparkSession, tasks: BatchTasks, name: str, ranges: list[KeyRange], schema: StructType
-    ) -> DataFrame:
-        """Return the rows of a followed table as of the last batch, with their keys in column `ID`."""
-        from pyspark.sql.types import BinaryType, StructField, StructType
-
-        named = StructType(
-            [
-                *(StructField(f"c{place}", field.dataType) for place, field in enumerate(schema)),
-                StructField(ID, BinaryType()),
-            ]
-        )
-        read = partial(self._read_kept, tasks, name, ranges)
-        numbers = session.range(0, len(ranges), 1, numPartitions=len(ranges))
-        return numbers.mapInArrow(sent(read), named).toDF(*schema.names, ID)
-
-    def _read_kept(
-        self, tasks: BatchTasks, name: str, ranges: list[KeyRange], numbers: Iterator[pa.RecordBatch]
-    ) -> Iterator[pa.RecordBatch]:
-        arranged = self.gathering.tables[name]
-        names = [*(f"c{place}" for place in range(len(arranged.schema))), ID]
-        with tasks.open_store() as store:
-            kept = arranged.rows(open_tables(store, self.state))
-            for part in numbers:
-                for number in part.column(0).to_pylist():
-                    for rows in kept.scan(ranges[number]):
-                        yield from rows.rename_columns(names).to_batches()
 
     def _changed_rows(self, _: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows to put and the keys to delete, of a task with all signed rows of its keys."""
@@ -189,7 +160,8 @@ class GatheredLoad(GatheredInTasks):
             kept = tasks.stage_routed(changes, self._arranged)
             size = sum(receipt.rows for receipts in kept for receipt in receipts)
             session = changes.sparkSession
-            with changed_settings(session, settings_for(size)):
+            # With arrangements that are kept, the number of rows is not known.
+            with changed_settings(session, {} if self.kept else settings_for(size)):
                 views = {}
                 entered = entered_rows(changes, self.query.scans, self._columns)
                 for number, (name, rows) in enumerate(entered.items()):

@@ -48,9 +48,8 @@ from headrace.model.types import type_name
 from headrace.ports import Store
 from headrace.spark.batch_tasks import BatchTasks, LocatedSink
 from headrace.spark.checkpoint import batch_content
-from headrace.spark.executors import sent, task_store
 from headrace.spark.settings import changed_settings
-from headrace.spark.versions import arrow_schema
+from headrace.spark.stored_rows import stored_rows
 from headrace.sql_text.lexer import quote_name
 from headrace.support import failpoints
 
@@ -209,45 +208,21 @@ class Replacement:
     def _batch(self, spark: SparkSession, store: Store, sink: LocatedSink) -> DataFrame:
         """Return the rows of all tables as changes that insert them."""
         from pyspark.sql import functions as F
+        from pyspark.sql.types import StructType
 
         assert self.gathering is not None
         frames: list[DataFrame] = []
         for name, position in self.positions.items():
             columns = self.gathering.tables[name].schema.names
             if name in self.covering:
-                rows = _kept_rows(spark, store, sink, self.covering[name][0], position.scan, columns)
+                table = store.table(self.covering[name][0].table)
+                read = self.gathering.tables[name].stored_columns[: len(columns)]
+                schema = StructType([position.scan.schema[each] for each in columns])
+                rows = stored_rows(spark, sink.store, table.name, splits(table), read, schema)
             else:
                 rows = position.rows().select(*map(quote_name, columns))
             frames.append(rows.withColumn(CHANGE_TYPE, F.lit("insert")))
         return packed(frames)
-
-
-def _kept_rows(
-    spark: SparkSession,
-    store: Store,
-    sink: LocatedSink,
-    arrangement: Arrangement,
-    scan: FollowedScan,
-    columns: Sequence[str],
-) -> DataFrame:
-    """Return the rows of an arrangement, which tasks read."""
-    from pyspark.sql.types import StructField, StructType
-
-    schema = StructType([scan.schema[name] for name in columns])
-    # mapInArrow parses column names as paths, with dots and back-ticks.
-    plain = StructType([StructField(f"c{place}", field.dataType) for place, field in enumerate(schema)])
-    types, ranges = arrow_schema(plain), splits(store.table(arrangement.table))
-
-    def read(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        with task_store(sink.store) as opened:
-            table = opened.table(arrangement.table)
-            for number in (each for part in numbers for each in part.column(0).to_pylist()):
-                with table.scan(types.names, keys=ranges[number]) as rows:
-                    for part in rows:
-                        yield from pa.Table.from_batches([part]).cast(types).to_batches()
-
-    numbers = spark.range(0, len(ranges), 1, numPartitions=len(ranges))
-    return numbers.mapInArrow(sent(read), plain).toDF(*columns)
 
 
 def _still_runs(last: int) -> OptionError:

@@ -36,6 +36,7 @@ from headrace.model.tables.changes import RowChange
 from headrace.model.types import type_name
 from headrace.ports import Store
 from headrace.ports.arguments import flag
+from headrace.spark.analysed_plans import passes_columns, plan_of
 from headrace.spark.batch_tasks import LocatedSink
 from headrace.spark.batched_stream import BatchedStream, SinkArguments, sink_of
 from headrace.spark.checkpoint import source_offsets, stored_query_id
@@ -223,7 +224,7 @@ class FollowedStream(BatchedStream):
     def _used(self, gathering: Gathering | None) -> str | None:
         """Return the names of the columns that the query uses or keeps, as the setting `USED_COLUMNS`."""
         used = used_names(self.plan.query.tokens)
-        if used is None:
+        if used is None or not all(passes_columns(plan_of(frame)) for frame in self.frames.values()):
             return None
         kept = () if gathering is None else gathering.tables.values()
         columns = [*(scan.key for scan in self.plan.scans), *(each.schema.names for each in kept)]
@@ -260,7 +261,7 @@ class FollowedStream(BatchedStream):
             raise UnsupportedError(
                 "the rows of this query's tables are kept beside its target, in one transaction with it",
                 received=f"table {self.target.name!r} of {store.url}",
-                remedy="write into a table of an embedded store or of PostgreSQL",
+                remedy="write into a table of an embedded store, PostgreSQL or Delta Lake",
             )
         plan = self.plan.for_key(self.target.name, self.key(store))
         if plan.gathering is not None and not self.allow_full_read:

@@ -25,7 +25,7 @@ from headrace.formats.option_checks import checked_by_spark, options_for
 from headrace.formats.registry import FORMATS, format_named, source_of
 from headrace.formats.source import Source, TunnelRead
 from headrace.model.tables.change_columns import CHANGE_TYPE
-from headrace.model.tables.changes import Changes
+from headrace.model.tables.changes import ChangeOp, Changes
 from headrace.model.tunnels.values import FINISHED, ChannelKind, ChannelState, Position
 from headrace.options.option import BATCH_READ
 from headrace.ports import Store, Tunnel
@@ -175,6 +175,7 @@ class TablePosition:
             while position != FINISHED:
                 page = tunnel.read(channel.id, position, _PAGE_ROWS, until)
                 if page.changes.num_rows:
+                    self._refuse_truncation(page.changes)
                     yield page.changes
                 ends = page.next == FINISHED
                 if not page.changes.num_rows or page.next == until:
@@ -187,6 +188,15 @@ class TablePosition:
                     remedy="start the stream with the text before until it has read all changes, and replace the text "
                     "then",
                 )
+
+    def _refuse_truncation(self, changes: Changes) -> None:
+        """Raise `OptionError` for a TRUNCATE: the log does not have the rows that it removed."""
+        if pc.any(pc.equal(changes.ops, ChangeOp.TRUNCATE)).as_py():
+            raise OptionError(
+                f"the table of scan {self.scan.name} was truncated after the last batch",
+                received="a new text whose state lacks columns of this table",
+                remedy="start the stream with the text before until it has read all changes, and replace the text then",
+            )
 
 
 def _reader_options(df: DataFrame) -> tuple[str, dict[str, str]] | None:

@@ -8,6 +8,7 @@ query, and change in one transaction with its target.
 from __future__ import annotations
 
 import logging
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -21,12 +22,11 @@ from headrace.derived.gathering.row_keys import ID, row_keys
 from headrace.derived.own_names import SIGN
 from headrace.derived.state.state_tables import StateRows, StateTable
 from headrace.model.tables.changes import RowChange
-from headrace.model.tables.conditions import KeyRange
 from headrace.model.types import parse_type, type_name
 from headrace.ports import Table
 from headrace.rows.nested import one_array
 
-KEY = "k"
+KEY, _ROW = "k", "r"
 MANY_ROWS = 10_000
 """A lookup that finds more rows of one key is expensive."""
 _NOT_LOGGED = {"change_log": False}
@@ -60,20 +60,27 @@ class Arranged:
 
     def tables(self, prefix: str) -> dict[str, StateTable]:
         """Return the definitions of the arrangements by role."""
-        fields = [pa.field(name, pa.binary(), nullable=False) for name in (KEY, ID)]
+        fields = [pa.field(name, pa.binary(), nullable=False) for name in (KEY, _ROW)]
         fields += [
             pa.field(_column(place), parse_type(type_name(field.type))) for place, field in enumerate(self.schema)
         ]
         columns, found = pa.schema(fields), dict[str, StateTable]()
         for place, key in enumerate(self.keys):
             content = f"{self.name} by ({', '.join(key)})" if key else self.name
-            found[self._role(place)] = StateTable(prefix + self._role(place), columns, (KEY, ID), _NOT_LOGGED, content)
+            found[self._role(place)] = StateTable(
+                prefix + self._role(place), columns, (KEY, _ROW), _NOT_LOGGED, content
+            )
         return found
 
     @property
     def role(self) -> str:
         """The role of the first arrangement. All of them have all rows."""
         return self._role(0)
+
+    @property
+    def stored_columns(self) -> list[str]:
+        """The columns of an arrangement with those of the table, and with the key of the row at the end."""
+        return [*(_column(place) for place in range(len(self.schema))), _ROW]
 
     def _role(self, place: int) -> str:
         return f"t{self.number}_{place}"
@@ -90,7 +97,8 @@ class Arranged:
             tables: the open state tables by role.
         """
         kept = self.rows(tables)
-        rows = pa.concat_tables([kept.schema.empty_table(), *kept.scan(KeyRange())])
+        rows = kept.all(sys.maxsize)
+        assert rows is not None, "there is no limit"
         for name in self.primary_key:
             if (value := truncation.column(name)[0]).is_valid:
                 rows = rows.filter(pc.equal(rows.column(name), value))
@@ -107,7 +115,7 @@ class Arranged:
     def writes(self, change: TableChange) -> Iterator[StateRows]:
         """Yield the rows to put and the keys to delete for a change of the table."""
         for place, columns in enumerate(self.keys):
-            removed = self._stored(change.removed, columns).select([KEY, ID])
+            removed = self._stored(change.removed, columns).select([KEY, _ROW])
             added = self._stored(change.added, columns)
             # A row that stays under its key is replaced.
             stays = pc.is_in(_both(removed), _both(added))
@@ -123,7 +131,7 @@ class Arranged:
     def _stored(self, rows: pa.Table, columns: Sequence[str]) -> pa.Table:
         names = [_column(place) for place in range(len(self.schema))]
         values = rows.select(self.schema.names).rename_columns(names)
-        return values.add_column(0, ID, rows.column(ID)).add_column(0, KEY, row_keys(rows, columns))
+        return values.add_column(0, _ROW, rows.column(ID)).add_column(0, KEY, row_keys(rows, columns))
 
 
 def _column(place: int) -> str:
@@ -134,7 +142,7 @@ def _both(rows: pa.Table) -> pa.Array:
     """Return the two keys of each row as one: the first one has its length in front."""
     keys = one_array(rows.column(KEY))
     lengths = pc.binary_length(keys).cast(pa.string()).cast(pa.binary())
-    return pc.binary_join_element_wise(lengths, keys, one_array(rows.column(ID)), pa.scalar(b":", pa.binary()))
+    return pc.binary_join_element_wise(lengths, keys, one_array(rows.column(_ROW)), pa.scalar(b":", pa.binary()))
 
 
 @dataclass(frozen=True)
@@ -151,9 +159,9 @@ class ArrangedRows:
     def of_keys(self, columns: tuple[str, ...], keys: pa.BinaryArray) -> pa.Table:
         table = self.tables[self.arranged.keys.index(columns)]
         if columns == self.arranged.primary_key:
-            found = table.get_many(pa.table({KEY: keys, ID: keys}), self._columns)
-            return self._read(found.filter(pc.is_valid(found.column(ID))))
-        found = self._read(table.get_by_prefix(pa.table({KEY: keys}), self._columns))
+            found = table.get_many(pa.table({KEY: keys, _ROW: keys}), self.arranged.stored_columns)
+            return self._read(found.filter(pc.is_valid(found.column(_ROW))))
+        found = self._read(table.get_by_prefix(pa.table({KEY: keys}), self.arranged.stored_columns))
         if found.num_rows >= MANY_ROWS:
             self._warn_of_many(columns, found)
         return found
@@ -168,23 +176,14 @@ class ArrangedRows:
             _log.warning("a batch has read %d rows of %s with one key (%s)", largest, self.arranged.name, by)
 
     def all(self, most: int) -> pa.Table | None:
-        rows = [self.schema.empty_table()]
-        for part in self.scan(KeyRange()):
-            rows.append(part)
-            most -= part.num_rows
-            if most < 0:
-                return None
-        return pa.concat_tables(rows)
-
-    def scan(self, keys: KeyRange) -> Iterator[pa.Table]:
-        """Yield all rows, of a range of keys of the first arrangement."""
-        with self.tables[0].scan(self._columns, keys=keys) as rows:
+        parts = [self.schema.empty_table()]
+        with self.tables[0].scan(self.arranged.stored_columns) as rows:
             for part in rows:
-                yield self._read(pa.Table.from_batches([part]))
-
-    @property
-    def _columns(self) -> list[str]:
-        return [*(_column(place) for place in range(len(self.arranged.schema))), ID]
+                parts.append(self._read(pa.Table.from_batches([part])))
+                most -= part.num_rows
+                if most < 0:
+                    return None
+        return pa.concat_tables(parts)
 
     def _read(self, rows: pa.Table) -> pa.Table:
         return rows.rename_columns(self.schema.names).cast(self.schema)

@@ -98,11 +98,13 @@ def _is_sorted(text: TokenText, index: int) -> bool:
     """Return whether a call is the argument of a function whose result does not depend on the order of an array."""
     if not text.is_symbol(index - 1, "(") or not text.is_name(index - 2):
         return False
-    name, whole = text.tokens[index - 2].name.lower(), text.is_symbol(after_call(text, index), ")")
-    return name in _OF_ARRAYS_WITH_MORE or (name in _OF_ARRAYS and whole)
+    name, after = text.tokens[index - 2].name.lower(), after_call(text, index)
+    more = name in _OF_ARRAYS_WITH_MORE and text.is_symbol(after, ",")
+    return more or (name in _OF_ARRAYS | _OF_ARRAYS_WITH_MORE and text.is_symbol(after, ")"))
 
 
 def _chooses_least(text: QueryText, index: int) -> bool:
     """Return whether a call of mode says which of the values is chosen that are there most often."""
     closing = text.closing[index + 1]
-    return text.is_word(closing - 1, "TRUE") or text.is_word(closing + 1, "WITHIN")
+    second = text.is_word(closing - 1, "TRUE") and text.is_symbol(closing - 2, ",")
+    return second or text.is_word(closing + 1, "WITHIN")

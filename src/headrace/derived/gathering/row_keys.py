@@ -12,9 +12,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.derived.state.keys import group_keys, normalized, plain
+from headrace.model.own_names import PREFIX
 from headrace.rows.nested import one_array
 
-ID = "r"
+ID = f"{PREFIX}id"
 """The column with the key of a row's primary key, by which a batch knows the row."""
 
 

@@ -60,7 +60,8 @@ def _of_groups(text: QueryText, block: Block) -> tuple[int, ...]:
             found.append(int(words[0]) - 1)
         elif words in texts:
             found.append(texts.index(words))
-        elif len(words) == 1 and words[0] in aliases:
+        elif len(words) == 1 and words[0] in aliases and words[0] not in texts[aliases.index(words[0])]:
+            # A column comes before an alias of its name.
             found.append(aliases.index(words[0]))
         else:
             return ()

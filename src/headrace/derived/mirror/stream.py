@@ -139,7 +139,8 @@ def mirror(
     """Keep a copy of a table in another store: its rows, then each change, exactly once where the store permits it.
 
     The mirror creates its tunnel and the target table, with the columns and the key of the source, if they do not
-    exist. Its tables follow changes of the source's columns, in the transaction of the rows behind the change.
+    exist. In an embedded store and PostgreSQL, its tables follow changes of the source's columns, in the transaction of
+    the rows behind the change. Other stores get new columns at the next start.
 
     Args:
         spark: the session that runs the query.
@@ -148,8 +149,8 @@ def mirror(
         checkpoint: the checkpoint location, as for `write_stream`; a mirror with a name may leave it out.
         history: keep all versions of each row, with `valid_from`, `valid_to` and `is_current`.
         tunnel: an existing tunnel that no reader has read, by name or id; by default the mirror creates one.
-        schema_change: after changes of the source's columns, ``evolve`` makes the same changes of the target,
-            ``lenient`` keeps dropped columns, and ``fail`` ends the query with an error.
+        schema_change: after changes of the source's columns, ``evolve`` makes the same changes of a target whose store
+            can, ``lenient`` keeps dropped columns, and ``fail`` ends the query with an error.
         name: the query's name, also of the tunnel: ``mirror-<name>``.
         trigger: as for Spark's ``trigger``.
         options: further options of format headrace for reading streams.

@@ -32,8 +32,8 @@ OPTIONS = (
     Option("includeTransactionId", "tunnel of a PostgreSQL database: add the column `_transaction_id` at the end, the "
            "id of the transaction of each change, and null for base data", boolean, "false", (SOURCE,)),
     Option("truncations", "tunnel of a PostgreSQL database: a TRUNCATE of the table is a row with `_change_type` "
-           "`truncate`, the first of its batch, whose columns are null. Otherwise it is an error", boolean, "false",
-           (SOURCE,)),
+           "`truncate`, the first of its batch, whose columns are null. Otherwise it is an error, except in mirrors "
+           "and followed queries", boolean, "false", (SOURCE,)),
     Option("readAs", "tunnel: `changes` gives the changes that the log has. `table` gives the same columns and "
            "promises that the rows add up to the table: each update and delete has its old row, and a new query reads "
            "the tunnel from its beginning. It is an error if the table does not keep pre-images", one_of(*READ_AS),

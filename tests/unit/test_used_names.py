@@ -1,0 +1,59 @@
+"""The names in a text of which some are columns, and the tables that it names."""
+
+from __future__ import annotations
+
+import pyarrow as pa
+import pytest
+
+from headrace.derived.follow.gathered import named_elsewhere
+from headrace.derived.gathering.arrangements import Arranged
+from headrace.derived.gathering.gather import TableChange
+from headrace.derived.used_names import used_names
+from headrace.errors import SqlError
+from headrace.sql_text.query_text import QueryText
+
+
+@pytest.mark.parametrize(
+    ("query", "names"),
+    [
+        ("SELECT id, count(*) FROM orders GROUP BY ID", {"id", "count", "orders"}),
+        ("SELECT * FROM orders", None),
+        ("SELECT a FROM orders o(a, b)", None),
+        ("SELECT x.a FROM (orders o(a, b) JOIN users u ON o.a = u.id) x", None),
+    ],
+)
+def test_a_text_that_renames_columns_uses_all(query: str, names: set[str] | None) -> None:
+    found = used_names(QueryText(query))
+    assert (found is None) == (names is None)
+    assert found is None or names is None or names <= found
+
+
+@pytest.mark.parametrize(
+    ("query", "tables"),
+    [
+        ("SELECT a FROM orders o JOIN users USING (user)", []),
+        ("FROM orders |> WHERE x > 1 |> AGGREGATE count(*) GROUP BY y", ["orders"]),
+        ("FROM orders |> JOIN users USING (user)", ["orders", "users"]),
+        ("SELECT id FROM orders JOIN (FROM users |> SELECT user, city) u ON true", ["users"]),
+        ("SELECT id FROM orders WHERE user IN (TABLE users)", ["users"]),
+        ("SELECT extract(day FROM orders) FROM orders", []),
+        ("SELECT x FROM orders UNION ALL TABLE users", ["users"]),
+        ("SELECT id FROM orders o JOIN LATERAL (SELECT 1 FROM users u WHERE u.id = o.id)", []),
+    ],
+)
+def test_tables_are_found_outside_of_the_from_of_select(query: str, tables: list[str]) -> None:
+    assert list(named_elsewhere(QueryText(query))) == tables
+
+
+def test_a_list_of_tables_before_a_pipe_is_refused() -> None:
+    with pytest.raises(SqlError, match="CROSS JOIN"):
+        list(named_elsewhere(QueryText("FROM orders, users |> SELECT x")))
+
+
+def test_a_followed_table_may_have_a_column_of_any_name() -> None:
+    rows = pa.table({"id": pa.array([1], pa.int64()), "r": ["x"], "k": ["y"]})
+    arranged = Arranged("t", 0, rows.schema, ("id",), (("id",), ("r",)))
+    added = arranged.with_ids(rows)
+    (first, put, *_) = arranged.writes(TableChange(added.slice(0, 0), added))
+    assert (first.rows.num_rows, put.rows.num_rows) == (0, 1)
+    assert put.rows.column("c1").to_pylist() == ["x"]
