@@ -34,6 +34,8 @@ from tests.conformance.pipelines import (
 )
 
 DEADLINE = 120.0
+# `spark/test_replaced_texts.py` kills there.
+OF_NEW_TEXTS = {"text-fenced", "table-read", "text-staged", "text-published"}
 PUBLICATION = ("rows-staged", "rows-written", "marker-written", "published")
 PROGRESS = ("progress-unsaved", "progress-saved")
 # A batch has several transactions and requests of the store; the test kills at these of them.
@@ -109,7 +111,7 @@ def test_the_listed_failpoints_are_those_in_the_code() -> None:
                 found.add(ast.literal_eval(node.args[0]))
     assert found == set(POINTS)
     tried = {point.partition(":")[0] for _, points, _ in CASES for point in points}
-    assert tried == set(POINTS)
+    assert tried == set(POINTS) - OF_NEW_TEXTS
 
 
 def test_an_unknown_failpoint_is_refused() -> None:

@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 import headrace
 from headrace import ports
 from headrace.errors import HeadraceError, shown
+from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.conditions import KeyRange
 from headrace.model.tables.json_forms import PLAIN
@@ -54,6 +55,8 @@ REFUSED = {
     *{("store", "create_tunnel_of_tables"), ("store", "diagnose"), ("base", "with_json"), ("stream", "with_json")},
     # A tunnel of one table has no columns for each of several.
     *{("base", "typed"), ("stream", "typed")},
+    # A tunnel reads the base data of the table.
+    ("table", "widen_column"),
 }
 EXAMPLES = int(os.environ.get("HEADRACE_CHAOS_INPUTS", "0")) or 150
 
@@ -126,7 +129,8 @@ def valid_arguments(found: dict[str, Any], receiver: str, method: str) -> dict[s
     if receiver in ("base", "stream"):
         named |= {"rows": 1, "start": Start(StartKind.LATEST)}
     if receiver == "table":
-        named |= {"columns": {}}
+        named |= {"columns": [] if method == "drop_columns" else {}, "alteration": Alteration()}
+        named |= {"column": "n", "data_type": "long", **({"name": "n"} if method == "rename_column" else {})}
     if method == "first_rows":
         named |= {"ranges": [KeyRange()], "columns": ["id"], "rows": 1}
     if receiver == "publisher":

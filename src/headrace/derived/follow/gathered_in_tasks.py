@@ -31,11 +31,10 @@ from headrace.spark.settings import FOLLOWS_TRUNCATIONS, changed_settings
 from headrace.spark.stored_rows import stored_rows
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import quote_name
-from headrace.sql_text.query_text import with_views
+from headrace.sql_text.query_text import with_queries, with_views
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.types import StructType
 
 _VIEW = f"{PREFIX}batch"
 
@@ -80,17 +79,20 @@ class GatheredInTasks(FollowedBatch):
             table, columns = tables[arranged.role], arranged.stored_columns
             ranges = splits(table)
             kept = stored_rows(session, tasks.sink.store, table.name, ranges, columns, stored)
-            before[name] = after[name] = f"{_VIEW}_{number}_before"
-            kept.drop(ID).createOrReplaceTempView(before[name])
+            view, shown = f"{_VIEW}_{number}", ", ".join(map(quote_name, schema.names))
+            kept.createOrReplaceTempView(view)
+            before[name] = after[name] = f"SELECT {shown} FROM {view}"
             count += len(ranges)
-            if name in changes:
-                after[name] = f"{_VIEW}_{number}"
-                rows = _with_change(session, kept, changes[name], schema)
-                rows.createOrReplaceTempView(after[name])
+            if (change := changes.get(name)) is not None:
+                added = change.added.drop_columns([ID]).cast(arrow_schema(schema))
+                session.createDataFrame(added, schema).createOrReplaceTempView(f"{view}_added")
+                session.createDataFrame(change.removed.select([ID])).createOrReplaceTempView(f"{view}_removed")
+                stays = f"SELECT {shown} FROM {view} LEFT ANTI JOIN {view}_removed USING ({ID})"
+                after[name] = f"{stays} UNION ALL SELECT {shown} FROM {view}_added"
         signed = session.sql(
             " UNION ALL ".join(
-                f"SELECT *, CAST({sign} AS TINYINT) AS {SIGN} FROM ({with_views(self.query.rows_sql, views)})"
-                for sign, views in ((-1, before), (1, after))
+                f"SELECT *, CAST({sign} AS TINYINT) AS {SIGN} FROM ({with_queries(self.query.rows_sql, tables)})"
+                for sign, tables in ((-1, before), (1, after))
             )
         )
         if self.groups is not None:
@@ -116,16 +118,6 @@ class GatheredInTasks(FollowedBatch):
             left = changed[-1].select(key)
             left = left.filter(pc.invert(pc.is_in(row_bytes(left), keys)))
             yield from ((DELETES, part) for part in left.to_batches())
-
-
-def _with_change(session: SparkSession, kept: DataFrame, change: TableChange, schema: StructType) -> DataFrame:
-    """Return the rows of a table after a change."""
-    from pyspark.sql import functions as F
-
-    added = change.added.drop_columns([ID]).cast(arrow_schema(schema))
-    removed = session.createDataFrame(change.removed.select([ID]))
-    stays = kept.join(F.broadcast(removed), ID, "left_anti").drop(ID)
-    return stays.union(session.createDataFrame(added, schema))
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class HeadraceTunnel(TunnelRead):
     def open(self, store: Store) -> Tunnel:
         settings, tunnel = self.source.settings, super().open(store)
         rows = settings.get("rows")
-        if settings.get(TRUNCATIONS) or (read_as.reads_table(settings) and rows != TYPED):
+        if settings.get(TRUNCATIONS) or (read_as.reads_table(settings) and not tunnel.whole_transactions):
             tunnel = tunnel.with_truncations()
         form = debezium.json_form(settings)
         if form is not None:

@@ -7,7 +7,6 @@ passed it, because the stream leaves out the changes that a chunk's snapshot has
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
@@ -36,10 +35,11 @@ class Chunk(NamedTuple):
 
 
 class ChunkRows(NamedTuple):
-    """The rows of a chunk, and the snapshot in which they were read: its text, and the LSN before it."""
+    """The rows of a chunk, and the snapshot in they were read in: its text, the LSN before it, its Unix time."""
 
     snapshot: str
     lsn: int
+    time: float
     batches: Sequence[pa.RecordBatch]
 
 
@@ -66,7 +66,7 @@ def spool(statements: PostgresStatements, tunnel: str, channel: str, chunk: Chun
     saved = statements.execute(
         "INSERT INTO headrace.chunk (tunnel, channel, snapshot, lsn, time, rows) VALUES (%s, %s, %s, %s::pg_lsn, %s, 0)"
         " ON CONFLICT DO NOTHING",
-        (tunnel, channel, chunk.snapshot, lsn_text(chunk.lsn), time.time()),
+        (tunnel, channel, chunk.snapshot, lsn_text(chunk.lsn), chunk.time),
     )
     if saved.rowcount:
         rows = 0

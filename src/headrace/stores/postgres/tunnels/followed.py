@@ -7,6 +7,7 @@ A `FollowedTable` has the columns of a table as a slot sends them, and the rows 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from functools import partial
 from typing import Any, Protocol
@@ -130,12 +131,13 @@ def one_snapshot(database: TunnelDatabase, reads: Sequence[Callable[[Bulk], list
     """Return the rows of several reads with the snapshot of all of them."""
     # Before the snapshot, so that the changes that follow base data have higher versions.
     ((lsn,),) = database.query("SELECT pg_current_wal_insert_lsn()::text")
+    now = time.time()
 
     def read(bulk: Bulk) -> list[ChunkRows]:
         with bulk.cursor() as cursor:
             cursor.execute("SELECT pg_current_snapshot()::text")
             ((text,),) = cursor.fetchall()
-        return [ChunkRows(text, parse_lsn(lsn), each(bulk)) for each in reads]
+        return [ChunkRows(text, parse_lsn(lsn), now, each(bulk)) for each in reads]
 
     return database.connection.run_bulk(read, repeatable=True, one_snapshot=True)
 
