@@ -14,7 +14,7 @@ from pyspark.sql import SparkSession
 import headrace
 from headrace.ports import Store
 from tests.conformance import serving
-from tests.spark.following import Following
+from tests.spark.following import Following, scan
 
 Server = psycopg.Connection[Any]
 QUERIES = {
@@ -101,3 +101,25 @@ def test_a_query_stops_only_at_columns_that_it_uses(
         for each in followed.values():
             each.stop()
     assert server.execute("SELECT count(*) FROM copy").fetchone() == (5,)
+
+
+def test_columns_with_other_names_in_a_query_are_read(
+    spark: SparkSession, store: Store, server: Server, tmp_path: Path
+) -> None:
+    renamed = scan(spark, store, store.create_tunnel("orders", "renamed").id).withColumnRenamed("price", "cost")
+    query = headrace.follow(
+        spark,
+        "SELECT id, cost AS price FROM orders",
+        scans={"orders": renamed},
+        store=store.url,
+        table="joined",
+        checkpoint=tmp_path / "renamed",
+    ).start()
+    query.processAllAvailable()
+    query.stop()
+    prices = [(n, n) for n in range(1, 6)]
+    assert server.execute("SELECT id, price FROM joined ORDER BY id").fetchall() == prices
+    text = "SELECT a AS id, c AS price FROM orders o(a, b, c, d, e, f)"
+    with Following(spark, store, text, ["orders"], "copy", tmp_path) as by_text:
+        by_text.advance()
+    assert server.execute("SELECT id, price FROM copy ORDER BY id").fetchall() == prices

@@ -14,6 +14,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
+from headrace.errors import OptionError
 from headrace.ports import Store
 from headrace.testing.effort import THOROUGH
 from tests.conformance import serving
@@ -89,6 +90,24 @@ def test_results_are_those_of_the_rows_behind_a_truncate(
             "TRUNCATE buyers; INSERT INTO buyers VALUES ('b', 'it')"
         )
         check()
+
+
+def test_a_new_text_waits_for_a_truncate_that_is_not_read(
+    spark: SparkSession, store: Store, server: psycopg.Connection[dict[str, Any]], tmp_path: Path
+) -> None:
+    with Following(spark, store, QUERIES["large"], ["orders"], "large", tmp_path) as following:
+        following.advance()
+        following.restart()
+        server.execute("TRUNCATE orders; INSERT INTO orders VALUES (1, 'a', 8)")
+        new = "SELECT id, price FROM orders WHERE price > 6"
+        following.sql, following.arguments = new, {"replace": True}
+        with pytest.raises(OptionError, match="was truncated after the last batch"):
+            following.start()
+        following.sql, following.arguments = QUERIES["large"], {}
+        following.advance()
+        following.restart()
+        following.sql, following.arguments = new, {"replace": True}
+        assert following.advance() == [{"id": 1, "price": 8}]
 
 
 def test_readers_that_do_not_follow_a_truncate_end_before_it(

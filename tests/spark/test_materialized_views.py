@@ -90,6 +90,7 @@ def test_a_view_continues_and_is_dropped_with_all_that_it_has(spark: SparkSessio
         ("CREATE MATERIALIZED VIEW v AS SELECT price FROM orders", SqlError, r"primaryKey = 'a, b'"),
         ("CREATE MATERIALIZED VIEW v AS SELECT sum(price) AS s FROM orders", SqlError, "'all' AS key"),
         ("CREATE MATERIALIZED VIEW v AS SELECT 1 AS a", SqlError, "names no table that it could follow"),
+        ("CREATE MATERIALIZED VIEW v AS SELECT id FROM orders WHERE user IN (TABLE users)", SqlError, "FROM users"),
         ("CREATE MATERIALIZED VIEW v OPTIONS (primaryKey = 'b') AS SELECT id FROM orders", OptionError, "received: b"),
         ("CREATE MATERIALIZED VIEW v OPTIONS (overwrite = true) AS SELECT id FROM orders", OptionError, "overwrites"),
         ("CREATE MATERIALIZED VIEW orders AS SELECT id FROM users", AlreadyExistsError, "has a table with the name"),

@@ -10,7 +10,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
-from headrace.errors import OptionError, SchemaError
+from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.ports import Store
 from headrace.support import failpoints
 from headrace.testing.effort import THOROUGH
@@ -178,6 +178,31 @@ def test_a_kill_leaves_the_old_result_or_the_new_one(
             expected = query.expected()
             assert [{name: row[name] for name in expected[0]} for row in found] == expected, point
     assert len(states(shop)) <= 2
+
+
+def test_a_table_that_cannot_be_read_as_of_the_last_batch_is_refused(
+    spark: SparkSession, shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    shop.create_table("part", {"user": "string", "n": "long"}, "user")
+    with Following(spark, shop, TOTALS, ["orders"], "part", tmp_path, options={"maxRowsPerTrigger": 2}) as query:
+        with monkeypatch.context() as patch:
+            # After a part of base data.
+            patch.setattr(failpoints, "reach", killing("published"))
+            with pytest.raises(StreamingQueryException):
+                query.advance()
+        query.restart()
+        query.sql, query.arguments = MORE, {"replace": True}
+        with pytest.raises(OptionError, match="has not read all rows that were in the table"):
+            query.start()
+    shop.create_table("joined", {"id": "long", "city": "string"}, "id")
+    with Following(spark, shop, JOINED, ["orders", "users"], "joined", tmp_path, together="both") as query:
+        query.advance()
+        query.restart()
+        query.sql, query.arguments = OUTER, {"replace": True}
+        with pytest.raises(UnsupportedError, match="a tunnel of several tables"):
+            query.start()
+        query.sql = f"{JOINED} WHERE o.id > 1"
+        assert query.advance() == query.expected()
 
 
 def test_a_query_that_fails_for_a_row_gets_another_text(spark: SparkSession, shop: Store, tmp_path: Path) -> None:

@@ -62,11 +62,11 @@ class LastRows:
         stays = pc.greater(rows.column(SIGN).take(last), 0)
         put = rows.take(last.filter(stays))
         yield from ((PUTS, part) for part in _shown(put).to_batches())
-        gone = rows.select([*self._key, SIGN]).take(last)
+        latest = rows.select([*self._key, SIGN]).take(last)
         if self._deleted is not None:
-            gone = pa.concat_tables([self._deleted, gone])
-            gone = gone.take(pa.array(by_position.last_rows(gone, self._key)))
-        self._deleted = gone.filter(pc.less(gone.column(SIGN), 0))
+            latest = pa.concat_tables([self._deleted, latest])
+            latest = latest.take(pa.array(by_position.last_rows(latest, self._key)))
+        self._deleted = latest.filter(pc.less(latest.column(SIGN), 0))
 
     def deletes(self) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield (`DELETES`, keys to delete) after all rows."""

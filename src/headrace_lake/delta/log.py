@@ -67,7 +67,7 @@ class Entry:
 
 
 class Log:
-    """The log of a table. Entries never change, so that those that were read are kept.
+    """The log of a table. Entries never change, so it keeps what it has read.
 
     Args:
         name: the table's name, for messages.

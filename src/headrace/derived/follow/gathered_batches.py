@@ -20,7 +20,6 @@ from headrace.derived.follow.gathered_settings import settings_for
 from headrace.derived.follow.sources import NetChanges, net_changes_of
 from headrace.derived.gathering.gather import TableChange, TableViews, difference
 from headrace.derived.gathering.row_keys import ID, row_bytes
-from headrace.derived.last_rows import DELETES, PUTS
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, SIGN, STATE
 from headrace.derived.state.state_tables import StateRows, open_tables
 from headrace.model.own_names import PREFIX
@@ -125,20 +124,14 @@ class GatheredBatch(GatheredInTasks):
 
     def _changes_of_rows(self, store: Store, rows: Mapping[int, pa.Table]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows of the target to put, and the keys to delete."""
-        key = list(self.query.key)
-        keys = {sign: row_bytes(part.select(key)) for sign, part in rows.items()}
         if 1 in rows:
             self._check_null_keys(rows[1])
-            new = rows[1].select(key)
+            new = rows[1].select(list(self.query.key))
+            keys = row_bytes(new)
             if -1 in rows:
-                new = new.filter(pc.invert(pc.is_in(keys[1], keys[-1])))
-            self._check_keys(store, keys[1], new)
-            yield from ((PUTS, part) for part in rows[1].to_batches())
-        if -1 in rows:
-            left = rows[-1].select(key)
-            if 1 in rows:
-                left = left.filter(pc.invert(pc.is_in(keys[-1], keys[1])))
-            yield from ((DELETES, part) for part in left.to_batches())
+                new = new.filter(pc.invert(pc.is_in(keys, row_bytes(rows[-1].select(new.column_names)))))
+            self._check_keys(store, keys, new)
+        yield from self._puts_and_deletes(rows)
 
     def _check_keys(self, store: Store, keys: pa.BinaryArray, new: pa.Table) -> None:
         """Raise `UnsupportedError` if two rows of the result have one key.

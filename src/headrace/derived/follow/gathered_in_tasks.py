@@ -65,6 +65,17 @@ class GatheredInTasks(FollowedBatch):
             if rows.column(name).null_count:
                 raise null_key(name)
 
+    def _puts_and_deletes(self, rows: Mapping[int, pa.Table]) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the rows of the target to put, and the keys to delete, for rows that leave (-1) and enter (1)."""
+        if 1 in rows:
+            yield from ((PUTS, part) for part in rows[1].to_batches())
+        if -1 in rows:
+            left = rows[-1].select(list(self.query.key))
+            if 1 in rows:
+                stays = pc.is_in(row_bytes(left), row_bytes(rows[1].select(left.column_names)))
+                left = left.filter(pc.invert(stays))
+            yield from ((DELETES, part) for part in left.to_batches())
+
     def _stage_whole(
         self, session: SparkSession, changes: Mapping[str, TableChange], tables: Mapping[str, Table], tasks: BatchTasks
     ) -> Receipts:
@@ -111,13 +122,7 @@ class GatheredInTasks(FollowedBatch):
         key = list(self.query.key)
         keys = row_bytes(sides[1].select(key))
         self._check_unique(len(keys) - len(keys.unique()))
-        changed = dict(difference(*sides))
-        if 1 in changed:
-            yield from ((PUTS, part) for part in changed[1].to_batches())
-        if -1 in changed:
-            left = changed[-1].select(key)
-            left = left.filter(pc.invert(pc.is_in(row_bytes(left), keys)))
-            yield from ((DELETES, part) for part in left.to_batches())
+        yield from self._puts_and_deletes(dict(difference(*sides)))
 
 
 @dataclass(frozen=True)

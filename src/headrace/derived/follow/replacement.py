@@ -152,7 +152,7 @@ class Replacement:
         return self.layout.state(store, self.target.name, self.old.job, states, self.gathering)
 
     def run(self, spark: SparkSession, store: Store, sink: LocatedSink, wanted: TargetJob) -> None:
-        """Compute and publish the result of the new text.
+        """Compute and publish the result of the new text, after `check`.
 
         Args:
             wanted: the job with the new text, without its tables.
@@ -160,7 +160,6 @@ class Replacement:
         Raises:
             OptionError: another process has published a batch or a new text in the meantime.
         """
-        self.check(store)
         jobs = TargetJobs(store)
         fenced = jobs.fence(self.old)
         failpoints.reach("text-fenced")

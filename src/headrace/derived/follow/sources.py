@@ -278,8 +278,8 @@ class NetChanges:
 
     Attributes:
         removed, added: the rows that leave and that enter the table.
-        truncation: the row of a TRUNCATE before these changes; None without. Its columns are null, except those that
-            limit it to some of the rows.
+        truncation: the row of a TRUNCATE before these changes; None without. Its columns are null. Other
+            values limit it to some of the rows.
     """
 
     removed: pa.Table

@@ -98,6 +98,8 @@ class FollowedStream(BatchedStream):
             replacement = self._replacement(store, sink, job, static) if self.replace else None
             if replacement is not None:
                 check_target(store, self.target.name)
+                # Before the target changes.
+                replacement.check(store)
                 self._add_columns(store)
                 replacement.run(self.spark, store, sink, job)
             elif self.replace:

@@ -93,7 +93,7 @@ class Arranged:
         """Return a change together with a TRUNCATE before it.
 
         Args:
-            truncation: its row, with the columns of the table: those that are not null limit it to some of the rows.
+            truncation: its row, with the columns of the table. Values that are not null limit it to some of the rows.
             tables: the open state tables by role.
         """
         kept = self.rows(tables)

@@ -173,7 +173,7 @@ def refuse_full_reads(gathering: Gathering) -> None:
 
 
 def _full_reads(plan: GatherPlan) -> dict[Construct, list[FullRead]]:
-    """Return the reads of whole tables by their construct, without those that another one of the construct contains."""
+    """Return the reads of whole tables by their construct, except one inside of another of its construct."""
     found: dict[Construct, list[FullRead]] = {}
     for read in plan.full_reads:
         known = found.setdefault(read.construct, [])

@@ -67,7 +67,7 @@ class FollowedInserts(StreamKind):
             return [("output mode", "update"), *replaced, *_properties(checked, store, self._counts(stream))]
 
     def _counts(self, stream: DefinedStream) -> dict[str, RowCount]:
-        """Return the numbers of rows of followed tables by scan, of those that a store knows without reading rows."""
+        """Return the numbers of rows of followed tables by scan, as far as a store knows them without reading rows."""
         insert, counts = stream.statement.body, dict[str, RowCount]()
         assert isinstance(insert, st.Insert)
         for scan in self._scans(insert.query):

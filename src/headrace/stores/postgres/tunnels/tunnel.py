@@ -260,7 +260,11 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         deadline = time.monotonic() + _SETTLING_SECONDS
         while not self._database.query(_IS_ON_DISK, {"lsn": written})[0][0]:
             if time.monotonic() > deadline:
-                raise StoreBusyError("the server does not write its log to disk", received=f"up to {written}")
+                raise StoreBusyError(
+                    "the server has not written its log to disk",
+                    received=f"up to {written}, within {_SETTLING_SECONDS:g} s",
+                    remedy="try again; if it repeats, look at the server's disk and at its setting wal_writer_delay",
+                )
             time.sleep(0.05)
         return self.latest_positions()
 
