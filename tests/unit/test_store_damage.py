@@ -23,6 +23,7 @@ from headrace.ports import Store, Write
 from headrace.stores.embedded.format import CHECKSUM_FORMAT
 from headrace.support.sqlite import opening
 from headrace.support.sqlite.opening import checksum_vfs
+from headrace.support.sqlite.wal import cut_commits
 from headrace.testing.effort import thorough
 from headrace.testing.processes import CONTEXT
 from tests.documents import blocks
@@ -283,6 +284,23 @@ def test_a_damaged_first_frame_of_a_store_that_was_never_copied_into_its_file_is
         headrace.open(directory)
     with pytest.raises(StoreDamagedError, match="write-ahead log is damaged"):
         headrace.open(directory, create=True)
+
+
+def test_a_store_that_another_process_creates_between_two_looks_is_not_damaged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = (
+        "import headrace; s = headrace.open('store', create=True); [s.create_queue(q, {'n': 'long'}) for q in 'abc']"
+    )
+
+    def later(log: Path, frames: int) -> int:
+        monkeypatch.undo()
+        subprocess.run([sys.executable, "-c", create], cwd=tmp_path, check=True)
+        return cut_commits(log, frames)
+
+    monkeypatch.setattr("headrace.stores.embedded.connection.cut_commits", later)
+    with headrace.open(tmp_path / "store", create=True) as store:
+        assert set(store.queue("a").bounds()) == {0}
 
 
 @pytest.mark.parametrize("database", [None, b""])

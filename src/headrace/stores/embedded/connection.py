@@ -395,8 +395,7 @@ def _connect(files: StoreFiles, synchronous: str, *, may_create: bool) -> apsw.C
         connection.pragma("wal_autocheckpoint", _WAL_BYTES // 4096)
         connection.pragma("journal_size_limit", _WAL_BYTES)
         provide_notes(connection)
-        version = connection.pragma("user_version")
-        problem = _problem(connection, version, files.database, may_create=may_create)
+        problem = _problem(connection, files.database, may_create=may_create)
     try:
         if problem is not None:
             raise problem
@@ -409,16 +408,20 @@ def _connect(files: StoreFiles, synchronous: str, *, may_create: bool) -> apsw.C
 
 
 def _problem(
-    connection: apsw.Connection, version: int, database: Path, *, may_create: bool
+    connection: apsw.Connection, database: Path, *, may_create: bool
 ) -> StoreDamagedError | NotFoundError | None:
     """Return the reason why a database cannot be used."""
+    version = connection.pragma("user_version")
     # With one commit, a power cut may have cut off the creation of the store.
     if version == 0 and cut_commits(Path(f"{database}-wal"), 0) > 1:
-        return StoreDamagedError(
-            "the store's write-ahead log is damaged, and nothing can be read",
-            received=f"{database}-wal",
-            remedy="restore a backup",
-        )
+        # Another process may have created the store between the two looks.
+        version = connection.pragma("user_version")
+        if version == 0:
+            return StoreDamagedError(
+                "the store's write-ahead log is damaged, and nothing can be read",
+                received=f"{database}-wal",
+                remedy="restore a backup",
+            )
     if version == 0 and not may_create:
         # Another process is creating the store, or was killed while it created it.
         return _nothing_here(database.parent)
