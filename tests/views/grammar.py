@@ -251,8 +251,9 @@ class Grammar:
             names = {column.text for column in others}
             merged = [column for column in columns if column.text == using or (using is None and column.text in names)]
             both = {column.text for column in merged}
-            # Elsewhere, Spark moves these columns to the front, and DuckDB does not.
-            if merged == columns[: len(merged)]:
+            # Elsewhere, Spark moves these columns to the front, and DuckDB does not. It finds that two types cannot be
+            # compared only with rows.
+            if merged == columns[: len(merged)] and all(column in others for column in merged):
                 block = replace(block, joins=(join,))
                 columns = merged + [column for column in (*columns, *others) if column.text not in both]
         columns = [Column(f"c{number}", column.kind) for number, column in enumerate(columns)]
