@@ -41,9 +41,13 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
     "docs/several-tables.md": {"python": DOCS, "text": DOCS},
     "docs/installation.md": {"sh": "it installs packages"},
     "docs/lake.md": {
-        "python": [*[LAKE] * 5, "needs a service and a database; tests/lake/test_delta_buckets.py has such a store"],
+        "python": [
+            *[LAKE] * 5,
+            "needs a service and a database; tests/lake/test_delta_buckets.py has such a store",
+            LAKE,
+        ],
         "text": LAKE,
-        "sh": ["it installs packages", LAKE],
+        "sh": ["it installs packages", LAKE, LAKE],
     },
     "docs/load-and-query.md": {"python": COMMANDS, "sh": COMMANDS},
     "docs/mcp.md": {"json": "tests/interop/test_mcp.py", "sh": "installs packages"},

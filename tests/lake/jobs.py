@@ -25,9 +25,15 @@ def write(
     return Write(table, change, tuple(publisher.stage(batch, parts, table=table, change=change)))
 
 
-def create(directory: Path) -> None:
-    """Create the tables of the jobs: two Delta tables, and two of headrace's own."""
-    with opened(directory) as store:
+def create(directory: Path, old_rows: int = 0) -> None:
+    """Create the tables of the jobs: two Delta tables, and two of headrace's own.
+
+    Args:
+        old_rows: the rows of table ``t``, which then has deletion vectors.
+    """
+    with opened(directory, deletion_vectors=old_rows > 0) as store:
+        if old_rows:
+            store.table("t").put([{"id": number, "name": "old"} for number in range(old_rows)])
         store.create_table("u", {"id": "long", "name": "string"}, "id")
         store.create_table(STATE, {"id": "long", "batches": "long"}, "id")
         store.create_table(TARGETS, {"target": "string", "job": "string"}, "target")

@@ -7,8 +7,9 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
 import headrace
 from headrace.errors import HeadraceError, NotFoundError, OptionError, StoreError
@@ -85,6 +86,22 @@ def test_tables_in_a_bucket(store: Store, place: TestBucket) -> None:
     with pytest.raises(NotFoundError):
         store.table("a/b")
     assert store.create_table("a/b", COLUMNS, "id").scan().read_all().num_rows == 0
+
+
+def test_deletion_vectors_in_a_bucket(store: Store, place: TestBucket) -> None:
+    table = store.create_table("v", COLUMNS, "id", deletion_vectors=True)
+    assert isinstance(table, Table)
+    table.put([{"id": number, "name": "old"} for number in range(100)])
+    for number in range(9):
+        table.put({"id": number, "name": "new"})
+    assert sum(file.deleted_rows for file in table.snapshot().files) == 9
+    assert [row["name"] for row in table] == 9 * ["new"] + 91 * ["old"]
+    query = QueryBuilder().register("v", theirs(place, "v")).execute("SELECT count(*) FROM v WHERE name = 'new'")
+    assert pa.table(query.read_all()).column(0).to_pylist() == [9]
+    # Version 10 has a checkpoint.
+    assert [found.status for found in maintenance.check(table)] == [Status.OK]
+    assert maintenance.vacuum(table, 0) == 8
+    assert len(list(table)) == 100
 
 
 def test_writers_at_the_same_time_lose_nothing(store: Store, place: TestBucket) -> None:

@@ -11,21 +11,23 @@ import hypothesis
 import hypothesis.strategies as st
 import pytest
 
-from headrace.errors import SchemaError, StoreBusyError
+from headrace.errors import SchemaError, StoreBusyError, StoreError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
 from headrace.rows import to_arrow
-from headrace_lake.delta import commits
+from headrace_lake.delta import changes, commits, maintenance, places
 from headrace_lake.delta.lookup import Keys
 from headrace_lake.delta.snapshot import ConflictError
+from headrace_lake.delta.table import DeltaTable
 from tests.lake.lakes import COLUMNS, Interference, append, foreign, opened, orphans, rows_of
 
 OLD = [{"id": number, "name": "old"} for number in range(6)]
 
 
-@pytest.fixture
-def store(tmp_path: Path) -> Store:
-    found = opened(tmp_path)
+@pytest.fixture(params=[False, True], ids=["files", "vectors"])
+def store(tmp_path: Path, request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Store:
+    monkeypatch.setattr(changes, "_MOST_DELETED", 1.0)
+    found = opened(tmp_path, deletion_vectors=request.param)
     for part in (OLD[:3], OLD[3:]):
         found.table("t").put(part)
     return found
@@ -163,6 +165,32 @@ def test_an_interrupted_write_leaves_no_file(store: Store, tmp_path: Path, monke
     assert {path.name for path in (tmp_path / "t").iterdir()} == before
 
 
+def test_an_answer_that_is_lost_loses_no_row(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    create = places._create
+
+    def repeats(place: Path, content: bytes) -> None:
+        create(place, content)
+        create(place, content)
+
+    def fails(place: Path, content: bytes) -> None:
+        create(place, content)
+        raise OSError(5, "Input/output error")
+
+    publisher = store.publisher("job", "t")
+    for batch, answer in enumerate((repeats, fails)):
+        batches = to_arrow([{"id": 1, "name": f"n{batch}"}], store.table("t").schema, columns="all").to_batches()
+        write = Write("t", RowChange.PUT, tuple(publisher.stage(batch, batches, table="t", change=RowChange.PUT)))
+        with monkeypatch.context() as patch:
+            patch.setattr(places, "_create", answer)
+            if answer is repeats:
+                assert publisher.publish(batch, [write])
+            else:
+                with pytest.raises(StoreError, match="Input/output error"):
+                    publisher.publish(batch, [write])
+        assert publisher.published(batch)
+        assert names(tmp_path) == {row["id"]: row["name"] for row in OLD} | {1: f"n{batch}"}
+
+
 KEYS = st.integers(0, 9)
 STEP = st.one_of(
     st.tuples(st.just("put"), st.lists(KEYS, min_size=1, max_size=5)),
@@ -170,18 +198,22 @@ STEP = st.one_of(
     st.tuples(st.just("update"), KEYS),
     st.tuples(st.just("append"), KEYS),
     st.tuples(st.just("their delete"), KEYS),
-    st.tuples(st.sampled_from(["optimize", "vacuum", "checkpoint"]), st.none()),
+    st.tuples(st.sampled_from(["optimize", "vacuum", "checkpoint", "compact"]), st.none()),
 )
 
 
 @hypothesis.settings(max_examples=15, suppress_health_check=[hypothesis.HealthCheck.function_scoped_fixture])
-@hypothesis.given(steps=st.lists(st.tuples(STEP, st.booleans()), max_size=8))
-def test_random_steps_of_several_programs(tmp_path_factory: pytest.TempPathFactory, steps: list[Any]) -> None:
+@hypothesis.given(steps=st.lists(st.tuples(STEP, st.booleans()), max_size=8), most=st.sampled_from([0.0, 0.5, 1.0]))
+def test_random_steps_of_several_programs(
+    tmp_path_factory: pytest.TempPathFactory, steps: list[Any], most: float
+) -> None:
     """Steps of other programs come before a step of headrace, or between its checks and its commit."""
     directory = tmp_path_factory.mktemp("model")
     model: dict[int, str] = {}
-    with pytest.MonkeyPatch.context() as patch, opened(directory) as store:
+    with pytest.MonkeyPatch.context() as patch, opened(directory, deletion_vectors=most > 0) as store:
+        patch.setattr(changes, "_MOST_DELETED", most)
         other, table = Interference(patch), store.table("t")
+        assert isinstance(table, DeltaTable)
         for number, ((kind, value), between) in enumerate(steps):
             name = f"n{number}"
             if kind == "put":
@@ -194,6 +226,7 @@ def test_random_steps_of_several_programs(tmp_path_factory: pytest.TempPathFacto
                 table.update({"id": value, "name": name})
                 model[value] = name
             theirs: dict[str, Callable[[], Any]] = {
+                "compact": lambda: maintenance.compact(table),
                 "optimize": lambda: foreign(directory).optimize.compact(),
                 "vacuum": lambda: foreign(directory).vacuum(0, enforce_retention_duration=False, dry_run=False),
                 "checkpoint": lambda: foreign(directory).create_checkpoint(),

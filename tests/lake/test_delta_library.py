@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from deltalake import CommitProperties, DeltaTable, TableFeatures, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError
-from deltalake.schema import Field, PrimitiveType
+from deltalake import CommitProperties, DeltaTable, Transaction
+from deltalake.exceptions import DeltaError
 from deltalake.transaction import AddAction, RemoveAction
 
 COLUMNS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("v", pa.string())])
@@ -64,37 +63,6 @@ def lake(tmp_path: Path) -> Lake:
     return Lake(tmp_path / "t")
 
 
-def test_any_commit_in_between_fails_a_commit_without_retries(lake: Lake) -> None:
-    stale = lake.open()
-    commit(lake.open(), [lake.add(1)])
-    with pytest.raises(CommitFailedError):
-        commit(stale, [lake.add(2)])
-    assert lake.ids() == [1]
-    assert stale.version() == 0
-
-
-@pytest.mark.parametrize(("retries", "ids"), [(0, [1, 2, 3]), (1, [1, 1, 2, 2, 3])])
-def test_with_retries_a_remove_of_a_compacted_file_duplicates_its_rows(
-    lake: Lake, retries: int, ids: list[int]
-) -> None:
-    commit(lake.open(), [lake.add(1, 2)])
-    commit(lake.open(), [lake.add(3)])
-    stale = lake.open()
-    lake.open().optimize.compact()
-    try:
-        commit(stale, [lake.add(1, 2), *removes(stale)], retries=retries)
-    except CommitFailedError:
-        assert not retries
-    assert lake.ids() == ids
-
-
-def test_the_versions_of_an_application_are_not_compared(lake: Lake) -> None:
-    commit(lake.open(), [lake.add(1)], markers={"job": 5})
-    for version in (5, 4):
-        commit(lake.open(), [lake.add(version)], markers={"job": version})
-    assert lake.open().transaction_version("job") == 4
-
-
 def test_the_marker_outlives_checkpoints_compaction_and_vacuum(lake: Lake) -> None:
     commit(lake.open(), [lake.add(1)], markers={"job": 7, "job#content": 2**63 - 1})
     commit(lake.open(), [lake.add(2)])
@@ -106,31 +74,6 @@ def test_the_marker_outlives_checkpoints_compaction_and_vacuum(lake: Lake) -> No
     found = lake.open()
     assert (found.transaction_version("job"), found.transaction_version("job#content")) == (7, 2**63 - 1)
     assert found.transaction_version("other") is None
-
-
-def test_a_commit_can_have_a_marker_alone(lake: Lake) -> None:
-    commit(lake.open(), [], markers={"job": 0})
-    assert (lake.open().version(), lake.open().transaction_version("job")) == (1, 0)
-
-
-def test_files_are_not_checked(lake: Lake) -> None:
-    commit(lake.open(), [RemoveAction("nothing.parquet", True, 0)])
-    other = pa.schema([pa.field("id", pa.string()), pa.field("v", pa.string())])
-    # A null in a NOT NULL column, and another type.
-    commit(lake.open(), [lake.add(None), lake.add("x", columns=other)])  # type: ignore[arg-type]
-    commit(lake.open(), removes(lake.open()))
-    commit(lake.open(), [lake.add(1, exists=False)])
-    with pytest.raises(FileNotFoundError):
-        lake.ids()
-
-
-def test_a_changed_schema_is_a_conflict(lake: Lake) -> None:
-    stale = lake.open()
-    lake.open().alter.add_columns(Field("w", PrimitiveType("long")))
-    with pytest.raises(CommitFailedError, match="Metadata changed"):
-        commit(stale, [lake.add(1)], retries=5)
-    commit(lake.open(), [lake.add(1)])
-    assert lake.open().to_pyarrow_table().column("w").to_pylist() == [None]
 
 
 def test_an_empty_entry_of_the_log_is_a_commit_and_a_torn_one_an_error(lake: Lake) -> None:
@@ -153,24 +96,3 @@ def test_compaction_drops_the_metadata_of_files(lake: Lake) -> None:
     lake.open().optimize.compact()
     (path,) = pa.table(lake.open().get_add_actions()).column("path").to_pylist()
     assert b"headrace.table" not in (pq.read_schema(lake.path / path).metadata or {})
-
-
-def test_a_table_with_local_times_lacks_the_feature_of_not_null(tmp_path: Path) -> None:
-    columns = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("at", pa.timestamp("us"))])
-    table = DeltaTable.create(str(tmp_path / "t"), columns)
-    assert table.protocol().writer_features == ["timestampNtz"]
-    table.alter.add_feature(TableFeatures.Invariants, allow_protocol_versions_increase=True)
-    assert sorted(DeltaTable(str(tmp_path / "t")).protocol().writer_features or ()) == ["invariants", "timestampNtz"]
-
-
-@pytest.mark.parametrize(
-    "columns",
-    [
-        pa.schema([("a", pa.duration("us"))]),
-        pa.schema([("a", pa.int64()), ("A", pa.int64())]),
-    ],
-)
-def test_columns_that_a_table_cannot_have(tmp_path: Path, columns: pa.Schema) -> None:
-    create: Callable[..., DeltaTable] = DeltaTable.create
-    with pytest.raises(Exception, match=r"(?i)duration|duplicate"):
-        create(str(tmp_path / "t"), columns)

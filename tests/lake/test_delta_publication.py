@@ -35,13 +35,19 @@ def commits_of(directory: Path, table: str) -> list[int]:
 
 
 @pytest.mark.parametrize(
-    ("several", "point"),
-    [*((False, point) for point in STAGED), *((True, point) for point in DECIDED)],
+    ("several", "point", "old_rows"),
+    [
+        *((False, point, 0) for point in STAGED),
+        *((True, point, 0) for point in DECIDED),
+        # Each batch deletes an old row by a vector.
+        *((False, point, 100) for point in STAGED[1:]),
+        *((True, point, 100) for point in ("intent-written:2", "rows-written:5")),
+    ],
 )
 def test_a_driver_that_is_killed_at_any_step_publishes_each_batch_once(
-    tmp_path: Path, several: bool, point: str
+    tmp_path: Path, several: bool, point: str, old_rows: int
 ) -> None:
-    create(tmp_path)
+    create(tmp_path, old_rows)
     victim = CONTEXT.Process(target=run, args=(tmp_path, 0, BATCHES, several, point))
     victim.start()
     victim.join(60)
@@ -52,7 +58,8 @@ def test_a_driver_that_is_killed_at_any_step_publishes_each_batch_once(
             publish(store, batch, several=several)
         assert not publish(store, BATCHES - 1, several=several)
         expected = [{"id": batch, "name": f"job {batch}"} for batch in range(BATCHES)]
-        assert rows_of(tmp_path) == expected
+        old = [{"id": number, "name": "old"} for number in range(BATCHES, old_rows)]
+        assert rows_of(tmp_path) == [*expected, *old]
         assert commits_of(tmp_path, "t") == list(range(BATCHES))
         if several:
             assert rows_of(tmp_path, "u") == expected[-1:]

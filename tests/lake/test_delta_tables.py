@@ -93,7 +93,9 @@ def test_values_of_all_types_are_unchanged(store: Store, tmp_path: Path) -> None
     assert str(found.to_pylist()[0]["real"]) == "-0.0"
     theirs = DeltaTable(str(tmp_path / "all")).to_pyarrow_table().sort_by("id")
     assert theirs.to_pylist() == found.to_pylist()
-    assert sorted(DeltaTable(str(tmp_path / "all")).protocol().writer_features or ()) == ["invariants", "timestampNtz"]
+    assert sorted(DeltaTable(str(tmp_path / "all")).protocol().writer_features or ()) == [
+        *("appendOnly", "invariants", "timestampNtz"),
+    ]
 
 
 @pytest.mark.parametrize(
@@ -150,7 +152,6 @@ def refused(path: Path) -> dict[str, Any]:
         keyed(path, name)
 
     create("feed", {"delta.enableChangeDataFeed": "true"})
-    create("vectors", {"delta.enableDeletionVectors": "true"})
     create("mapping", {"delta.columnMapping.mode": "name"})
     create("append_only", {"delta.appendOnly": "true"})
     create("forgetful", {"delta.setTransactionRetentionDuration": "interval 1 days"})
@@ -158,7 +159,6 @@ def refused(path: Path) -> dict[str, Any]:
     foreign(path, "constrained").alter.add_constraint({"positive": "id > 0"})
     return {
         "feed": "writer version 4|enableChangeDataFeed",
-        "vectors": "feature deletionVectors",
         "mapping": "columnMapping|version",
         "append_only": "appendOnly",
         "forgetful": "setTransactionRetentionDuration",

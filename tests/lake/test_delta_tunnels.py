@@ -170,12 +170,6 @@ def test_columns_that_are_added_are_null_in_earlier_changes(store: Store, tmp_pa
     ]
 
 
-def test_deletion_vectors_are_refused(store: Store, tmp_path: Path) -> None:
-    create(tmp_path, KEY | {"delta.enableDeletionVectors": "true"})
-    with pytest.raises(UnsupportedError, match="deletionVectors"):
-        store.create_tunnel("theirs", "t")
-
-
 def test_the_home_of_tunnels_is_dropped_with_the_table(store: Store) -> None:
     store.create_tunnel("t", "t")
     store.drop_table("t")

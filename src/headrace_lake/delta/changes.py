@@ -1,7 +1,8 @@
 """The changes of one commit to a table: from writes of rows by key to files that are added and removed.
 
 The writes are folded into the last state of each key. Then all rows of these keys are removed from the files of the
-version: a file without other rows is removed, another one is rewritten without them. A data file never changes, so a
+version. A file without other rows is removed. In a table with deletion vectors, another one gets a vector with these
+rows; without, or if more than a quarter of its rows are deleted, it is rewritten. A data file never changes, so a
 repeated attempt uses what an earlier one has written for it.
 """
 
@@ -10,7 +11,7 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -22,15 +23,20 @@ from headrace.model.tables.schema import TableSchema
 from headrace.rows import check_not_null
 from headrace.rows.by_position import aggregated, aligned, last_rows
 from headrace.rows.fields import with_fields
-from headrace_lake.delta import data_files
-from headrace_lake.delta.commits import Actions, remove_files
+from headrace_lake.delta import data_files, vectors
+from headrace_lake.delta.actions import Actions, Added, Shortened
+from headrace_lake.delta.commits import remove_files
+from headrace_lake.delta.data_files import RowNumbers
 from headrace_lake.delta.log import DataFile
 from headrace_lake.delta.lookup import Keys
 from headrace_lake.delta.partitions import divided
 from headrace_lake.delta.places import Place, second_name
-from headrace_lake.delta.snapshot import Added, Snapshot
+from headrace_lake.delta.snapshot import Snapshot
+from headrace_lake.delta.vectors import Vector
 
 _FILE_ROWS = 2_000_000
+_MOST_DELETED = 0.25
+"""The share of deleted rows of a file, which each reader reads, beyond which it is rewritten."""
 # A name that no column has: names are not empty.
 _DELETED = ""
 
@@ -69,6 +75,20 @@ class ReadyFiles:
         return read_keys(self.files, schema) if self.keys is None else self.keys
 
 
+@dataclass(frozen=True)
+class _Removal:
+    """How a file loses rows.
+
+    Attributes:
+        replacements: the files that replace it; None if it gets a vector.
+        deleted: its deleted rows, with those that were deleted before.
+    """
+
+    file: DataFile
+    replacements: Sequence[Added] | None
+    deleted: RowNumbers
+
+
 @dataclass
 class Planner:
     """Plans the commit of some writes for a version, and for another version after a conflict.
@@ -81,7 +101,7 @@ class Planner:
     writes: Sequence[TableWrite] | ReadyFiles
     prefix: str
     _written: set[str] = field(default_factory=set, init=False)
-    _rewritten: dict[str, Sequence[Added]] = field(default_factory=dict, init=False)
+    _removals: dict[tuple[str, Vector | None, bool], _Removal] = field(default_factory=dict, init=False)
     _inserted: list[Added] | None = field(default=None, init=False)
     _keys: Keys | None = field(default=None, init=False)
     _directory: Place | None = field(default=None, init=False)
@@ -103,14 +123,18 @@ class Planner:
             return Actions(added, snapshot.files)
         if not snapshot.files or not snapshot.schema.primary_key:
             return Actions(added)
-        rewritten, removed = self._without(snapshot)
-        return Actions([*added, *rewritten], removed)
+        removals = self._without(snapshot)
+        rewritten = [each for each in removals if each.replacements is not None]
+        return Actions(
+            [*added, *(new for each in rewritten for new in each.replacements or ())],
+            [each.file for each in rewritten],
+            self._shortened(snapshot, [each for each in removals if each.replacements is None]),
+        )
 
     def clean(self, kept: Actions | None) -> None:
         """Delete the files that attempts have written, except those of the commit."""
         if self._directory is not None:
-            names = set() if kept is None else {each.path for each in kept.added}
-            remove_files(self._directory, self._written - names)
+            remove_files(self._directory, self._written - (set() if kept is None else kept.files))
 
     def _check_same(self, snapshot: Snapshot) -> None:
         """Raise `SchemaError` if the table is not the one of the first attempt. More columns are no difference."""
@@ -154,7 +178,7 @@ class Planner:
                 statistics = data_files.statistics_of(opened)
             target = self._new_file(snapshot, {})
             second_name(path, snapshot.directory / target)
-            added.append(Added.of(snapshot.directory, target, statistics, {}))
+            added.append(snapshot.added(target, statistics, {}))
         return added
 
     def _written_files(self, snapshot: Snapshot, rows: pa.Table) -> Iterator[Added]:
@@ -170,30 +194,40 @@ class Planner:
 
     # -- old rows -----------------------------------------------------------------------------------------
 
-    def _without(self, snapshot: Snapshot) -> tuple[list[Added], list[DataFile]]:
-        """Return the files that replace those with rows of the written keys, and these."""
+    def _without(self, snapshot: Snapshot) -> list[_Removal]:
+        """Return how files lose the rows of the written keys."""
         if self._keys is None:
             assert isinstance(self.writes, ReadyFiles)
             self._keys = Keys(snapshot.schema, self.writes.all_keys(snapshot.schema))
         keys = self._keys
 
-        def rewrite(file: DataFile) -> tuple[DataFile, Sequence[Added]] | None:
-            if file.path in self._rewritten:
-                return file, self._rewritten[file.path]
-            found = keys.rows_of(snapshot, file)
-            if found is None:
-                return None
-            mask, _ = found
-            replacements: list[Added] = []
-            if not mask.all():
-                rows = snapshot.read(file, snapshot.schema.arrow).filter(pa.array(~mask))
-                replacements += self._written_files(snapshot, rows)
-            self._rewritten[file.path] = replacements
-            return file, replacements
+        def removal(file: DataFile) -> _Removal | None:
+            same = (file.path, file.vector, snapshot.writes_vectors)
+            if same not in self._removals and (found := keys.rows_of(snapshot, file)) is not None:
+                self._removals[same] = self._removal(snapshot, file, found[0])
+            return self._removals.get(same)
 
         with ThreadPoolExecutor(os.cpu_count()) as pool:
-            done = [each for each in pool.map(rewrite, snapshot.files) if each is not None]
-        return [new for _, replacements in done for new in replacements], [file for file, _ in done]
+            return [each for each in pool.map(removal, snapshot.files) if each is not None]
+
+    def _removal(self, snapshot: Snapshot, file: DataFile, rows: RowNumbers) -> _Removal:
+        before = snapshot.deleted(file)
+        deleted = rows if before is None else np.union1d(before, rows)
+        if file.stored_rows is None:
+            file = replace(file, stored_rows=snapshot.count(file) + file.deleted_rows)
+        assert file.stored_rows is not None
+        if len(deleted) == file.stored_rows:
+            return _Removal(file, (), deleted)
+        if snapshot.writes_vectors and len(deleted) <= _MOST_DELETED * file.stored_rows:
+            return _Removal(file, None, deleted)
+        left = snapshot.read(file, snapshot.schema.arrow, without=deleted)
+        return _Removal(file, list(self._written_files(snapshot, left)), deleted)
+
+    def _shortened(self, snapshot: Snapshot, removals: Sequence[_Removal]) -> list[Shortened]:
+        """Write the vectors of files into one file."""
+        written = vectors.write(snapshot.directory, [each.deleted for each in removals])
+        self._written |= {name for each in written if (name := each.file) is not None}
+        return [Shortened(each.file, vector) for each, vector in zip(removals, written, strict=True)]
 
 
 def has_keys(path: Place, schema: TableSchema) -> bool:
@@ -223,13 +257,13 @@ def _last_state(writes: Sequence[TableWrite], snapshot: Snapshot) -> pa.Table:
     """Return the last state of each key: all columns, and whether the row is removed, in column `_DELETED`."""
     schema, key = snapshot.schema, snapshot.schema.primary_key
     state = _marked(schema.nullable().empty_table(), deleted=False)
-    replaced = False
+    anew = False
     for write in writes:
         if write.change is RowChange.REPLACE_ALL:
-            state, replaced = state.slice(0, 0), True
+            state, anew = state.slice(0, 0), True
         rows = write.rows
         if write.change is RowChange.UPDATE:
-            rows = _updated(write, state, None if replaced else snapshot, schema)
+            rows = _updated(write, state, None if anew else snapshot, schema)
         full = pa.table({name: _column(rows, name, schema) for name in schema.names})
         both = pa.concat_tables([state, _marked(full, deleted=write.change is RowChange.DELETE)])
         state = both.take(pa.array(last_rows(both, key))) if key else both

@@ -12,32 +12,21 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import StoreBusyError, StoreError
+from headrace.errors import HeadraceError, StoreBusyError, StoreError
 from headrace.support import failpoints
-from headrace_lake.delta.log import LOG, DataFile
+from headrace_lake.delta.actions import Actions
+from headrace_lake.delta.log import LOG
 from headrace_lake.delta.places import Place, sync
-from headrace_lake.delta.snapshot import Added, ConflictError, Snapshot
+from headrace_lake.delta.snapshot import ConflictError, Snapshot, UncertainCommitError
 
 _PATIENCE_SECONDS = 120.0
 _LONGEST_PAUSE = 0.2
-
-
-@dataclass(frozen=True)
-class Actions:
-    """What a commit changes in a version.
-
-    Attributes:
-        added: the new files, which are on the disk.
-        removed: files of the version.
-    """
-
-    added: Sequence[Added] = ()
-    removed: Sequence[DataFile] = ()
 
 
 @dataclass
@@ -99,13 +88,15 @@ def commit(
             # The entry is of an earlier process, perhaps, which has not waited for the disk.
             log.sync(snapshot.version)
             return None
-        for directory in {path for each in actions.added for path in Path(each.path).parents}:
-            sync(snapshot.directory / directory)
+        for parent in {path for each in actions.files for path in Path(each).parents}:
+            sync(directory / parent)
         failpoints.reach("rows-written")
-        version = snapshot.commit(
-            actions.added, actions.removed, markers or {}, information or {}, data_change=data_change
-        )
+        version = snapshot.commit(actions, markers or {}, information or {}, data_change=data_change)
         failpoints.reach("marker-written")
+        if snapshot.is_checkpoint(version):
+            # The commit is done, and needs no checkpoint.
+            with suppress(HeadraceError):
+                Snapshot(name, directory, version).write_checkpoint()
         log.sync(version)
         return version
 
@@ -122,6 +113,8 @@ def repeated(name: str, directory: Place, attempt: Callable[[Snapshot], int | No
             return attempt(snapshot)
         except ConflictError as error:
             reason = str(error)
+        except UncertainCommitError:
+            raise
         except StoreError as error:
             # Perhaps VACUUM has deleted a file that the other program has replaced.
             if Snapshot(name, directory).version == snapshot.version:

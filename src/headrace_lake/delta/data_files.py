@@ -10,8 +10,10 @@ import datetime
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
@@ -32,6 +34,10 @@ _INDEXED_COLUMNS = 32
 _TEXT_LENGTH = 32
 _EPOCH = datetime.datetime(1970, 1, 1)
 _LAST_CODE_POINT = "\U0010ffff"
+
+
+RowNumbers: TypeAlias = npt.NDArray[np.uint64]
+"""Different numbers of rows of a file, ascending."""
 
 
 class MissingFileError(StoreError):
@@ -125,6 +131,7 @@ def read(
     fields: pa.Schema,
     groups: Sequence[int] | None = None,
     constants: Mapping[str, pa.Scalar] | None = None,
+    deleted: RowNumbers | None = None,
 ) -> pa.Table:
     """Return the rows of a file in the types of a table. A column that was added later is null.
 
@@ -132,6 +139,7 @@ def read(
         fields: the columns of the result.
         groups: the row groups; all by default.
         constants: the values of columns that are the same in all rows, and not in the file.
+        deleted: the rows of the file that are left out.
     """
     same = constants or {}
     there = set(file.schema_arrow.names) - same.keys()
@@ -146,7 +154,42 @@ def read(
             value = same.get(field.name)
             column = pa.nulls(count, field.type) if value is None else pa.repeat(value, count)
             found = found.append_column(field.with_nullable(True), column)
-    return with_fields(found, pa.schema([field.with_nullable(True) for field in fields])) if fields else found
+    found = with_fields(found, pa.schema([field.with_nullable(True) for field in fields])) if fields else found
+    if deleted is None or not len(deleted):
+        return found
+    return found.filter(pa.array(_is_left(file, chosen, deleted)))
+
+
+def group_starts(file: pq.ParquetFile) -> npt.NDArray[np.int64]:
+    """Return the number of the first row of each row group, and the number of all rows."""
+    counts = [file.metadata.row_group(number).num_rows for number in range(file.num_row_groups)]
+    return np.cumsum([0, *counts], dtype=np.int64)
+
+
+def _is_left(file: pq.ParquetFile, groups: Sequence[int], deleted: RowNumbers) -> npt.NDArray[np.bool_]:
+    """Return which rows of row groups are not deleted."""
+    starts = group_starts(file)
+    parts = []
+    for group in groups:
+        left = np.ones(starts[group + 1] - starts[group], np.bool_)
+        first, end = np.searchsorted(deleted, starts[group : group + 2].astype(np.uint64))
+        left[deleted[first:end].astype(np.int64) - starts[group]] = False
+        parts.append(left)
+    return np.concatenate(parts) if parts else np.ones(0, np.bool_)
+
+
+def read_rows(
+    file: pq.ParquetFile, fields: pa.Schema, numbers: RowNumbers, constants: Mapping[str, pa.Scalar] | None = None
+) -> pa.Table:
+    """Return some rows of a file; see `read`."""
+    starts = group_starts(file)
+    parts = [read(file, fields, [], constants)]
+    for group in range(file.num_row_groups):
+        first, end = np.searchsorted(numbers, starts[group : group + 2].astype(np.uint64))
+        if first < end:
+            places = numbers[first:end].astype(np.int64) - starts[group]
+            parts.append(read(file, fields, [group], constants).take(pa.array(places)))
+    return pa.concat_tables(parts)
 
 
 def statistics_of(file: pq.ParquetFile) -> str:

@@ -1,19 +1,27 @@
-"""The entries of a Delta table's log: what each version has changed, as far as files and properties tell."""
+"""The entries of a Delta table's log: what each version has changed, as far as files and properties tell.
+
+The package ``deltalake`` reads the log, too, but does not return deletion vectors as the log has them. `added_files`
+does.
+"""
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 from urllib.parse import unquote
 
-from headrace.errors import DataLossError, StoreDamagedError, UnsupportedError
-from headrace_lake.delta.places import Place
+import pyarrow.parquet as pq
+
+from headrace.errors import DataLossError, StoreDamagedError
+from headrace_lake.delta.places import Place, open_input
+from headrace_lake.delta.vectors import Vector
 
 LOG = "_delta_log"
 _ENTRY = re.compile(r"(\d{20})\.json")
+_CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
 _KEPT = 4096
 
 
@@ -22,17 +30,34 @@ class DataFile:
     """A data file of a table, or a file of its change feed.
 
     Attributes:
-        path: relative to the directory of the table.
-        rows: the number of rows; None if the log does not have it.
+        log_path: the path relative to the directory of the table, as the log has it.
+        stored_rows: the number of rows of the file, with deleted ones; None if the log does not have it.
         bounds: the least and the greatest value of the first key column, or values beyond them; None if unknown.
         partition: the values of the partition columns, in the form of the log.
+        vector: which rows are deleted; None if none is.
     """
 
-    path: str
+    log_path: str
     size: int
-    rows: int | None
+    stored_rows: int | None
     bounds: tuple[Any, Any] | None = None
     partition: Mapping[str, str | None] = field(default_factory=dict)
+    vector: Vector | None = None
+
+    @property
+    def path(self) -> str:
+        """The path relative to the directory of the table."""
+        return unquote(self.log_path)
+
+    @property
+    def deleted_rows(self) -> int:
+        """The number of deleted rows."""
+        return 0 if self.vector is None else self.vector.rows
+
+    @property
+    def rows(self) -> int | None:
+        """The number of rows without deleted ones; None if the log does not have it."""
+        return None if self.stored_rows is None else self.stored_rows - self.deleted_rows
 
 
 @dataclass(frozen=True)
@@ -66,6 +91,11 @@ class Entry:
         return sum(file.size for file in self.files)
 
 
+def log_entry(directory: Place, version: int) -> Place:
+    """Return the entry of a version of a table in a directory."""
+    return directory / LOG / f"{version:020}.json"
+
+
 class Log:
     """The log of a table. Entries never change, so it keeps what it has read.
 
@@ -76,13 +106,13 @@ class Log:
 
     def __init__(self, name: str, directory: Place) -> None:
         self._name = name
-        self._directory = directory / LOG
+        self._directory = directory
         self._entries: dict[int, Entry] = {}
 
     def versions(self) -> range:
         """Return the versions whose entries exist, up to the newest one and without a gap."""
         try:
-            names = [path.name for path in self._directory.iterdir()]
+            names = [path.name for path in (self._directory / LOG).iterdir()]
         except FileNotFoundError:
             return range(0)
         numbers = sorted((int(found[1]) for name in names if (found := _ENTRY.fullmatch(name))), reverse=True)
@@ -106,7 +136,7 @@ class Log:
         """
         found = self._entries.get(version)
         if found is None:
-            path = self._directory / f"{version:020}.json"
+            path = log_entry(self._directory, version)
             try:
                 text, modified = path.read_text(), path.stat().st_mtime
             except FileNotFoundError:
@@ -142,11 +172,11 @@ def _parsed(name: str, version: int, text: str, modified: float) -> Entry:
         for kind, content in action.items():
             match kind:
                 case "add" if content["dataChange"]:
-                    added[content["path"]] = _file(name, content)
+                    added[content["path"]] = _file(content)
                 case "remove" if content["dataChange"]:
-                    removed[content["path"]] = _file(name, content)
+                    removed[content["path"]] = _file(content)
                 case "cdc":
-                    feed.append(_file(name, content))
+                    feed.append(_file(content))
                 case "metaData":
                     properties = content.get("configuration") or {}
                 case "commitInfo":
@@ -154,17 +184,63 @@ def _parsed(name: str, version: int, text: str, modified: float) -> Entry:
     return Entry(version, int(time * 1000), tuple(added.values()), tuple(removed.values()), tuple(feed), properties)
 
 
-def _file(name: str, content: Mapping[str, Any]) -> DataFile:
-    if content.get("deletionVector"):
-        raise UnsupportedError(
-            f"headrace does not support what Delta table {name!r} needs",
-            received="feature deletionVectors",
-            remedy="use a table without it",
-        )
+def _file(content: Mapping[str, Any]) -> DataFile:
     statistics = json.loads(content.get("stats") or "{}")
     return DataFile(
-        unquote(content["path"]),
+        content["path"],
         content.get("size") or 0,
         statistics.get("numRecords"),
         partition=content.get("partitionValues") or {},
+        vector=Vector.of(content.get("deletionVector")),
     )
+
+
+# -- the files of a version ---------------------------------------------------------------------------------------
+
+
+def added_files(name: str, directory: Place, version: int, paths: Collection[str]) -> dict[str, Mapping[str, Any]]:
+    """Return what the log has for files of a version: the content of their last ``add``.
+
+    Args:
+        name: the table's name, for messages.
+        directory: the directory of the table.
+        paths: the files, as the log has their paths.
+
+    Raises:
+        StoreDamagedError: the log does not have all of them.
+    """
+    found: dict[str, Mapping[str, Any]] = {}
+    names = {path.name for path in (directory / LOG).iterdir()}
+    checkpoint, parts = _last_checkpoint(names, version)
+    for number in range(version, checkpoint, -1):
+        if len(found) == len(paths):
+            break
+        try:
+            text = log_entry(directory, number).read_text()
+        except FileNotFoundError:
+            break
+        for line in text.splitlines():
+            if '"add"' in line and (content := json.loads(line).get("add")) and content["path"] in paths:
+                found.setdefault(content["path"], content)
+    for part in parts if len(found) < len(paths) else ():
+        with open_input(directory / LOG / part) as file:
+            for content in pq.ParquetFile(file).read(columns=["add"]).column("add").to_pylist():
+                if content is not None and content["path"] in paths:
+                    maps = {each: dict(content.get(each) or ()) for each in ("partitionValues", "tags")}
+                    found.setdefault(content["path"], content | maps)
+    if len(found) < len(paths):
+        raise StoreDamagedError(
+            f"the log of Delta table {name!r} lacks the entries of files", received=sorted(set(paths) - set(found))[:3]
+        )
+    return found
+
+
+def _last_checkpoint(names: Collection[str], version: int) -> tuple[int, Sequence[str]]:
+    """Return the version of the last complete checkpoint up to a version, and its files; -1 if there is none."""
+    found: dict[tuple[int, int], list[str]] = {}
+    for name in names:
+        parts = _CHECKPOINT.fullmatch(name)
+        if parts and int(parts[1]) <= version:
+            found.setdefault((int(parts[1]), int(parts[2] or 1)), []).append(name)
+    complete = [(number, files) for (number, count), files in found.items() if len(files) == count]
+    return max(complete, default=(-1, ()))

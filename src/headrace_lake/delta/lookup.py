@@ -13,10 +13,9 @@ import pyarrow.compute as pc
 from headrace.model.tables.schema import TableSchema
 from headrace.rows.by_position import compared
 from headrace_lake.delta import data_files
+from headrace_lake.delta.data_files import RowNumbers
 from headrace_lake.delta.log import DataFile
 from headrace_lake.delta.snapshot import Snapshot
-
-Mask = npt.NDArray[np.bool_]
 
 
 class Keys:
@@ -51,14 +50,16 @@ class Keys:
         inside = pc.and_(pc.greater_equal(first, pa.scalar(low, kind)), pc.less_equal(first, pa.scalar(high, kind)))
         return bool(pc.any(inside).as_py())
 
-    def rows_of(self, snapshot: Snapshot, file: DataFile, columns: Sequence[str] = ()) -> tuple[Mask, pa.Table] | None:
-        """Return the rows of a file with these keys.
+    def rows_of(
+        self, snapshot: Snapshot, file: DataFile, columns: Sequence[str] = ()
+    ) -> tuple[RowNumbers, pa.Table] | None:
+        """Return the rows of a file with these keys, without deleted ones.
 
         Args:
             columns: further columns of the result.
 
         Returns:
-            Which rows of the file they are, and the rows themselves; None if there are none.
+            The numbers of the rows in the file, and the rows themselves; None if there are none.
         """
         if not self.can_be_between(file.bounds):
             return None
@@ -70,8 +71,9 @@ class Keys:
             ]
             if not groups:
                 return None
-            mask = np.zeros(opened.metadata.num_rows, np.bool_)
-            starts = np.cumsum([0] + [opened.metadata.row_group(n).num_rows for n in range(opened.num_row_groups)])
+            deleted = snapshot.deleted(file)
+            starts = data_files.group_starts(opened)
+            numbers: list[RowNumbers] = []
             found: list[pa.Table] = []
             names = [*self._names, *(name for name in columns if name not in self._names)]
             fields = pa.schema([snapshot.schema.arrow.field(name) for name in names])
@@ -79,25 +81,39 @@ class Keys:
             for group in groups:
                 keys = data_files.read(opened, self._fields, [group], constants)
                 places = self._matches(keys)
+                if deleted is not None:
+                    places = places[~_has(deleted, starts[group] + places)]
                 if not len(places):
                     continue
-                mask[starts[group] + places] = True
+                numbers.append((starts[group] + places).astype(np.uint64))
                 if columns:
                     found.append(data_files.read(opened, fields, [group], constants).take(pa.array(places)))
-        if not mask.any():
+        if not numbers:
             return None
-        return mask, pa.concat_tables(found) if found else fields.empty_table()
+        return np.concatenate(numbers), pa.concat_tables(found) if found else fields.empty_table()
 
     def _matches(self, keys: pa.Table) -> npt.NDArray[np.int64]:
         """Return the places of the keys in ``keys``, ascending."""
-        mask = None
-        for name in self._names:
-            same = pc.is_in(keys.column(name), value_set=self._rows.column(name).combine_chunks())
-            mask = same if mask is None else pc.and_(mask, same)
-        places = np.flatnonzero(np.asarray(mask))
+        places = np.arange(keys.num_rows)
+        # Numbers are compared faster than texts, and each column leaves fewer rows to the next one.
+        for name in sorted(self._names, key=lambda each: not pa.types.is_primitive(keys.schema.field(each).type)):
+            column = keys.column(name)
+            left = column if len(places) == len(column) else column.take(pa.array(places))
+            same = pc.is_in(left, value_set=self._rows.column(name).combine_chunks())
+            places = places[np.asarray(same)]
         if len(self._names) == 1 or not len(places):
             return places
         candidates = keys.take(pa.array(places))
         first = candidates.column(0).combine_chunks()
         wanted = self._rows.filter(pc.is_in(self._rows.column(0), value_set=first))
         return np.sort(places[compared(candidates, wanted, self._names).left.to_numpy()])
+
+
+def _has(numbers: RowNumbers, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:
+    """Return which rows are among some numbers."""
+    wanted = rows.astype(np.uint64)
+    places = np.searchsorted(numbers, wanted)
+    found = np.zeros(len(rows), np.bool_)
+    inside = places < len(numbers)
+    found[inside] = numbers[places[inside]] == wanted[inside]
+    return found

@@ -7,24 +7,26 @@ ranges overlap; each read and each batch then opens more of them.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, StoreDamagedError
 from headrace.model.findings import Finding, Status
 from headrace.model.tables.conditions import KeyRange
 from headrace.rows.by_position import repeats
 from headrace.rows.rebatching import rebatched
 from headrace_lake.delta import reading
-from headrace_lake.delta.commits import Actions, commit, remove_files
-from headrace_lake.delta.data_files import PREFIX
+from headrace_lake.delta.actions import Actions, Added
+from headrace_lake.delta.commits import commit, remove_files
+from headrace_lake.delta.data_files import PREFIX, MissingFileError
 from headrace_lake.delta.log import LOG, DataFile
 from headrace_lake.delta.places import files_below
-from headrace_lake.delta.snapshot import Added, Snapshot
+from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.table import DeltaTable
+from headrace_lake.delta.vectors import DIRECTORY, FILES, location_of
 
 TARGET_BYTES = 64 << 20
 SMALL_BYTES, MOST_SMALL = 8 << 20, 50
@@ -51,7 +53,8 @@ class Compaction:
 def compact(table: DeltaTable, target_bytes: int = TARGET_BYTES) -> Compaction:
     """Replace files that are small, or whose key ranges overlap, by files in key order that do not overlap.
 
-    The rows do not change. If another program commits meanwhile, the compaction begins again.
+    Files with deleted rows are replaced, too. The rows do not change. If another program commits meanwhile, the
+    compaction begins again.
 
     Args:
         target_bytes: the approximate size of a new file.
@@ -84,6 +87,8 @@ def _compact(
 
     def plan(snapshot: Snapshot) -> Actions | None:
         nonlocal done
+        # An earlier attempt was certainly not committed.
+        done = None
         snapshot.check_writable(removes=False)
         partitions: dict[tuple[str | None, ...], list[DataFile]] = {}
         for file in snapshot.files:
@@ -113,9 +118,10 @@ def _compact(
 
 
 def _groups(files: Sequence[DataFile], target_bytes: int) -> Iterator[list[DataFile]]:
-    """Yield groups of files to replace: chains of files that overlap, and neighbours that are small together."""
+    """Yield groups of files to replace: chains of files that overlap, neighbours that are small, deleted rows."""
     if any(file.bounds is None for file in files):
-        if len(files) > 1 and sum(file.size for file in files) < len(files) * target_bytes // 2:
+        small = len(files) > 1 and sum(file.size for file in files) < len(files) * target_bytes // 2
+        if small or any(file.deleted_rows for file in files):
             yield list(files)
         return
     group: list[DataFile] = []
@@ -126,13 +132,17 @@ def _groups(files: Sequence[DataFile], target_bytes: int) -> Iterator[list[DataF
         overlaps = end is not None and low <= end
         small = sum(each.size for each in group) + file.size <= target_bytes
         if group and not overlaps and not small:
-            if len(group) > 1:
+            if _is_worth(group):
                 yield group
             group, end = [], None
         group.append(file)
         end = high if end is None else max(end, high)
-    if len(group) > 1:
+    if _is_worth(group):
         yield group
+
+
+def _is_worth(group: Sequence[DataFile]) -> bool:
+    return len(group) > 1 or any(file.deleted_rows for file in group)
 
 
 def _merged(snapshot: Snapshot, files: Sequence[DataFile], target_bytes: int, written: set[str]) -> Iterator[Added]:
@@ -151,22 +161,48 @@ def orphans(table: DeltaTable, older_than: float = RETENTION_SECONDS) -> list[st
         older_than: the least age of a file in seconds. A younger one can be of a commit that is not complete.
     """
     snapshot = table.snapshot()
-    known = {file.path for file in snapshot.files}
     end = time.time() - older_than
     depth = "*/" * len(snapshot.partition_columns)
-    found = {
-        path for path, written in files_below(table.directory, f"{depth}{PREFIX}*.parquet").items() if written < end
-    } - known
+    found = _old_files(table, "", f"{depth}{PREFIX}*.parquet", end) - {file.path for file in snapshot.files}
+    # The log has the directories of partitions, and the names of files of vectors, in another form.
+    texts = {path: path.rpartition("/")[2] for path in found}
+    texts |= {path: location_of(path) for path in _old_files(table, DIRECTORY, FILES, end)}
+    drafts = _old_files(table, LOG, ".*.tmp", end)
+    return sorted({*_unnamed(table, texts, end, since=0.0), *drafts})
+
+
+def _old_files(table: DeltaTable, directory: str, pattern: str, end: float) -> set[str]:
+    """Return the files of a directory below that of a table, relative to the latter."""
+    found = files_below(table.directory / directory, pattern)
+    return {f"{directory}/{name}" if directory else name for name, written in found.items() if written < end}
+
+
+def _unnamed(table: DeltaTable, texts: Mapping[str, str], end: float, *, since: float) -> set[str]:
+    """Return the files that no entry of the log names; none if the log does not have all entries since a time.
+
+    Args:
+        texts: how the log names each file.
+        end: the time; an entry that was deleted later may name a file that readers of an older version still need.
+        since: the time of the first entry that counts.
+    """
     log = table.directory / LOG
-    entries = sorted(files_below(log, "*.json").items())
+    entries = sorted(files_below(log, "[0-9]*.json").items())
     if not entries or (int(entries[0][0].partition(".")[0]) and entries[0][1] > end):
-        # An entry that is deleted may have removed a file that readers of an older version still need.
-        return []
-    for entry, _ in entries:
-        text = (log / entry).read_text()
-        # The log has the directories of partitions in another form.
-        found = {path for path in found if path.rpartition("/")[2] not in text}
-    return sorted(found)
+        return set()
+    found = set(texts)
+    for name, written in entries:
+        if found and written >= since:
+            text = (log / name).read_text()
+            found = {path for path in found if texts[path] not in text}
+    return found
+
+
+def _replaced_vectors(table: DeltaTable, older_than: float) -> set[str]:
+    """Return headrace's files of vectors that neither the newest version has, nor one that was replaced since."""
+    end = time.time() - older_than
+    used = {file.vector.file for file in table.snapshot().files if file.vector is not None}
+    texts = {path: location_of(path) for path in _old_files(table, DIRECTORY, FILES, end) if path not in used}
+    return _unnamed(table, texts, end, since=end)
 
 
 def vacuum(table: DeltaTable, older_than: float = RETENTION_SECONDS) -> int:
@@ -176,7 +212,7 @@ def vacuum(table: DeltaTable, older_than: float = RETENTION_SECONDS) -> int:
         older_than: the least age of the files in seconds, since they were replaced or written.
     """
     replaced = table.snapshot().vacuum(older_than)
-    names = orphans(table, older_than)
+    names = {*orphans(table, older_than), *_replaced_vectors(table, older_than)}
     remove_files(table.directory, names)
     return replaced + len(names)
 
@@ -190,12 +226,18 @@ def check(table: DeltaTable) -> list[Finding]:
         snapshot.schema.check_keyed()
     except HeadraceError as error:
         return [Finding(name, Status.WARN, str(error))]
-    problems = list(_problems(snapshot))
+    try:
+        problems = list(_problems(snapshot))
+    except (MissingFileError, StoreDamagedError) as error:
+        problems = [str(error)]
     if problems:
         return [Finding(name, Status.FAIL, "; ".join(problems), "restore the files, or load the table again")]
     unused = orphans(table)
     rows = sum(file.rows or 0 for file in snapshot.files)
+    deleted = sum(file.deleted_rows for file in snapshot.files)
     found = f"version {snapshot.version}, {rows} rows in {len(snapshot.files)} files; all keys are different"
+    if deleted:
+        found += f"; {deleted} rows are in deletion vectors"
     if unused:
         remedy = "headrace lake vacuum deletes them"
         return [Finding(name, Status.WARN, f"{found}; {len(unused)} files of writers that have died", remedy)]

@@ -140,7 +140,7 @@ OPENING = Opening(
     ),
     open=open_store,
     extra="headrace[delta]",
-    packages=("deltalake",),
+    packages=("deltalake", "obstore", "pyroaring"),
     environment=("AWS_",),
     mistaken_schemes={
         "ducklake": _OTHERS,

@@ -39,7 +39,7 @@ def check_partitions(schema: TableSchema, columns: Sequence[str]) -> None:
             )
 
 
-def text_of(value: Any) -> str | None:
+def partition_text(value: Any) -> str | None:
     """Return a value in the form of the log."""
     if value is None or isinstance(value, str):
         return value
@@ -91,4 +91,4 @@ def divided(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Mapping[st
         codes = np.unique(codes, return_inverse=True)[1]
     for code in range(int(codes.max(initial=-1)) + 1):
         part = rows.take(pa.array(np.flatnonzero(codes == code)))
-        yield {name: text_of(part.column(name)[0].as_py()) for name in columns}, part
+        yield {name: partition_text(part.column(name)[0].as_py()) for name in columns}, part

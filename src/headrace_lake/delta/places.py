@@ -9,6 +9,7 @@ from __future__ import annotations
 import fnmatch
 import os
 import shutil
+import uuid
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -17,6 +18,8 @@ from typing import Any, NamedTuple, TypeAlias
 from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
+from obstore.exceptions import AlreadyExistsError, BaseError
+from obstore.store import S3Store
 from pyarrow import fs
 
 from headrace.errors import StoreError
@@ -47,9 +50,13 @@ class Bucket:
             **self.options,
         )
 
+    def objects(self, name: str) -> S3Store:
+        """Return a bucket for conditional puts, which the file system of pyarrow does not have."""
+        return S3Store(name, config=self.storage_options)  # type: ignore[arg-type]
+
     @property
     def storage_options(self) -> dict[str, str]:
-        """The options of deltalake."""
+        """The options of deltalake, and of obstore."""
         names = {
             "access_key": "aws_access_key_id",
             "secret_key": "aws_secret_access_key",
@@ -82,7 +89,9 @@ class ObjectPath:
     key: str
 
     def __truediv__(self, name: str | os.PathLike[str]) -> ObjectPath:
-        return ObjectPath(self.bucket, "/".join(part for part in (self.key, *str(name).split("/")) if part != "."))
+        return ObjectPath(
+            self.bucket, "/".join(part for part in (self.key, *str(name).split("/")) if part not in ("", "."))
+        )
 
     def __str__(self) -> str:
         return f"s3://{self.key}"
@@ -192,6 +201,42 @@ def write_new(place: Place, write: Callable[[Any], None]) -> None:
             write(stream)
 
     reached(put)
+
+
+def create(place: Place, content: bytes) -> None:
+    """Create a file with a content that no other file has, of which readers see all or nothing, and wait until it is
+    safe.
+
+    Raises:
+        FileExistsError: there is a file of the name with another content, which is unchanged.
+        OSError, StoreError: it is not certain whether the file was created.
+    """
+    try:
+        _create(place, content)
+    except FileExistsError:
+        # A client repeats a request whose answer is lost: the file may be this one.
+        if place.read_text() != content.decode():
+            raise
+
+
+def _create(place: Place, content: bytes) -> None:
+    if isinstance(place, Path):
+        draft = place.with_name(f".{place.name}.{uuid.uuid4()}.tmp")
+        try:
+            write_new(draft, lambda file: file.write(content))
+            # Other than a rename, a second name replaces no file.
+            os.link(draft, place)
+        finally:
+            draft.unlink(missing_ok=True)
+        return
+    bucket, _, key = place.key.partition("/")
+    try:
+        place.bucket.objects(bucket).put(key, content, mode="create")
+    except AlreadyExistsError:
+        raise FileExistsError(str(place)) from None
+    except BaseError as error:
+        reason = str(error).partition("\n")[0][:300]
+        raise StoreError("the object store rejects a request, or cannot be reached", received=reason) from None
 
 
 def sync(place: Place) -> None:

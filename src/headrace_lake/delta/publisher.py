@@ -29,8 +29,9 @@ from headrace.rows import to_arrow
 from headrace.rows.by_position import repeats
 from headrace.support import failpoints
 from headrace_lake.delta import data_files, maintenance
+from headrace_lake.delta.actions import Actions
 from headrace_lake.delta.changes import Planner, ReadyFiles, TableWrite, has_keys, read_keys
-from headrace_lake.delta.commits import Actions, commit
+from headrace_lake.delta.commits import commit
 from headrace_lake.delta.data_files import MissingFileError
 from headrace_lake.delta.home import JOBS, Home, Intent, JobRecord
 from headrace_lake.delta.places import Place
@@ -219,6 +220,8 @@ class DeltaPublisher(Publisher):
 
         def plan(snapshot: Snapshot) -> Actions | None:
             nonlocal done, many
+            # An earlier attempt was certainly not committed.
+            done = None
             known, known_content = self._marker(snapshot)
             if marked and known is not None and known >= batch:
                 self._check_same(batch, _hash(content), known, known_content)

@@ -83,8 +83,9 @@ def _rows(snapshot: Snapshot, selection: Selection, file: DataFile) -> Iterator[
                 if _can_have(bounds, selection.keys)
             ]
         in_order = not key or data_files.is_sorted(opened, snapshot.id)
+        deleted = snapshot.deleted(file)
         for part in [[group] for group in groups] if in_order else [groups]:
-            rows = data_files.read(opened, selection.fields(schema), part, snapshot.constants(file))
+            rows = data_files.read(opened, selection.fields(schema), part, snapshot.constants(file), deleted)
             if not in_order:
                 rows = rows.take(sort_indices(rows, key))
             for batch in rows.combine_chunks().to_batches(max_chunksize=data_files.ROW_GROUP_ROWS):

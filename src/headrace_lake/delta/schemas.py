@@ -15,6 +15,7 @@ from headrace.errors import SchemaError, StoreDamagedError
 from headrace.model.tables.column_limits import check_columns
 from headrace.model.tables.schema import KeylessSchema, TableSchema, parse_columns
 from headrace.model.types import type_name
+from headrace_lake.delta.actions import WRITES_VECTORS
 
 PRIMARY_KEY, PRE_IMAGES = "headrace.primaryKey", "headrace.preImages"
 
@@ -55,10 +56,11 @@ def _check_names(names: Iterable[str]) -> None:
             raise SchemaError("a column of a Delta table cannot have this name", received=repr(name))
 
 
-def properties_of(schema: TableSchema, *, pre_images: bool) -> dict[str, str]:
+def properties_of(schema: TableSchema, *, pre_images: bool, deletion_vectors: bool) -> dict[str, str]:
     """Return the table properties of a new table."""
     key = json.dumps(list(schema.primary_key), ensure_ascii=False)
-    return {PRIMARY_KEY: key, PRE_IMAGES: text_of(pre_images)}
+    properties = {PRIMARY_KEY: key, PRE_IMAGES: text_of(pre_images)}
+    return properties | ({WRITES_VECTORS: text_of(True)} if deletion_vectors else {})
 
 
 def text_of(flag: bool) -> str:
@@ -69,14 +71,6 @@ def text_of(flag: bool) -> str:
 def keeps_pre_images(properties: Mapping[str, str | None]) -> bool:
     """Return whether the changes of a table have old rows: so do those of tables of other programs."""
     return properties.get(PRE_IMAGES) != "false"
-
-
-def needs_invariants(schema: TableSchema) -> bool:
-    """Return whether a new table must name the feature ``invariants``.
-
-    delta-rs leaves it out of tables whose protocol has a list of features. Spark refuses a table with NOT NULL then.
-    """
-    return any(_has_local_time(column.type) for column in schema.columns)
 
 
 def table_schema(name: str, fields: pa.Schema, properties: Mapping[str, str | None]) -> TableSchema:
@@ -106,9 +100,3 @@ def table_schema(name: str, fields: pa.Schema, properties: Mapping[str, str | No
         raise StoreDamagedError(
             f"the property {PRIMARY_KEY} of table {name!r} is not a list of columns", received=f"{text[:200]}: {error}"
         ) from None
-
-
-def _has_local_time(kind: pa.DataType) -> bool:
-    return (pa.types.is_timestamp(kind) and kind.tz is None) or any(
-        _has_local_time(kind.field(n).type) for n in range(kind.num_fields)
-    )

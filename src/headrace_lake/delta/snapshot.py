@@ -1,6 +1,7 @@
 """One version of a Delta table: all that a read or a commit takes from the log.
 
-The package ``deltalake`` reads the log. Its native code does not survive a fork, see `_opened`.
+The package ``deltalake`` reads the log. Its native code does not survive a fork, see `_opened`. headrace writes the
+entries of the log itself: the package has no deletion vectors, and no new columns beside new rows.
 """
 
 from __future__ import annotations
@@ -12,28 +13,47 @@ import re
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
-from urllib.parse import unquote
 
+import numpy as np
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Schema, Transaction
-from deltalake.exceptions import CommitFailedError, DeltaError, TableNotFoundError
-from deltalake.transaction import AddAction, RemoveAction
+from deltalake import DeltaTable, Schema
+from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from headrace.errors import NotFoundError, StoreDamagedError, StoreError, UnsupportedError
 from headrace.model.tables.schema import TableSchema
 from headrace.support.cached import cached_property
 from headrace_lake.delta import data_files
-from headrace_lake.delta.log import LOG, DataFile
-from headrace_lake.delta.partitions import check_partitions, directory_of, scalar_of, text_of
-from headrace_lake.delta.places import Place, storage_options
+from headrace_lake.delta.actions import (
+    FEATURES_READER,
+    FEATURES_WRITER,
+    LOCAL_TIMES,
+    VECTORS,
+    WRITES_VECTORS,
+    Action,
+    Actions,
+    Added,
+    creation,
+    entry,
+    lines,
+    needed_features,
+    text_of,
+    with_features,
+)
+from headrace_lake.delta.data_files import RowNumbers
+from headrace_lake.delta.log import LOG, DataFile, added_files, log_entry
+from headrace_lake.delta.partitions import check_partitions, directory_of, partition_text, scalar_of
+from headrace_lake.delta.places import Place, create, storage_options
 from headrace_lake.delta.schemas import table_schema
+from headrace_lake.delta.vectors import Vector, load
 
 # Other readers and writers than these versions, or these features, need what headrace does not do.
-_READ_FEATURES = {"timestampNtz"}
-_WRITE_FEATURES = {"timestampNtz", "appendOnly", "invariants"}
-_FEATURES_READER, _FEATURES_WRITER = 3, 7
+# delta-rs adds variantType to tables with deletion vectors: `_VARIANT` finds columns of the type.
+_READ_FEATURES = {LOCAL_TIMES, VECTORS, "variantType"}
+_WRITE_FEATURES = {*_READ_FEATURES, "appendOnly", "invariants"}
+_VARIANT = re.compile(r'[tT]ype": ?"variant"')
+# The default intervals of delta-rs and of Spark. A reader of vectors reads the entries after the checkpoint.
+_CHECKPOINT_INTERVAL, _CHECKPOINT_INTERVAL_OF_VECTORS = 100, 10
 _PLAIN_READER, _PLAIN_WRITER = 1, 2
 _FIELD_RULES = ("delta.invariants", "delta.generationExpression", "delta.identity.start", "delta.columnMapping.id")
 _REFUSED_PROPERTIES = {
@@ -48,19 +68,8 @@ class ConflictError(Exception):
     """Another commit of the table came first. The next attempt reads its version."""
 
 
-@dataclass(frozen=True)
-class Added:
-    """A file that a commit adds. It is in the directory of the table."""
-
-    path: str
-    size: int
-    statistics: str
-    partition: Mapping[str, str | None] = field(default_factory=dict)
-
-    @classmethod
-    def of(cls, directory: Place, path: str, statistics: str, partition: Mapping[str, str | None]) -> Added:
-        """Return the entry of a file that was written below the directory of a table."""
-        return cls(path, (directory / path).stat().st_size, statistics, partition)
+class UncertainCommitError(StoreError):
+    """A commit has failed, and may be done: its files must stay, and it must not be repeated without its marker."""
 
 
 class Snapshot:
@@ -94,7 +103,7 @@ class Snapshot:
     @cached_property
     def files(self) -> tuple[DataFile, ...]:
         """The data files of this version."""
-        actions = pa.table(self._table.get_add_actions(flatten=False))
+        actions = self._actions
         columns = {name: actions.column(name).to_pylist() for name in ("path", "size_bytes", "num_records")}
         bounds = zip(self._bounds(actions, "min"), self._bounds(actions, "max"), strict=True)
         partitions: Sequence[Any] = [{}] * actions.num_rows
@@ -102,14 +111,33 @@ class Snapshot:
             partitions = actions.column("partition").to_pylist()
         return tuple(
             DataFile(
-                unquote(path),
+                path,
                 size,
                 rows,
                 None if low is None or high is None else (low, high),
-                {name: text_of(value) for name, value in partition.items()},
+                {name: partition_text(value) for name, value in partition.items()},
+                Vector.of(self._stored[path].get("deletionVector")) if self._can_have_vectors else None,
             )
             for path, size, rows, (low, high), partition in zip(*columns.values(), bounds, partitions, strict=True)
         )
+
+    @cached_property
+    def _actions(self) -> pa.Table:
+        return pa.table(self._table.get_add_actions(flatten=False))
+
+    @cached_property
+    def _stored(self) -> Mapping[str, Mapping[str, Any]]:
+        """The content of the log for each file, by its path in the log."""
+        return added_files(self.name, self.directory, self.version, set(self._actions.column("path").to_pylist()))
+
+    @property
+    def _can_have_vectors(self) -> bool:
+        return VECTORS in (self._table.protocol().reader_features or ())
+
+    @property
+    def writes_vectors(self) -> bool:
+        """Whether deleted rows are to be written as deletion vectors."""
+        return self._can_have_vectors and self.properties.get(WRITES_VECTORS) == "true"
 
     def _bounds(self, actions: pa.Table, side: str) -> Sequence[Any]:
         kind = actions.schema.field(side).type if side in actions.column_names else pa.struct([])
@@ -124,10 +152,27 @@ class Snapshot:
         """Return the version of an application's last transaction."""
         return self._table.transaction_version(app)
 
-    def read(self, file: DataFile, fields: pa.Schema, groups: Sequence[int] | None = None) -> pa.Table:
-        """Return the rows of a file of the table, of this version or another one; see `data_files.read`."""
+    def read(self, file: DataFile, fields: pa.Schema, *, without: RowNumbers | None = None) -> pa.Table:
+        """Return the rows of a file of the table, of this version or another one; see `data_files.read`.
+
+        Args:
+            without: the rows that are left out; by default the deleted ones.
+        """
         with data_files.opened(self.directory / file.path) as opened:
-            return data_files.read(opened, fields, groups, self.constants(file))
+            deleted = self.deleted(file) if without is None else without
+            return data_files.read(opened, fields, None, self.constants(file), deleted)
+
+    def read_difference(self, file: DataFile, other: DataFile, fields: pa.Schema) -> pa.Table:
+        """Return the rows of a file that are deleted in another version of it."""
+        before, after = (self.deleted(each) for each in (file, other))
+        gone = np.zeros(0, np.uint64) if after is None else after
+        numbers = gone if before is None else np.setdiff1d(gone, before, assume_unique=True)
+        with data_files.opened(self.directory / file.path) as opened:
+            return data_files.read_rows(opened, fields, numbers, self.constants(file))
+
+    def deleted(self, file: DataFile) -> RowNumbers | None:
+        """Return the deleted rows of a file; None if there are none."""
+        return None if file.vector is None else load(self.directory, file.vector)
 
     def constants(self, file: DataFile) -> dict[str, pa.Scalar]:
         """Return the values of the columns that a file does not have, because its partition has them."""
@@ -146,12 +191,17 @@ class Snapshot:
     def write(self, path: str, rows: pa.Table, partition: Mapping[str, str | None]) -> Added:
         """Write rows of one partition into a new file; see `data_files.write_sorted`."""
         statistics = data_files.write_sorted(self.directory / path, rows, self.schema, self.id, self.partition_columns)
-        return Added.of(self.directory, path, statistics, partition)
+        return self.added(path, statistics, partition)
+
+    def added(self, path: str, statistics: str, partition: Mapping[str, str | None]) -> Added:
+        """Return the entry of a new file below the directory of the table."""
+        status = (self.directory / path).stat()
+        return Added(path, status.st_size, int(status.st_mtime * 1000), statistics, partition)
 
     def count(self, file: DataFile) -> int:
-        """Return the number of rows of a file, which the log need not have."""
+        """Return the number of rows of a file without deleted ones, which the log need not have."""
         with data_files.opened(self.directory / file.path) as opened:
-            return int(opened.metadata.num_rows)
+            return int(opened.metadata.num_rows) - file.deleted_rows
 
     # -- checks -------------------------------------------------------------------------------------------
 
@@ -159,7 +209,9 @@ class Snapshot:
         """Raise `UnsupportedError` if a reader must know what headrace does not know."""
         protocol = self._table.protocol()
         features = set(protocol.reader_features or ()) - _READ_FEATURES
-        if protocol.min_reader_version == _FEATURES_READER and not features:
+        if _VARIANT.search(self._table.schema().to_json()):
+            features.add("variantType")
+        if protocol.min_reader_version == FEATURES_READER and not features:
             return
         if protocol.min_reader_version > _PLAIN_READER:
             raise self._unknown(features, f"reader version {protocol.min_reader_version}")
@@ -173,7 +225,7 @@ class Snapshot:
         self.check_readable()
         protocol = self._table.protocol()
         features = set(protocol.writer_features or ()) - _WRITE_FEATURES
-        if features or _PLAIN_WRITER < protocol.min_writer_version < _FEATURES_WRITER:
+        if features or _PLAIN_WRITER < protocol.min_writer_version < FEATURES_WRITER:
             raise self._unknown(features, f"writer version {protocol.min_writer_version}")
         for property_name, reason in _REFUSED_PROPERTIES.items():
             if self.properties.get(property_name) not in (None, "false"):
@@ -212,8 +264,7 @@ class Snapshot:
 
     def commit(
         self,
-        added: Sequence[Added],
-        removed: Sequence[DataFile],
+        actions: Actions,
         markers: Mapping[str, int],
         information: Mapping[str, Any],
         *,
@@ -221,9 +272,7 @@ class Snapshot:
     ) -> int:
         """Write the version after this one; return it.
 
-        The checks of this snapshot hold for the new version: without retries the library writes it only if no version
-        has been written since. It checks no file itself, and with retries it would remove a file that OPTIMIZE has
-        rewritten, whose rows would then live on.
+        The checks of this snapshot hold for the new version: it is written only if no version has been written since.
 
         Args:
             markers: the transactions of the commit, by application.
@@ -233,62 +282,112 @@ class Snapshot:
         Raises:
             ConflictError: another version has been written since; nothing is changed.
             StoreError: a file does not exist as it was written; nothing is changed.
+            UncertainCommitError: it is not certain whether the version was written.
         """
-        for file in added:
+        for file in actions.added:
             path = self.directory / file.path
             if not path.exists() or path.stat().st_size != file.size:
                 raise StoreError("a data file was deleted before its commit", received=str(path))
-        now = int(time.time() * 1000)
-        actions: list[AddAction | RemoveAction] = [
-            AddAction(each.path, each.size, each.partition, now, data_change, each.statistics) for each in added
-        ]
-        actions += [RemoveAction(each.path, data_change, now, each.size, dict(each.partition)) for each in removed]
-        properties = CommitProperties(
-            custom_metadata={"headrace": dict(information)},
-            max_commit_retries=0,
-            app_transactions=[Transaction(app, version, now) for app, version in markers.items()],
+        written = entry(
+            actions,
+            now=int(time.time() * 1000),
+            read_version=self.version,
+            data_change=data_change,
+            markers=markers,
+            information=information,
+            stored=self._stored if actions.shortened else {},
         )
+        version = self.version + 1
         try:
-            self._table.create_write_transaction(
-                actions,
-                "append",
-                self._table.schema(),
-                partition_by=list(self.partition_columns) or None,
-                commit_properties=properties,
-            )
-        except CommitFailedError as error:
-            raise ConflictError(_reason(error)) from None
+            create(log_entry(self.directory, version), lines(written))
+        except FileExistsError:
+            raise ConflictError(f"version {version} of table {self.name!r} exists") from None
+        except (OSError, StoreError) as error:
+            received = error.received if isinstance(error, StoreError) else error.strerror
+            raise UncertainCommitError(f"a commit of table {self.name!r} failed", received=received) from error
+        return version
+
+    def changed(
+        self, schema: TableSchema | None = None, properties: Mapping[str, str] | None = None
+    ) -> Sequence[Action]:
+        """Return the actions that change the definition of the table.
+
+        Args:
+            schema: the columns: those of the table, which may have become nullable, and new ones after them.
+            properties: properties with new values.
+        """
+        metadata = self._table.metadata()
+        fields = self._table.schema().to_json()
+        if schema is not None:
+            fields = _with_columns(json.loads(fields), schema)
+        configuration = {**self.properties, **(properties or {})}
+        definition = {
+            "id": self.id,
+            "name": metadata.name,
+            "description": metadata.description,
+            "format": {"provider": "parquet", "options": {}},
+            "schemaString": fields,
+            "partitionColumns": list(self.partition_columns),
+            "configuration": configuration,
+            "createdTime": metadata.created_time,
+        }
+        features = needed_features(fields, configuration)
+        protocol = self._protocol()
+        wanted = with_features(protocol, features)
+        actions: list[Action] = [{"metaData": {name: each for name, each in definition.items() if each is not None}}]
+        return actions if wanted == protocol else [{"protocol": wanted}, *actions]
+
+    def _protocol(self) -> dict[str, Any]:
+        found = self._table.protocol()
+        protocol: dict[str, Any] = {
+            "minReaderVersion": found.min_reader_version,
+            "minWriterVersion": found.min_writer_version,
+        }
+        lists = {"readerFeatures": found.reader_features, "writerFeatures": found.writer_features}
+        return protocol | {name: list(features) for name, features in lists.items() if features is not None}
+
+    def is_checkpoint(self, version: int) -> bool:
+        """Return whether a writer of a version should write a checkpoint."""
+        interval = _CHECKPOINT_INTERVAL_OF_VECTORS if self._can_have_vectors else _CHECKPOINT_INTERVAL
+        text = self.properties.get("delta.checkpointInterval") or ""
+        return version % (int(text) if text.isdecimal() and int(text) else interval) == 0
+
+    def write_checkpoint(self) -> None:
+        """Write a checkpoint of this version, and delete entries of the log that are older than the table keeps them.
+
+        Raises:
+            StoreError: the library has failed.
+        """
+        try:
+            self._table.create_checkpoint()
+            if self.properties.get("delta.enableExpiredLogCleanup") != "false":
+                self._table.cleanup_metadata()
         except (DeltaError, OSError) as error:
-            raise StoreError(f"a commit of table {self.name!r} failed", received=_reason(error)) from None
-        return self.version + 1
+            raise StoreError(f"a checkpoint of table {self.name!r} failed", received=_reason(error)) from None
 
-    def set_properties(self, properties: Mapping[str, str]) -> None:
-        """Write the version after this one, with other properties of the table.
 
-        Raises:
-            ConflictError: another version has been written since; nothing is changed.
-        """
-        try:
-            self._table.alter.set_table_properties(
-                dict(properties),
-                raise_if_not_exists=False,
-                commit_properties=CommitProperties(max_commit_retries=0),
-            )
-        except CommitFailedError as error:
-            raise ConflictError(_reason(error)) from None
+def create_version(
+    directory: Place, schema: TableSchema, partitions: Sequence[str], properties: Mapping[str, str]
+) -> bool:
+    """Write the first version of a table; return False if there is one."""
+    fields = Schema.from_arrow(schema.arrow).to_json()
+    now = int(time.time() * 1000)
+    written = creation(str(uuid.uuid4()), fields, partitions, properties, now)
+    (directory / LOG).mkdir(parents=True, exist_ok=True)
+    try:
+        create(log_entry(directory, 0), lines(written))
+    except FileExistsError:
+        return False
+    return True
 
-    def add_columns(self, fields: pa.Schema) -> None:
-        """Write the version after this one, with more columns.
 
-        Raises:
-            ConflictError: another version has been written since; nothing is changed.
-        """
-        try:
-            self._table.alter.add_columns(
-                Schema.from_arrow(fields).fields, commit_properties=CommitProperties(max_commit_retries=0)
-            )
-        except CommitFailedError as error:
-            raise ConflictError(_reason(error)) from None
+def _with_columns(fields: dict[str, Any], schema: TableSchema) -> str:
+    """Return columns as JSON: those of a table as they are, but null where they may be, and new ones."""
+    stored = fields["fields"]
+    for field_of, column in zip(stored, schema.columns, strict=False):
+        field_of["nullable"] = field_of["nullable"] or column.nullable
+    new = json.loads(Schema.from_arrow(pa.schema(list(schema.arrow)[len(stored) :])).to_json())["fields"]
+    return text_of(fields | {"fields": [*stored, *new]})
 
 
 def _reason(error: Exception) -> str:

@@ -13,9 +13,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import DeltaTable as LakeTable
-from deltalake import TableFeatures
-from deltalake.exceptions import DeltaError
 
 from headrace.errors import (
     AlreadyExistsError,
@@ -39,11 +36,12 @@ from headrace_lake.delta.commits import SyncedLog
 from headrace_lake.delta.home import OWN_DIRECTORY, Home
 from headrace_lake.delta.log import LOG
 from headrace_lake.delta.partitions import check_partitions
-from headrace_lake.delta.places import Place, directories_in, moment_of, remove_tree, storage_options, sync
+from headrace_lake.delta.places import Place, directories_in, moment_of, remove_tree, sync
 from headrace_lake.delta.publisher import DeltaPublisher
 from headrace_lake.delta.queue import DeltaQueue
-from headrace_lake.delta.schemas import check_schema, needs_invariants, properties_of
-from headrace_lake.delta.table import PARTITION_BY, DeltaTable, check_options
+from headrace_lake.delta.schemas import check_schema, properties_of
+from headrace_lake.delta.snapshot import create_version
+from headrace_lake.delta.table import DELETION_VECTORS, PARTITION_BY, DeltaTable, check_options
 from headrace_lake.delta.tunnels import records
 from headrace_lake.delta.tunnels.records import StoredTunnel, TunnelRecords
 from headrace_lake.delta.tunnels.tunnel import DeltaTunnel, new_tunnel
@@ -119,7 +117,11 @@ class DeltaStore(Store):
         directory = self._path(name)
         check_schema(schema)
         check_options(options)
-        properties = properties_of(schema, pre_images=options.get("pre_images", False))
+        properties = properties_of(
+            schema,
+            pre_images=options.get("pre_images", False),
+            deletion_vectors=options.get(DELETION_VECTORS, False),
+        )
         partitions = options.get(PARTITION_BY) or ()
         partitions = (partitions,) if isinstance(partitions, str) else tuple(partitions)
         if partitions:
@@ -145,33 +147,14 @@ class DeltaStore(Store):
         self, directory: Place, schema: TableSchema, partitions: Sequence[str], properties: Mapping[str, str]
     ) -> bool:
         """Create a table; return False if another process has created it."""
-
-        def create(place: Place) -> None:
-            made = LakeTable.create(
-                place.as_uri(),
-                schema.arrow,
-                partition_by=list(partitions) or None,
-                configuration=dict(properties),
-                raise_if_key_not_exists=False,
-                storage_options=storage_options(place),
-            )
-            if needs_invariants(schema):
-                made.alter.add_feature(TableFeatures.Invariants, allow_protocol_versions_increase=True)
-
         if not isinstance(directory, Path):
-            try:
-                create(directory)
-            except DeltaError:
-                if not (directory / LOG).is_dir():
-                    raise
-                return False
-            return True
+            return create_version(directory, schema, partitions, properties)
         new = self._directory / OWN_DIRECTORY / "new" / uuid.uuid4().hex
         assert isinstance(new, Path)
         try:
             new.parent.mkdir(parents=True, exist_ok=True)
-            create(new)
-            SyncedLog(new).sync(1)
+            create_version(new, schema, partitions, properties)
+            SyncedLog(new).sync(0)
             directory.parent.mkdir(parents=True, exist_ok=True)
             new.rename(directory)
         except OSError as error:

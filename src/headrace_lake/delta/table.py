@@ -20,8 +20,9 @@ from headrace.rows.by_position import aligned, repeats
 from headrace.rows.conditions import check_scan_sizes, typed_key, typed_range
 from headrace.rows.fields import with_fields
 from headrace_lake.delta import changes, data_files, reading
+from headrace_lake.delta.actions import WRITES_VECTORS, Actions
 from headrace_lake.delta.changes import Planner, TableWrite
-from headrace_lake.delta.commits import Actions, SyncedLog, commit, repeated
+from headrace_lake.delta.commits import SyncedLog, commit
 from headrace_lake.delta.places import Place
 from headrace_lake.delta.schemas import PRE_IMAGES, check_schema, keeps_pre_images, text_of
 from headrace_lake.delta.snapshot import Snapshot
@@ -29,13 +30,16 @@ from headrace_lake.delta.snapshot import Snapshot
 _DEFAULT = TableOptions()
 PARTITION_BY = "partition_by"
 """The option of a new table with its partition columns."""
+DELETION_VECTORS = "deletion_vectors"
+"""The option of a table: whether deleted rows are written as deletion vectors."""
+_PROPERTIES = {"pre_images": PRE_IMAGES, DELETION_VECTORS: WRITES_VECTORS}
 
 
 def check_options(given: Mapping[str, Any]) -> None:
     """Raise `UnsupportedError` for options of a change log that the log of a Delta table does not have."""
-    check_names("a table", given, sorted([*vars(_DEFAULT), PARTITION_BY]))
+    check_names("a table", given, sorted([*vars(_DEFAULT), PARTITION_BY, DELETION_VECTORS]))
     for name, value in given.items():
-        if name == "pre_images":
+        if name in _PROPERTIES:
             flag(value, name)
         elif name not in ("change_log", PARTITION_BY) and value not in (None, getattr(_DEFAULT, name)):
             raise UnsupportedError(
@@ -110,6 +114,8 @@ class DeltaTable(Table):
 
         def plan(snapshot: Snapshot) -> Actions:
             nonlocal done
+            # An earlier attempt was certainly not committed.
+            done = None
             snapshot.check_writable(removes=True)
             done = planner.actions(snapshot)
             return done
@@ -188,29 +194,26 @@ class DeltaTable(Table):
     # -- columns, options ---------------------------------------------------------------------------------
 
     def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:
-        def attempt(snapshot: Snapshot) -> int:
+        def plan(snapshot: Snapshot) -> Actions:
             snapshot.check_writable(removes=False)
             wider = snapshot.schema.with_columns(columns)
             check_schema(wider)
-            snapshot.add_columns(pa.schema(list(wider.arrow)[len(snapshot.schema.columns) :]))
-            return snapshot.version + 1
+            return Actions(definition=snapshot.changed(wider))
 
-        version = repeated(self.name, self.directory, attempt)
-        assert version is not None
-        self.log.sync(version)
+        commit(self.name, self.directory, plan, log=self.log)
 
     def set_options(self, **changes: Any) -> TableOptions:
         check_options(changes)
+        wanted = {key: text_of(changes[name]) for name, key in _PROPERTIES.items() if changes.get(name) is not None}
 
-        def attempt(snapshot: Snapshot) -> int:
+        def plan(snapshot: Snapshot) -> Actions | None:
             snapshot.check_writable(removes=False)
-            snapshot.set_properties({PRE_IMAGES: text_of(changes["pre_images"])})
-            return snapshot.version + 1
+            if all(snapshot.properties.get(key) == value for key, value in wanted.items()):
+                return None
+            return Actions(definition=snapshot.changed(properties=wanted))
 
-        if changes.get("pre_images") not in (None, self._options(self.snapshot()).pre_images):
-            version = repeated(self.name, self.directory, attempt)
-            assert version is not None
-            self.log.sync(version)
+        if wanted:
+            commit(self.name, self.directory, plan, log=self.log)
         return self._options(self.snapshot())
 
     def _options(self, snapshot: Snapshot) -> TableOptions:

@@ -91,7 +91,14 @@ def changes(version: int, time: int, rows: pa.Table, ops: npt.NDArray[Any], sche
 
 def _compared(entry: Entry, snapshot: Snapshot, *, pre_images: bool) -> Changes:
     schema = snapshot.schema
-    old, new = _feed(entry, snapshot) if entry.feed else (_rows(entry.removed, snapshot), _rows(entry.added, snapshot))
+    old, new = (
+        _feed(entry, snapshot)
+        if entry.feed
+        else (
+            _rows(entry.removed, entry.added, snapshot),
+            _rows(entry.added, entry.removed, snapshot),
+        )
+    )
     if not schema.primary_key:
         ops = np.repeat([ChangeOp.DELETE_WITH_ROW, ChangeOp.INSERT], [old.num_rows, new.num_rows])
         return changes(entry.version, entry.time, pa.concat_tables([old, new]), ops, schema)
@@ -121,9 +128,12 @@ def _keys_only(rows: pa.Table, schema: TableSchema) -> pa.Table:
     return pa.table(columns, schema=rows.schema)
 
 
-def _rows(files: Sequence[DataFile], snapshot: Snapshot) -> pa.Table:
+def _rows(files: Sequence[DataFile], others: Sequence[DataFile], snapshot: Snapshot) -> pa.Table:
+    """Return the rows of files, without those that other files have: a file with another deletion vector."""
     fields = snapshot.schema.nullable()
-    return pa.concat_tables([fields.empty_table(), *(read_or_lost(snapshot, file, fields) for file in files)])
+    same = {file.path: file for file in others}
+    parts = (read_or_lost(snapshot, file, fields, same.get(file.path)) for file in files)
+    return pa.concat_tables([fields.empty_table(), *parts])
 
 
 def _feed(entry: Entry, snapshot: Snapshot) -> tuple[pa.Table, pa.Table]:
@@ -136,14 +146,17 @@ def _feed(entry: Entry, snapshot: Snapshot) -> tuple[pa.Table, pa.Table]:
     return old, new
 
 
-def read_or_lost(snapshot: Snapshot, file: DataFile, fields: pa.Schema) -> pa.Table:
+def read_or_lost(snapshot: Snapshot, file: DataFile, fields: pa.Schema, other: DataFile | None = None) -> pa.Table:
     """Return the rows of a file.
+
+    Args:
+        other: the same file with another deletion vector: the rows that are not deleted there are left out.
 
     Raises:
         DataLossError: the file was deleted.
     """
     try:
-        return snapshot.read(file, fields)
+        return snapshot.read(file, fields) if other is None else snapshot.read_difference(file, other, fields)
     except MissingFileError as error:
         raise DataLossError(
             f"VACUUM has deleted a file of Delta table {snapshot.name!r} before its rows were read",
