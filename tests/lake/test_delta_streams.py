@@ -72,6 +72,31 @@ def test_a_mirror_and_its_history(spark: SparkSession, tmp_path: Path, shop: Sto
     assert headrace.diff_tables(shop.table("orders"), lake.table("orders")).changed == 0
 
 
+def test_a_running_mirror_gets_new_columns_with_their_rows(
+    spark: SparkSession, tmp_path: Path, shop: Store, lake: Store
+) -> None:
+    lake.create_table("copy", shop.table("orders").schema.arrow, "id", deletion_vectors=True)
+    mirror = headrace.mirror(
+        spark, source=shop.url, table="orders", to=lake.url, to_table="copy", checkpoint=tmp_path / "checkpoint"
+    )
+    query = mirror.start()
+    try:
+        query.processAllAvailable()
+        shop.table("orders").add_columns({"note": "string"})
+        shop.table("orders").put([{"id": 7, "user": "u1", "n": 7, "note": "new"}])
+        query.processAllAvailable()
+        assert rows_of(tmp_path / "lake", "copy") == list(shop.table("orders"))
+        # One commit has the column and its row.
+        assert foreign(tmp_path / "lake", "copy").version() == 2
+        shop.table("orders").drop_columns(["note"])
+        shop.table("orders").put([{"id": 8, "user": "u1", "n": 8}])
+        with pytest.raises(Exception, match="the target's store can only add columns"):
+            query.processAllAvailable()
+    finally:
+        query.stop()
+    assert [row["id"] for row in rows_of(tmp_path / "lake", "copy")] == [*range(6), 7]
+
+
 def test_a_followed_query_with_its_state_in_the_home(
     spark: SparkSession, tmp_path: Path, shop: Store, lake: Store
 ) -> None:

@@ -32,7 +32,7 @@ class Write:
 
     Attributes:
         alteration: changes of the table's columns, which the same transaction makes before all writes of the table. All
-            of these have it. Only in stores with `Capabilities.alters`.
+            of these have it. Only in stores with `Capabilities.evolves`.
     """
 
     table: str

@@ -38,6 +38,8 @@ class Capabilities:
         add_columns: columns can be added to a table with rows.
         alters: columns can be dropped, renamed and widened, see `Table.alter`, also in the transaction of a
             publication.
+        adds_in_batches: a publication can add columns, and let columns be null, in its transaction, see `Table.alter`.
+            So can each store that alters.
         queues: the store has queues, consumers and producers. Without them, `Store.queue` may still return a table that
             is append-only, for streams that name it as a queue.
         predicates: the operators that Spark leaves to `Table.scan`. `Table.scan` itself has all operators in every
@@ -71,6 +73,7 @@ class Capabilities:
     queues: bool
     predicates: frozenset[str]
     alters: bool = False
+    adds_in_batches: bool = False
     column_types: tuple[str, ...] | None = None
     not_null: bool = True
     tells_rows: bool = True
@@ -86,6 +89,11 @@ class Capabilities:
     max_columns: int = MAX_COLUMNS
     rows_at_once: int | None = None
     atomic_targets: int | None = None
+
+    @property
+    def evolves(self) -> bool:
+        """Whether a publication can change columns in its transaction."""
+        return self.alters or self.adds_in_batches
 
     @property
     def guarantee(self) -> str:

@@ -281,7 +281,7 @@ class Table(Port):
 
         Raises:
             SchemaError: a column does not exist, or cannot have the change.
-            UnsupportedError: the store cannot make such changes, see `Capabilities.alters`.
+            UnsupportedError: the store cannot make such changes, see `Capabilities.evolves`.
         """
         raise UnsupportedError(
             "this store cannot drop, rename or widen columns of a table",

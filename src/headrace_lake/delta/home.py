@@ -17,7 +17,10 @@ from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError
 from headrace.model.own_names import PREFIX
+from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
+from headrace.model.tables.schema import Column
+from headrace.model.types import parse_type, type_name
 from headrace.ports import Claim, Staged, Store, Table, Write
 from headrace.stores import registry
 from headrace_lake.delta.places import Place
@@ -78,7 +81,7 @@ class JobRecord:
             "content": self.intent.content,
             "tables": dict(self.intent.tables),
             "writes": [
-                [write.table, write.change, [[each.id, each.rows] for each in write.staged]]
+                [write.table, write.change, [[each.id, each.rows] for each in write.staged], _shown(write.alteration)]
                 for write in self.intent.writes
             ],
         }
@@ -92,13 +95,28 @@ class JobRecord:
         intent = found and Intent(
             found["batch"],
             tuple(
-                Write(table, RowChange(change), tuple(Staged(*each) for each in staged))
-                for table, change, staged in found["writes"]
+                Write(table, RowChange(change), tuple(Staged(*each) for each in staged), _alteration(*alteration))
+                for table, change, staged, *alteration in found["writes"]
             ),
             found["tables"],
             found["content"],
         )
         return cls(row["job"], row["sink"], tuple(content["tables"]), intent)
+
+
+def _shown(alteration: Alteration | None) -> Mapping[str, Any] | None:
+    if alteration is None:
+        return None
+    added = [[column.name, type_name(column.type)] for column in alteration.added]
+    return {"added": added, "relaxed": list(alteration.relaxed)}
+
+
+def _alteration(shown: Mapping[str, Any] | None = None) -> Alteration | None:
+    """Return an alteration of a record. Records of release 0.1.0 have none."""
+    if shown is None:
+        return None
+    added = [Column(name, parse_type(kind)) for name, kind in shown["added"]]
+    return Alteration(added=added, relaxed=shown["relaxed"])
 
 
 class Home:

@@ -13,18 +13,21 @@ The marker of a table is a pair of ``txn`` actions: the batch, and a hash of its
 from __future__ import annotations
 
 import hashlib
+import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import pyarrow as pa
 
 from headrace.errors import NotFoundError, PublicationError, SchemaError, StoreError, UnsupportedError
 from headrace.model.own_names import is_internal
+from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
+from headrace.ports.publication import alterations_of
 from headrace.rows import to_arrow
 from headrace.rows.by_position import repeats
 from headrace.support import failpoints
@@ -50,6 +53,15 @@ class _Part:
     table: DeltaTable
     identity: str
     planner: Planner
+    alteration: Alteration | None
+
+    def actions(self, snapshot: Snapshot) -> Actions:
+        """Check a version, and return the actions for it."""
+        _check(snapshot, self.planner)
+        if self.alteration is None:
+            return self.planner.actions(snapshot)
+        altered = snapshot.altered(self.alteration)
+        return replace(self.planner.actions(altered), definition=snapshot.changed(altered.schema))
 
 
 class DeltaPublisher(Publisher):
@@ -132,6 +144,11 @@ class DeltaPublisher(Publisher):
         if table is not None and change in WHOLE_ROWS:
             snapshot = self._find(table).snapshot()
             schema = snapshot.schema
+            first = next(rows := iter(rows), None)
+            rows = rows if first is None else itertools.chain([first], rows)
+            if first is not None and _is_altered(first.schema, schema):
+                # The publication changes the columns of the table.
+                return self._staging.put(batch, rows, None)
             rows = (part for each in rows for part in to_arrow(each, schema, columns="all").to_batches())
             if snapshot.partition_columns:
                 # The driver writes the files, one for each partition.
@@ -226,8 +243,7 @@ class DeltaPublisher(Publisher):
             if marked and known is not None and known >= batch:
                 self._check_same(batch, _hash(content), known, known_content)
                 return None
-            _check(snapshot, part.planner)
-            done = part.planner.actions(snapshot)
+            done = part.actions(snapshot)
             many = maintenance.has_many_small(snapshot.files)
             return done
 
@@ -267,9 +283,7 @@ class DeltaPublisher(Publisher):
         parts = self._parts(batch, lake)
         for part in parts:
             # What cannot be written is found before the intent is: such an intent could not be completed.
-            snapshot = part.table.snapshot()
-            _check(snapshot, part.planner)
-            part.planner.actions(snapshot)
+            part.actions(part.table.snapshot())
         intent = Intent(batch, tuple(lake), {part.table.name: part.identity for part in parts}, content)
         self._home.jobs()
         publisher = self._home.store().publisher(self.job, self.sink)
@@ -321,15 +335,17 @@ class DeltaPublisher(Publisher):
         for write in writes:
             self._staging.check(batch, write.staged)
         parts = []
+        alterations = alterations_of(writes)
         for name in dict.fromkeys(write.table for write in writes):
             table = self._find(name)
-            snapshot = table.snapshot()
+            alteration = alterations.get(name)
+            snapshot = table.snapshot().altered(alteration)
             mine = [write for write in writes if write.table == name]
             mine = [write for write in mine if write.staged or write.change is RowChange.REPLACE_ALL]
             prefix = f"{data_files.PREFIX}{self._staging.digest}-{batch}-"
             ready = self._ready(batch, mine, snapshot)
             planner = Planner(ready or [self._loaded(batch, write, snapshot.schema) for write in mine], prefix)
-            parts.append(_Part(table, snapshot.id, planner))
+            parts.append(_Part(table, snapshot.id, planner, alteration))
         return parts
 
     def _ready(self, batch: int, writes: Sequence[Write], snapshot: Snapshot) -> ReadyFiles | None:
@@ -378,6 +394,12 @@ def _check(snapshot: Snapshot, planner: Planner) -> None:
         snapshot.schema.check_keyed()
     replaces = RowChange.REPLACE_ALL in planner.changes
     snapshot.check_writable(removes=replaces or bool(snapshot.schema.primary_key))
+
+
+def _is_altered(fields: pa.Schema, schema: TableSchema) -> bool:
+    """Return whether rows have columns that a table does not have, or nulls where it has none."""
+    nullable = {column.name: column.nullable for column in schema.columns}
+    return any(field.name not in nullable or (field.nullable and not nullable[field.name]) for field in fields)
 
 
 def _divided(writes: Sequence[Write | Append], advances: Sequence[Advance]) -> tuple[list[Write], list[Write]]:

@@ -6,6 +6,7 @@ entries of the log itself: the package has no deletion vectors, and no new colum
 
 from __future__ import annotations
 
+import copy
 import json
 import math
 import os
@@ -21,6 +22,7 @@ from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
 from headrace.errors import NotFoundError, StoreDamagedError, StoreError, UnsupportedError
+from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.schema import TableSchema
 from headrace.support.cached import cached_property
 from headrace_lake.delta import data_files
@@ -44,7 +46,7 @@ from headrace_lake.delta.data_files import RowNumbers
 from headrace_lake.delta.log import LOG, DataFile, added_files, log_entry
 from headrace_lake.delta.partitions import check_partitions, directory_of, partition_text, scalar_of
 from headrace_lake.delta.places import Place, create, storage_options
-from headrace_lake.delta.schemas import table_schema
+from headrace_lake.delta.schemas import check_schema, table_schema
 from headrace_lake.delta.vectors import Vector, load
 
 # Other readers and writers than these versions, or these features, need what headrace does not do.
@@ -306,6 +308,36 @@ class Snapshot:
             received = error.received if isinstance(error, StoreError) else error.strerror
             raise UncertainCommitError(f"a commit of table {self.name!r} failed", received=received) from error
         return version
+
+    def altered(self, alteration: Alteration | None) -> Snapshot:
+        """Return this version with other columns, which no file has yet.
+
+        Raises:
+            SchemaError: the table cannot have the columns.
+            UnsupportedError: Delta Lake cannot change columns so.
+        """
+        if alteration is None:
+            return self
+        others = {
+            "dropped columns": alteration.dropped,
+            "renamed columns": alteration.renamed,
+            "wider types": alteration.widened,
+            "values of new columns in existing rows": alteration.values,
+        }
+        for what, names in others.items():
+            if names:
+                raise UnsupportedError(
+                    f"headrace gives Delta table {self.name!r} no {what}: not all readers support that, or all files "
+                    "would change",
+                    received=", ".join(names),
+                    valid="new columns, and columns that may be null",
+                    remedy="create another table, and INSERT INTO it the rows of this one",
+                )
+        schema = alteration.applied(self.schema)
+        check_schema(schema)
+        found = copy.copy(self)
+        found.schema = schema
+        return found
 
     def changed(
         self, schema: TableSchema | None = None, properties: Mapping[str, str] | None = None

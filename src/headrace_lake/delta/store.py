@@ -66,6 +66,7 @@ class DeltaStore(Store):
         whole_rows=True,
         pre_images=True,
         add_columns=True,
+        adds_in_batches=True,
         queues=False,
         predicates=frozenset(OPERATORS),
         column_types=(

@@ -8,10 +8,11 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import OptionError, SchemaError, UnsupportedError
+from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.conditions import KeyRange, Where, parse_where
 from headrace.model.tables.options import TableOptions
-from headrace.model.tables.schema import KeyValue, TableSchema
+from headrace.model.tables.schema import KeyValue, TableSchema, parse_columns
 from headrace.options.names import check_names
 from headrace.ports import Rows, Table, TableDescription, TrimReport
 from headrace.ports.arguments import flag
@@ -24,7 +25,7 @@ from headrace_lake.delta.actions import WRITES_VECTORS, Actions
 from headrace_lake.delta.changes import Planner, TableWrite
 from headrace_lake.delta.commits import SyncedLog, commit
 from headrace_lake.delta.places import Place
-from headrace_lake.delta.schemas import PRE_IMAGES, check_schema, keeps_pre_images, text_of
+from headrace_lake.delta.schemas import PRE_IMAGES, keeps_pre_images, text_of
 from headrace_lake.delta.snapshot import Snapshot
 
 _DEFAULT = TableOptions()
@@ -194,11 +195,12 @@ class DeltaTable(Table):
     # -- columns, options ---------------------------------------------------------------------------------
 
     def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:
+        self.alter(Alteration(added=parse_columns(columns)))
+
+    def alter(self, alteration: Alteration) -> None:
         def plan(snapshot: Snapshot) -> Actions:
             snapshot.check_writable(removes=False)
-            wider = snapshot.schema.with_columns(columns)
-            check_schema(wider)
-            return Actions(definition=snapshot.changed(wider))
+            return Actions(definition=snapshot.changed(snapshot.altered(alteration).schema))
 
         commit(self.name, self.directory, plan, log=self.log)
 

@@ -126,7 +126,7 @@ class MirrorBatches(StreamBatches):
                 self.evolution.check(change, table.name, store)
                 tunnel = source.tunnel(self.tunnel, table.name)
                 form = replace(form, alterations=self.evolution.alterations(change, form, store, tunnel))
-                if form.alterations and not store.capabilities.alters:
+                if form.alterations and not store.capabilities.evolves:
                     raise SchemaError(
                         "the source of the mirror has other columns, and its target's store changes none in a batch",
                         received=str(change),

@@ -10,7 +10,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, NamedTuple, TypeAlias, get_args
+from typing import Any, Literal, NamedTuple, TypeAlias, get_args
 
 import pyarrow as pa
 
@@ -149,7 +149,8 @@ class Evolution:
                 received=str(change),
                 remedy="start the mirror with schemaChange=evolve or lenient, which follow the change; or undo it",
             )
-        others = Difference((), () if self.keeps else change.dropped, change.renamed, change.retyped, change.relaxed)
+        relaxed = () if target.capabilities.adds_in_batches else change.relaxed
+        others = Difference((), () if self.keeps else change.dropped, change.renamed, change.retyped, relaxed)
         if others and not target.capabilities.alters:
             raise UnsupportedError(
                 f"the columns of the source {source!r} have changed, and the target's store can only add columns",
@@ -174,6 +175,8 @@ class Evolution:
             if each:
                 each.applied(table.schema)
                 found[wanted.name] = each
+                if each.values and not target.capabilities.alters:
+                    raise values_unknown(table.name, each.values)
         return found
 
     def _alteration(self, change: Difference, table: Table, wanted: MirrorTable, tunnel: Tunnel) -> Alteration:
@@ -220,6 +223,15 @@ class Evolution:
             added,
             tunnel.values_of_new_columns(names) if names else {},
         )
+
+
+def values_unknown(table: str, values: Mapping[str, Any]) -> SchemaError:
+    """Return the error for new columns in which rows that a mirror has read have values, which it cannot set."""
+    return SchemaError(
+        f"rows of the mirror {table!r} that were read before have values in new columns of its source",
+        received=", ".join(f"{name} {value}" for name, value in values.items()),
+        remedy="add the columns to the target with these values in all its rows, and start the mirror again",
+    )
 
 
 def _holds(wanted: pa.DataType, given: pa.DataType) -> bool:

@@ -20,6 +20,7 @@ from headrace.derived.mirror.evolution import (
     difference,
     parse_columns,
     source_columns,
+    values_unknown,
 )
 from headrace.derived.mirror.forms import MirrorForm, MirrorTable
 from headrace.errors import (
@@ -160,7 +161,7 @@ class MirrorSetup:
                 valid=tunnel.name,
                 remedy="leave out the tunnel, or drop the target table first",
             )
-        if self._target.capabilities.alters:
+        if self._target.capabilities.evolves:
             self._check_evolution(tunnel)
         else:
             self._add_columns(found, tunnel)
@@ -185,11 +186,7 @@ class MirrorSetup:
             self._evolution.check(change, self._table.name, self._target)
         names = [name for name in self._form.tables[0].schema.names if name not in found.schema]
         if names and _has_rows(found) and (values := tunnel.values_of_new_columns(names)):
-            raise SchemaError(
-                f"rows of table {self._table.name!r} that were read before have values in new columns",
-                received=", ".join(f"{name} {value}" for name, value in values.items()),
-                remedy="add the columns to the target with these values in all its rows, and start the mirror again",
-            )
+            raise values_unknown(found.name, values)
         self._fit_tables()
 
     def _recorded(self) -> tuple[SourceColumn, ...] | None:
