@@ -162,7 +162,7 @@ def test_a_check_finds_what_readers_would_get_wrong(
 
 
 def test_doctor_names_tables_that_cannot_be_written(store: Store, tmp_path: Path) -> None:
-    foreign(tmp_path).alter.set_table_properties({"delta.enableChangeDataFeed": "true"})
+    foreign(tmp_path).alter.set_table_properties({"delta.setTransactionRetentionDuration": "interval 1 days"})
     found = {each.name: each for each in store.diagnose()}
     assert found["Store"].status == Status.OK
     assert found["Table t"].status == Status.WARN

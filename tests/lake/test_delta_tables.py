@@ -151,18 +151,16 @@ def refused(path: Path) -> dict[str, Any]:
         write_deltalake(str(path / name), rows, configuration=configuration)
         keyed(path, name)
 
-    create("feed", {"delta.enableChangeDataFeed": "true"})
     create("mapping", {"delta.columnMapping.mode": "name"})
     create("append_only", {"delta.appendOnly": "true"})
     create("forgetful", {"delta.setTransactionRetentionDuration": "interval 1 days"})
     create("constrained", {})
     foreign(path, "constrained").alter.add_constraint({"positive": "id > 0"})
     return {
-        "feed": "writer version 4|enableChangeDataFeed",
         "mapping": "columnMapping|version",
         "append_only": "appendOnly",
         "forgetful": "setTransactionRetentionDuration",
-        "constrained": "checkConstraints|writer version 3",
+        "constrained": r"delta\.constraints\.positive",
     }
 
 

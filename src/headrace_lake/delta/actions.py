@@ -17,8 +17,12 @@ from headrace_lake.delta.vectors import Vector
 FEATURES_READER, FEATURES_WRITER = 3, 7
 VECTORS, LOCAL_TIMES = "deletionVectors", "timestampNtz"
 WRITES_VECTORS = "delta.enableDeletionVectors"
-# Version 2 of writers has these. A protocol with a list of features must name them.
-_PLAIN_FEATURES = ("appendOnly", "invariants")
+# The versions of writers with these features. A protocol with a list of features must name them.
+_FEATURES_OF_VERSIONS = {
+    2: ("appendOnly", "invariants"),
+    3: ("checkConstraints",),
+    4: ("changeDataFeed", "generatedColumns"),
+}
 _LOCAL_TIME = re.compile(r'[tT]ype": ?"timestamp_ntz"')
 
 Action = Mapping[str, Any]
@@ -38,6 +42,11 @@ class Added:
     modified: int
     statistics: str
     partition: Mapping[str, str | None] = field(default_factory=dict)
+
+    @property
+    def log_path(self) -> str:
+        """The path in the log."""
+        return quote(self.path, safe="/=")
 
 
 @dataclass(frozen=True)
@@ -60,19 +69,21 @@ class Actions:
         added: the new files, which are on the disk.
         removed: files of the version.
         shortened: files of the version that lose rows.
+        feed: new files of the change feed.
         definition: the new columns, properties or features of the table.
     """
 
     added: Sequence[Added] = ()
     removed: Sequence[DataFile] = ()
     shortened: Sequence[Shortened] = ()
+    feed: Sequence[Added] = ()
     definition: Sequence[Action] = ()
 
     @property
     def files(self) -> set[str]:
         """The files that the commit needs, relative to the directory of the table."""
         vectors = {each.vector.file for each in self.shortened}
-        return {each.path for each in self.added} | {name for name in vectors if name is not None}
+        return {each.path for each in (*self.added, *self.feed)} | {name for name in vectors if name is not None}
 
 
 def entry(
@@ -102,18 +113,24 @@ def entry(
     found += [
         {"add": _shortened(stored[each.file.log_path], each, data_change=data_change)} for each in actions.shortened
     ]
+    found += [{"cdc": _changed(file)} for file in actions.feed]
     return found
 
 
 def _added(file: Added, *, data_change: bool) -> dict[str, Any]:
     return {
-        "path": quote(file.path, safe="/="),
+        "path": file.log_path,
         "partitionValues": dict(file.partition),
         "size": file.size,
         "modificationTime": file.modified,
         "dataChange": data_change,
         "stats": file.statistics,
     }
+
+
+def _changed(file: Added) -> dict[str, Any]:
+    partition = dict(file.partition)
+    return {"path": file.log_path, "partitionValues": partition, "size": file.size, "dataChange": False}
 
 
 def _shortened(stored: Mapping[str, Any], shortened: Shortened, *, data_change: bool) -> dict[str, Any]:
@@ -197,12 +214,14 @@ def with_features(protocol: Mapping[str, Any], features: Iterable[str]) -> dict[
     """Return a protocol with more features of readers.
 
     Args:
-        protocol: one of reader version 1 and writer version 2 at most, or with lists of features.
+        protocol: one of reader version 1 and writer version 4 at most, or with lists of features.
     """
     wanted = [name for name in features if name not in (protocol.get("readerFeatures") or ())]
     if not wanted:
         return dict(protocol)
-    writers = list(protocol.get("writerFeatures") or _PLAIN_FEATURES)
+    version = protocol["minWriterVersion"]
+    plain = [name for first, names in _FEATURES_OF_VERSIONS.items() if first <= version for name in names]
+    writers = list(protocol.get("writerFeatures") or plain)
     return {
         "minReaderVersion": FEATURES_READER,
         "minWriterVersion": FEATURES_WRITER,

@@ -9,6 +9,7 @@ repeated attempt uses what an earlier one has written for it.
 from __future__ import annotations
 
 import os
+import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
@@ -18,16 +19,17 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import SchemaError
+from headrace.model.tables.change_columns import CHANGE_TYPE
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
 from headrace.rows import check_not_null
-from headrace.rows.by_position import aggregated, aligned, last_rows
+from headrace.rows.by_position import aggregated, aligned, compared, last_rows
 from headrace.rows.fields import with_fields
 from headrace_lake.delta import data_files, vectors
 from headrace_lake.delta.actions import Actions, Added, Shortened
 from headrace_lake.delta.commits import remove_files
 from headrace_lake.delta.data_files import RowNumbers
-from headrace_lake.delta.log import DataFile
+from headrace_lake.delta.log import FEED, DataFile
 from headrace_lake.delta.lookup import Keys
 from headrace_lake.delta.partitions import divided
 from headrace_lake.delta.places import Place, second_name
@@ -81,11 +83,13 @@ class _Removal:
 
     Attributes:
         replacements: the files that replace it; None if it gets a vector.
-        deleted: its deleted rows, with those that were deleted before.
+        rows: the rows that it loses.
+        deleted: its deleted rows: these, and those that were deleted before.
     """
 
     file: DataFile
     replacements: Sequence[Added] | None
+    rows: RowNumbers
     deleted: RowNumbers
 
 
@@ -129,6 +133,7 @@ class Planner:
             [*added, *(new for each in rewritten for new in each.replacements or ())],
             [each.file for each in rewritten],
             self._shortened(snapshot, [each for each in removals if each.replacements is None]),
+            self._feed(snapshot, removals, added) if snapshot.writes_feed and removals else (),
         )
 
     def clean(self, kept: Actions | None) -> None:
@@ -217,17 +222,48 @@ class Planner:
             file = replace(file, stored_rows=snapshot.count(file) + file.deleted_rows)
         assert file.stored_rows is not None
         if len(deleted) == file.stored_rows:
-            return _Removal(file, (), deleted)
+            return _Removal(file, (), rows, deleted)
         if snapshot.writes_vectors and len(deleted) <= _MOST_DELETED * file.stored_rows:
-            return _Removal(file, None, deleted)
+            return _Removal(file, None, rows, deleted)
         left = snapshot.read(file, snapshot.schema.arrow, without=deleted)
-        return _Removal(file, list(self._written_files(snapshot, left)), deleted)
+        return _Removal(file, list(self._written_files(snapshot, left)), rows, deleted)
 
     def _shortened(self, snapshot: Snapshot, removals: Sequence[_Removal]) -> list[Shortened]:
         """Write the vectors of files into one file."""
         written = vectors.write(snapshot.directory, [each.deleted for each in removals])
         self._written |= {name for each in written if (name := each.file) is not None}
         return [Shortened(each.file, vector) for each, vector in zip(removals, written, strict=True)]
+
+    # -- the change feed ----------------------------------------------------------------------------------
+
+    def _feed(self, snapshot: Snapshot, removals: Sequence[_Removal], added: Sequence[Added]) -> list[Added]:
+        """Write the files of the change feed: the old and the new rows, with their change types."""
+        fields, key = snapshot.schema.nullable(), snapshot.schema.primary_key
+        empty = fields.empty_table()
+        old = pa.concat_tables([empty, *(snapshot.read_rows(each.file, fields, each.rows) for each in removals)])
+        files = [DataFile(each.log_path, each.size, None, partition=each.partition) for each in added]
+        new = pa.concat_tables([empty, *(snapshot.read(file, fields) for file in files)])
+        # Another program may have written a key twice.
+        last = last_rows(old, key)
+        repeated = old.take(pa.array(np.setdiff1d(np.arange(old.num_rows), last)))
+        old = old.take(pa.array(last))
+        pairs = compared(old, new, key)
+        pieces = {
+            "insert": new.take(pairs.only_right),
+            "update_preimage": old.take(pairs.left),
+            "update_postimage": new.take(pairs.right),
+            "delete": pa.concat_tables([old.take(pairs.only_left), repeated]),
+        }
+        rows = pa.concat_tables(
+            [each.append_column(CHANGE_TYPE, pa.repeat(kind, each.num_rows)) for kind, each in pieces.items()]
+        )
+        written = []
+        for partition, part in divided(rows, snapshot.partition_columns):
+            # Without directories of partitions: delta-rs reads the path as it is in the log.
+            path = f"{FEED}/{self.prefix}{uuid.uuid4().hex}.parquet"
+            self._written.add(path)
+            written.append(snapshot.write_feed(path, part, partition))
+        return written
 
 
 def has_keys(path: Place, schema: TableSchema) -> bool:

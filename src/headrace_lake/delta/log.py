@@ -20,6 +20,8 @@ from headrace_lake.delta.places import Place, open_input
 from headrace_lake.delta.vectors import Vector
 
 LOG = "_delta_log"
+FEED = "_change_data"
+"""The directory with the files of the change feed of a table."""
 _ENTRY = re.compile(r"(\d{20})\.json")
 _CHECKPOINT = re.compile(r"(\d{20})\.checkpoint(?:\.\d{10}\.(\d{10}))?\.parquet")
 _KEPT = 4096

@@ -22,7 +22,7 @@ from headrace_lake.delta import reading
 from headrace_lake.delta.actions import Actions, Added
 from headrace_lake.delta.commits import commit, remove_files
 from headrace_lake.delta.data_files import PREFIX, MissingFileError
-from headrace_lake.delta.log import LOG, DataFile
+from headrace_lake.delta.log import FEED, LOG, DataFile
 from headrace_lake.delta.places import files_below
 from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.table import DeltaTable
@@ -167,6 +167,8 @@ def orphans(table: DeltaTable, older_than: float = RETENTION_SECONDS) -> list[st
     # The log has the directories of partitions, and the names of files of vectors, in another form.
     texts = {path: path.rpartition("/")[2] for path in found}
     texts |= {path: location_of(path) for path in _old_files(table, DIRECTORY, FILES, end)}
+    # A file of the feed is as old as the entry that names it.
+    texts |= {path: path.rpartition("/")[2] for path in _old_files(table, FEED, f"{PREFIX}*.parquet", end)}
     drafts = _old_files(table, LOG, ".*.tmp", end)
     return sorted({*_unnamed(table, texts, end, since=0.0), *drafts})
 

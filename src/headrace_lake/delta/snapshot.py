@@ -43,7 +43,7 @@ from headrace_lake.delta.actions import (
     with_features,
 )
 from headrace_lake.delta.data_files import RowNumbers
-from headrace_lake.delta.log import LOG, DataFile, added_files, log_entry
+from headrace_lake.delta.log import FEED, LOG, DataFile, added_files, log_entry
 from headrace_lake.delta.partitions import check_partitions, directory_of, partition_text, scalar_of
 from headrace_lake.delta.places import Place, create, storage_options
 from headrace_lake.delta.schemas import check_schema, table_schema
@@ -52,14 +52,16 @@ from headrace_lake.delta.vectors import Vector, load
 # Other readers and writers than these versions, or these features, need what headrace does not do.
 # delta-rs adds variantType to tables with deletion vectors: `_VARIANT` finds columns of the type.
 _READ_FEATURES = {LOCAL_TIMES, VECTORS, "variantType"}
-_WRITE_FEATURES = {*_READ_FEATURES, "appendOnly", "invariants"}
+# Constraints and rules of columns are looked for, too.
+_WRITE_FEATURES = _READ_FEATURES | {
+    *("appendOnly", "invariants", "checkConstraints", "changeDataFeed", "generatedColumns"),
+}
 _VARIANT = re.compile(r'[tT]ype": ?"variant"')
 # The default intervals of delta-rs and of Spark. A reader of vectors reads the entries after the checkpoint.
 _CHECKPOINT_INTERVAL, _CHECKPOINT_INTERVAL_OF_VECTORS = 100, 10
-_PLAIN_READER, _PLAIN_WRITER = 1, 2
+_PLAIN_READER, _PLAIN_WRITER = 1, 4
 _FIELD_RULES = ("delta.invariants", "delta.generationExpression", "delta.identity.start", "delta.columnMapping.id")
 _REFUSED_PROPERTIES = {
-    "delta.enableChangeDataFeed": "headrace writes no change feed of Delta Lake: each rewritten row would be in it",
     "delta.setTransactionRetentionDuration": "the markers of published batches must not expire",
 }
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -154,6 +156,11 @@ class Snapshot:
         """Return the version of an application's last transaction."""
         return self._table.transaction_version(app)
 
+    @property
+    def writes_feed(self) -> bool:
+        """Whether commits that change rows must have files of the change feed."""
+        return self.properties.get("delta.enableChangeDataFeed") == "true"
+
     def read(self, file: DataFile, fields: pa.Schema, *, without: RowNumbers | None = None) -> pa.Table:
         """Return the rows of a file of the table, of this version or another one; see `data_files.read`.
 
@@ -169,6 +176,10 @@ class Snapshot:
         before, after = (self.deleted(each) for each in (file, other))
         gone = np.zeros(0, np.uint64) if after is None else after
         numbers = gone if before is None else np.setdiff1d(gone, before, assume_unique=True)
+        return self.read_rows(file, fields, numbers)
+
+    def read_rows(self, file: DataFile, fields: pa.Schema, numbers: RowNumbers) -> pa.Table:
+        """Return some rows of a file."""
         with data_files.opened(self.directory / file.path) as opened:
             return data_files.read_rows(opened, fields, numbers, self.constants(file))
 
@@ -194,6 +205,12 @@ class Snapshot:
         """Write rows of one partition into a new file; see `data_files.write_sorted`."""
         statistics = data_files.write_sorted(self.directory / path, rows, self.schema, self.id, self.partition_columns)
         return self.added(path, statistics, partition)
+
+    def write_feed(self, path: str, rows: pa.Table, partition: Mapping[str, str | None]) -> Added:
+        """Write rows of one partition with their change types into a new file of the change feed."""
+        (self.directory / FEED).mkdir(exist_ok=True)
+        data_files.write(self.directory / path, rows.drop_columns(list(self.partition_columns)))
+        return self.added(path, "", partition)
 
     def added(self, path: str, statistics: str, partition: Mapping[str, str | None]) -> Added:
         """Return the entry of a new file below the directory of the table."""
@@ -229,6 +246,9 @@ class Snapshot:
         features = set(protocol.writer_features or ()) - _WRITE_FEATURES
         if features or _PLAIN_WRITER < protocol.min_writer_version < FEATURES_WRITER:
             raise self._unknown(features, f"writer version {protocol.min_writer_version}")
+        constraints = [name for name in self.properties if name.startswith("delta.constraints.")]
+        if constraints:
+            raise self._refused(f"property {constraints[0]}", "drop the constraint")
         for property_name, reason in _REFUSED_PROPERTIES.items():
             if self.properties.get(property_name) not in (None, "false"):
                 raise self._refused(f"property {property_name}: {reason}", "remove the property from the table")
