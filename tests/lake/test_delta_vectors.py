@@ -21,6 +21,9 @@ from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store
 from headrace.testing.reading import drain, replay, state_of
 from headrace_lake.delta import maintenance, vectors
+from headrace_lake.delta.actions import Actions, Shortened
+from headrace_lake.delta.actions import entry as actions_of
+from headrace_lake.delta.log import DataFile
 from headrace_lake.delta.table import DeltaTable
 from headrace_lake.delta.vectors import Vector
 from tests.lake.lakes import foreign, opened, orphans, rows_of
@@ -105,6 +108,29 @@ def test_vectors_are_read_as_they_were_written(tmp_path: Path) -> None:
     assert vectors.load(tmp_path, written[0]).tolist() == [0]
     with pytest.raises(StoreDamagedError):
         vectors.load(tmp_path, written[2])
+
+
+@pytest.mark.parametrize(
+    ("statistics", "expected"),
+    [
+        # Python's number would be 1.2345678901234568e+16.
+        (
+            '{"numRecords":7,"maxValues":{"d":12345678901234567.89}}',
+            '{"tightBounds":false,"numRecords":7,"maxValues":{"d":12345678901234567.89}}',
+        ),
+        ('{"numRecords":7,"tightBounds" : true}', '{"numRecords":7,"tightBounds" : false}'),
+        ('{"numRecords":7,"tightBounds":false}', '{"numRecords":7,"tightBounds":false}'),
+        (None, '{"numRecords":9,"tightBounds":false}'),
+    ],
+)
+def test_the_statistics_of_a_file_with_a_vector(statistics: str | None, expected: str) -> None:
+    file = DataFile("f.parquet", 1, 9)
+    actions = Actions(shortened=[Shortened(file, Vector("i", "", None, 0, 1))])
+    stored = {"f.parquet": {"path": "f.parquet", "stats": statistics, "tags": None}}
+    options: dict[str, Any] = {"now": 0, "read_version": 0, "data_change": True, "markers": {}, "information": {}}
+    (add,) = [action["add"] for action in actions_of(actions, **options, stored=stored) if "add" in action]
+    assert add["stats"] == expected
+    assert "tags" not in add
 
 
 # -- tables of other programs -------------------------------------------------------------------------------------

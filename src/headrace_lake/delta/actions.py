@@ -23,6 +23,7 @@ _FEATURES_OF_VERSIONS = {
     3: ("checkConstraints",),
     4: ("changeDataFeed", "generatedColumns"),
 }
+_TIGHT = re.compile(r'("tightBounds"\s*:\s*)true')
 _LOCAL_TIME = re.compile(r'[tT]ype": ?"timestamp_ntz"')
 
 Action = Mapping[str, Any]
@@ -134,15 +135,25 @@ def _changed(file: Added) -> dict[str, Any]:
 
 
 def _shortened(stored: Mapping[str, Any], shortened: Shortened, *, data_change: bool) -> dict[str, Any]:
-    # The file may have rows with the bounds no longer.
-    statistics = {**json.loads(stored.get("stats") or "{}"), "tightBounds": False}
-    statistics["numRecords"] = shortened.file.stored_rows
     return {
         **{name: value for name, value in stored.items() if value is not None},
-        "stats": text_of(statistics),
+        "stats": _loose(stored.get("stats") or "{}", shortened.file.stored_rows),
         "deletionVector": shortened.vector.content,
         "dataChange": data_change,
     }
+
+
+def _loose(statistics: str, rows: int | None) -> str:
+    """Return the statistics of a file that may have rows with the bounds no longer.
+
+    The text is not written anew: its decimals have more digits than Python's numbers.
+    """
+    known = json.loads(statistics)
+    if "numRecords" not in known:
+        return text_of({"numRecords": rows, "tightBounds": False})
+    if "tightBounds" in known:
+        return _TIGHT.sub(r"\1false", statistics)
+    return '{"tightBounds":false,' + statistics.lstrip()[1:]
 
 
 def _information(now: int, information: Mapping[str, Any], operation: str, read_version: int | None) -> Action:
