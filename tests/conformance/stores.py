@@ -101,12 +101,12 @@ STORES = {
     "embedded": Kind(
         embedded,
         EmbeddedStore.capabilities,
-        Traits(split_partitions=True, all_key_types=True, any_names=True, tells_changes=True),
+        Traits(split_partitions=True, any_names=True, tells_changes=True),
     ),
     "delta": Kind(
         delta,
         DeltaStore.capabilities,
-        Traits(all_key_types=True, tells_changes=True, logs_calls=False, logs_equal_rows=False, forks=False),
+        Traits(tells_changes=True, logs_calls=False, logs_equal_rows=False, forks=False),
     ),
     "postgres": Kind(
         postgres,

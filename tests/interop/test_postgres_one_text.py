@@ -5,8 +5,10 @@ The ways are base data, changes in both formats of a slot, scans, look-ups, writ
 
 from __future__ import annotations
 
-import base64
+import datetime
+import decimal
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -18,6 +20,7 @@ import pytest
 import headrace
 from headrace.model.tables.json_forms import PLAIN, Decimals, JsonForm
 from headrace.ports import Store, Tunnel
+from headrace.rows.json_texts import json_texts
 from headrace.stores.postgres.tunnels.tunnel import PostgresTunnel
 from tests.conformance import serving
 from tests.postgres_server import major_version
@@ -53,7 +56,7 @@ SETTINGS = {
 
 
 class Kind(NamedTuple):
-    """A type, texts of its values, and texts of values that only a key can have; None if the type is in no key."""
+    """A type, texts of its values, and texts of values that only a key of texts can have; None if it is in no key."""
 
     type: str
     texts: Sequence[str]
@@ -62,8 +65,19 @@ class Kind(NamedTuple):
 
 _TIMES = ["2024-01-01 10:00:00", "2024-01-01 10:00:00.5", "1969-12-31 23:59:59.999999", "0044-03-15 10:00:00.25 BC"]
 _FAR = ["20000-02-29 10:00:00.5", "4713-01-01 00:00:00 BC", "294246-12-31 23:59:59.999999", "0001-01-01 00:00:00"]
+_FAR_YEAR = re.compile(r"BC|^\d{5}")
 _ENDLESS = ["infinity", "-infinity", "294276-12-31 23:59:59.999999"]
-# Types that are read in binary format, as keys and as values.
+# Types of which a key can have more values as PostgreSQL's text.
+TIMES = [
+    Kind("boolean", ["true", "false"]),
+    Kind("flag", ["true"]),
+    Kind("date", ["2024-01-01", "0044-03-15 BC", "20000-02-29", "4714-11-24 BC", "5874897-12-31"], ["-infinity"]),
+    Kind("timestamp", [*_TIMES, *_FAR], _ENDLESS),
+    Kind("timestamp(3)", _TIMES[:2], ["infinity"]),
+    Kind("timestamptz", [*_TIMES, *_FAR], _ENDLESS),
+    Kind("moment", _TIMES, ["infinity"]),
+]
+# Further types that are read in binary format, as keys and as values.
 EXACT = [
     Kind("smallint", ["-32768", "0"]),
     Kind("int", ["2147483647", "-1"]),
@@ -87,17 +101,10 @@ EXACT = [
     Kind("json", ['{"a":  1}'], None),
     Kind("xml", ['<?xml version="1.0"?><a/>', '<?xml version="1.1" standalone="yes"?><b/>', "<c/>"], None),
 ]
-# Types that are read in binary format as values.
+# Types that are read in binary format as values, and as PostgreSQL's text in keys.
 NATIVE = [
-    Kind("boolean", ["true", "false"]),
-    Kind("flag", ["true"]),
     Kind("real", ["1e-05", "1e+06", "1.6777216e+07", "NaN", "Infinity", "-0", "3.4e+38"]),
     Kind("double precision", ["0.1", "1e-05", "0.30000000000000004", "-Infinity", "NaN", "1e+300", "-0"]),
-    Kind("date", ["2024-01-01", "0044-03-15 BC", "20000-02-29", "4714-11-24 BC", "5874897-12-31"], ["-infinity"]),
-    Kind("timestamp", [*_TIMES, *_FAR], _ENDLESS),
-    Kind("timestamp(3)", _TIMES[:2], ["infinity"]),
-    Kind("timestamptz", [*_TIMES, *_FAR], _ENDLESS),
-    Kind("moment", _TIMES, ["infinity"]),
     Kind("int[]", ["{1,NULL}", "{}"], ["[3:4]={7,8}", "{{1,2},{3,4}}"]),
     Kind("text[]", ['{a,"b,c",NULL,"NULL",""}']),
     Kind("bool[]", ["{t,f,NULL}"]),
@@ -255,7 +262,7 @@ def test_a_value_of_every_type_is_the_same_in_every_way(
     for setting, value in settings.items():
         server.execute(f"ALTER DATABASE {url.rpartition('/')[2]} SET {setting} = '{value}'")
     name = "values_in_binary" if binary else "values_in_text"
-    kinds = known(server, [*EXACT, *NATIVE, *(() if binary else OTHERS)])
+    kinds = known(server, [*TIMES, *EXACT, *NATIVE, *(() if binary else OTHERS)])
     create(server, name, kinds)
     server.execute(f"CREATE TABLE copy_of_{name} (LIKE {name} INCLUDING ALL)")
     table, tunnel = store.table(name), store.create_tunnel(name, name)
@@ -289,19 +296,27 @@ def test_a_value_of_every_type_is_the_same_in_every_way(
 
 
 def test_a_key_of_every_type_is_the_same_in_every_way(store: Store, server: Server) -> None:
-    for binary, kinds, further in (
-        (True, EXACT, ""),
-        (False, EXACT, ", pause interval"),
-        (False, NATIVE, ""),
-        (False, OTHERS, ""),
-    ):
-        keys = [kind for kind in known(server, kinds) if kind.only_in_key is not None]
-        for first in range(0, len(keys), 4):
-            part = keys[first : first + 4]
-            names = create_with_key(server, "keyed", part, further)
-            if first % 8 == 0:
-                server.execute("ALTER TABLE keyed REPLICA IDENTITY FULL")
-            _check_key(store, server, part, names, binary=binary)
+    with headrace.open(store.url, unrepresentable={f"c{place}": "text" for place in range(4)}) as with_texts:
+        for opened, binary, kinds, further in (
+            (store, True, [*TIMES, *EXACT], ""),
+            (store, False, EXACT, ", pause interval"),
+            (store, False, NATIVE, ""),
+            (store, False, OTHERS, ""),
+            (with_texts, False, TIMES, ""),
+        ):
+            texts = opened is with_texts or not binary
+            keys = [kind for kind in known(server, kinds) if kind.only_in_key is not None]
+            for first in range(0, len(keys), 4):
+                part = [kind if texts and kinds is not EXACT else _of_python(kind) for kind in keys[first : first + 4]]
+                names = create_with_key(server, "keyed", part, further)
+                if first % 8 == 0:
+                    server.execute("ALTER TABLE keyed REPLICA IDENTITY FULL")
+                _check_key(opened, server, part, names, binary=binary)
+
+
+def _of_python(kind: Kind) -> Kind:
+    """Return a type with the values that a key has in its own type: those of Python."""
+    return Kind(kind.type, [text for text in kind.texts if not (kind in TIMES and _FAR_YEAR.search(text))])
 
 
 def _check_key(store: Store, server: Server, kinds: Sequence[Kind], names: Sequence[str], *, binary: bool) -> None:
@@ -323,7 +338,7 @@ def _check_key(store: Store, server: Server, kinds: Sequence[Kind], names: Seque
         for (key,), row in replayed(changes(several), ["key"]).items()
     }
     assert {key: row["v"] for key, row in documents.items()} == {
-        tuple(_json_value(value) for value in key): v for key, v in expected.items()
+        tuple(map(_json_value, key, types)): v for key, v in expected.items()
     }
     assert all(tuple(row[name] for name in names) == key for key, row in documents.items())
     for key, v in expected.items():
@@ -356,12 +371,18 @@ def test_a_large_key_that_an_update_does_not_change(store: Store, server: Server
     ]
 
 
-def _key_value(text: str | None, kind: pa.DataType) -> int | str | bytes:
+def _key_value(text: str | None, kind: pa.DataType) -> Any:
     assert text is not None
-    if kind == pa.int64():
+    if pa.types.is_integer(kind):
         return int(text)
+    if pa.types.is_boolean(kind):
+        return text == "true"
+    if pa.types.is_decimal(kind):
+        return decimal.Decimal(text)
+    if pa.types.is_temporal(kind):
+        return (datetime.date if pa.types.is_date(kind) else datetime.datetime).fromisoformat(text)
     return bytes.fromhex(text[2:]) if kind == pa.binary() else text
 
 
-def _json_value(value: int | str | bytes) -> int | str:
-    return base64.b64encode(value).decode() if isinstance(value, bytes) else value
+def _json_value(value: Any, kind: pa.DataType) -> Any:
+    return json.loads(json_texts(pa.array([value], kind), PLAIN)[0].as_py())

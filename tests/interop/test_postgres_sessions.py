@@ -56,7 +56,8 @@ CREATE TABLE kinds (id int, at timestamptz, v text, b bytea, d date, ts timestam
 """
 _ROWS: list[dict[str, Any]] = [
     {
-        "id": number, "at": f"2024-0{number}-02 03:04:05.678901+00", "v": "café 'a' \\ \"b\" €", "b": b"\x00\xff\\'",
+        "id": number, "at": datetime.datetime(2024, number, 2, 3, 4, 5, 678901, datetime.UTC),
+        "v": "café 'a' \\ \"b\" €", "b": b"\x00\xff\\'",
         "d": None if number == 2 else datetime.date(2024, 2, number), "f": 0.1 + 0.2, "r": 0.1,
         "n": "1.10", "i": "1 day 02:03:04", "m": "$1,234.50", "bits": "101", "tags": ["NULL", None, "é"],
         "u": "aaaaaaaa-0000-0000-0000-000000000000", "j": '{"a": 1.10}', "ok": True,

@@ -237,8 +237,8 @@ def test_any_column_can_be_a_text(url: str, server: Server) -> None:
     ) as store:
         tunnel = store.create_tunnel("t", "changes")
         server.execute("INSERT INTO t VALUES (1, 'infinity', 5, true, '\\x00ff', 1e-5)")
-        row = {"id": 1, "a=b,c": "infinity", "big": "5", "flag": "true", "bytes": "\\x00ff", "x": "1e-05"}
-        assert store.table("t").get({"id": 1}) == row
+        row = {"id": "1", "a=b,c": "infinity", "big": "5", "flag": "true", "bytes": "\\x00ff", "x": "1e-05"}
+        assert store.table("t").get({"id": "1"}) == row
         (change,) = (
             row for batch in tunnel.consume(client="test", idle="stop") for row in batch.to_arrow().to_pylist()
         )
@@ -271,3 +271,16 @@ def test_base_data_that_was_read_with_another_choice_is_refused(url: str, server
         pytest.raises(UnsupportedError, match=r"another type of column 'day'.*date.*string.*unrepresentable"),
     ):
         read(store.tunnel("changes"))
+
+
+def test_base_data_that_was_divided_by_another_type_of_key_is_refused(url: str, server: Server) -> None:
+    server.execute("CREATE TABLE big (day date PRIMARY KEY)")
+    server.execute("INSERT INTO big SELECT date '1800-01-01' + n FROM generate_series(1, 60000) n")
+    server.execute("ANALYZE big")
+    with headrace.open(url) as store:
+        store.create_tunnel("big", "of_days", base_channels=2)
+    with (
+        headrace.open(url, unrepresentable={"day": "text"}) as store,
+        pytest.raises(UnsupportedError, match=r"divided by keys of another type.*received: datetime.date.*string"),
+    ):
+        read(store.tunnel("of_days"))

@@ -6,7 +6,7 @@ import pytest
 
 from headrace.testing import Place, Traits
 
-TRAITS = Traits(all_key_types=True, any_names=True, tells_changes=True)
+TRAITS = Traits(any_names=True, tells_changes=True)
 
 
 @pytest.fixture

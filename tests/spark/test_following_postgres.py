@@ -37,6 +37,20 @@ CREATE TABLE sales.totals ("user" text COLLATE "C" PRIMARY KEY, n bigint, s doub
     prices bigint, letters bigint);
 CREATE TABLE sales.large (id bigint PRIMARY KEY, "user" text, note text);
 """
+# A fact and a dimension, whose keys are neither longs nor texts.
+STAR = """
+CREATE TABLE shops (shop smallint PRIMARY KEY, city text, open boolean);
+CREATE TABLE sold (no int, day date, code numeric(6,2), at timestamptz, shop smallint, amount numeric(12,2),
+    clock timestamp, PRIMARY KEY (no, day, code, at));
+ALTER TABLE shops REPLICA IDENTITY FULL;
+ALTER TABLE sold REPLICA IDENTITY FULL;
+CREATE TABLE open_sold (LIKE sold, open boolean, PRIMARY KEY (no, day, code, at));
+INSERT INTO shops SELECT n, 'c' || n, n % 2 = 0 FROM generate_series(1, 4) n;
+INSERT INTO sold SELECT n % 5, date '2026-01-30' + n % 3, n / 4.0, timestamptz '2026-03-29 00:30Z' + n * interval '1 h',
+    n % 5, n / 8.0, timestamp '2026-10-25 02:30:00.000001' FROM generate_series(1, 20) n;
+"""
+OF_SHOPS = "SELECT s.*, h.open FROM sold s JOIN shops h ON h.shop = s.shop"
+OF_DAYS = "SELECT day, open, count(*) AS n, sum(amount) AS amount FROM sold JOIN shops USING (shop) GROUP BY day, open"
 ADDED = """
 INSERT INTO orders SELECT n, 'u' || n % 4, n / 2.0, repeat(chr(97 + n % 5), CASE n % 3 WHEN 0 THEN 10000 ELSE 5 END)
 FROM generate_series({}, {}) n
@@ -161,3 +175,28 @@ def test_sums_are_right_after_a_load_of_pgbench(
         (history,) = server.execute("SELECT sum(delta) AS delta FROM pgbench_history").fetchall()
         assert sum(row["balance"] for row in found if row["branch"] < 10) == history["delta"]
     store.drop_tunnel("balances_pgbench_accounts")
+
+
+def test_keys_of_dates_numbers_and_booleans_are_joined_and_written(
+    spark: SparkSession, store: Store, server: psycopg.Connection[dict[str, Any]], tmp_path: Path
+) -> None:
+    server.execute(STAR)
+    days = headrace.open(tmp_path / "days", create=True, synchronous="off")
+    columns = {"day": "date", "open": "boolean", "n": "long", "amount": "decimal(22,2)"}
+    days.create_table("days", columns, ["day", "open"])
+    rows = Following(spark, store, OF_SHOPS, ["sold", "shops"], "open_sold", tmp_path)
+    groups = Following(spark, store, OF_DAYS, ["sold", "shops"], "days", tmp_path, sink=days)
+    with rows, groups:
+        for change in (
+            "SELECT",
+            "UPDATE shops SET open = NOT open WHERE shop < 3",
+            "UPDATE sold SET code = code + 1, day = day + 1, at = at + interval '1 day' WHERE no = 2; DELETE FROM shops"
+            " WHERE shop = 4; INSERT INTO sold SELECT 7, day, code, at, shop, -amount, clock FROM sold WHERE no = 1",
+        ):
+            server.execute(change.encode())
+            expected = server.execute(f"{OF_SHOPS} ORDER BY no, day, code, at".encode()).fetchall()
+            assert rows.advance() == expected
+            assert groups.advance() == server.execute(f"{OF_DAYS} ORDER BY day, open".encode()).fetchall()
+            rows.restart()
+    for tunnel in store.tunnels():
+        store.drop_tunnel(tunnel.id)

@@ -13,7 +13,7 @@ time zone. An ``interval day to second``, or a part of it, is a number of micros
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 import pyarrow as pa
 
@@ -76,9 +76,11 @@ MAX_NESTING = 30
 
 Arrow supports 64 levels. A map has two levels, and Spark adds a struct around all columns.
 """
-KEY_TYPES: tuple[pa.DataType, ...] = (pa.string(), pa.int64(), pa.binary())
-"""The types that key columns can have in every store."""
-_MORE_KEY_TYPES: tuple[pa.DataType, ...] = (
+_KEY_TYPES: tuple[pa.DataType, ...] = (
+    pa.string(),
+    pa.int64(),
+    pa.binary(),
+    pa.bool_(),
     pa.int8(),
     pa.int16(),
     pa.int32(),
@@ -90,6 +92,7 @@ KEY_TYPE_NAMES = (
     "string",
     "long",
     "binary",
+    "boolean",
     "byte",
     "short",
     "int",
@@ -98,7 +101,9 @@ KEY_TYPE_NAMES = (
     "timestamp",
     "timestamp_ntz",
 )
-"""The names of all types that key columns can have; a store may have fewer."""
+"""The names of all types that key columns can have; a store may have fewer, see `headrace.ports.Capabilities`."""
+COMMON_KEY_TYPES = KEY_TYPE_NAMES[:3]
+"""The names of the types that key columns can have in every store."""
 
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|[<>(),:]|\S)")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -336,7 +341,12 @@ def type_name(data_type: pa.DataType) -> str:
 
 def is_key_type(data_type: pa.DataType) -> bool:
     """Return whether a key column can have a type in some store."""
-    return data_type in KEY_TYPES or data_type in _MORE_KEY_TYPES or bool(pa.types.is_decimal128(data_type))
+    return data_type in _KEY_TYPES or bool(pa.types.is_decimal128(data_type))
+
+
+def is_one_of(data_type: pa.DataType, names: Collection[str]) -> bool:
+    """Return whether a type is among names such as those of `KEY_TYPE_NAMES`, where ``decimal(p,s)`` is any decimal."""
+    return ("decimal(p,s)" if pa.types.is_decimal(data_type) else type_name(data_type)) in names
 
 
 def is_text(data_type: pa.DataType) -> bool:

@@ -15,6 +15,7 @@ from headrace.errors import UnsupportedError
 from headrace.model.findings import Finding, Status
 from headrace.model.tables.column_limits import MAX_COLUMNS
 from headrace.model.tunnels.values import KindName, Start, TunnelKind
+from headrace.model.types import KEY_TYPE_NAMES
 from headrace.ports.arguments import Port
 from headrace.ports.backups import Backup, Progress
 from headrace.ports.files import Files
@@ -45,6 +46,7 @@ class Capabilities:
         predicates: the operators that Spark leaves to `Table.scan`. `Table.scan` itself has all operators in every
             store; `headrace.rows.satisfied` evaluates those that the store's system does not have.
         column_types: the names of the types that columns can have; None is all types of headrace.
+        key_types: the names of the types that key columns of new tables can have, if other columns can have them.
         not_null: columns outside the key can be NOT NULL.
         tells_rows: a change contains whether its row existed before. Otherwise each put is an INSERT, and each other
             write of cells is an UPDATE.
@@ -75,6 +77,7 @@ class Capabilities:
     alters: bool = False
     adds_in_batches: bool = False
     column_types: tuple[str, ...] | None = None
+    key_types: tuple[str, ...] = KEY_TYPE_NAMES
     not_null: bool = True
     tells_rows: bool = True
     rewinds: bool = True

@@ -9,6 +9,7 @@ from typing import TypeVar
 import pytest
 from _pytest.mark import ParameterSet
 
+from headrace.model.types import is_one_of, parse_type
 from headrace.ports import Capabilities, Store
 
 Value = TypeVar("Value")
@@ -20,8 +21,6 @@ class Traits:
 
     Attributes:
         split_partitions: a user can split and merge partitions.
-        all_key_types: key columns can have all `headrace.model.types.KEY_TYPE_NAMES`; otherwise string, long and
-            binary.
         any_names: tables and columns may have any name that is not empty.
         nul_in_text: strings can contain the character NUL. Otherwise a write of such a string fails with `SchemaError`.
         tells_changes: `Store.wait_for_change` can detect that there was no commit.
@@ -38,7 +37,6 @@ class Traits:
     """
 
     split_partitions: bool = False
-    all_key_types: bool = False
     any_names: bool = False
     nul_in_text: bool = True
     tells_changes: bool = False
@@ -63,13 +61,16 @@ def traits(store: Store) -> Traits:
 def lacking(item: pytest.Item, capabilities: Capabilities, traits: Traits) -> list[str]:
     """Return what a test needs and a store does not have.
 
-    A test declares it by the marks ``needs``, with names of `headrace.ports.Capabilities` and `Traits`, and
-    ``needs_type``, with types of columns.
+    A test declares it by the marks ``needs``, with names of `headrace.ports.Capabilities` and `Traits`, ``needs_type``,
+    with types of columns, and ``needs_key_type``, with types of key columns.
     """
     names = [name for mark in item.iter_markers("needs") for name in mark.args]
     kinds = [kind for mark in item.iter_markers("needs_type") for kind in mark.args]
-    return [name for name in names if not getattr(traits if hasattr(traits, name) else capabilities, name)] + [
-        f"columns of type {kind}" for kind in kinds if not _has_type(capabilities, kind)
+    keys = [kind for mark in item.iter_markers("needs_key_type") for kind in mark.args]
+    return [
+        *(name for name in names if not getattr(traits if hasattr(traits, name) else capabilities, name)),
+        *(f"columns of type {kind}" for kind in kinds if not _has_type(capabilities, kind)),
+        *(f"keys of type {kind}" for kind in keys if not _has_key_type(capabilities, kind)),
     ]
 
 
@@ -78,13 +79,27 @@ def types(kinds: Iterable[str]) -> list[ParameterSet]:
     return [pytest.param(kind, marks=pytest.mark.needs_type(kind)) for kind in kinds]
 
 
+def key_types(kinds: Iterable[str]) -> list[ParameterSet]:
+    """Return parameters of a test for each of some types of key columns; see `lacking`."""
+    return [pytest.param(kind, marks=pytest.mark.needs_key_type(kind)) for kind in kinds]
+
+
 def has_type(store: Store, kind: str) -> bool:
     """Return whether columns of the store can have a type."""
     return _has_type(store.capabilities, kind)
 
 
+def has_key_type(store: Store, kind: str) -> bool:
+    """Return whether key columns of the store can have a type."""
+    return _has_key_type(store.capabilities, kind)
+
+
 def _has_type(capabilities: Capabilities, kind: str) -> bool:
     return capabilities.column_types is None or kind in capabilities.column_types
+
+
+def _has_key_type(capabilities: Capabilities, kind: str) -> bool:
+    return _has_type(capabilities, kind) and is_one_of(parse_type(kind), capabilities.key_types)
 
 
 def storable(store: Store, values: Iterable[Value]) -> list[Value]:

@@ -70,7 +70,7 @@ class Instance:
                     raise
                 raise refused(f"Invalid table name: '{name}'.") from None
             assert isinstance(found, EmbeddedTable)
-            check_key_types(found.schema)
+            check_key_types(found.schema, "Tablestore")
             known = self._tables[name] = found
         return known
 

@@ -14,6 +14,7 @@ from headrace.model.tables.column_limits import check_columns, check_key_types
 from headrace.model.tables.conditions import OPERATORS
 from headrace.model.tables.schema import TableSchema, parse_columns
 from headrace.model.tunnels.values import Start, TunnelKind
+from headrace.model.types import COMMON_KEY_TYPES
 from headrace.options.names import check_names
 from headrace.ports import Capabilities, Publisher, Store, Table, Tunnel
 from headrace_tablestore.store.connection import TablestoreConnection
@@ -58,6 +59,7 @@ class TablestoreStore(Store):
         queues=False,
         predicates=frozenset(OPERATORS),
         column_types=("boolean", "byte", "short", "int", "long", "float", "double", "string", "binary"),
+        key_types=(*COMMON_KEY_TYPES, "byte", "short", "int"),
         not_null=False,
         tells_rows=False,
         rewinds=False,
@@ -103,7 +105,8 @@ class TablestoreStore(Store):
     ) -> Table:
         schema = TableSchema.of(columns, primary_key)
         check_columns(schema, self.capabilities.max_columns)
-        check_key_types(schema)
+        check_key_types(schema, "Tablestore", self.capabilities.key_types)
+        schema = stored_tables.with_long_keys(schema)
         try:
             stored_tables.create(self.connection, name, schema, options)
         except AlreadyExistsError:

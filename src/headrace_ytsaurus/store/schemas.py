@@ -1,7 +1,6 @@
 """Columns and rows of YTsaurus' tables as columns and rows of headrace's tables and queues.
 
-The values are the same, with three exceptions. Whole numbers in keys are ``long``, the only such type of headrace's
-keys; a write checks the range of the column. Computed columns are omitted, because they cannot be written. The commit
+The values are the same, with two exceptions. Computed columns are omitted, because they cannot be written. The commit
 time in ``$timestamp``, which the service counts in 2**-30 seconds, is a ``timestamp``.
 """
 
@@ -18,11 +17,13 @@ from headrace.errors import SchemaError, UnsupportedError
 from headrace.model.queues.columns import CUMULATIVE_DATA_WEIGHT, ROW_INDEX, TABLET_INDEX, TIMESTAMP, QueueSchema
 from headrace.model.tables.column_limits import check_key_length, check_key_types
 from headrace.model.tables.schema import Column, RowSchema, TableSchema
-from headrace.model.types import check_nesting
+from headrace.model.types import COMMON_KEY_TYPES, check_nesting
 from headrace.rows import to_column
 from headrace_ytsaurus.store.connection import as_batch
 from headrace_ytsaurus.wire.types import YtColumn, schema_of, yt_columns
 
+KEY_TYPES = (*COMMON_KEY_TYPES, "byte", "short", "int")
+"""The names of the types of key columns."""
 _TIME = pa.timestamp("us", tz="UTC")
 _PARTS_OF_A_SECOND = 30
 _MICROSECONDS = 1_000_000
@@ -58,9 +59,9 @@ class TableLayout:
         _check_nesting(given)
         key = [column.name for column in given if column.sort_order is not None]
         try:
-            schema = TableSchema(tuple(_key_column(column) for column in given), tuple(key))
+            schema = TableSchema(tuple(column.column for column in given), tuple(key))
             check_key_length(schema)
-            check_key_types(schema)
+            check_key_types(schema, "YTsaurus", KEY_TYPES)
         except (SchemaError, UnsupportedError) as error:
             raise UnsupportedError(
                 f"table {name!r} has a key that headrace cannot use",
@@ -109,12 +110,6 @@ def _check_nesting(columns: Iterable[YtColumn]) -> None:
     """Raise `SchemaError` if Arrow cannot represent a column of an existing table."""
     for column in columns:
         check_nesting(column.type, column.name)
-
-
-def _key_column(column: YtColumn) -> Column:
-    if column.sort_order is not None and pa.types.is_integer(column.type):
-        return Column(column.name, pa.int64(), nullable=False)
-    return column.column
 
 
 def _as_type(values: pa.ChunkedArray, column: YtColumn) -> pa.ChunkedArray:

@@ -30,7 +30,7 @@ from headrace_ytsaurus.store.queues.consumers import YtConsumer
 from headrace_ytsaurus.store.queues.options import config_of
 from headrace_ytsaurus.store.queues.producers import YtProducer
 from headrace_ytsaurus.store.queues.queue import YtQueue
-from headrace_ytsaurus.store.schemas import queue_schema, table_schema
+from headrace_ytsaurus.store.schemas import KEY_TYPES, queue_schema, table_schema
 from headrace_ytsaurus.store.tables.table import YtTable, check_options
 
 _MOMENT = 0.2
@@ -62,6 +62,7 @@ class YtStore(Store):
             *("boolean", "byte", "short", "int", "long", "float", "double", "string", "binary"),
             *("date", "timestamp", "timestamp_ntz", "decimal(10,2)", "decimal(12,2)"),
         ),
+        key_types=KEY_TYPES,
         tells_rows=False,
         rewinds=False,
         trims=False,
@@ -105,7 +106,7 @@ class YtStore(Store):
     ) -> YtTable:
         schema = TableSchema.of(columns, primary_key)
         check_columns(schema, self.capabilities.max_columns)
-        check_key_types(schema)
+        check_key_types(schema, "YTsaurus", self.capabilities.key_types)
         check_options(options)
         if not schema.attributes:
             raise UnsupportedError(

@@ -26,9 +26,9 @@ def key(name: str, yt: str, expression: str | None = None) -> YtColumn:
     return column if expression is None else YtColumn(**{**vars(column), "expression": expression})
 
 
-def test_integer_keys_are_long_and_checked_on_write() -> None:
-    layout = TableLayout.of([key("id", "uint8"), YtColumn.of("n", "int64")], "t")
-    assert layout.schema.column("id").type == pa.int64()
+def test_integer_keys_have_their_types_and_are_checked_on_write() -> None:
+    layout = TableLayout.of([key("id", "uint8"), key("at", "int32"), YtColumn.of("n", "int64")], "t")
+    assert [column.type for column in layout.schema.columns] == [pa.int16(), pa.int32(), pa.int64()]
     rows, columns = layout.written(pa.table({"id": pa.array([0, 255], pa.int64()), "n": [1, 2]}))
     assert (rows.column("id").type, [column.name for column in columns]) == (pa.int16(), ["id", "n"])
     with pytest.raises(SchemaError, match="'id'"):

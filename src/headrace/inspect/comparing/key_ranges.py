@@ -73,6 +73,8 @@ def _after(key: Key) -> Key | None:
 
 def _following(value: int | datetime.date | decimal.Decimal) -> KeyValue | None:
     """Return the next value of a number, date or timestamp; None if a column may not have one."""
+    if isinstance(value, bool):
+        return None if value else True
     if isinstance(value, int):
         # The range is then larger than necessary if the column is a wider one.
         return None if value in _LAST_INTEGERS else value + 1

@@ -5,24 +5,39 @@ The number of columns of existing tables and queues is not checked.
 
 from __future__ import annotations
 
+from collections.abc import Collection
+
 from headrace.errors import SchemaError, UnsupportedError
 from headrace.model.tables.schema import MAX_KEY_COLUMNS, RowSchema, TableSchema
-from headrace.model.types import KEY_TYPES, check_nesting, type_name
+from headrace.model.types import COMMON_KEY_TYPES, check_nesting, is_one_of, type_name
 
 MAX_COLUMNS = 1900
 """The maximum number of columns of a table or queue. SQLite allows 2,000; headrace needs some of them."""
 
+# What keeps values apart in a key of another type. Texts of timestamps are ambiguous in one hour of a year.
+_OTHER_KEYS = {
+    **dict.fromkeys(("boolean", "byte", "short", "int"), "cast it to a bigint"),
+    "timestamp": "use unix_micros(…), a bigint",
+}
 
-def check_key_types(schema: TableSchema) -> None:
-    """Raise `UnsupportedError` if a key column has a type that only some stores have, see `Capabilities`."""
+
+def check_key_types(schema: TableSchema, system: str, valid: Collection[str] = COMMON_KEY_TYPES) -> None:
+    """Raise `UnsupportedError` if a key column has a type that a store does not have.
+
+    Args:
+        system: the name of the system that keeps the tables.
+        valid: the names of its types of keys.
+    """
     for name in schema.primary_key:
-        found = schema.column(name).type
-        if found not in KEY_TYPES:
+        data_type = schema.column(name).type
+        if not is_one_of(data_type, valid):
+            kind = type_name(data_type)
             raise UnsupportedError(
-                f"a key column of this store cannot have the type of {name!r}",
-                received=type_name(found),
-                valid=[type_name(known) for known in KEY_TYPES],
-                remedy="use a long for whole numbers, and a string in ISO 8601 for dates and times",
+                f"a key column of {system} cannot have the type of {name!r}",
+                received=kind,
+                valid=valid,
+                remedy=_OTHER_KEYS.get(kind, "cast it to a string")
+                + ", or use a store whose keys have this type, such as an embedded store or PostgreSQL",
             )
 
 

@@ -142,6 +142,9 @@ class TableSchema(RowSchema):
                     f"primary key column {name!r} has a type that a key cannot have",
                     received=type_name(types[name]),
                     valid=KEY_TYPE_NAMES,
+                    remedy="cast it to decimal(p,s) or a string: stores differ in the equality of NaN and of -0.0"
+                    if pa.types.is_floating(types[name])
+                    else None,
                 )
 
     @property

@@ -222,8 +222,8 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
             received=unreadable[2][:200],
             valid="finite dates, times and decimals; arrays of one dimension",
             remedy=f"leave the column out, or open the store with option unrepresentable='{unreadable[1]}=null' (or "
-            f"{unreadable[1]}=text, for a column of PostgreSQL's texts); on the command line it is --store-option "
-            f"'unrepresentable={unreadable[1]}=null'",
+            f"{unreadable[1]}=text, for a key or a column of PostgreSQL's texts); on the command line it is "
+            f"--store-option 'unrepresentable={unreadable[1]}=null'",
         )
     if rounded := _ROUNDED.search(message):
         refused = RefusedValueError(

@@ -15,7 +15,7 @@ from psycopg import sql
 
 from headrace.errors import SchemaError
 from headrace.model.tables.schema import Column, KeylessSchema, TableSchema
-from headrace.model.types import KEY_TYPES, type_name
+from headrace.model.types import is_key_type, type_name
 from headrace.stores.postgres.failures import ROUNDED, UNREADABLE
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.unrepresentable import Choice, Choices, ShownAsNull
@@ -44,12 +44,10 @@ _ARROW: dict[str, pa.DataType] = {
     "timestamptz": _TIMESTAMP,
     "timestamp": _TIMESTAMP_NTZ,
 }
-_INTEGERS = ("int2", "int4", "int8", "oid")
 # Types whose text is the value itself: text columns can be compared without a cast.
 _TEXTS = ("text", "varchar")
-# Types whose equal values have one text or number, besides texts; and those whose values PostgreSQL keeps in one form.
-_EXACT = (*_INTEGERS, "bytea")
-_CANONICAL = (*_EXACT, "uuid", "bool", "date", "timestamp", "timestamptz", "time", "inet", "cidr", "macaddr", "name")
+# Types that are texts in headrace, and whose values PostgreSQL keeps in one form.
+_CANONICAL = ("uuid", "bool", "date", "timestamp", "timestamptz", "time", "inet", "cidr", "macaddr", "name")
 # Types that are texts in headrace, and whose values can lose digits, or spaces at their end, in a limited column.
 _LIMITED = ("numeric", "time", "timetz", "interval", "timestamp", "timestamptz", "varchar")
 # Texts of values of some types that are texts in headrace. The order of UUIDs is that of these texts.
@@ -118,12 +116,12 @@ class PgColumn:
         """Whether values that are equal in the column's type are equal in headrace, as 1.0 and 1.00 are not."""
         if self.is_array:
             return False
-        return self.base in _EXACT or self._is_exact_text
+        return self.type != pa.string() or self._is_exact_text
 
     @property
     def is_canonical(self) -> bool:
         """Whether the server keeps values that are equal in one form: 1.0 and 1.00 stay as they were written."""
-        return not self.is_array and (self.base in _CANONICAL or self._is_exact_text)
+        return self.is_exact or (not self.is_array and self.base in _CANONICAL)
 
     @property
     def _is_exact_text(self) -> bool:
@@ -149,8 +147,7 @@ class PgColumn:
             return column if self.base in _TEXTS and not self.is_array else self.as_text(table)
         fits = self._fits(column)
         if fits is None:
-            whole = self.base in _INTEGERS and self.type == pa.int64()
-            return sql.SQL("{}::bigint").format(column) if whole else column
+            return sql.SQL("{}::bigint").format(column) if self.base == "oid" else column
         value: sql.Composable = column
         kind: sql.Composable = sql.SQL(self.base)
         if self.is_array:
@@ -376,14 +373,12 @@ def arrow_type(base: str, modifier: int, *, is_array: bool = False, in_key: bool
         base: the catalog's name of the type, or of the elements' type.
         modifier: the type modifier of the column; -1 if it has none.
         is_array: whether the column is an array.
-        in_key: whether the column is in the primary key, which has strings, longs and binaries.
+        in_key: whether the column is in the primary key, where arrays and floating-point numbers are texts.
     """
     simple = _simple_type(base, modifier)
     if is_array:
         return pa.string() if in_key else pa.list_(pa.field("element", simple))
-    if in_key and simple not in KEY_TYPES:
-        return pa.int64() if base in _INTEGERS else pa.string()
-    return simple
+    return pa.string() if in_key and not is_key_type(simple) else simple
 
 
 def _simple_type(base: str, modifier: int) -> pa.DataType:
@@ -444,9 +439,12 @@ def column_of(
     ) = row
     in_key = name in primary_key
     kind = arrow_type(base, modifier, is_array=is_array, in_key=in_key)
-    if list(named) == [schema, BYTE_DOMAIN] and not in_key:
+    if list(named) == [schema, BYTE_DOMAIN] and not (in_key and is_array):
         kind = pa.list_(pa.field("element", pa.int8())) if is_array else pa.int8()
-    choice = Choice.ERROR if in_key else choices.of(table, name)
+    choice = choices.of(table, name)
+    if in_key and choice is Choice.NULL:
+        # A key is never null.
+        choice = Choice.ERROR
     if choice is Choice.TEXT:
         kind = pa.string()
     is_text = (kind.value_type if pa.types.is_list(kind) else kind) == pa.string()

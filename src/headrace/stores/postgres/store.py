@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, SchemaError
 from headrace.model.findings import Finding
-from headrace.model.tables.column_limits import check_columns, check_key_types
+from headrace.model.tables.column_limits import check_columns
 from headrace.model.tables.conditions import OPERATORS
 from headrace.model.tables.json_forms import PLAIN, JsonForm
 from headrace.model.tables.schema import TableSchema
@@ -119,7 +119,6 @@ class PostgresStore(Store):
     ) -> PostgresTable:
         schema = TableSchema.of(columns, primary_key)
         check_columns(schema, MAX_COLUMNS, MAX_KEY_COLUMNS)
-        check_key_types(schema)
         try:
             self._connection.run(lambda session: stored_tables.create(session, name, schema, options, self._schema))
         except AlreadyExistsError:

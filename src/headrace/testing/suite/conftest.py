@@ -15,6 +15,9 @@ def pytest_configure(config: pytest.Config) -> None:
     """Declare the marks of the tests."""
     config.addinivalue_line("markers", "needs(*capabilities): the capabilities that a test needs of its store")
     config.addinivalue_line("markers", "needs_type(*types): the types of columns that a test needs of its store")
+    config.addinivalue_line(
+        "markers", "needs_key_type(*types): the types of key columns that a test needs of its store"
+    )
 
 
 @pytest.fixture

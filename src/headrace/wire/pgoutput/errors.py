@@ -35,8 +35,8 @@ def value_error(
         received=received,
         valid=valid,
         remedy=f"replace the value in the table; if changes in the log have it, open the store with option "
-        f"unrepresentable='{column}=null' (or {column}=text, for a column of PostgreSQL's texts); on the command line "
-        f"it is --store-option 'unrepresentable={column}=null'",
+        f"unrepresentable='{column}=null' (or {column}=text, for a key or a column of PostgreSQL's texts); on the "
+        f"command line it is --store-option 'unrepresentable={column}=null'",
     )
     error.unfit = unfit
     return error

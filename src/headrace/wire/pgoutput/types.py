@@ -39,10 +39,8 @@ ARRAYS: Final[Mapping[int, int]] = {
 }
 """The type of an array → the type of its elements."""
 
-_EXACT_TEXTS: Final = TEXTS | {NUMERIC, TIME, UUID, JSONB}
-"""The types whose values the decoder writes as PostgreSQL does."""
-_KEYS: Final = _EXACT_TEXTS | {BYTEA, INT8, INT2, INT4, OID}
-_BINARY: Final = _KEYS | {BOOL, FLOAT4, FLOAT8, DATE, TIMESTAMP, TIMESTAMPTZ}
+_KEYS: Final = TEXTS | {NUMERIC, TIME, UUID, JSONB, BYTEA, INT8, INT2, INT4, OID, BOOL, DATE, TIMESTAMP, TIMESTAMPTZ}
+_BINARY: Final = _KEYS | {FLOAT4, FLOAT8}
 
 
 def in_binary(oid: int, *, in_key: bool = False) -> bool:
@@ -52,6 +50,6 @@ def in_binary(oid: int, *, in_key: bool = False) -> bool:
     each text is PostgreSQL's own.
 
     Args:
-        in_key: whether a column of this type is in the key, whose values are texts, numbers and binaries.
+        in_key: whether a column of this type is in the key, where floating-point numbers and arrays are texts.
     """
     return oid in _KEYS if in_key else oid in _BINARY or ARRAYS.get(oid) in _BINARY

@@ -55,6 +55,19 @@ def schema_of(meta: pb.TableMeta) -> TableSchema:
     return TableSchema((*keys, *attributes), tuple(column.name for column in keys))
 
 
+def with_long_keys(schema: TableSchema) -> TableSchema:
+    """Return columns with `long` for all whole numbers in the key: the service has no other type of them."""
+    return TableSchema(
+        tuple(
+            Column(column.name, pa.int64(), nullable=False)
+            if column.name in schema.primary_key and pa.types.is_integer(column.type)
+            else column
+            for column in schema.columns
+        ),
+        schema.primary_key,
+    )
+
+
 def declared(kept: TableSchema, columns: Sequence[Column]) -> TableSchema:
     """Return the columns of the service and of the caller; the caller's types take precedence.
 

@@ -1,34 +1,29 @@
 """Keys: their form in SQLite, which sorts as the keys do, and their form as JSON.
 
-In SQLite, whole numbers are integers, dates and timestamps are their days and microseconds since 1970, and decimals are
-big-endian binaries of 16 bytes with a flipped sign bit. Texts and binaries stay as they are.
+In SQLite, whole numbers are integers, booleans are 0 and 1, dates and timestamps are their days and microseconds since
+1970, and decimals are big-endian binaries of 16 bytes with a flipped sign bit. Texts and binaries stay as they are.
 
-As JSON, a key is a list of values: ``{"b": base64}`` for bytes, ``{"n": …}`` for decimals, ``{"d": …}`` and
-``{"t": …}`` for dates and timestamps in ISO 8601. None, an open bound, stays None.
+As JSON, a key is a list of values, of which `headrace.stores.shared.key_json` has the forms; bytes are
+``{"b": base64}``. None, an open bound, stays None.
 """
 
 from __future__ import annotations
 
 import base64
-import datetime
-import decimal
 import functools
 import json
 from collections.abc import Sequence
 from typing import Any, overload
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headrace.errors import SchemaError
 from headrace.model.tables.schema import Key, KeyValue
-from headrace.model.types import type_name
 from headrace.rows.byte_order import data_of_ordered, ordered_bytes
+from headrace.rows.key_years import check_years
+from headrace.stores.shared.key_json import from_json, to_json
 
 _NATIVE = (pa.string(), pa.int64(), pa.binary())
 _DECIMAL_BYTES = 16
-# The years of Python's dates.
-_FIRST_YEAR, _LAST_YEAR = 1, 9999
 
 
 def sql_type(data_type: pa.DataType) -> str:
@@ -49,8 +44,10 @@ def stored_values(values: pa.Array) -> list[Any]:
         found: list[Any] = ordered_bytes(values).view(f"V{_DECIMAL_BYTES}").ravel().tolist()
         return found
     if pa.types.is_timestamp(kind) or pa.types.is_date(kind):
-        _check_years(values)
+        check_years(values)
         values = values.cast(pa.int32()).cast(pa.int64()) if pa.types.is_date(kind) else values.cast(pa.int64())
+    elif pa.types.is_boolean(kind):
+        values = values.cast(pa.int8())
     # numpy is several times faster than Array.to_pylist.
     found = values.to_numpy(zero_copy_only=False).tolist()
     return found
@@ -67,9 +64,9 @@ def stored_key(types: Sequence[pa.DataType], key: Key) -> tuple[Any, ...]:
 def array_of_stored(values: Sequence[Any], data_type: pa.DataType) -> pa.Array:
     """Return values of a key column; the inverse of `stored_values`."""
     if not pa.types.is_decimal(data_type):
-        whole = pa.int32() if pa.types.is_date(data_type) else pa.int64()
-        plain = pa.types.is_date(data_type) or pa.types.is_timestamp(data_type)
-        return pa.array(values, whole).cast(data_type) if plain else pa.array(values, data_type)
+        if data_type in _NATIVE:
+            return pa.array(values, data_type)
+        return pa.array(values, pa.int32() if pa.types.is_date(data_type) else pa.int64()).cast(data_type)
     import numpy as np
 
     rows = np.frombuffer(b"".join(values), np.uint8).reshape(-1, _DECIMAL_BYTES)
@@ -82,16 +79,6 @@ def key_of_stored(types: Sequence[pa.DataType], values: Sequence[Any]) -> Key:
         value if data_type in _NATIVE else array_of_stored([value], data_type)[0].as_py()
         for data_type, value in zip(types, values, strict=False)
     )
-
-
-def _check_years(values: pa.Array) -> None:
-    first, last = (year.as_py() for year in pc.min_max(pc.year(values)).values())
-    if first is not None and (first < _FIRST_YEAR or last > _LAST_YEAR):
-        raise SchemaError(
-            f"a key of type {type_name(values.type)} is outside the years that keys can have",
-            received=f"year {first if first < _FIRST_YEAR else last}",
-            valid=f"{_FIRST_YEAR} to {_LAST_YEAR}",
-        )
 
 
 @overload
@@ -125,27 +112,11 @@ def _parsed_key(text: str) -> Key:
 
 
 def _to_json(value: KeyValue) -> Any:
-    match value:
-        case bytes():
-            return {"b": base64.b64encode(value).decode()}
-        case decimal.Decimal():
-            return {"n": str(value)}
-        case datetime.datetime():
-            return {"t": value.isoformat()}
-        case datetime.date():
-            return {"d": value.isoformat()}
-    return value
+    return {"b": base64.b64encode(value).decode()} if isinstance(value, bytes) else to_json(value)
 
 
 def _from_json(value: Any) -> KeyValue:
     match value:
         case {"b": text}:
             return base64.b64decode(text)
-        case {"n": text}:
-            return decimal.Decimal(text)
-        case {"t": text}:
-            return datetime.datetime.fromisoformat(text)
-        case {"d": text}:
-            return datetime.date.fromisoformat(text)
-    found: KeyValue = value
-    return found
+    return from_json(value)

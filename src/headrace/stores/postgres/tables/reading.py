@@ -17,6 +17,7 @@ from headrace.errors import OptionError
 from headrace.model.tables.conditions import KeyRange, Predicate
 from headrace.model.tables.schema import Key
 from headrace.rows.conditions import check_scan_sizes
+from headrace.rows.key_years import with_years_of_keys
 from headrace.stores.postgres.connection import Bulk, PostgresConnection
 from headrace.stores.postgres.schemas import VIEW, PgColumn, TableLayout, from_text
 from headrace.stores.postgres.session import path_statement
@@ -181,7 +182,8 @@ def _bounds(connection: PostgresConnection, table: TableLayout, count: int, page
         count=sql.Literal(count),
     )
     key_schema = table.schema.nullable(table.primary_key)
-    rows = connection.run_bulk(lambda bulk: fetch(bulk, statement, columns, key_schema), repeatable=True)
+    found = connection.run_bulk(lambda bulk: fetch(bulk, statement, columns, key_schema), repeatable=True)
+    rows = with_years_of_keys(found)
     return list(zip(*(rows.column(name).to_pylist() for name in table.primary_key), strict=True))
 
 

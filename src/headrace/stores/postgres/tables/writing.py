@@ -17,6 +17,7 @@ from psycopg import sql
 from headrace.errors import SchemaError, UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.rows.by_position import last_rows, repeats
+from headrace.rows.key_years import check_years
 from headrace.stores.postgres.connection import Bulk
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
 from headrace.stores.postgres.session import CATALOG_PATH, path_statement
@@ -67,6 +68,8 @@ def check_values(rows: pa.Table, table: TableLayout) -> None:
             numbers = values.cast(pa.int32() if pa.types.is_date(values.type) else pa.int64())
             outside = pc.or_(pc.less(numbers, first), pc.greater(numbers, last))
             _refuse(outside, column, "dates and times of PostgreSQL are from 4714-11-24 BC on")
+            if column.in_key:
+                check_years(values)
         if values.type == pa.string():
             _refuse(pc.match_substring(values, "\0"), column, "PostgreSQL has no strings with the character NUL")
         elif column.time_digits is not None:

@@ -37,7 +37,7 @@ from headrace.stores.postgres.tunnels.positions import parse_lsn
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.selections import Selection
-from headrace.stores.postgres.tunnels.snapshots import Snapshots
+from headrace.stores.postgres.tunnels.snapshots import Snapshots, bound_scalar
 from headrace.stores.postgres.tunnels.table_images import OldValue, TableColumns, TableImages, Truncated, changes
 from headrace.support.cached import cached_property
 from headrace.wire.pgoutput.messages import Images
@@ -208,6 +208,9 @@ class FollowedTable:
     def reading(self, keys: KeyRange) -> Callable[[Bulk], list[pa.RecordBatch]]:
         """Return a function that reads the rows of a key range in key order, in a transaction."""
         table, masked, selection = self.layout, self._masked, self._selection
+        for bound in (keys.low, keys.high):
+            for name, value in zip(table.primary_key, bound or (), strict=False):
+                bound_scalar(value, table.schema.column(name).type)
         names = [name for name in table.schema.names if name not in masked or masked[name].mask.reads]
         columns = [table.column(name) for name in names]
         stored = pa.schema([table.schema.changes.field(name) for name in names])

@@ -10,7 +10,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.model.tables.schema import Key
+from headrace.errors import UnsupportedError
+from headrace.model.tables.schema import Key, KeyValue
+from headrace.model.types import type_name
 from headrace.wire.pgoutput.cells import Integers, Mask
 from headrace.wire.pgoutput.messages import Images
 
@@ -109,13 +111,30 @@ class Snapshots:
         return False if table is None else table.see_transaction(xid)
 
 
+def bound_scalar(bound: KeyValue, data_type: pa.DataType) -> pa.Scalar:
+    """Return a value of a bound of base data in the type of its key column.
+
+    Raises:
+        UnsupportedError: the key had another type when the base data was divided.
+    """
+    try:
+        return pa.scalar(bound, data_type)
+    except pa.ArrowException:
+        raise UnsupportedError(
+            "the base data of the tunnel was divided by keys of another type",
+            received=repr(bound),
+            valid=type_name(data_type),
+            remedy="create a new tunnel, or open the store with the same option unrepresentable",
+        ) from None
+
+
 def _chunks_of(keys: Sequence[pa.Array], lows: Sequence[Key | None]) -> Integers:
     """Return the number of bounds that are not after each key; keys compare by their bytes, as the table is ordered."""
     chunks = np.zeros(len(keys[0]), np.int64)
     for low in lows:
         from_low: pa.BooleanArray | pa.Scalar = pa.scalar(True)
         for key, bound in reversed(list(zip(keys, low or (), strict=False))):
-            scalar = pa.scalar(bound, key.type)
+            scalar = bound_scalar(bound, key.type)
             from_low = pc.or_(pc.greater(key, scalar), pc.and_(pc.equal(key, scalar), from_low))
         chunks += pc.fill_null(from_low, False).to_numpy(zero_copy_only=False)
     return chunks

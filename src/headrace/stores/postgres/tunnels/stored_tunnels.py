@@ -20,7 +20,7 @@ from psycopg import sql
 
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, UnsupportedError
 from headrace.model.tables.conditions import KeyRange
-from headrace.model.tables.schema import Key
+from headrace.model.tables.schema import Key, KeyValue
 from headrace.model.tunnels.validation import check_new
 from headrace.model.tunnels.values import ChannelKind, Start, StartKind, TunnelKind
 from headrace.stores.postgres.schemas import TableLayout
@@ -32,6 +32,7 @@ from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
 from headrace.stores.postgres.tunnels.selections import Selection
 from headrace.stores.postgres.tunnels.tunnel_options import SlotLimit, TunnelOptions
+from headrace.stores.shared.key_json import from_json, to_json
 
 STREAM = "stream"
 """The id of the stream channel."""
@@ -227,15 +228,21 @@ def key_to_json(key: Key | None) -> str | None:
     """Return a key, or the beginning of one, as JSON text."""
     if key is None:
         return None
-    return json.dumps([{"b": value.hex()} if isinstance(value, bytes) else value for value in key])
+    return json.dumps([{"b": value.hex()} if isinstance(value, bytes) else to_json(value) for value in key])
 
 
 def key_from_json(text: str | None) -> Key | None:
     """Read a key back; the inverse of `key_to_json`."""
     if text is None:
         return None
-    values: list[Any] = json.loads(text)
-    return tuple(bytes.fromhex(value["b"]) if isinstance(value, dict) else value for value in values)
+    return tuple(_from_json(value) for value in json.loads(text))
+
+
+def _from_json(value: Any) -> KeyValue:
+    match value:
+        case {"b": text}:
+            return bytes.fromhex(text)
+    return from_json(value)
 
 
 class _Size(NamedTuple):
