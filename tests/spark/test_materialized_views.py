@@ -13,11 +13,13 @@ from headrace.ports import Store
 from headrace.streaming_sql.session import StreamingSql
 from tests.spark.sql_scripts import sql_session
 
-# Views with their keys: of groups, of the table, of the joined table that determines the row, of rows without others.
+# Views with their keys: of groups, of the table, of the joined table that determines the row, of a window, of rows
+# without others.
 VIEWS = {
     "totals": ("SELECT city, count(*) AS n FROM orders JOIN users USING (user) GROUP BY city", ("city",)),
     "large": ("SELECT price * 2 AS twice, id FROM orders WHERE price > 1", ("id",)),
     "places": ("SELECT u.city, o.id, u.user FROM orders o JOIN users u ON o.user = u.user", ("id",)),
+    "so_far": ("SELECT id, sum(price) OVER (PARTITION BY user ORDER BY id) AS so_far FROM orders", ("id",)),
     "alone": ("SELECT city, user FROM users WHERE user NOT IN (SELECT user FROM orders)", ("user",)),
 }
 

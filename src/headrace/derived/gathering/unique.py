@@ -82,8 +82,8 @@ def _of_rows(model: QueryModel) -> tuple[int, ...]:
     """Return columns that determine the row of each table of which a row of the result is made."""
     places: dict[int, Place] = {}
     for number, (_, origin) in enumerate(model.outputs):
-        plain = origin is not None and len(origin) == 1 and origin[0].occurrence >= 0
-        if origin is not None and plain and not model.can_be_missing(origin[0].occurrence):
+        row = None if origin is None or len(origin) > 1 else _original(model, origin[0])
+        if origin is not None and row is not None and not model.can_be_missing(row.occurrence):
             places[number] = origin[0]
     if not _determine(model, list(places.values())):
         return ()
@@ -92,6 +92,15 @@ def _of_rows(model: QueryModel) -> tuple[int, ...]:
         if _determine(model, others):
             del places[number]
     return tuple(places)
+
+
+def _original(model: QueryModel, place: Place) -> Place | None:
+    """Return the column of a table of which a column is a copy, as in a SELECT with a window; None for others."""
+    copied: Place | None = place
+    while copied is not None and copied.occurrence < 0:
+        copies = model.made[-copied.occurrence - 1].copies
+        copied = next((inner for own, inner in copies if own == copied), None)
+    return copied
 
 
 def _determine(model: QueryModel, columns: Sequence[Place]) -> bool:
