@@ -180,6 +180,34 @@ def test_a_kill_leaves_the_old_result_or_the_new_one(
     assert len(states(shop)) <= 2
 
 
+@pytest.mark.parametrize("point", ["text-fenced", "text-staged"])
+def test_of_two_replacements_at_the_same_time_one_wins(
+    spark: SparkSession, shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str
+) -> None:
+    shop.create_table("totals", {"user": "string", "n": "long", "most": "long", "mean": "double"}, "user")
+    with Following(spark, shop, TOTALS, ["orders"], "totals", tmp_path) as query:
+        query.advance()
+        query.restart()
+        query.sql, query.arguments = MORE, {"replace": True}
+        winner = TOTALS.replace("count(*)", "sum(price)")
+        others = iter([winner])
+
+        def replace_again(reached: str) -> None:
+            if reached == point and (query.sql == MORE) and (text := next(others, None)):
+                query.sql = text
+                query.start()
+
+        with monkeypatch.context() as patch:
+            patch.setattr(failpoints, "reach", replace_again)
+            with pytest.raises(OptionError, match="another process replaces the text of the query"):
+                query.start()
+        assert query.sql == winner
+        change(shop, 1)
+        found, expected = query.advance(), query.expected()
+        assert [{name: row[name] for name in expected[0]} for row in found] == expected
+    assert len(states(shop)) <= 2
+
+
 def test_a_table_that_cannot_be_read_as_of_the_last_batch_is_refused(
     spark: SparkSession, shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

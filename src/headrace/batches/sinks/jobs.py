@@ -172,8 +172,11 @@ class TargetJobs:
         self._take(claim)
         return begun, self._claim(claim.after)
 
-    def fence(self, known: TargetJob) -> TargetJob:
+    def fence(self, known: TargetJob, tables: Iterable[str] = ()) -> TargetJob:
         """Change the record of a query, so that its running batch is not published; return the record.
+
+        Args:
+            tables: the new tables of state. They are obsolete unless the new text is published.
 
         Raises:
             OptionError: another job has taken the target, or the query has published a batch in the meantime.
@@ -181,7 +184,7 @@ class TargetJobs:
         row = self._row(known.target)
         if row is None or _job_of(row) != known:
             raise target_taken(known.target, known.job, 0)
-        fenced = replace(known, fence=uuid.uuid4().hex)
+        fenced = replace(known, fence=uuid.uuid4().hex, obsolete=(*known.obsolete, *tables))
         try:
             # The job itself has published its batches 0 and later.
             publisher = self._store.publisher(f"{known.job}-{fenced.fence}")

@@ -6,6 +6,7 @@ and which columns each arrangement has. A new text keeps the arrangements that h
 
 from __future__ import annotations
 
+import uuid
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -47,12 +48,15 @@ class StateLayout:
         scans: the names of its scans and the marks of their tables, in the order in which Spark reads them. Empty in
             records of earlier releases.
         generation: how many texts the query had before.
+        attempt: a text that is new each time when a text is computed, so that processes that replace the text at the
+            same time have tables of their own; empty for the first text.
         names: the names of the tables of state by role, as far as they are not those of this generation.
         arrangements: the recorded arrangements.
     """
 
     scans: tuple[tuple[str, str], ...] = ()
     generation: int = 0
+    attempt: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
     arrangements: tuple[Arrangement, ...] = ()
 
@@ -62,6 +66,7 @@ class StateLayout:
         return cls(
             tuple((name, mark) for name, mark in content.get("scans", ())),
             int(content.get("generation", 0)),
+            str(content.get("attempt", "")),
             dict(content.get("names", {})),
             tuple(
                 Arrangement(each["table"], each["scan"], tuple(each["key"]), dict(each["columns"]))
@@ -73,6 +78,7 @@ class StateLayout:
         return {
             "scans": [list(each) for each in self.scans],
             "generation": self.generation,
+            "attempt": self.attempt,
             "names": dict(self.names),
             "arrangements": [
                 {"table": each.table, "scan": each.scan, "key": list(each.key), "columns": dict(each.columns)}
@@ -99,7 +105,8 @@ class StateLayout:
         self, store: Store, target: str, job: str, groups: GroupStates | None, gathering: Gathering | None
     ) -> dict[str, StateTable]:
         """Return the tables of state by role."""
-        prefix = f"{state_name(store, target, f'{job}-{self.generation}' if self.generation else job)}_"
+        text = f"{job}-{self.generation}{self.attempt}" if self.generation else job
+        prefix = f"{state_name(store, target, text)}_"
         found = {} if groups is None else groups.tables(prefix)
         found |= {} if gathering is None else gathering.state(prefix)
         return {role: replace(table, name=self.names.get(role, table.name)) for role, table in found.items()}
@@ -119,7 +126,8 @@ class StateLayout:
             for each in covering.get(scan, ())
             if each.key == key
         }
-        return StateLayout(tuple((scan.name, scan.mark) for scan in scans), self.generation + 1, kept)
+        marks = tuple((scan.name, scan.mark) for scan in scans)
+        return StateLayout(marks, self.generation + 1, uuid.uuid4().hex, kept)
 
     def recorded(self, state: Mapping[str, StateTable], gathering: Gathering | None) -> StateLayout:
         """Return the layout with the arrangements of some tables of state."""

@@ -45,7 +45,7 @@ from headrace.formats.source import splits
 from headrace.model.tables.change_columns import CHANGE_TYPE
 from headrace.model.tables.schema import TableSchema
 from headrace.model.types import type_name
-from headrace.ports import Store
+from headrace.ports import Claim, Store
 from headrace.spark.batch_tasks import BatchTasks, LocatedSink
 from headrace.spark.checkpoint import batch_content
 from headrace.spark.settings import changed_settings
@@ -158,21 +158,31 @@ class Replacement:
             wanted: the job with the new text, without its tables.
 
         Raises:
-            OptionError: another process has published a batch or a new text in the meantime.
+            OptionError: another process has published a batch, or is replacing the text or has replaced it.
         """
-        jobs = TargetJobs(store)
-        fenced = jobs.fence(self.old)
-        failpoints.reach("text-fenced")
-        if store.publisher(self.old.job).last_batch() != self.last:
-            raise _still_runs(self.last)
-        state = self.state(store)
-        kept = set(self.layout.names)
-        for role, table in state.items():
-            if role not in kept:
-                # Left by an attempt that was killed.
-                store.drop_table(table.name, missing_ok=True)
-        create_tables(store, state)
-        now, claim = jobs.succeed(fenced, job_with_state(wanted, state, self.layout, self.gathering))
+        jobs, state, kept = TargetJobs(store), self.state(store), set(self.layout.names)
+        with _errors_of_others(jobs, self.old, self.layout):
+            fenced = jobs.fence(self.old, [table.name for role, table in state.items() if role not in kept])
+        with _errors_of_others(jobs, fenced, self.layout):
+            failpoints.reach("text-fenced")
+            if store.publisher(self.old.job).last_batch() != self.last:
+                raise _still_runs(self.last)
+            create_tables(store, state)
+            now, claim = jobs.succeed(fenced, job_with_state(wanted, state, self.layout, self.gathering))
+            self._publish(spark, store, sink, fenced, state, claim)
+        failpoints.reach("text-published")
+        jobs.drop(now.obsolete)
+
+    def _publish(
+        self,
+        spark: SparkSession,
+        store: Store,
+        sink: LocatedSink,
+        fenced: TargetJob,
+        state: Mapping[str, StateTable],
+        claim: Claim,
+    ) -> None:
+        """Compute the result of the new text, and publish it with its record."""
         content = batch_of(self.query, self.target, state, self.groups, self.gathering, first=True, replaces=True)
         # Spark may repeat the last batch, which must then be published for the new tables, too. If it is, because the
         # query writes the same tables as before, the result is the only batch of a job of its own.
@@ -185,7 +195,9 @@ class Replacement:
         try:
             with _errors_of_expressions(self.target.name), changed_settings(spark, dict([TASK_BYTES])):
                 if isinstance(content, GatheredLoad):
-                    staged = replace(content, kept=frozenset(kept)).load(self._batch(spark, store, sink), tasks)
+                    staged = replace(content, kept=frozenset(self.layout.names)).load(
+                        self._batch(spark, store, sink), tasks
+                    )
                 else:
                     assert isinstance(content, SignedBatch)
                     tables = {each.scan.name: each.rows() for each in self.positions.values()}
@@ -201,8 +213,6 @@ class Replacement:
             raise
         finally:
             drop_views(spark, len(self.query.scans))
-        failpoints.reach("text-published")
-        jobs.drop(now.obsolete)
 
     def _batch(self, spark: SparkSession, store: Store, sink: LocatedSink) -> DataFrame:
         """Return the rows of all tables as changes that insert them."""
@@ -222,6 +232,30 @@ class Replacement:
                 rows = position.rows().select(*map(quote_name, columns))
             frames.append(rows.withColumn(CHANGE_TYPE, F.lit("insert")))
         return packed(frames)
+
+
+@contextmanager
+def _errors_of_others(jobs: TargetJobs, known: TargetJob, layout: StateLayout) -> Iterator[None]:
+    """Explain errors of a replacement while another process replaces the text, or after it has.
+
+    Args:
+        known: the record of the query, which this process has read or fenced.
+        layout: that of the new text of this process.
+    """
+    try:
+        yield
+    except Exception as error:
+        now = jobs.find(known.target)
+        if now is None or (now.fence in ("", known.fence) and now.layout == known.layout):
+            raise
+        if StateLayout.of_json(now.layout).attempt == layout.attempt:
+            # This process has published its text.
+            raise
+        raise OptionError(
+            f"another process replaces the text of the query into {known.target!r}, or has replaced it",
+            received="a new text of one process, and then one of another",
+            remedy="repeat this if the text of the other process is not the one that you want",
+        ) from error
 
 
 def _still_runs(last: int) -> OptionError:
