@@ -67,7 +67,7 @@ def test_columns_that_occur_in_no_row_are_omitted(tmp_path: Path) -> None:
 
 
 def test_many_lines_are_read_in_batches(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("headrace.cli.json_rows._LINES_PER_BATCH", 7)
+    monkeypatch.setattr("headrace.rows.json_rows._LINES_PER_BATCH", 7)
     assert [row["id"] for row in read(tmp_path, "".join(f'{{"id": {n}}}\n' for n in range(30)))] == list(range(30))
 
 

@@ -10,11 +10,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace.cli.json_rows import JsonRowError, read_nested_json_lines
 from headrace.errors import HeadraceError, SqlError
 from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.values import Start
 from headrace.model.types import parse_type
+from headrace.rows.json_rows import JsonRowError, read_nested_json_lines
 from headrace.streaming_sql.language.grammar import parse
 from headrace.streaming_sql.language.rewriting import rewrite
 from headrace.testing.effort import thorough

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from headrace.cli.json_rows import with_objects
 from headrace.cli.output import to_json
+from headrace.rows.json_rows import with_objects
 
 if TYPE_CHECKING:
     from headrace.inspect.comparing.results import RowDifference, TableChecksum, TableDiff

@@ -6,12 +6,10 @@ line for each item of a sequence.
 
 from __future__ import annotations
 
-import base64
 import contextlib
 import datetime
 import decimal
 import json
-import math
 import re
 import sys
 import threading
@@ -22,6 +20,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import click
 
 from headrace.errors import HeadraceError, own_message, printable
+from headrace.model.json_values import plain
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -143,7 +142,7 @@ class ConsoleOutput(Output):
         self._out.print(console_table(columns, rows, lines=True))
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> int:
-        from headrace.cli.json_rows import with_objects
+        from headrace.rows.json_rows import with_objects
         from headrace.rows.shown_values import shown_rows
 
         count = 0
@@ -297,7 +296,7 @@ class JsonOutput(Output):
         self._write({**facts, "rows": [dict(zip(columns, row, strict=True)) for row in rows]})
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> int:
-        from headrace.cli.json_rows import with_objects
+        from headrace.rows.json_rows import with_objects
         from headrace.rows.shown_values import shown_rows
 
         count = 0
@@ -397,30 +396,7 @@ def to_json(value: object) -> str:
     Timestamps and dates are ISO 8601 texts, intervals are seconds, decimals are texts, binary is base64. NaN and the
     infinities, which JSON numbers cannot express, are the texts ``NaN``, ``Infinity`` and ``-Infinity``.
     """
-    return printable(json.dumps(_plain(value), ensure_ascii=False, allow_nan=False))
-
-
-def _key(value: Any) -> str:
-    """Return a key of a map as the text that its value has."""
-    return ("true" if value else "false") if isinstance(value, bool) else str(_plain(value))
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-    if isinstance(value, Mapping):
-        return {_key(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(item) for item in value]
-    if isinstance(value, datetime.datetime | datetime.date):
-        return value.isoformat()
-    if isinstance(value, bytes):
-        return base64.b64encode(value).decode("ascii")
-    if isinstance(value, decimal.Decimal):
-        return str(value)
-    if isinstance(value, datetime.timedelta):
-        return value.total_seconds()
-    return value
+    return printable(json.dumps(plain(value), ensure_ascii=False, allow_nan=False))
 
 
 def _cell(value: Any, *, lines: bool = False) -> str:

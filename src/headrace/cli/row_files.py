@@ -26,12 +26,12 @@ import pyarrow.parquet
 
 from headrace.cli.exact_values import WAS_INFERRED, check_json_numbers, exactly, is_checked
 from headrace.cli.file_formats import InputFile, format_of, open_input
-from headrace.cli.json_rows import JsonRowError, needs_this_reader, read_nested_json_lines
 from headrace.cli.row_places import CsvFile, RowError, csv_error, csv_header, place_of_row
 from headrace.errors import OptionError, SchemaError
 from headrace.model.tables.schema import Column, RowSchema
 from headrace.model.types import type_name
 from headrace.options.names import nearest
+from headrace.rows.json_rows import JsonRowError, needs_this_reader, read_nested_json_lines
 
 _BLOCK_BYTES = 8 << 20
 _ARROW_FILE_MAGIC = b"ARROW1"

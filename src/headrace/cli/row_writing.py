@@ -11,11 +11,11 @@ import pyarrow.ipc
 import pyarrow.parquet
 
 from headrace.cli.file_formats import ARROW_STREAM_SUFFIX, COMPRESSIONS, STANDARD, TABS_SUFFIX
-from headrace.cli.json_rows import with_objects
 from headrace.cli.output import to_json
 from headrace.errors import SchemaError
 from headrace.model.tables.json_forms import Decimals, JsonForm
 from headrace.model.types import type_name
+from headrace.rows.json_rows import with_objects
 from headrace.rows.json_texts import base64_texts, json_texts, objects
 from headrace.rows.shown_values import shown_rows
 

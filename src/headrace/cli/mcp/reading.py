@@ -11,7 +11,6 @@ from pydantic import Field
 from headrace.cli.consumer import consumer_details, partition_offsets, registered
 from headrace.cli.doctor import store_findings
 from headrace.cli.environment_checks import environment_findings
-from headrace.cli.json_rows import with_objects
 from headrace.cli.mcp.sources import Sources
 from headrace.cli.queue import queue_details, queue_summary
 from headrace.cli.stream_progress import progress_facts, status_facts
@@ -20,6 +19,7 @@ from headrace.cli.tunnel import tunnel_details, tunnel_summary
 from headrace.inspect.querying import engine
 from headrace.model.own_names import is_internal
 from headrace.ports import Store
+from headrace.rows.json_rows import with_objects
 from headrace.rows.shown_values import shown_rows
 from headrace.support.instants import instant
 from headrace.ui.query_page import MAX_RESULT_BYTES, MAX_SECONDS, type_name_or_text

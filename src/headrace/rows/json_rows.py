@@ -81,15 +81,19 @@ def _object(number: int, line: bytes, schema: RowSchema) -> dict[str, Any]:
         if name not in schema:
             raise JsonRowError(f"line {number}: no column {name!r}")
         try:
-            converted[name] = _value(value, schema.column(name).type)
+            converted[name] = value_of(value, schema.column(name).type)
         except (ValueError, TypeError, ArithmeticError, pa.ArrowException) as error:
             shown = json.dumps(value, default=str, ensure_ascii=False)
             raise JsonRowError(f"line {number}, column {name!r}, value {shown}: {error}") from None
     return converted
 
 
-def _value(value: Any, data_type: pa.DataType) -> Any:
-    """Return a JSON value in the form that `pyarrow.array` accepts for a type."""
+def value_of(value: Any, data_type: pa.DataType) -> Any:
+    """Return a JSON value in the form that `pyarrow.array` accepts for a type.
+
+    Raises:
+        ValueError, TypeError, ArithmeticError: the type does not have the value.
+    """
     if value is None:
         return None
     if pa.types.is_struct(data_type):
@@ -97,12 +101,12 @@ def _value(value: Any, data_type: pa.DataType) -> Any:
         unknown = [name for name in _checked(value, dict) if name not in known]
         if unknown:
             raise ValueError(f"no field {unknown[0]!r}; fields: {', '.join(known)}")
-        return {name: _value(item, known[name]) for name, item in value.items()}
+        return {name: value_of(item, known[name]) for name, item in value.items()}
     if pa.types.is_map(data_type):
         items = _checked(value, dict).items()
-        return [(_key(key, data_type.key_type), _value(item, data_type.item_type)) for key, item in items]
+        return [(_key(key, data_type.key_type), value_of(item, data_type.item_type)) for key, item in items]
     if pa.types.is_list(data_type):
-        return [_value(item, data_type.value_type) for item in _checked(value, list)]
+        return [value_of(item, data_type.value_type) for item in _checked(value, list)]
     return _scalar(value, data_type)
 
 
@@ -135,7 +139,7 @@ def _bounded(number: decimal.Decimal) -> decimal.Decimal:
 def _key(text: str, data_type: pa.DataType) -> Any:
     if pa.types.is_integer(data_type) or pa.types.is_boolean(data_type):
         return pa.scalar(text).cast(data_type).as_py()
-    return _value(text, data_type)
+    return value_of(text, data_type)
 
 
 def _checked(value: Any, kind: type) -> Any:
