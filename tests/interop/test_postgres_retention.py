@@ -83,7 +83,7 @@ def slots(store: Store) -> set[str]:
     found = set()
     for family in StoreCollector(store).collect():
         for sample in family.samples:
-            if sample.name == "headrace_tunnel_slot":
+            if sample.name == "headrace_tunnel_slot_status":
                 found.add(sample.labels["status"])
             if sample.name == "headrace_tunnel_retained_bytes":
                 assert sample.value > 120 * MB
@@ -190,6 +190,17 @@ def test_an_open_transaction_keeps_the_log_and_loses_no_change(
     list_running_transactions(other)
     look(tunnel)
     assert retained(server) < 10 * MB
+
+
+def test_the_error_of_reads_is_in_the_description_and_the_metrics(store: Store, server: Server) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    assert "last_error" not in tunnel.describe().details
+    server.execute("SELECT pg_drop_replication_slot(%s)", [f"headrace_{tunnel.id}"])
+    assert str(tunnel.describe().details["last_error"]).startswith("DataLossError: the replication slot of tunnel")
+    samples = [sample for family in StoreCollector(store).collect() for sample in family.samples]
+    assert [sample.value for sample in samples if sample.name == "headrace_tunnel_warnings"] == [1.0]
+    (found,) = [sample for sample in samples if sample.name == "headrace_tunnel_last_error"]
+    assert (found.labels, found.value) == ({"table": "orders", "tunnel": "changes", "error": "DataLossError"}, 1.0)
 
 
 def test_a_description_shows_the_kept_log_and_warns(

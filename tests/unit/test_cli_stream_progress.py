@@ -30,6 +30,7 @@ def running(directory: Path, lag: Lag | None, rate: float | None = 50.0) -> Stre
     [
         (Lag(5000), "lag 5000, done in 1 min 40 s"),
         (Lag(5000, 1, 4, 2), "lag more than 5000 (2 of 4 ranges), done in 1 min 40 s"),
+        (Lag(5000, seconds=90.2, bytes=700), "lag 5000, 1 min 30 s behind, 700 bytes, done in 1 min 40 s"),
         (Lag(0, 2), "lag unknown"),
         (Lag(0), "lag 0"),
         (None, "lag -"),

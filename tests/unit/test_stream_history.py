@@ -91,7 +91,7 @@ def test_a_workspace_of_format_1_keeps_its_streams_and_gets_a_history(tmp_path: 
 
 def test_a_workspace_of_a_newer_format_is_refused(workspace: Workspace, registry: StreamRegistry) -> None:
     with workspace.write() as connection:
-        connection.execute("PRAGMA user_version = 5")
+        connection.execute("PRAGMA user_version = 6")
     workspace.close()
     with pytest.raises(StoreDamagedError, match="newer version"):
         registry.all()

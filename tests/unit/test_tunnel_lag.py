@@ -91,3 +91,11 @@ def test_a_backlog_after_a_batch() -> None:
     counted = Backlog(rows=None, counted=10).after(4)
     assert (counted.rows, counted.unread, counted.empty) == (None, 6, False)
     assert Backlog(rows=None, at_least=10).after(4).known == 6
+
+
+def test_the_age_and_size_of_a_lag_are_those_of_what_is_unread() -> None:
+    unread = [Backlog(rows=2, bytes=30, seconds=4.0), Backlog(rows=1, bytes=5, seconds=9.0), Backlog(rows=0)]
+    assert (Lag.of(unread).seconds, Lag.of(unread).bytes) == (9.0, 35)
+    # Base data has no age.
+    assert (Lag.of([*unread, Backlog(rows=5, bytes=1)]).seconds, Lag.of([Backlog(rows=0)]).seconds) == (None, 0.0)
+    assert Lag.total([Lag(1, seconds=2.0, bytes=3), Lag(4, seconds=5.0)]) == Lag(5, seconds=5.0)

@@ -17,11 +17,12 @@ if TYPE_CHECKING:
     from headrace.streaming_sql.stream_registry import StreamStatus
 
 LIST_COLUMNS = (
-    "name", "state", "target", "batch", "rows_per_second", "lag", "eta_seconds", "pid", "error",
+    "name", "state", "target", "batch", "rows_per_second", "lag", "lag_seconds", "lag_bytes", "eta_seconds", "pid",
+    "error",
 )  # fmt: skip
 NOTHING = "The workspace has no streams."
 _REDRAWN_SECONDS = 30
-_HEADINGS = ("stream", "state", "batch", "rows/s", "lag", "ETA")
+_HEADINGS = ("stream", "state", "batch", "rows/s", "lag", "behind", "bytes", "ETA")
 
 
 def status_facts(status: StreamStatus) -> dict[str, Any]:
@@ -38,6 +39,8 @@ def status_facts(status: StreamStatus) -> dict[str, Any]:
         "lag": status.lag,
         "lag_is_exact": None if status.unread is None else status.unread.exact,
         "lag_age_seconds": None if status.lag_age_seconds is None else round(status.lag_age_seconds, 1),
+        "lag_seconds": None if status.lag_seconds is None else round(status.lag_seconds, 1),
+        "lag_bytes": status.lag_bytes,
         "base_ranges": status.ranges,
         "base_ranges_read": status.ranges_done,
         "eta_seconds": None if status.eta_seconds is None else round(status.eta_seconds, 1),
@@ -52,15 +55,22 @@ def progress_facts(status: StreamStatus) -> dict[str, Any]:
     """Return the figures of a running stream as one record."""
     facts = status_facts(status)
     rate = facts["rows_per_second"]
-    names = ("name", "state", "batch", "rows_per_second", "lag", "lag_is_exact", "lag_age_seconds", "eta_seconds")
+    names = (
+        *("name", "state", "batch", "rows_per_second", "lag", "lag_is_exact", "lag_age_seconds"),
+        *("lag_seconds", "lag_bytes", "eta_seconds"),
+    )
     return {name: facts[name] for name in names} | {"rows_per_second": None if rate is None else round(rate, 1)}
 
 
 def progress_line(status: StreamStatus) -> str:
     """Return the figures of a running stream as one line."""
-    name, state, batch, rate, lag, eta = (("-" if figure is None else figure) for figure in _figures(status))
+    name, state, batch, rate, lag, behind, size, eta = (
+        ("-" if figure is None else figure) for figure in _figures(status)
+    )
     until = "" if eta == "-" else f", done in {eta}"
-    return f"{name}: {state}, batch {batch}, {rate} rows/s, lag {lag}{until}"
+    age = "" if behind == "-" else f", {behind} behind"
+    unread = "" if size == "-" else f", {size} bytes"
+    return f"{name}: {state}, batch {batch}, {rate} rows/s, lag {lag}{age}{unread}{until}"
 
 
 def progress_picture(streams: Sequence[StreamStatus]) -> RenderableType:
@@ -93,10 +103,11 @@ def progress_state(streams: Sequence[StreamStatus]) -> list[tuple[object, ...]]:
     ]
 
 
-def _figures(status: StreamStatus) -> tuple[str, str, int | None, float | None, str | None, str | None]:
+def _figures(status: StreamStatus) -> tuple[str | int | float | None, ...]:
     rate = None if status.rows_per_second is None else round(status.rows_per_second, 1)
     eta = duration_text(status.eta_seconds) if status.eta_seconds else None
-    return status.name, status.state, status.batch, rate, status.lag_text, eta
+    behind = None if status.lag_seconds is None else duration_text(status.lag_seconds)
+    return status.name, status.state, status.batch, rate, status.lag_text, behind, status.lag_bytes, eta
 
 
 def _instant(seconds: float) -> str:

@@ -112,9 +112,15 @@ class StoreCollector(Collector):
             "headrace_tunnel_retained_bytes", "Log that a server of PostgreSQL keeps for a tunnel.", labels=labels
         )
         slots = GaugeMetricFamily(
-            "headrace_tunnel_slot",
+            "headrace_tunnel_slot_status",
             "1 for the wal_status of the replication slot of a tunnel.",
             labels=[*labels, "status"],
+        )
+        errors = GaugeMetricFamily(
+            "headrace_tunnel_last_error", "1 for the kind of error with which reads fail.", labels=[*labels, "error"]
+        )
+        warnings = GaugeMetricFamily(
+            "headrace_tunnel_warnings", "Warnings in the description of a tunnel.", labels=labels
         )
         for tunnel in self._store.tunnels()[:MOST_READERS]:
             description = tunnel.describe()
@@ -124,6 +130,7 @@ class StoreCollector(Collector):
             if None not in seconds:
                 ages.add_metric(names, max((each or 0.0 for each in seconds), default=0.0))
             rows.add_metric(names, lag.rows)
+            warnings.add_metric(names, len(description.warnings))
             unknown.add_metric(names, lag.unknown)
             ranges.add_metric([*names, "read"], lag.ranges_done)
             ranges.add_metric([*names, "unread"], lag.ranges - lag.ranges_done)
@@ -136,7 +143,9 @@ class StoreCollector(Collector):
                     family.add_metric(names, int(size))
             if status is not None:
                 slots.add_metric([*names, str(status)], 1)
-        yield from (rows, unknown, ages, ranges, retained, unread, limits, slots)
+            if (error := description.details.get("last_error")) is not None:
+                errors.add_metric([*names, str(error).partition(":")[0]], 1)
+        yield from (rows, unknown, ages, ranges, retained, unread, limits, slots, errors, warnings)
 
     def _consumers(self) -> Metric:
         family = GaugeMetricFamily(

@@ -168,6 +168,14 @@ class StreamCollector(Collector):
             lambda status: None if status.lag is None else status.lag_unknown,
         )
         yield gauge(
+            "headrace_stream_lag_seconds",
+            "Age of the oldest unread change of a stream.",
+            lambda status: status.lag_seconds,
+        )
+        yield gauge(
+            "headrace_stream_lag_bytes", "Size of the unread changes of a stream.", lambda status: status.lag_bytes
+        )
+        yield gauge(
             "headrace_stream_eta_seconds",
             "Time to read the known unread rows at the speed of the last batch.",
             lambda status: status.eta_seconds,

@@ -32,6 +32,8 @@ class SourceLag:
         unknown: the channels that have more unread rows than ``rows_by_partition`` says.
         ranges: the number of key ranges of base data.
         ranges_done: how many of them are read.
+        seconds: the age of the oldest unread change; None if it is unknown.
+        bytes: the size of the unread changes; None if it is unknown.
     """
 
     min_offsets_behind_latest: int
@@ -42,11 +44,14 @@ class SourceLag:
     unknown: tuple[str, ...] = ()
     ranges: int = 0
     ranges_done: int = 0
+    seconds: float | None = None
+    bytes: int | None = None
 
     @property
     def lag(self) -> Lag:
         """The lag as one value."""
-        return Lag(self.total_rows_behind, len(self.unknown), self.ranges, self.ranges_done)
+        unknown = len(self.unknown)
+        return Lag(self.total_rows_behind, unknown, self.ranges, self.ranges_done, self.seconds, self.bytes)
 
     def as_metrics(self) -> dict[str, str]:
         """Return the lag with Spark's metric names, as texts."""
@@ -81,7 +86,10 @@ def _lag_of_source(latest: Any) -> SourceLag | None:
     rows = list(by_partition.values()) or [0]
     unknown = tuple(latest.get("rowsUnknown", ()))
     ranges, done = latest.get("baseRanges", (0, 0))
-    return SourceLag(min(rows), max(rows), sum(rows) / len(rows), sum(rows), by_partition, unknown, ranges, done)
+    age, size = latest.get("secondsBehindLatest"), latest.get("bytesBehindLatest")
+    return SourceLag(
+        min(rows), max(rows), sum(rows) / len(rows), sum(rows), by_partition, unknown, ranges, done, age, size
+    )
 
 
 class LagListener(StreamingQueryListener):

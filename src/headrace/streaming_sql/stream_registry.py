@@ -25,7 +25,8 @@ _OLD_SECONDS = 5.0
 _STOP_TIMEOUT_SECONDS = 120.0
 _COLUMNS = (
     "shown_name, state, target, checkpoint, owner, pid, query_id, batch, rows_per_second, lag, error, started, "
-    "updated, script, fingerprint, lag_unknown, ranges, ranges_done, remedy, lag_time, view"
+    "updated, script, fingerprint, lag_unknown, ranges, ranges_done, remedy, lag_time, view, "
+    "lag_seconds, lag_bytes"
 )
 
 
@@ -48,6 +49,8 @@ class StreamStatus:
         remedy: what solves the problem of ``error``; None if it does not say.
         lag_time: the time at which the lag was measured, in seconds since 1970; None if it is unknown.
         view: the query of the materialized view that the stream keeps; None for other streams.
+        lag_seconds: the age of the oldest unread change at ``lag_time``; None if it is unknown.
+        lag_bytes: the size of the unread changes at ``lag_time``; None if it is unknown.
         history: the workspace's history of streams, which `plot` reads.
     """
 
@@ -71,6 +74,8 @@ class StreamStatus:
     remedy: str | None = None
     lag_time: float | None = None
     view: str | None = None
+    lag_seconds: float | None = None
+    lag_bytes: int | None = None
     history: StreamHistory | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -233,7 +238,7 @@ class StreamRegistry:
 
     def set_running(self, name: str, query_id: str) -> None:
         """Record that a query runs. A query with another id, of a new checkpoint, has no batch yet."""
-        kept = ("batch", "lag", "lag_time")
+        kept = ("batch", "lag", "lag_time", "lag_seconds", "lag_bytes")
         of_query = ", ".join(f"{column} = CASE WHEN query_id = ?1 THEN {column} END" for column in kept)
         self._update(name, f"state = 'running', query_id = ?1, {of_query}", query_id)
 
@@ -250,10 +255,10 @@ class StreamRegistry:
         with self._workspace.write() as connection:
             connection.execute(
                 "UPDATE stream SET batch = ?1, rows_per_second = ?2, lag = ?3, lag_unknown = ?4, ranges = ?5, "
-                "ranges_done = ?6, updated = ?7, lag_time = ?7 WHERE name = ?8",
+                "ranges_done = ?6, updated = ?7, lag_time = ?7, lag_seconds = ?8, lag_bytes = ?9 WHERE name = ?10",
                 (
                     *(batch, rows_per_second, None if lag is None else lag.rows, unread.unknown, unread.ranges),
-                    *(unread.ranges_done, time.time(), name.lower()),
+                    *(unread.ranges_done, time.time(), unread.seconds, unread.bytes, name.lower()),
                 ),
             )
             stream_history.add_batches(connection, name, completed)
@@ -267,7 +272,9 @@ class StreamRegistry:
         with self._workspace.write() as connection:
             if state == "finished" and name.lower() in self._bounded:
                 connection.execute(
-                    "UPDATE stream SET lag = 0, lag_unknown = 0, ranges_done = ranges, lag_time = ? "
+                    "UPDATE stream SET lag = 0, lag_unknown = 0, ranges_done = ranges, lag_time = ?, "
+                    "lag_seconds = CASE WHEN lag_seconds IS NOT NULL THEN 0 END, "
+                    "lag_bytes = CASE WHEN lag_bytes IS NOT NULL THEN 0 END "
                     "WHERE name = ? AND lag IS NOT NULL",
                     (now, name.lower()),
                 )

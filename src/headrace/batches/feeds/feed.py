@@ -89,7 +89,9 @@ class Feed(ABC, Generic[FeedPosition, Task]):
         """Return the lag for Spark's progress reports; `headrace.spark.listener` reads it.
 
         ``rowsBehindLatest`` has the known number of unread rows for each channel or partition, ``rowsUnknown`` the
-        channels that have more, and ``baseRanges`` the number of key ranges of base data and how many are read.
+        channels that have more, ``baseRanges`` the number of key ranges of base data and how many are read, and
+        ``secondsBehindLatest`` and ``bytesBehindLatest`` the age of the oldest unread change and their size, as far as
+        they are known.
         """
         return {"rowsBehindLatest": self.rows_behind()}
 

@@ -25,6 +25,7 @@ from headrace.batches.feeds.feed import Feed, Offset
 from headrace.batches.feeds.limits import Limits, enough_rows, share_rows
 from headrace.errors import DataLossError, NotFoundError, OptionError, StoreBusyError
 from headrace.model.tunnels.channels import channel_states
+from headrace.model.tunnels.lag import Lag
 from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelPlan
 from headrace.model.tunnels.values import (
     FINISHED,
@@ -215,11 +216,14 @@ class TunnelFeed(Feed[str, ChannelTask]):
         backlogs = dict(lag.left)
         if lag.waiting:
             backlogs |= self.tunnel.waiting_backlogs(lag.waiting, self._fixed_end)
+        unread = Lag.of(backlogs.values())
         done = [channel for channel, read in lag.base.items() if read or lag.left.get(channel, _SOME).unread == 0]
         return {
             "rowsBehindLatest": {channel: backlog.known for channel, backlog in backlogs.items()},
             "rowsUnknown": [channel for channel, backlog in backlogs.items() if backlog.unread is None],
             "baseRanges": [len(lag.base), len(done)],
+            "secondsBehindLatest": unread.seconds,
+            "bytesBehindLatest": unread.bytes,
         }
 
     def _lag_of(self, channels: _Channels) -> _Lag:

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from headrace.model.tunnels.values import Backlog
@@ -29,12 +29,16 @@ class Lag:
         unknown: the number of channels that have more rows than the store has counted.
         ranges: the number of key ranges of base data; 0 without base data.
         ranges_done: how many of them are read.
+        seconds: the time since the commit of the oldest unread change; None if it is unknown.
+        bytes: the known size of the unread changes; None if it is unknown.
     """
 
     rows: int
     unknown: int = 0
     ranges: int = 0
     ranges_done: int = 0
+    seconds: float | None = None
+    bytes: int | None = None
 
     @property
     def exact(self) -> bool:
@@ -50,6 +54,8 @@ class Lag:
             sum(lag.unknown for lag in found),
             sum(lag.ranges for lag in found),
             sum(lag.ranges_done for lag in found),
+            _known(max, [lag.seconds for lag in found]),
+            _known(sum, [lag.bytes for lag in found]),
         )
 
     @classmethod
@@ -57,7 +63,9 @@ class Lag:
         """Return the lag of channels from their backlogs."""
         found = list(backlogs)
         unknown = sum(backlog.unread is None for backlog in found)
-        return cls(sum(backlog.known for backlog in found), unknown, ranges, ranges_done)
+        seconds = _known(max, [0.0 if each.unread == 0 else each.seconds for each in found])
+        size = _known(sum, [0 if each.unread == 0 else each.bytes for each in found])
+        return cls(sum(backlog.known for backlog in found), unknown, ranges, ranges_done, seconds, size)
 
     def eta_seconds(self, rows_per_second: float | None) -> float | None:
         """Return the time until the known rows are read at a rate; None if no rows are known, or no rate.
@@ -74,3 +82,9 @@ class Lag:
         """Return the lag for people: ``1200``, ``more than 1200``, ``unknown``; with the ranges of base data."""
         rows = str(self.rows) if self.exact else f"more than {self.rows}" if self.rows else "unknown"
         return f"{rows} ({self.ranges_done} of {self.ranges} ranges)" if self.ranges > self.ranges_done else rows
+
+
+def _known(combined: Callable[[list[Any]], Any], values: Sequence[float | None]) -> Any:
+    """Return what a function makes of values; None if one of them is unknown, or there are none."""
+    known = [value for value in values if value is not None]
+    return combined(known) if known and len(known) == len(values) else None

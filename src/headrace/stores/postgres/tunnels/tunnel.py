@@ -182,6 +182,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
                 backlog = self._backlog(view, row, channel.committed, None, WINDOW_BYTES, spooled.get(row.id))
             except (DataLossError, NotFoundError, SchemaError, UnsupportedError) as error:
                 backlog = Backlog(rows=None)
+                details = {**details, "last_error": f"{type(error).__name__}: {error.problem}"}
                 if error.problem not in warnings:
                     warnings.append(error.problem)
             holder = clients.get(row.id)
