@@ -72,6 +72,12 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
         "python": POSTGRES,
         "json": "the form of an event; tests/unit/test_debezium_events.py compares whole events",
     },
+    "docs/bad-rows.md": {
+        "sql": "a mirror between two stores; tests/spark/test_bad_rows.py runs one with the option",
+        "python": "names of stores of the reader; tests/spark/test_bad_rows.py makes such calls",
+        "sh": "needs a stream of a workspace; tests/spark/test_bad_rows.py runs the command",
+        "text": "the counts are those of a run; tests/spark/test_bad_rows.py checks others",
+    },
     "docs/python.md": {"python": "tests/api/examples.py"},
     "docs/recipes.md": {
         "sh": [

@@ -19,9 +19,10 @@ import pytest
 
 import headrace
 from headrace.errors import AlreadyExistsError, HeadraceError, StoreError
+from headrace.model.tables.bad_rows import table_name
 from headrace.model.tables.changes import RowChange
 from headrace.model.tunnels.values import ChannelKind, Position
-from headrace.ports import Store, Write
+from headrace.ports import BadRows, Store, Write
 from headrace.stores.postgres.tunnels import stored_tunnels
 from headrace.testing.effort import THOROUGH
 from headrace.testing.reading import drain, read_from, replay, rows_of, state_of
@@ -223,6 +224,51 @@ class Publish(Operation):
         assert (written, prices.get("new"), prices["k1"]) == (((1,), 7, -1) if published else ((0,), None, 1))
 
 
+class PublishBadRows(Operation):
+    """A publication with a row that the table refuses."""
+
+    may_be_unknown = False
+
+    def prepare(self) -> None:
+        super().prepare()
+        self.session.execute(f"ALTER TABLE t{self.number} ADD CONSTRAINT lucky CHECK (price <> 1313)")
+        self.direct.create_bad_rows(self.table.name)
+        self.bad = self.direct.table(table_name(self.table.name))
+
+    def run(self, store: Store) -> None:
+        publisher = store.publisher("job", self.table.name)
+        rows = pa.RecordBatch.from_pylist([{"id": "k1", "price": -1}, {"id": "new", "price": 1313}])
+        staged = tuple(publisher.stage(0, [rows]))
+        bad_rows = BadRows(self.bad.name, "stream")
+        publisher.publish(0, [Write(self.table.name, RowChange.PUT, staged, bad_rows=bad_rows)], content="same")
+
+    def check(self, *, done: bool) -> None:
+        published = self.direct.publisher("job", self.table.name).published(0)
+        found = [row["price"] for row in rows_of(self.table) if row["id"] == "k1"]
+        assert published or not done
+        assert (found, len(rows_of(self.bad))) == (([-1], 1) if published else ([1], 0))
+
+    def remove(self) -> None:
+        super().remove()
+        self.direct.drop_table(self.bad.name)
+
+
+class RetryBadRows(PublishBadRows):
+    may_be_unknown = True
+
+    def prepare(self) -> None:
+        super().prepare()
+        super().run(self.direct)
+        self.session.execute(f"ALTER TABLE t{self.number} DROP CONSTRAINT lucky")
+
+    def run(self, store: Store) -> None:
+        store.retry_bad_rows(self.table.name)
+
+    def check(self, *, done: bool) -> None:
+        found = len([row for row in rows_of(self.table) if row["id"] == "new"]), len(rows_of(self.bad))
+        assert found in ([(1, 0)] if done else [(1, 0), (0, 1)])
+
+
 class WriteFile(Operation):
     """A file as Spark writes it in a checkpoint: under a temporary path, and then moved."""
 
@@ -252,7 +298,8 @@ class WriteFile(Operation):
 
 
 OPERATIONS = [
-    Put, Delete, Scan, GetMany, CreateTunnel, ReadBaseData, ReadStream, CommitPosition, Publish, WriteFile,
+    Put, Delete, Scan, GetMany, CreateTunnel, ReadBaseData, ReadStream, CommitPosition, Publish, PublishBadRows,
+    RetryBadRows, WriteFile,
 ]  # fmt: skip
 
 

@@ -70,7 +70,7 @@ def describe_stream(app: App, workspace: Path, name: str) -> None:
     """
     from headrace.streaming_sql.catalog import Catalog
     from headrace.streaming_sql.stream_history import PARTS, StreamHistory
-    from headrace.streaming_sql.stream_states import states_of
+    from headrace.streaming_sql.stream_states import bad_rows_of, states_of
     from headrace.streaming_sql.workspace import Workspace
 
     opened = Workspace(workspace)
@@ -78,7 +78,9 @@ def describe_stream(app: App, workspace: Path, name: str) -> None:
     last = StreamHistory(opened).last_batch(status.name)
     facts = _facts(app, status)
     facts |= {f"{part}_seconds": None if last is None else last.durations.get(part) for part in PARTS}
-    states = states_of([status], Catalog(opened)).get(status.name, [])
+    catalog = Catalog(opened)
+    states = states_of([status], catalog).get(status.name, [])
+    facts["bad_rows"] = bad_rows_of([status], catalog).get(status.name)
     app.output.record({**facts, "script": status.script, "state_tables": [each.facts() for each in states]})
 
 
@@ -91,6 +93,31 @@ def stop_stream(app: App, workspace: Path, name: str) -> None:
     """
     status = _stop(app, _registry(workspace), name)
     app.output.done(f"Stream {status.name} is {status.state}.", stream=status.name, state=status.state)
+
+
+@_command("retry-rows")
+@click.argument("name")
+def retry_rows(app: App, workspace: Path, name: str) -> None:
+    """Write the rows again that the target of a stream has refused (option badRows = 'table').
+
+    Rows that the target takes now leave the table of bad rows, in the same transaction. The others stay there with
+    their error. The stream can run meanwhile.
+
+    Example: headrace stream retry-rows totals_per_user -w jobs
+    """
+    from headrace.streaming_sql.catalog import Catalog
+    from headrace.streaming_sql.stream_states import retry_bad_rows
+    from headrace.streaming_sql.workspace import Workspace
+
+    status = _registry(workspace).get(name)
+    done = retry_bad_rows(status, Catalog(Workspace(workspace)))
+    app.output.done(
+        f"Stream {status.name}: {done.written} rows written, {done.refused} refused again, {done.outdated} outdated.",
+        stream=status.name,
+        written=done.written,
+        refused=done.refused,
+        outdated=done.outdated,
+    )
 
 
 @_command("drop")

@@ -71,6 +71,7 @@ class Format:
         consumer_option: the option that names a consumer; None if the format has no queues.
         needs_consumer: a stream needs a consumer.
         key_option: the option with the columns that choose the partition of a sink queue; None if there is none.
+        bad_rows_option: the option that says what happens to rows that a table refuses; None if they fail the batch.
         missing_columns_are_null: a batch read may name columns that the table does not have; they are null.
         rows_per_write: the limit of rows in one write; None for no limit.
         follows_tables: returns whether a stream with these options, as the user wrote them, reads a table as a table.
@@ -91,6 +92,7 @@ class Format:
     consumer_option: str | None = None
     needs_consumer: bool = False
     key_option: str | None = None
+    bad_rows_option: str | None = None
     missing_columns_are_null: bool = False
     rows_per_write: RowsPerWrite | None = None
     follows_tables: Callable[[Mapping[str, str]], bool] = lambda _: False

@@ -396,6 +396,10 @@ class Source:
         change: RowChange = self.settings.get(self.format.row_change_option)
         return change
 
+    def keeps_bad_rows(self) -> bool:
+        """Return whether rows that a sink table refuses go into a table beside it."""
+        return bool(self._option(self.format.bad_rows_option) == "table")
+
     def key_columns(self) -> tuple[str, ...] | None:
         """Return the columns whose values choose the partition of a sink queue; None if the store chooses."""
         columns: tuple[str, ...] | None = self._option(self.format.key_option)

@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from headrace.streaming_sql.catalog import Catalog
 from headrace.streaming_sql.stream_history import PARTS, PHASES, WHOLE_BATCH, BatchRecord, StreamHistory
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
-from headrace.streaming_sql.stream_states import states_of
+from headrace.streaming_sql.stream_states import bad_rows_of, states_of
 from headrace.streaming_sql.workspace import Workspace
 
 MOST_STREAMS = 200
@@ -101,6 +101,12 @@ class StreamCollector(Collector):
                     if value is not None:
                         family.add_metric([name, each.content], value)
         yield from (rows, sizes)
+        bad = GaugeMetricFamily(
+            "headrace_stream_bad_rows", "Rows in the table of the rows that the target has refused.", labels=["stream"]
+        )
+        for name, count in bad_rows_of(streams, self._catalog).items():
+            bad.add_metric([name], count)
+        yield bad
 
     def _counters(self, streams: list[StreamStatus]) -> Iterator[Metric]:
         rows = CounterMetricFamily(

@@ -5,7 +5,7 @@ create and have no state that other objects need.
 """
 
 from headrace.ports.files import Content, Files, FileStatus, Upload
-from headrace.ports.publication import Advance, Append, Claim, Publisher, Staged, Write
+from headrace.ports.publication import Advance, Append, BadRows, Claim, Publisher, RetriedRows, Staged, Write
 from headrace.ports.queues import Consumer, Producer, Queue, QueueDescription, QueuePartition, Registration
 from headrace.ports.store import Capabilities, Disk, Store
 from headrace.ports.tables import Partition, Rows, Table, TableDescription, TableSize, TrimReport
@@ -14,6 +14,7 @@ from headrace.ports.tunnels import BatchRecords, ChannelDescription, Tunnel, Tun
 __all__ = [
     "Advance",
     "Append",
+    "BadRows",
     "BatchRecords",
     "Capabilities",
     "ChannelDescription",
@@ -30,6 +31,7 @@ __all__ = [
     "QueueDescription",
     "QueuePartition",
     "Registration",
+    "RetriedRows",
     "Rows",
     "Staged",
     "Store",

@@ -27,10 +27,41 @@ class Staged:
 
 
 @dataclass(frozen=True)
+class BadRows:
+    """The table that gets the rows of a write which their table refuses; see `headrace.model.tables.bad_rows`.
+
+    Attributes:
+        table: its name.
+        stream: the name of the query.
+    """
+
+    table: str
+    stream: str
+
+
+@dataclass(frozen=True)
+class RetriedRows:
+    """What `Store.retry_bad_rows` has done.
+
+    Attributes:
+        written: the rows that the table has taken.
+        refused: those that it has refused again.
+        outdated: those whose key has another row in the table now than when they were refused.
+    """
+
+    written: int
+    refused: int
+    outdated: int
+
+
+@dataclass(frozen=True)
 class Write:
     """Rows that `Publisher.stage` has staged, and their row change, which publication applies to a table.
 
     Attributes:
+        bad_rows: where rows go that the table refuses; None if one fails the publication. Rows with their keys that the
+            table takes later remove them. All writes of the table in a publication have the same. Only in stores with
+            `Capabilities.bad_rows`, and for PUT and DELETE.
         alteration: changes of the table's columns, which the same transaction makes before all writes of the table. All
             of these have it. Only in stores with `Capabilities.evolves`.
     """
@@ -39,6 +70,7 @@ class Write:
     change: RowChange
     staged: tuple[Staged, ...]
     alteration: Alteration | None = None
+    bad_rows: BadRows | None = None
 
 
 @dataclass(frozen=True)
@@ -103,10 +135,12 @@ class Publisher(Port):
     Attributes:
         job: the identity of the job: Spark's query id.
         sink: distinguishes the sinks of one job.
+        refused: the number of rows that the last publication of this object has put into tables of bad rows.
     """
 
     job: str
     sink: str
+    refused: int = 0
 
     @abstractmethod
     def published(self, batch: int) -> bool:

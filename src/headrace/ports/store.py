@@ -13,13 +13,14 @@ import pyarrow as pa
 
 from headrace.errors import UnsupportedError
 from headrace.model.findings import Finding, Status
+from headrace.model.tables.bad_rows import COLUMNS, KEY, table_name
 from headrace.model.tables.column_limits import MAX_COLUMNS
 from headrace.model.tunnels.values import KindName, Start, TunnelKind
 from headrace.model.types import KEY_TYPE_NAMES
 from headrace.ports.arguments import Port
 from headrace.ports.backups import Backup, Progress
 from headrace.ports.files import Files
-from headrace.ports.publication import Publisher
+from headrace.ports.publication import Publisher, RetriedRows
 from headrace.ports.queues import Consumer, Producer, Queue, Registration
 from headrace.ports.tables import Table
 from headrace.ports.tunnels import Tunnel
@@ -41,6 +42,7 @@ class Capabilities:
             publication.
         adds_in_batches: a publication can add columns, and let columns be null, in its transaction, see `Table.alter`.
             So can each store that alters.
+        bad_rows: a publication can put the rows that a table refuses into another table, see `Write.bad_rows`.
         queues: the store has queues, consumers and producers. Without them, `Store.queue` may still return a table that
             is append-only, for streams that name it as a queue.
         predicates: the operators that Spark leaves to `Table.scan`. `Table.scan` itself has all operators in every
@@ -76,6 +78,7 @@ class Capabilities:
     predicates: frozenset[str]
     alters: bool = False
     adds_in_batches: bool = False
+    bad_rows: bool = False
     column_types: tuple[str, ...] | None = None
     key_types: tuple[str, ...] = KEY_TYPE_NAMES
     not_null: bool = True
@@ -194,6 +197,39 @@ class Store(Port):
         """
         directory, slash, _ = table.rpartition("/")
         return f"{directory}{slash}{name}"
+
+    def create_bad_rows(self, table: str) -> None:
+        """Create the table of the bad rows of a table beside it, if it does not exist; see `Write.bad_rows`.
+
+        Raises:
+            UnsupportedError: the store has no `Capabilities.bad_rows`, or equal keys of the table can have several
+                forms, so that the bad rows of a key could not be found.
+            SchemaError: the table has no key, or a table of this name has other columns.
+        """
+        if not self.capabilities.bad_rows:
+            raise UnsupportedError(
+                "a table of this store keeps no bad rows: its rows and bad rows need one transaction, and a check of "
+                "each row",
+                received="badRows=table",
+                valid="badRows=fail; badRows=table in an embedded store or PostgreSQL",
+            )
+        self.table(table).schema.check_keyed()
+        self.create_table(table_name(table), COLUMNS, KEY, exist_ok=True)
+
+    def retry_bad_rows(self, table: str) -> RetriedRows:
+        """Write the rows that a table has refused again, in one transaction; see `Write.bad_rows`.
+
+        Rows that the table takes leave the table of bad rows. A row stays there with an error if it is refused again,
+        or if the table has another row of its key than when it was refused.
+
+        Args:
+            table: the table.
+
+        Raises:
+            NotFoundError: the table or its table of bad rows does not exist.
+            UnsupportedError: the store has no `Capabilities.bad_rows`.
+        """
+        raise UnsupportedError("this store keeps no bad rows", received=repr(table))
 
     def diagnose(self, table: str | None = None) -> list[Finding]:
         """Check the store or its service, and the rights of the user, for `headrace doctor`.

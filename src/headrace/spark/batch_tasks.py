@@ -272,6 +272,7 @@ def publish_batch(
                 content=batch_content(checkpoint, number, spark, store=store),
                 claim=claim,
             )
+        writer.warn_of_bad_rows(number)
         shown = (receipts for target, receipts in zip(tasks.targets, staged, strict=True) if not target.is_state)
         batch_figures.note_rows(tasks.job, number, sum(each.rows for receipts in shown for each in receipts))
     except Exception:

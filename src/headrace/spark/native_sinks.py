@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.datasource import DataSourceArrowWriter, WriterCommitMessage
 from pyspark.sql.types import StructType
 
+from headrace.batches.sinks.bad_rows import bad_rows_of, prepare, refuse_queue
 from headrace.batches.sinks.batch_writer import BatchWriter
 from headrace.batches.sinks.jobs import TargetJobs
 from headrace.batches.sinks.targets import QueueTarget, TableTarget, Target
@@ -68,9 +69,14 @@ class _NativeSink(Sent):
                 self._target = QueueTarget(sink.name, source.key_columns() or (), replace=overwrite)
             else:
                 change = RowChange.REPLACE_ALL if overwrite else source.row_change()
-                self._target = TableTarget(sink.name, change, source.location.columns)
+                kept = source.keeps_bad_rows()
+                bad_rows = bad_rows_of(sink.name, source.options.get("queryname")) if kept else None
+                self._target = TableTarget(sink.name, change, source.location.columns, bad_rows=bad_rows)
             self._target.check(store, arrow_schema(schema))
+            if source.keeps_bad_rows():
+                refuse_queue(self._target)
             self._check_writer(store)
+            prepare(store, self._target)
             self._store = source.location.store.of(store)
 
     def _check_writer(self, store: Store) -> None:
@@ -119,6 +125,7 @@ class StreamSink(_NativeSink, DataSourceStreamArrowWriter):
                 advances=queue_progress(checkpoint, batchId, store.id, store=store) if checkpoint else (),
                 content=batch_content(checkpoint, batchId, store=store) if checkpoint else "",
             )
+            writer.warn_of_bad_rows(batch)
 
     def abort(self, messages: list[WriterCommitMessage | None], batchId: int) -> None:
         self._discard(messages)
@@ -140,6 +147,7 @@ class BatchSink(_NativeSink, DataSourceArrowWriter):
         with self._source.open_store() as store:
             writer = self._batch_writer(store, self._job)
             writer.publisher.publish(0, writer.writes([staged]), last=True)
+            writer.warn_of_bad_rows(0)
 
     def abort(self, messages: list[WriterCommitMessage | None]) -> None:
         self._discard(messages)

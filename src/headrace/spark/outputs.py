@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from itertools import chain
 from typing import TYPE_CHECKING
 
+from headrace.batches.sinks.bad_rows import bad_rows_of
 from headrace.batches.sinks.targets import QueueTarget, TableTarget, Target
 from headrace.errors import OptionError
 from headrace.model.tables.changes import RowChange
@@ -79,18 +80,22 @@ class Output:
         if not all(isinstance(name, str) and name for name in _names(self.key)):
             raise OptionError("key names columns", received=repr(self.key)[:200], valid="a name, or a list of names")
 
-    def target(self, *, complete: bool = False, columns: pa.Schema | None = None) -> Target:
+    def target(
+        self, *, complete: bool = False, columns: pa.Schema | None = None, bad_rows_of_stream: str | None = None
+    ) -> Target:
         """Return the table or queue as a target.
 
         Args:
             complete: complete mode: each batch replaces the content of a table.
             columns: columns of the table that the user has declared.
+            bad_rows_of_stream: the name of the stream, if rows that a table refuses go into a table beside it.
         """
         if self.queue is not None:
             return QueueTarget(self.queue, _names(self.key))
         assert self.table is not None
         change = RowChange.REPLACE_ALL if complete else RowChange.parse(self.row_change or RowChange.PUT)
-        return TableTarget(self.table, change, columns)
+        bad_rows = None if bad_rows_of_stream is None else bad_rows_of(self.table, bad_rows_of_stream)
+        return TableTarget(self.table, change, columns, bad_rows=bad_rows)
 
     def rows(self, batch: DataFrame) -> DataFrame:
         """Return the rows of a batch for this output."""
@@ -111,7 +116,7 @@ class OutputRows(BatchContent):
 
     Attributes:
         outputs: the outputs.
-        complete, columns: see `Output.target`.
+        complete, columns, bad_rows_of_stream: see `Output.target`.
     """
 
     rereads_published = True
@@ -119,10 +124,14 @@ class OutputRows(BatchContent):
     outputs: tuple[Output, ...]
     complete: bool
     columns: pa.Schema | None
+    bad_rows_of_stream: str | None = None
 
     @property
     def targets(self) -> tuple[Target, ...]:
-        return tuple(output.target(complete=self.complete, columns=self.columns) for output in self.outputs)
+        return tuple(
+            output.target(complete=self.complete, columns=self.columns, bad_rows_of_stream=self.bad_rows_of_stream)
+            for output in self.outputs
+        )
 
     def run(self, batch: DataFrame, tasks: BatchTasks) -> Receipts:
         with _computed_once(batch, len(self.outputs)) as rows:

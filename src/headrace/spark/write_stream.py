@@ -11,6 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
+from headrace.batches.sinks.bad_rows import prepare, refuse_queue
 from headrace.batches.sinks.jobs import TargetJobs
 from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import OptionError
@@ -62,9 +63,12 @@ class StreamWriter(BatchedStream):
         """
         with self.arguments.store.open() as store:
             outputs = self.outputs or (self._output(store),)
-            rows = OutputRows(outputs, self.mode == "complete", self.sink.location.columns)
+            kept = (self.arguments.name or "") if self.sink.keeps_bad_rows() else None
+            rows = OutputRows(outputs, self.mode == "complete", self.sink.location.columns, kept)
             for output, target in zip(outputs, rows.targets, strict=True):
                 target.check(store, _columns(self.df, output))
+                if kept is not None:
+                    refuse_queue(target)
                 if isinstance(target, TableTarget):
                     if self.mode == "update":
                         # Each row replaces an earlier one.
@@ -72,6 +76,8 @@ class StreamWriter(BatchedStream):
                     TargetJobs(store).check_other(target.name, "this stream")
                 if isinstance(target, TableTarget) and target.change in (RowChange.PUT, RowChange.REPLACE_ALL):
                     check_no_feedback(self.df.schema, store, target.name, "this stream")
+            for target in rows.targets:
+                prepare(store, target)
             sink = self._located(self.df, store, [target.name for target in rows.targets])
         return self._start(self.df, self.mode, PublishedBatches(sink, rows))
 

@@ -6,14 +6,17 @@ The sizes are counters and statistics of the store, see `headrace.ports.Table.si
 from __future__ import annotations
 
 import logging
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import pyarrow.compute as pc
 
 from headrace.batches.sinks.jobs import TargetJobs
-from headrace.errors import HeadraceError
-from headrace.ports import TableSize
+from headrace.errors import HeadraceError, NotFoundError, UnsupportedError
+from headrace.model.tables.bad_rows import table_name
+from headrace.ports import RetriedRows, TableSize
 from headrace.streaming_sql.catalog import Catalog
 from headrace.streaming_sql.locations import location_of
 from headrace.streaming_sql.providers import is_headrace
@@ -22,6 +25,8 @@ from headrace.streaming_sql.stream_registry import StreamStatus
 if TYPE_CHECKING:
     from headrace.formats.location import Location
     from headrace.ports import Store
+
+Result = TypeVar("Result")
 
 _log = logging.getLogger("headrace")
 
@@ -55,24 +60,59 @@ class StateSize:
 
 def states_of(streams: Iterable[StreamStatus], catalog: Catalog) -> dict[str, list[StateSize]]:
     """Return the tables of state of streams by the streams' names; of a stream whose store does not answer none."""
-    found: dict[str, list[StateSize]] = {}
+    return dict(_in_targets(streams, catalog, _states))
+
+
+def bad_rows_of(streams: Iterable[StreamStatus], catalog: Catalog) -> dict[str, int]:
+    """Return the number of bad rows of each stream whose target has a table of bad rows, by the streams' names."""
+    counts = _in_targets(streams, catalog, _bad_rows)
+    return {name: count for name, count in counts if count is not None}
+
+
+def retry_bad_rows(status: StreamStatus, catalog: Catalog) -> RetriedRows:
+    """Write the bad rows of a stream's target again; see `headrace.ports.Store.retry_bad_rows`.
+
+    Raises:
+        NotFoundError: the target has no table of bad rows.
+        UnsupportedError: its store keeps none.
+    """
+    location = _target(status, catalog)
+    if location is None or not location.table:
+        raise UnsupportedError(
+            f"stream {status.name} writes no table of a store, so it keeps no bad rows", received=status.target
+        )
+    with location.open_store() as store:
+        return store.retry_bad_rows(location.table)
+
+
+def _in_targets(
+    streams: Iterable[StreamStatus], catalog: Catalog, read: Callable[[Store, str, StreamStatus], Result]
+) -> Iterator[tuple[str, Result]]:
+    """Yield the name of each stream, and what a function reads in the store of its target table."""
     with ExitStack() as stack:
         stores: dict[str, Store] = {}
         for status in streams:
-            if status.query_id is None:
-                continue
             try:
                 location = _target(status, catalog)
-                if location is None or not location.table:
+                if status.query_id is None or location is None or not location.table:
                     continue
                 store = stores.get(location.store.url)
                 if store is None:
                     store = stores[location.store.url] = stack.enter_context(location.open_store())
-                found[status.name] = _states(store, location.table, status.query_id)
+                yield status.name, read(store, location.table, status)
             except HeadraceError as error:
                 # A page asks every few seconds, and shows no state.
                 _log.debug("the state of stream %s is unknown: %s", status.name, error)
-    return found
+
+
+def _bad_rows(store: Store, target: str, status: StreamStatus) -> int | None:
+    if not store.capabilities.bad_rows:
+        return None
+    try:
+        rows = store.table(table_name(target)).scan(["stream"]).read_all()
+    except NotFoundError:
+        return None
+    return int(pc.sum(pc.equal(rows.column("stream"), status.name)).as_py() or 0)
 
 
 def _target(status: StreamStatus, catalog: Catalog) -> Location | None:
@@ -81,8 +121,8 @@ def _target(status: StreamStatus, catalog: Catalog) -> Location | None:
     return None if table is None or not is_headrace(table.provider) else location_of(table)
 
 
-def _states(store: Store, target: str, query_id: str) -> list[StateSize]:
+def _states(store: Store, target: str, status: StreamStatus) -> list[StateSize]:
     job = TargetJobs(store).find(target)
-    if job is None or job.job != query_id:
+    if job is None or job.job != status.query_id:
         return []
     return [StateSize(job.contents.get(name, name), name, store.table(name).size()) for name in job.state_tables]

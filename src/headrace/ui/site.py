@@ -43,7 +43,7 @@ class Site:
         self.catalog = Catalog(self.workspace)
         self.history = StreamHistory(self.workspace)
         self.guarantees: dict[tuple[str, str], str | None] = {}
-        self.states: dict[str, tuple[float, list[StateSize]]] = {}
+        self.states: dict[str, tuple[float, list[StateSize], int | None]] = {}
         self.queries = QueryProcesses()
         self.started: list[subprocess.Popen[bytes]] = []
 

@@ -15,7 +15,8 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from headrace.batches.sinks.targets import Target
+from headrace.batches.sinks.bad_rows import warn
+from headrace.batches.sinks.targets import TableTarget, Target
 from headrace.ports import Append, Staged, Store, Write
 
 
@@ -47,6 +48,11 @@ class BatchWriter:
             staged: the receipts of all tasks, for each target in the order of the writer's targets.
         """
         return [target.write(receipts) for target, receipts in zip(self._targets, staged, strict=True)]
+
+    def warn_of_bad_rows(self, batch: int) -> None:
+        """Log how many rows the last publication has put into tables of bad rows."""
+        kept = {each.bad_rows.table for each in self._targets if isinstance(each, TableTarget) and each.bad_rows}
+        warn(self.publisher, batch, sorted(kept))
 
     def stage(
         self, batch: int, target: Target, rows: Iterable[pa.RecordBatch], rows_per_write: int | None = None

@@ -22,7 +22,7 @@ from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import Column, RowSchema
 from headrace.model.types import can_hold, type_name
-from headrace.ports import Append, Publisher, Staged, Store, Write
+from headrace.ports import Append, BadRows, Publisher, Staged, Store, Write
 from headrace.rows import to_arrow
 
 _PARTITION = Column(TABLET_INDEX, pa.int64())
@@ -64,6 +64,7 @@ class TableTarget(Target):
         change: how rows change the table.
         columns: columns that the user has declared, for stores that do not keep a table's schema.
         alteration: changes of the table's columns that are published before the rows.
+        bad_rows: where rows go that the table refuses; None if one fails the batch.
     """
 
     name: str
@@ -71,6 +72,7 @@ class TableTarget(Target):
     columns: pa.Schema | None = None
     is_state: bool = False
     alteration: Alteration | None = None
+    bad_rows: BadRows | None = None
 
     def check(self, store: Store, columns: pa.Schema) -> None:
         schema = store.table(self.name, self.columns).schema
@@ -100,11 +102,21 @@ class TableTarget(Target):
         schema = store.table(self.name, self.columns).schema
         if self.alteration is not None:
             schema = self.alteration.applied(schema)
-        converted = (part for each in rows for part in to_arrow(each, schema, columns=columns).to_batches())
-        return publisher.stage(batch, converted, table=self.name, change=self.change)
+
+        def converted() -> Iterator[pa.RecordBatch]:
+            for part in rows:
+                try:
+                    yield from to_arrow(part, schema, columns=columns).to_batches()
+                except SchemaError:
+                    if self.bad_rows is None:
+                        raise
+                    # The publication finds the rows that the table refuses.
+                    yield part
+
+        return publisher.stage(batch, converted(), table=self.name, change=self.change)
 
     def write(self, staged: Iterable[Staged]) -> Write:
-        return Write(self.name, self.change, tuple(staged), self.alteration)
+        return Write(self.name, self.change, tuple(staged), self.alteration, self.bad_rows)
 
 
 @dataclass(frozen=True)

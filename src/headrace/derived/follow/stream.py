@@ -416,6 +416,13 @@ def followed_stream(
             received=f"{sink.format.row_change_option}={sink.row_change()}",
             remedy=f"leave out option {sink.format.row_change_option}",
         )
+    if sink.keeps_bad_rows():
+        raise OptionError(
+            "a followed query keeps no bad rows: it computes the changes of its target from its state, and a new text "
+            "of it from the rows of the target, which must be the same",
+            received="badRows=table",
+            remedy="leave out option badRows; or follow into a table without constraints, and mirror that one",
+        )
     return FollowedStream(
         arguments=arguments,
         definition=plan.fingerprint,

@@ -167,6 +167,12 @@ def checked_merge(
             received=f"rowChange {sink.row_change()}",
             remedy="leave out the option",
         )
+    if sink.keeps_bad_rows():
+        raise OptionError(
+            "a MERGE keeps no bad rows: its clauses read the rows of the target, which would lack them",
+            received="badRows=table",
+            remedy="leave out option badRows",
+        )
     with location.open_store() as store:
         table = sink.open_sink(store)
         if isinstance(table, Queue):

@@ -21,12 +21,14 @@ from headrace.derived.last_rows import last_rows
 from headrace.derived.own_names import ORDER, SIGN
 from headrace.errors import SchemaError, own_message
 from headrace.model.tables.alterations import Alteration
+from headrace.model.tables.bad_rows import KEY, key_of
 from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, TRUNCATE
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.packed_rows import unpacked
 from headrace.model.tables.schema import TableSchema
 from headrace.model.types import type_name
-from headrace.ports import Store
+from headrace.ports import BadRows, Store
+from headrace.rows.json_objects import typed_keys
 
 _NEWER = "the source of a mirror has got other columns while a batch was read"
 
@@ -47,6 +49,7 @@ class MirrorForm(ABC):
         source: the columns of the source, as the changes of a batch have them.
         target: the name of the target table.
         alterations: the changes of the tables' columns that are published with the rows of the batch, by table.
+        bad_rows: where rows go that the target refuses; None if one fails the batch.
     """
 
     kind: ClassVar[str]
@@ -56,6 +59,7 @@ class MirrorForm(ABC):
     source: TableSchema
     target: str
     alterations: Mapping[str, Alteration] = field(default_factory=dict, kw_only=True)
+    bad_rows: BadRows | None = field(default=None, kw_only=True)
 
     @property
     @abstractmethod
@@ -104,8 +108,8 @@ class MirrorForm(ABC):
 
     def target_table(self, table: MirrorTable, change: RowChange, *, is_state: bool = False) -> TableTarget:
         """Return a target of a batch."""
-        alteration = self.alterations.get(table.name)
-        return TableTarget(table.name, change, table.schema.arrow, is_state=is_state, alteration=alteration)
+        alteration, schema = self.alterations.get(table.name), table.schema.arrow
+        return TableTarget(table.name, change, schema, is_state=is_state, alteration=alteration, bad_rows=self.bad_rows)
 
 
 def is_newer_source(error: BaseException) -> bool:
@@ -130,9 +134,21 @@ class LatestRows(MirrorForm):
         return self.target_table(table, RowChange.PUT), self.target_table(table, RowChange.DELETE)
 
     def route(self, store: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-        changes = with_deletes(self.rows(parts), lambda: self.keys_of(store, self.tables[0]))
+        changes = with_deletes(self.rows(parts), lambda: self._keys(store))
         # No shuffle: the rows are in their order.
         yield from last_rows(_signed(changes, self.source), self.source.primary_key)
+
+    def _keys(self, store: Store) -> Iterator[pa.RecordBatch]:
+        """Yield the keys that the target and its bad rows had before the batch."""
+        yield from self.keys_of(store, self.tables[0])
+        if self.bad_rows is not None:
+            stored = store.table(self.bad_rows.table).scan([KEY, "row"]).read_all().to_pylist()
+            keys = [key_of(each[KEY], each["row"], self.source) for each in stored]
+            yield from typed_keys(keys, self.source)[0].cast(_keys_of(self.source)).to_batches()
+
+
+def _keys_of(schema: TableSchema) -> pa.Schema:
+    return pa.schema([schema.arrow.field(name) for name in schema.primary_key])
 
 
 def with_deletes(

@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.batches.sinks.bad_rows import OPTION, bad_rows_of, clear, prepare
+from headrace.batches.sinks.jobs import TargetJobs
 from headrace.derived.mirror.batches import MirrorBatches, followed_table
 from headrace.derived.mirror.evolution import EVOLVE, LENIENT, Evolution, SchemaChange
 from headrace.derived.mirror.evolution import schema_change as parse_schema_change
@@ -49,6 +51,7 @@ class MirrorStream(BatchedStream):
         history: whether the target keeps all versions of each row.
         tunnel: the name or id of an existing tunnel; None for the mirror's own.
         schema_change: what the mirror does after changes of the source's columns.
+        keeps_bad_rows: whether rows that the target refuses go into a table beside it.
     """
 
     spark: SparkSession
@@ -58,6 +61,7 @@ class MirrorStream(BatchedStream):
     history: bool = False
     tunnel: str | None = None
     schema_change: SchemaChange = EVOLVE
+    keeps_bad_rows: bool = False
 
     @property
     def tunnel_name(self) -> str:
@@ -91,7 +95,11 @@ class MirrorStream(BatchedStream):
                 evolution=evolution,
             )
             prepared = setup.prepare()
+            begun = TargetJobs(target).find(self.target_table)
             tunnel, claim = prepared.id, setup.register(prepared)
+            prepare(target, form.targets[0])
+            if form.bad_rows is not None and (begun is None or begun.job != tunnel):
+                clear(target, form.bad_rows)
             kept = "history" if self.history else "rows"
             defined = replace(self, definition=f"the {kept} of {self.source.table} in {source.id}")
             changes = self._changes(form, tunnel)
@@ -102,7 +110,8 @@ class MirrorStream(BatchedStream):
     def _form(self, schema: TableSchema, target: Store) -> MirrorForm:
         if self.history:
             return RowVersions(schema, self.target_table, time_type_of(target.capabilities))
-        return LatestRows(schema, self.target_table)
+        bad_rows = bad_rows_of(self.target_table, self.arguments.name) if self.keeps_bad_rows else None
+        return LatestRows(schema, self.target_table, bad_rows=bad_rows)
 
     def _changes(self, form: MirrorForm, tunnel: str) -> DataFrame:
         """Return the changes of the source with the columns that the mirror needs."""
@@ -183,6 +192,12 @@ def mirror(
         raise OptionError("a mirror needs the name of its source table", remedy='headrace.mirror(spark, table="…", …)')
     if sink.location.queue:
         raise OptionError("a mirror writes a table, not a queue", received=repr(sink.location.queue))
+    if history and sink.keeps_bad_rows():
+        raise OptionError(
+            "a history keeps no bad rows: a version that is missing would leave the one before it without an end",
+            received=OPTION,
+            remedy="leave out option badRows",
+        )
     _check_complete(reading_source)
     tunnel_option = DEFAULT_FORMAT.tunnel_option
     assert tunnel_option is not None
@@ -194,6 +209,7 @@ def mirror(
         target_table=sink.location.table or reading_source.location.table,
         history=history,
         schema_change=parse_schema_change(schema_change),
+        keeps_bad_rows=sink.keeps_bad_rows(),
         tunnel=reading_source.settings.get(tunnel_option) or None,
     )
 

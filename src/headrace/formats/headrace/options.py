@@ -7,7 +7,7 @@ from headrace.formats.headrace.debezium import CHANGE_FORMATS, COLUMNS
 from headrace.formats.headrace.read_as import CHANGES, READ_AS
 from headrace.model.tables.json_forms import Decimals
 from headrace.options.kinds import boolean, limit, name, names, one_of
-from headrace.options.option import BATCH_READ, SOURCE, Option
+from headrace.options.option import BATCH_READ, BATCH_WRITE, SINK, SOURCE, Option
 from headrace.stores.registry import openings
 
 TYPED = "typed"
@@ -52,6 +52,9 @@ OPTIONS = (
            Decimals.PRECISE, (SOURCE,)),
     Option("tombstonesOnDelete", "`changeFormat=debezium`: after each delete a row with its key and no value, for the "
            "compaction of Kafka; Debezium's `tombstones.on.delete`", boolean, "false", (SOURCE,)),
+    Option("badRows", "sink table of an embedded store or PostgreSQL: `fail` fails a batch with rows that the table "
+           "refuses. `table` puts [these rows](bad-rows.md) into a table beside it", one_of("fail", "table"), "fail",
+           (SINK, BATCH_WRITE)),
     Option("includeRowAddress", "queues: add the columns `_queue`, `_partition` and `_row_index` at the end", boolean,
            "false", (SOURCE, BATCH_READ)),
 )  # fmt: skip

@@ -45,6 +45,7 @@ HEADRACE = Format(
     queue_option="queue",
     consumer_option="consumer",
     key_option="keyColumns",
+    bad_rows_option="badRows",
     follows_tables=read_as.asks_for_table,
     checkpoint_scheme=CheckpointScheme("headrace", (STORE,), default_store),
 )

@@ -16,6 +16,7 @@ from headrace.model.findings import Finding
 from headrace.model.queues.columns import QueueSchema
 from headrace.model.queues.validation import changed_options
 from headrace.model.queues.values import QueueOptions
+from headrace.model.tables.bad_rows import table_name
 from headrace.model.tables.conditions import OPERATORS
 from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import TableSchema
@@ -32,6 +33,7 @@ from headrace.ports import (
     Publisher,
     Queue,
     Registration,
+    RetriedRows,
     Store,
     Table,
     Tunnel,
@@ -41,9 +43,10 @@ from headrace.ports.backups import Backup, Progress
 from headrace.stores.embedded import backup, catalog
 from headrace.stores.embedded.catalog import ObjectKind
 from headrace.stores.embedded.checks.store import check_store
-from headrace.stores.embedded.connection import Database, SeenVersion
+from headrace.stores.embedded.connection import Database, SeenVersion, stamp
 from headrace.stores.embedded.diagnosis import diagnose
 from headrace.stores.embedded.files import EmbeddedFiles
+from headrace.stores.embedded.publication.bad_rows import retry
 from headrace.stores.embedded.publication.publisher import EmbeddedPublisher
 from headrace.stores.embedded.queues import consumers, stored_queues
 from headrace.stores.embedded.queues.consumers import EmbeddedConsumer
@@ -54,6 +57,7 @@ from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.stores.embedded.tunnels import stored_tunnels
 from headrace.stores.embedded.tunnels.tunnel import EmbeddedTunnel
 from headrace.stores.shared.several_tables import SeveralTables
+from headrace.support import failpoints
 
 
 class EmbeddedStore(Store):
@@ -73,6 +77,7 @@ class EmbeddedStore(Store):
         pre_images=True,
         add_columns=True,
         alters=True,
+        bad_rows=True,
         queues=True,
         predicates=frozenset(OPERATORS),
         files=True,
@@ -351,6 +356,13 @@ class EmbeddedStore(Store):
 
     def publisher(self, job: str, sink: str = "") -> Publisher:
         return EmbeddedPublisher(self._database, job, sink)
+
+    def retry_bad_rows(self, table: str) -> RetriedRows:
+        written, bad = (EmbeddedTable(self._database, name) for name in (table, table_name(table)))
+        with self._database.write() as connection:
+            retried = retry(connection, written, bad, *stamp(connection))
+        failpoints.reach("published")
+        return retried
 
     def wait_for_change(self, timeout: float) -> bool:
         """See `headrace.ports.Store.wait_for_change`; commits of this thread do not count.

@@ -104,6 +104,13 @@ class RefusedValueError(SchemaError):
     message = ""
 
 
+class NotNullError(SchemaError):
+    """A row has no value for a NOT NULL column."""
+
+
+REFUSALS = (RowsNotWrittenError, RefusedValueError, NotNullError)
+"""The errors that are about a row of a write."""
+
 _PASSES = {"23505": Passes.MOVED, "23P01": Passes.MOVED, "23503": Passes.TOGETHER}
 
 
@@ -178,7 +185,7 @@ def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | N
             diagnosis.message_detail or "",
             diagnosis.message_hint or "",
             diagnosis.constraint_name or "",
-            _table(diagnosis.schema_name, diagnosis.table_name),
+            table_text(diagnosis.schema_name, diagnosis.table_name),
             connecting,
             connecting and error.pgconn is not None and error.pgconn.needs_password,
         )
@@ -194,7 +201,7 @@ def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | N
             details.get("PG_DIAG_MESSAGE_DETAIL", ""),
             details.get("PG_DIAG_MESSAGE_HINT", ""),
             details.get("PG_DIAG_CONSTRAINT_NAME", ""),
-            _table(details.get("PG_DIAG_SCHEMA_NAME"), details.get("PG_DIAG_TABLE_NAME")),
+            table_text(details.get("PG_DIAG_SCHEMA_NAME"), details.get("PG_DIAG_TABLE_NAME")),
             connecting,
         )
     if isinstance(error, OSError | pa.ArrowException) and _STREAM_ERROR in str(error):
@@ -255,7 +262,7 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
         case "23" if state in ("23502", "23514") and not failure.table:
             return _refused(failure)
         case "23" if state == "23502":
-            return SchemaError(f"a NOT NULL column has no value: {message}", received=failure.detail or None)
+            return NotNullError(f"a NOT NULL column has no value: {message}", received=failure.detail or None)
         case "23":
             return _violation(failure)
         # 54: the value of a key is too long for an index.
@@ -289,6 +296,12 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
                 f"{server} is read-only",
                 received=received,
                 remedy="connect to the primary server, for example with target_session_attrs=read-write",
+            )
+        case "P0001":
+            return RowsNotWrittenError(
+                f"a function of the database has raised an error: {message}",
+                received=failure.detail or None,
+                remedy=failure.hint or _NOTHING_APPLIED,
             )
         case "0A000" if _RULES.search(message):
             return UnsupportedError(
@@ -351,7 +364,8 @@ def _missing_right(message: str) -> str:
     return "let its owner GRANT the right; `headrace doctor --table …` prints the statements"
 
 
-def _table(schema: str | None, name: str | None) -> str:
+def table_text(schema: str | None, name: str | None) -> str:
+    """Return a table as it is in a statement; empty without one."""
     return f"{_identifier(schema or 'public')}.{_identifier(name)}" if name else ""
 
 

@@ -13,17 +13,19 @@ import pyarrow as pa
 
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, SchemaError
 from headrace.model.findings import Finding
+from headrace.model.tables.bad_rows import table_name
 from headrace.model.tables.column_limits import check_columns
 from headrace.model.tables.conditions import OPERATORS
 from headrace.model.tables.json_forms import PLAIN, JsonForm
 from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.validation import Named, check_start_of_several, find
 from headrace.model.tunnels.values import Start, StartKind, TunnelKind
-from headrace.ports import Capabilities, Publisher, Store, Tunnel
+from headrace.ports import Capabilities, Publisher, RetriedRows, Store, Tunnel
 from headrace.stores.postgres import diagnosis
 from headrace.stores.postgres.connection import Address, PostgresConnection
 from headrace.stores.postgres.files import PostgresFiles
 from headrace.stores.postgres.names import TableName
+from headrace.stores.postgres.publication.bad_rows import check_keys, retry
 from headrace.stores.postgres.publication.publisher import PostgresPublisher
 from headrace.stores.postgres.schemas import COLUMN_TYPES
 from headrace.stores.postgres.tables import stored_tables
@@ -41,6 +43,7 @@ from headrace.stores.postgres.tunnels.tunnel import PostgresTunnel
 from headrace.stores.postgres.tunnels.tunnel_options import TunnelOptions
 from headrace.stores.postgres.tunnels.typed_tables import TypedTables
 from headrace.stores.shared.several_tables import SeveralTables
+from headrace.support import failpoints
 from headrace.support.cached import cached_property
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
@@ -68,6 +71,7 @@ class PostgresStore(Store):
         pre_images=True,
         add_columns=True,
         alters=True,
+        bad_rows=True,
         queues=False,
         predicates=frozenset(OPERATORS),
         column_types=COLUMN_TYPES,
@@ -327,6 +331,16 @@ class PostgresStore(Store):
 
     def publisher(self, job: str, sink: str = "") -> Publisher:
         return PostgresPublisher(self._connection, self._schema, job, sink)
+
+    def create_bad_rows(self, table: str) -> None:
+        check_keys(self.table(table).layout())
+        super().create_bad_rows(table)
+
+    def retry_bad_rows(self, table: str) -> RetriedRows:
+        written, bad = (self.table(name).layout() for name in (table, table_name(table)))
+        retried = self._connection.run_bulk(lambda bulk: retry(bulk, self._connection, written, bad))
+        failpoints.reach("published")
+        return retried
 
     def wait_for_change(self, timeout: float) -> bool:
         """Wait until the write-ahead log of the server grows.

@@ -14,7 +14,7 @@ from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
 from headrace.ports.publication import alterations_of
 from headrace.stores.embedded.connection import Database, stamp
-from headrace.stores.embedded.publication import staging
+from headrace.stores.embedded.publication import bad_rows, staging
 from headrace.stores.embedded.publication.staging import BatchKey, StagePart
 from headrace.stores.embedded.queues import consumers, stored_queues
 from headrace.stores.embedded.tables.table import EmbeddedTable
@@ -110,6 +110,7 @@ class EmbeddedPublisher(Publisher):
                 self._check_same(batch, content, published, its_content)
                 return False
             version, ts = stamp(connection)
+            refused = 0
             if claim is not None:
                 self._take(connection, claim, version, ts)
             for name, alteration in alterations_of(writes).items():
@@ -119,6 +120,10 @@ class EmbeddedPublisher(Publisher):
                     self._append(connection, batch, write, version, ts)
                     continue
                 table = EmbeddedTable(self._database, write.table)
+                if write.bad_rows is not None:
+                    parts = [self._load(connection, batch, receipt) for receipt in write.staged]
+                    refused += bad_rows.apply(connection, table, write, parts, self._key(batch), version, ts)
+                    continue
                 for rows in self._rows_to_apply(connection, batch, write, table):
                     table.apply(connection, write.change, rows, version, ts)
             for advance in advances:
@@ -136,6 +141,7 @@ class EmbeddedPublisher(Publisher):
             failpoints.reach("marker-written")
             staging.delete(connection, "job = ? AND sink = ? AND batch <= ?", self._key(batch))
             staging.delete(connection, "created < ?", (now - _ABANDONED_SECONDS,))
+        self.refused = refused
         failpoints.reach("published")
         return True
 

@@ -176,6 +176,21 @@ class EmbeddedTable(Table):
         rows, exist = table.fetch(connection, table.codec.encode_keys(typed))
         return table.schema, rows, exist
 
+    def schema_in(self, connection: apsw.Connection) -> TableSchema:
+        """Return the schema in a transaction of the caller."""
+        return self._load(connection).table.schema
+
+    def rows_in(self, connection: apsw.Connection, columns: Sequence[str]) -> pa.Table:
+        """Return all rows in a transaction of the caller."""
+        table, last = self._load(connection).table, None
+        pages: list[pa.RecordBatch] = []
+        while True:
+            page = table.read(connection, columns, KeyRange(), after=last)
+            pages.append(page.rows)
+            if page.ended:
+                return pa.Table.from_batches(pages)
+            last = page.last
+
     def page(
         self,
         columns: Sequence[str],

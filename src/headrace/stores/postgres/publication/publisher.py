@@ -14,7 +14,14 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from headrace.errors import HeadraceError, NotFoundError, PublicationError, SchemaError, UnsupportedError
+from headrace.errors import (
+    HeadraceError,
+    NotFoundError,
+    PublicationError,
+    RowsNotWrittenError,
+    SchemaError,
+    UnsupportedError,
+)
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
 from headrace.ports.publication import alterations_of
@@ -24,6 +31,7 @@ from headrace.stores.postgres.failures import RefusedValueError
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.own_tables import OwnTables
 from headrace.stores.postgres.publication import staging
+from headrace.stores.postgres.publication.bad_rows import apply_apart, forget
 from headrace.stores.postgres.publication.staging import BatchKey
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.session import CATALOG_PATH
@@ -126,7 +134,8 @@ class PostgresPublisher(Publisher):
         if advances:
             raise UnsupportedError("this store has no consumers", received=repr(advances[0].consumer))
 
-        def work(bulk: Bulk, care: Care) -> bool:
+        def work(bulk: Bulk, care: Care, *, apart: bool = False) -> bool:
+            self.refused = 0
             with bulk.cursor() as cursor:
                 if not self._mark(cursor, batch, content, last=last):
                     return False
@@ -135,6 +144,9 @@ class PostgresPublisher(Publisher):
                     raise _ClaimLost
                 now = layouts | {name: each.alter(cursor, choices) for name, each in altered.items()}
                 for write, deletes in _paired(writes):
+                    if apart and isinstance(write, Write) and write.bad_rows is not None:
+                        self.refused += self._apply_apart(bulk, cursor, batch, write, deletes, now)
+                        continue
                     self._apply(bulk, cursor, batch, write, deletes, now, care)
                     set_path(bulk, CATALOG_PATH)
                 failpoints.reach("rows-written")
@@ -143,9 +155,9 @@ class PostgresPublisher(Publisher):
             set_path(bulk, self._connection.server.writing_path)
             return True
 
-        def publish(care: Care) -> bool:
+        def publish(care: Care, *, apart: bool = False) -> bool:
             # The marker shows the outcome of a commit whose answer is lost. The only batch of a job has none.
-            return self._tables.run_bulk(lambda bulk: work(bulk, care), repeatable=not last)
+            return self._tables.run_bulk(lambda bulk: work(bulk, care, apart=apart), repeatable=not last)
 
         # Before the transaction: one connection after the other, because a pooler may have no second one.
         layouts = self._layouts(writes)
@@ -155,7 +167,12 @@ class PostgresPublisher(Publisher):
             for name, each in alterations_of(writes).items()
         }
         try:
-            published = attempts(publish, sum(staged.rows for write in writes for staged in write.staged))
+            try:
+                published = attempts(publish, sum(staged.rows for write in writes for staged in write.staged))
+            except (SchemaError, RowsNotWrittenError):
+                if not any(isinstance(write, Write) and write.bad_rows for write in writes):
+                    raise
+                published = publish(Care.ROW_BY_ROW, apart=True)
         except RefusedValueError as error:
             raise self._refusal(batch, writes, layouts) or error from None
         except _ClaimLost:
@@ -188,7 +205,9 @@ class PostgresPublisher(Publisher):
     def _layouts(self, writes: Sequence[Write | Append]) -> dict[str, TableLayout]:
         """Return the tables of writes that exist: a published batch needs none."""
         layouts = {}
-        for name in {write.table for write in writes if isinstance(write, Write)}:
+        of_tables = [write for write in writes if isinstance(write, Write)]
+        bad_rows = {write.bad_rows.table for write in of_tables if write.bad_rows is not None}
+        for name in bad_rows.union(write.table for write in of_tables):
             with suppress(NotFoundError):
                 layouts[name] = PostgresTable(self._connection, name, self._schema).layout()
         return layouts
@@ -230,8 +249,14 @@ class PostgresPublisher(Publisher):
         """Apply a write; of one that puts rows, also the deletes of the same table."""
         if isinstance(write, Append):
             raise UnsupportedError("this store has no queues", received=repr(write.queue))
-        table = layouts.get(write.table) or PostgresTable(self._connection, write.table, self._schema).layout()
-        path = self._connection.server.writing_path
+        table, path = self._layout(write.table, layouts), self._connection.server.writing_path
+        if write.bad_rows is not None:
+
+            def keys() -> list[pa.Table]:
+                loaded = (self._load(cursor, batch, each, table, at_once=False) for each in (write, deletes) if each)
+                return [rows.select(table.primary_key) for pieces in loaded for rows in pieces]
+
+            forget(bulk, table, self._layout(write.bad_rows.table, layouts), keys, path)
         at_once = bool(care) or write.change is RowChange.REPLACE_ALL
         pieces = self._load(cursor, batch, write, table, at_once=at_once)
         if write.change is RowChange.REPLACE_ALL:
@@ -249,6 +274,38 @@ class PostgresPublisher(Publisher):
             put_keys.append(rows.select(table.primary_key))
         if gone is not None:
             delete(bulk, table, gone, pa.concat_tables(put_keys), path, care)
+
+    def _apply_apart(
+        self,
+        bulk: Bulk,
+        cursor: adbc.Cursor,
+        batch: int,
+        write: Write,
+        deletes: Write | None,
+        layouts: Mapping[str, TableLayout],
+    ) -> int:
+        """Apply a write whose table refuses rows, see `headrace.stores.postgres.publication.bad_rows`."""
+        assert write.bad_rows is not None
+        table, key = self._layout(write.table, layouts), self._key(batch)
+        changes = [
+            (each.change, [staging.load(cursor, self._tables.schema, key, receipt) for receipt in each.staged])
+            for each in (write, deletes)
+            if each is not None
+        ]
+        bad = self._layout(write.bad_rows.table, layouts)
+        return apply_apart(
+            bulk,
+            self._connection,
+            table,
+            bad,
+            changes,
+            lambda rows, change: _typed(rows, table, change),
+            write.bad_rows,
+            key,
+        )
+
+    def _layout(self, name: str, layouts: Mapping[str, TableLayout]) -> TableLayout:
+        return layouts.get(name) or PostgresTable(self._connection, name, self._schema).layout()
 
     def _refusal(
         self, batch: int, writes: Sequence[Write | Append], layouts: Mapping[str, TableLayout]
@@ -277,6 +334,9 @@ class PostgresPublisher(Publisher):
     ) -> Iterator[pa.Table]:
         """Yield staged rows in the types of their table, in pieces that are large enough for a statement, or in one."""
         loaded = (staging.load(cursor, self._tables.schema, self._key(batch), each) for each in write.staged)
+        if write.bad_rows is not None:
+            # Rows that their table cannot have are staged as they are, in other types.
+            loaded = (_typed(rows, table, write.change) for rows in loaded)
         parts = list(loaded) if at_once else []
         for rows in [_joined(parts)] if parts else _pieces(loaded):
             yield _typed(rows, table, write.change)

@@ -170,22 +170,7 @@ class PostgresTable(Table):
 
     def _of_staged(self, layout: TableLayout, keys: pa.Table, wanted: pa.Schema) -> pa.Table:
         """Return the rows of the table with some keys, or with some beginnings of keys."""
-        stored = [layout.column(name) for name in wanted.names]
-        statement = sql.SQL("SELECT {} FROM {} t JOIN pg_temp.{} s ON {}").format(
-            selected(layout, wanted.names),
-            layout.name.sql,
-            sql.Identifier(STAGE),
-            same_key([layout.column(name) for name in keys.column_names]),
-        )
-
-        def found(bulk: Bulk) -> pa.Table:
-            stage(bulk, keys)
-            rows = fetch(bulk, statement, stored, wanted)
-            with bulk.cursor() as cursor:
-                cursor.execute(f'DROP TABLE pg_temp."{STAGE}"')
-            return rows
-
-        return self._connection.run_bulk(found, repeatable=True).combine_chunks()
+        return self._connection.run_bulk(lambda bulk: rows_of_keys(bulk, layout, keys, wanted), repeatable=True)
 
     def scan(
         self,
@@ -260,6 +245,28 @@ class PostgresTable(Table):
             "PostgreSQL removes changes from its write-ahead log itself, when all slots have read them",
             received=repr(self.name),
         )
+
+
+def rows_of_keys(
+    bulk: Bulk, layout: TableLayout, keys: pa.Table, wanted: pa.Schema, *, locked: bool = False
+) -> pa.Table:
+    """Return the rows of a table with some keys, or with some beginnings of keys, in a transaction of ADBC.
+
+    Args:
+        locked: nobody changes the rows until the end of the transaction.
+    """
+    statement = sql.SQL("SELECT {} FROM {} t JOIN pg_temp.{} s ON {}{}").format(
+        selected(layout, wanted.names),
+        layout.name.sql,
+        sql.Identifier(STAGE),
+        same_key([layout.column(name) for name in keys.column_names]),
+        sql.SQL(" FOR UPDATE OF t" if locked else ""),
+    )
+    stage(bulk, keys)
+    rows = fetch(bulk, statement, [layout.column(name) for name in wanted.names], wanted)
+    with bulk.cursor() as cursor:
+        cursor.execute(f'DROP TABLE pg_temp."{STAGE}"')
+    return rows.combine_chunks()
 
 
 def _without_generated(rows: Rows, layout: TableLayout) -> Rows:

@@ -28,6 +28,11 @@ WITH r AS MATERIALIZED (
 )
 SELECT (SELECT found FROM r), concat_ws(', ', {key}) FROM {rows} AND (SELECT found FROM r) IS NOT NULL LIMIT 1
 """
+# A row that is visible and in progress is of this transaction, or of one of its savepoints.
+_OURS = (
+    "pg_xact_status(greatest(3, pg_current_xact_id()::text::int8 + age(xid(pg_current_xact_id())) - age(t.xmin))"
+    "::text::xid8) IS NOT DISTINCT FROM 'in progress'"
+)
 _REMEDY = (
     "nothing of the write was applied: let the trigger return the row, or disable it (ALTER TABLE {table} DISABLE "
     "TRIGGER …), and drop rules (DROP RULE … ON {table})"
@@ -44,12 +49,11 @@ def unwritten(
         set_columns: those that were set in existing rows.
         keep_nulls: whether null was set, too.
     """
-    rows = sql.SQL(
-        "pg_temp.{} s LEFT JOIN {} t ON {} WHERE (t.tableoid IS NULL OR t.xmin <> xid(pg_current_xact_id()) AND {})"
-    ).format(
+    rows = sql.SQL("pg_temp.{} s LEFT JOIN {} t ON {} WHERE (t.tableoid IS NULL OR NOT {} AND {})").format(
         sql.Identifier(STAGE),
         table.name.sql,
         same_key(columns),
+        sql.SQL(_OURS),
         differing(columns, set_columns, kept=not keep_nulls),
     )
     return _query(table, dict(zip((column.name for column in columns), staged(columns), strict=True)), rows)

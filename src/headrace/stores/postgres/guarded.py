@@ -1,0 +1,123 @@
+"""Statements whose refusal of a row leaves the transaction of ADBC usable.
+
+ADBC executes nothing in a transaction in which a statement has failed, not even ROLLBACK TO SAVEPOINT. So the server
+runs the statement in a block that catches what a row can cause, and keeps the error in a setting of the transaction.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from typing import Any, TypeVar, cast
+
+import adbc_driver_postgresql.dbapi as adbc
+import pyarrow as pa
+from psycopg import sql
+
+from headrace.errors import HeadraceError
+from headrace.stores.postgres.connection import Bulk
+from headrace.stores.postgres.failures import REFUSALS, Failure, headrace_error, table_text
+
+Result = TypeVar("Result")
+
+_SETTING = "headrace.outcome"
+_SAVEPOINT = "headrace_rows"
+# They do not depend on rows, and need no block.
+_HARMLESS = ("DROP TABLE pg_temp.", "SELECT pg_catalog.set_config('search_path'")
+_BLOCK = """
+DECLARE
+    n pg_catalog.int8; a pg_catalog.text; b pg_catalog.text; c pg_catalog.text; d pg_catalog.text; e pg_catalog.text;
+    f pg_catalog.text; g pg_catalog.text;
+BEGIN
+    EXECUTE {statement};
+    GET DIAGNOSTICS n = ROW_COUNT;
+    PERFORM pg_catalog.set_config({setting}, n::pg_catalog.text, true);
+EXCEPTION WHEN data_exception OR integrity_constraint_violation OR cardinality_violation OR program_limit_exceeded
+    OR raise_exception THEN
+    GET STACKED DIAGNOSTICS a = RETURNED_SQLSTATE, b = MESSAGE_TEXT, c = PG_EXCEPTION_DETAIL, d = PG_EXCEPTION_HINT,
+        e = CONSTRAINT_NAME, f = SCHEMA_NAME, g = TABLE_NAME;
+    PERFORM pg_catalog.set_config({setting}, pg_catalog.json_build_array(a, b, c, d, e, f, g)::pg_catalog.text, true);
+END
+"""
+
+
+def undone(bulk: Bulk, url: str, work: Callable[[Bulk], Result]) -> Result:
+    """Call a function whose statements have no effect if one of `REFUSALS` is raised, and leave the transaction usable.
+
+    Args:
+        url: the database, for messages.
+        work: takes the connection. It executes a statement twice if it fetches rows.
+    """
+    _execute(bulk, f"SAVEPOINT {_SAVEPOINT}")
+    try:
+        result = work(cast(Bulk, _GuardedConnection(bulk, url)))
+    except REFUSALS:
+        _execute(bulk, f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+        _execute(bulk, f"RELEASE SAVEPOINT {_SAVEPOINT}")
+        raise
+    _execute(bulk, f"RELEASE SAVEPOINT {_SAVEPOINT}")
+    return result
+
+
+class _GuardedConnection:
+    """The part of a connection of ADBC that writes need."""
+
+    def __init__(self, bulk: Bulk, url: str) -> None:
+        self._bulk = bulk
+        self._url = url
+
+    def cursor(self) -> _GuardedCursor:
+        return _GuardedCursor(self._bulk.cursor(), self._url)
+
+
+class _GuardedCursor:
+    def __init__(self, cursor: adbc.Cursor, url: str) -> None:
+        self._cursor = cursor
+        self._url = url
+        self._executed: tuple[Any, ...] = ()
+        self.rowcount = -1
+
+    def __enter__(self) -> _GuardedCursor:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._cursor.close()
+
+    def adbc_ingest(self, *arguments: Any, **options: Any) -> None:
+        self._cursor.adbc_ingest(*arguments, **options)
+
+    def execute(self, statement: str, parameters: Any = None) -> None:
+        self._executed = (statement, parameters)
+        if parameters is not None:
+            # A block takes none. These statements read the catalog.
+            return
+        if statement.startswith(_HARMLESS):
+            self._cursor.execute(statement)
+            return
+        block = sql.SQL(_BLOCK).format(statement=sql.Literal(statement), setting=sql.Literal(_SETTING))
+        self._cursor.execute(sql.SQL("DO {}").format(sql.Literal(block.as_string(None))).as_string(None))
+        self._cursor.execute(f"SELECT current_setting('{_SETTING}')")
+        outcome = json.loads(self._cursor.fetchone()[0])
+        if isinstance(outcome, int):
+            self.rowcount = outcome
+            return
+        raise self._error(*outcome)
+
+    def fetchone(self) -> Any:
+        self._cursor.execute(*self._executed)
+        return self._cursor.fetchone()
+
+    def fetch_arrow_table(self) -> pa.Table:
+        self._cursor.execute(*self._executed)
+        return self._cursor.fetch_arrow_table()
+
+    def _error(
+        self, state: str, message: str, detail: str, hint: str, constraint: str, schema: str, table: str
+    ) -> HeadraceError:
+        failure = Failure(state, message, detail, hint, constraint, table_text(schema, table))
+        return headrace_error(failure, self._url)
+
+
+def _execute(bulk: Bulk, statement: str) -> None:
+    with bulk.cursor() as cursor:
+        cursor.execute(statement)

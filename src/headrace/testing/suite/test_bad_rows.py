@@ -1,0 +1,136 @@
+"""Rows that a table refuses are in its table of bad rows, in the transaction of the others, until they are written."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pytest
+
+from headrace.batches.sinks.bad_rows import bad_rows_of, prepare
+from headrace.batches.sinks.batch_writer import BatchWriter
+from headrace.batches.sinks.targets import TableTarget
+from headrace.errors import OptionError, SchemaError
+from headrace.model.tables.changes import RowChange
+from headrace.ports import RetriedRows, Store
+from headrace.testing.reading import rows_of
+
+pytestmark = pytest.mark.needs("bad_rows")
+
+Rows = Sequence[Mapping[str, Any]]
+TABLE = "items"
+BAD = f"{TABLE}_bad_rows"
+_FIELDS = [pa.field("id", pa.string()), pa.field("n", pa.int64()), pa.field("note", pa.string())]
+
+
+@pytest.fixture(autouse=True)
+def table(store: Store) -> None:
+    columns = pa.schema([_FIELDS[0], _FIELDS[1].with_nullable(False), _FIELDS[2]])
+    store.create_table(TABLE, columns, "id")
+    prepare(store, _targets()[0])
+
+
+def _targets() -> list[TableTarget]:
+    bad_rows = bad_rows_of(TABLE, "copy")
+    return [TableTarget(TABLE, change, bad_rows=bad_rows) for change in (RowChange.PUT, RowChange.DELETE)]
+
+
+def publish(store: Store, batch: int, puts: Rows, deletes: Rows = ()) -> int:
+    """Publish a batch as a mirror does; return the number of refused rows."""
+    writer = BatchWriter(store, "job", _targets())
+    staged = [
+        writer.stage(batch, target, [pa.RecordBatch.from_pylist(list(rows), pa.schema(_FIELDS))])
+        for target, rows in zip(_targets(), (puts, deletes), strict=True)
+    ]
+    assert writer.publisher.publish(batch, writer.writes(staged))
+    return writer.publisher.refused
+
+
+def row(key: str | None, n: int | None, note: str | None = None) -> dict[str, Any]:
+    return {"id": key, "n": n, "note": note}
+
+
+def bad(store: Store) -> dict[str, Any]:
+    return {each["key"]: each for each in rows_of(store.table(BAD))}
+
+
+def test_refused_rows_are_kept_and_the_others_are_published(store: Store) -> None:
+    assert publish(store, 3, [row("a", 1), row("b", None, "no n"), row(None, 4), row("c", 3)]) == 2
+    assert rows_of(store.table(TABLE)) == [row("a", 1), row("c", 3)]
+    kept = bad(store)
+    assert list(kept) == ['{"id":"b"}', '{"id":null}']
+    found = kept['{"id":"b"}']
+    assert (found["change"], found["row"]) == ("put", '{"id":"b","n":null,"note":"no n"}')
+    assert (found["stream"], found["query"], found["batch"], found["former"]) == ("copy", "job", 3, None)
+    assert found["error"].startswith("column 'n' is NOT NULL")
+
+
+def test_a_later_change_of_the_key_replaces_a_bad_row(store: Store) -> None:
+    assert publish(store, 0, [row("a", None), row("b", None), row("c", None), row("d", 1)]) == 3
+    assert publish(store, 1, [row("a", 5), row("b", None, "newer"), row("d", None)], [{"id": "c"}]) == 2
+    kept = bad(store)
+    assert [(key, each["batch"], each["former"]) for key, each in kept.items()] == [
+        ('{"id":"b"}', 1, None),
+        ('{"id":"d"}', 1, '{"id":"d","n":1,"note":null}'),
+    ]
+    assert rows_of(store.table(TABLE)) == [row("a", 5), row("d", 1)]
+
+
+def test_of_the_rows_of_a_key_in_one_batch_the_last_counts(store: Store) -> None:
+    assert publish(store, 0, [row("a", None), row("a", 1), row("b", 2), row("b", None)]) == 1
+    assert rows_of(store.table(TABLE)) == [row("a", 1), row("b", 2)]
+    assert list(bad(store)) == ['{"id":"b"}']
+
+
+def test_rows_are_written_again_once_their_cause_is_gone(store: Store) -> None:
+    publish(store, 0, [row("a", 1), row("a", None, "new"), row("b", None)])
+    assert store.retry_bad_rows(TABLE) == RetriedRows(0, 2, 0)
+    text = bad(store)['{"id":"a"}']
+    # Who keeps the table can correct a row.
+    store.table(BAD).update([{"key": text["key"], "row": text["row"].replace("null", "7", 1)}])
+    assert store.retry_bad_rows(TABLE) == RetriedRows(1, 1, 0)
+    assert rows_of(store.table(TABLE)) == [row("a", 7, "new")]
+    assert list(bad(store)) == ['{"id":"b"}']
+    assert store.retry_bad_rows(TABLE) == RetriedRows(0, 1, 0)
+
+
+@pytest.mark.parametrize("other", ["put", "delete"])
+def test_a_row_that_others_have_changed_since_is_not_overwritten(store: Store, other: str) -> None:
+    publish(store, 0, [row("a", 1), row("a", None)])
+    table = store.table(TABLE)
+    if other == "put":
+        table.put([row("a", 2)])
+    else:
+        table.delete([{"id": "a"}])
+    now = rows_of(table)
+    store.table(BAD).update([{"key": '{"id":"a"}', "row": '{"id":"a","n":9}'}])
+    assert store.retry_bad_rows(TABLE) == RetriedRows(0, 0, 1)
+    assert rows_of(table) == now
+    assert "another row of this key" in bad(store)['{"id":"a"}']["error"]
+
+
+def test_keys_of_any_length_and_rows_of_any_value_come_back(store: Store) -> None:
+    long = "k" * 3000
+    publish(store, 0, [row(long, None, 'a "quoted" text\n'), row("ä\\", None)])
+    for key, each in bad(store).items():
+        store.table(BAD).update([{"key": key, "row": each["row"].replace('"n":null', '"n":1')}])
+    # PostgreSQL's index has no room for the long key in a row of the table, but for this compressed one.
+    assert store.retry_bad_rows(TABLE).written == 2
+    assert rows_of(store.table(TABLE)) == [row(long, 1, 'a "quoted" text\n'), row("ä\\", 1)]
+    publish(store, 1, [row(long, None)])
+    publish(store, 2, [row(long, 3)])
+    assert bad(store) == {}
+
+
+def test_a_column_that_the_table_lacks_fails_the_batch(store: Store) -> None:
+    writer = BatchWriter(store, "job", _targets()[:1])
+    wrong = pa.RecordBatch.from_pylist([{"id": "a", "other": 1}])
+    with pytest.raises(SchemaError, match="does not have a column"):
+        writer.publisher.publish(0, writer.writes([writer.stage(0, _targets()[0], [wrong])]))
+
+
+@pytest.mark.parametrize("change", [RowChange.UPDATE, RowChange.REPLACE_ALL])
+def test_writes_of_parts_of_rows_are_refused(store: Store, change: RowChange) -> None:
+    with pytest.raises(OptionError, match="whole row of its key"):
+        prepare(store, TableTarget(TABLE, change, bad_rows=bad_rows_of(TABLE, "copy")))
