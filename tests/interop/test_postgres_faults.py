@@ -22,7 +22,7 @@ from headrace.errors import AlreadyExistsError, HeadraceError, StoreError
 from headrace.model.tables.bad_rows import table_name
 from headrace.model.tables.changes import RowChange
 from headrace.model.tunnels.values import ChannelKind, Position
-from headrace.ports import BadRows, Store, Write
+from headrace.ports import BadRows, Marker, Store, Write
 from headrace.stores.postgres.tunnels import stored_tunnels
 from headrace.testing.effort import THOROUGH
 from headrace.testing.reading import drain, read_from, replay, rows_of, state_of
@@ -269,6 +269,24 @@ class RetryBadRows(PublishBadRows):
         assert found in ([(1, 0)] if done else [(1, 0), (0, 1)])
 
 
+class PublishNew(Operation):
+    """A publication of rows with new keys, which are copied into the table; its marker has their position."""
+
+    may_be_unknown = False
+
+    def run(self, store: Store) -> None:
+        publisher = store.publisher("job", self.table.name)
+        publisher.in_process = True
+        rows = pa.record_batch({"id": [f"new{number}" for number in range(1200)], "price": [7] * 1200})
+        staged = tuple(publisher.stage(0, [rows]))
+        publisher.publish(0, [Write(self.table.name, RowChange.PUT, staged, new=True)], content="position")
+
+    def check(self, *, done: bool) -> None:
+        marker = self.direct.publisher("job", self.table.name).marker()
+        assert marker == Marker(0, "position") if done else marker in (None, Marker(0, "position"))
+        assert len(rows_of(self.table)) == len(ROWS) + (1200 if marker else 0)
+
+
 class WriteFile(Operation):
     """A file as Spark writes it in a checkpoint: under a temporary path, and then moved."""
 
@@ -298,8 +316,8 @@ class WriteFile(Operation):
 
 
 OPERATIONS = [
-    Put, Delete, Scan, GetMany, CreateTunnel, ReadBaseData, ReadStream, CommitPosition, Publish, PublishBadRows,
-    RetryBadRows, WriteFile,
+    Put, Delete, Scan, GetMany, CreateTunnel, ReadBaseData, ReadStream, CommitPosition, Publish, PublishNew,
+    PublishBadRows, RetryBadRows, WriteFile,
 ]  # fmt: skip
 
 

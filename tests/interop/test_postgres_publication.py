@@ -17,7 +17,7 @@ import headrace
 from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import PublicationError, RowsNotWrittenError, SchemaError, StoreError
 from headrace.model.tables.changes import RowChange
-from headrace.ports import Publisher, Staged, Store, Write
+from headrace.ports import Marker, Publisher, Staged, Store, Write
 from headrace.testing.queue_reading import wait_until
 from headrace.testing.reading import rows_of
 from tests.conformance import serving
@@ -351,3 +351,32 @@ def test_uploads_of_dead_processes_are_removed(store: Store, session: Session) -
         dead.commit()
     dead.abort()
     assert [status.name for status in files.list("/")] == ["alive"]
+
+
+@pytest.mark.parametrize(
+    "addition",
+    [
+        "SELECT",
+        "INSERT INTO t VALUES (7, 'old')",
+        "ALTER TABLE t ADD x uuid",
+        "CREATE FUNCTION keep() RETURNS trigger LANGUAGE plpgsql AS 'BEGIN NEW.v := upper(NEW.v); RETURN NEW; END';"
+        "CREATE TRIGGER keep BEFORE INSERT ON t FOR EACH ROW EXECUTE FUNCTION keep()",
+        "ALTER TABLE t ADD n text DEFAULT 'default', ADD g text GENERATED ALWAYS AS (v || '!') STORED",
+    ],
+    ids=["copy", "existing", "type", "trigger", "default"],
+)
+def test_rows_with_new_keys_are_those_of_a_put(store: Store, session: Session, addition: str) -> None:
+    session.execute("CREATE TABLE t (id bigint PRIMARY KEY, v text)")
+    session.execute(addition.encode())
+    publisher = store.publisher("job")
+    publisher.in_process = True
+    rows = pa.record_batch({"id": pa.array(range(2000), pa.int64()), "v": [f"v{number}" for number in range(2000)]})
+    staged = TableTarget("t").stage_rows(store, publisher, 0, [rows])
+    assert publisher.publish(0, [Write("t", RowChange.PUT, tuple(staged), new=True)], content="behind them")
+    publisher.discard(0)
+    assert publisher.marker() == Marker(0, "behind them")
+    seen = session.execute("SELECT id, lower(v), count(*) OVER () FROM t WHERE id IN (7, 1999) ORDER BY id").fetchall()
+    assert seen == [(7, "v7", 2), (1999, "v1999", 2)]
+    assert session.execute("SELECT count(*) FROM t").fetchone() == (2000,)
+    if addition.endswith("STORED"):
+        assert session.execute("SELECT DISTINCT n, g = v || '!' FROM t").fetchall() == [(None, True)]

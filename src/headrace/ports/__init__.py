@@ -5,7 +5,7 @@ create and have no state that other objects need.
 """
 
 from headrace.ports.files import Content, Files, FileStatus, Upload
-from headrace.ports.publication import Advance, Append, BadRows, Claim, Publisher, RetriedRows, Staged, Write
+from headrace.ports.publication import Advance, Append, BadRows, Claim, Marker, Publisher, RetriedRows, Staged, Write
 from headrace.ports.queues import Consumer, Producer, Queue, QueueDescription, QueuePartition, Registration
 from headrace.ports.store import Capabilities, Disk, Store
 from headrace.ports.tables import Partition, Rows, Table, TableDescription, TableSize, TrimReport
@@ -24,6 +24,7 @@ __all__ = [
     "Disk",
     "FileStatus",
     "Files",
+    "Marker",
     "Partition",
     "Producer",
     "Publisher",

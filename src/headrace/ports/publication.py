@@ -55,6 +55,14 @@ class RetriedRows:
 
 
 @dataclass(frozen=True)
+class Marker:
+    """The last published batch of a sink, and the content that it was published with."""
+
+    batch: int
+    content: str
+
+
+@dataclass(frozen=True)
 class Write:
     """Rows that `Publisher.stage` has staged, and their row change, which publication applies to a table.
 
@@ -64,6 +72,8 @@ class Write:
             `Capabilities.bad_rows`, and for PUT and DELETE.
         alteration: changes of the table's columns, which the same transaction makes before all writes of the table. All
             of these have it. Only in stores with `Capabilities.evolves`.
+        new: the keys of a put are new, as far as its job knows. A store may insert them in a faster way; a row that
+            exists is replaced all the same.
     """
 
     table: str
@@ -71,6 +81,7 @@ class Write:
     staged: tuple[Staged, ...]
     alteration: Alteration | None = None
     bad_rows: BadRows | None = None
+    new: bool = False
 
 
 @dataclass(frozen=True)
@@ -136,11 +147,14 @@ class Publisher(Port):
         job: the identity of the job: Spark's query id.
         sink: distinguishes the sinks of one job.
         refused: the number of rows that the last publication of this object has put into tables of bad rows.
+        in_process: this object publishes the rows that it stages for tables, and nothing else does. So a store may keep
+            them in memory until `discard`.
     """
 
     job: str
     sink: str
     refused: int = 0
+    in_process: bool = False
 
     @abstractmethod
     def published(self, batch: int) -> bool:
@@ -149,6 +163,10 @@ class Publisher(Port):
     @abstractmethod
     def last_batch(self) -> int | None:
         """Return the last batch that the job has published to any of its sinks in this store; None if there is none."""
+
+    def marker(self) -> Marker | None:
+        """Return the marker of this sink; None before its first batch. Only in stores with `Capabilities.markers`."""
+        raise UnsupportedError("markers of this store cannot be read", received=f"job {self.job!r}")
 
     def check_complete(self, batch: int) -> None:
         """Check that all batches before this one are published. A job that had no sink in this store passes.

@@ -54,6 +54,8 @@ class Capabilities:
             write of cells is an UPDATE.
         rewinds: a new reader can start before the committed positions of a tunnel.
         trims: changes can be removed from the log of a table, and partitions report the retained changes.
+        markers: `Publisher.marker` returns the content of the last batch as it was published, so it can be the position
+            of a reader.
         files: the store has files, so it can keep the checkpoints of queries.
         tunnels: tables log their changes, and tunnels read them.
         row_times: queues know the commit time of each row, also without a column `$timestamp`.
@@ -85,6 +87,7 @@ class Capabilities:
     tells_rows: bool = True
     rewinds: bool = True
     trims: bool = True
+    markers: bool = False
     files: bool = False
     tunnels: bool = True
     row_times: bool = True

@@ -80,6 +80,7 @@ class EmbeddedStore(Store):
         bad_rows=True,
         queues=True,
         predicates=frozenset(OPERATORS),
+        markers=True,
         files=True,
         several_tables=("typed",),
     )

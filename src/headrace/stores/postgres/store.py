@@ -77,6 +77,7 @@ class PostgresStore(Store):
         column_types=COLUMN_TYPES,
         rewinds=False,
         trims=False,
+        markers=True,
         files=True,
         row_times=False,
         transaction_ids=True,

@@ -19,7 +19,7 @@ from headrace.errors import (
 )
 from headrace.model.own_names import PREFIX
 from headrace.model.tables.changes import ChangeOp, RowChange
-from headrace.ports import Claim, Publisher, Staged, Store, Table, Write
+from headrace.ports import Claim, Marker, Publisher, Staged, Store, Table, Write
 from headrace.testing import Place
 from headrace.testing.reading import drain, rows_of, state_of
 
@@ -58,6 +58,22 @@ def test_staged_rows_are_invisible_until_they_are_published(store: Store, orders
     assert publisher.published(0)
     assert publisher.resume(0)
     assert not publisher.published(1)
+
+
+@pytest.mark.needs("markers")
+@pytest.mark.parametrize("in_process", [False, True])
+def test_the_marker_has_the_content_of_the_last_batch(
+    store: Store, orders: Table, publisher: Publisher, in_process: bool
+) -> None:
+    publisher.in_process = in_process
+    assert publisher.marker() is None
+    for batch, content in ((0, "first"), (1, "second"), (1, "second")):
+        staged = stage(publisher, batch, {"id": "a", "price": batch})
+        publisher.publish(batch, [Write("orders", RowChange.PUT, staged)], content=content)
+        publisher.discard(batch)
+    assert publisher.marker() == Marker(1, "second")
+    assert store.publisher("job", "other").marker() is None
+    assert rows_of(orders) == [{"id": "a", "price": 1, "note": None}]
 
 
 @pytest.mark.needs("tunnels")

@@ -11,13 +11,14 @@ import pyarrow as pa
 from headrace.errors import PublicationError
 from headrace.model.queues.validation import Route
 from headrace.model.tables.changes import RowChange
-from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
+from headrace.ports import Advance, Append, Claim, Marker, Publisher, Staged, Write
 from headrace.ports.publication import alterations_of
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.publication import bad_rows, staging
 from headrace.stores.embedded.publication.staging import BatchKey, StagePart
 from headrace.stores.embedded.queues import consumers, stored_queues
 from headrace.stores.embedded.tables.table import EmbeddedTable
+from headrace.stores.shared.held_rows import HeldRows
 from headrace.support import failpoints
 
 _APPLY_ROWS = 1_000_000
@@ -35,6 +36,7 @@ class EmbeddedPublisher(Publisher):
         self._database = database
         self.job = job
         self.sink = sink
+        self._held = HeldRows()
 
     def __repr__(self) -> str:
         return f"EmbeddedPublisher(job={self.job!r}, sink={self.sink!r})"
@@ -47,6 +49,10 @@ class EmbeddedPublisher(Publisher):
         ((last,),) = self._database.query("SELECT max(batch) FROM marker WHERE job = ?", (self.job,))
         return None if last is None else int(last)
 
+    def marker(self) -> Marker | None:
+        with self._database.read() as connection:
+            return self._marker(connection)
+
     def stage(
         self,
         batch: int,
@@ -55,6 +61,8 @@ class EmbeddedPublisher(Publisher):
         table: str | None = None,
         change: RowChange | None = None,
     ) -> list[Staged]:
+        if self.in_process:
+            return self._held.hold(rows)
         return self._stage(batch, staging.table_parts(rows))
 
     def stage_append(
@@ -104,10 +112,9 @@ class EmbeddedPublisher(Publisher):
         """
         with self._database.write() as connection:
             if self._is_published(connection, batch):
-                ((published, its_content),) = connection.execute(
-                    "SELECT batch, content FROM marker WHERE job = ? AND sink = ?", (self.job, self.sink)
-                )
-                self._check_same(batch, content, published, its_content)
+                last_marker = self._marker(connection)
+                assert last_marker is not None
+                self._check_same(batch, content, last_marker.batch, last_marker.content)
                 return False
             version, ts = stamp(connection)
             refused = 0
@@ -156,6 +163,9 @@ class EmbeddedPublisher(Publisher):
             table.apply(connection, RowChange.PUT, [claim.after], version, ts)
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
+        if self.in_process:
+            self._held.clear()
+            return
         mine = "job = ? AND sink = ? AND batch = ?"
         with self._database.write() as connection:
             if staged is None:
@@ -167,10 +177,14 @@ class EmbeddedPublisher(Publisher):
         return BatchKey(self.job, self.sink, batch)
 
     def _is_published(self, connection: apsw.Connection, batch: int) -> bool:
-        found = connection.execute(
-            "SELECT 1 FROM marker WHERE job = ? AND sink = ? AND batch >= ?", (self.job, self.sink, batch)
-        )
-        return found.fetchone() is not None
+        marker = self._marker(connection)
+        return marker is not None and marker.batch >= batch
+
+    def _marker(self, connection: apsw.Connection) -> Marker | None:
+        row = connection.execute(
+            "SELECT batch, content FROM marker WHERE job = ? AND sink = ?", (self.job, self.sink)
+        ).fetchone()
+        return None if row is None else Marker(*row)
 
     def _rows_to_apply(
         self, connection: apsw.Connection, batch: int, write: Write, table: EmbeddedTable
@@ -198,6 +212,8 @@ class EmbeddedPublisher(Publisher):
             yield _joined(parts)
 
     def _load(self, connection: apsw.Connection, batch: int, receipt: Staged) -> pa.Table:
+        if self.in_process:
+            return self._held.load(receipt)
         return staging.load_table_rows(connection, self._key(batch), receipt)
 
     def _append(self, connection: apsw.Connection, batch: int, append: Append, version: int, ts: int) -> None:

@@ -23,7 +23,7 @@ from headrace.errors import (
     UnsupportedError,
 )
 from headrace.model.tables.changes import RowChange
-from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
+from headrace.ports import Advance, Append, Claim, Marker, Publisher, Staged, Write
 from headrace.ports.publication import alterations_of
 from headrace.rows import to_arrow
 from headrace.stores.postgres.connection import Bulk, PostgresConnection
@@ -36,9 +36,11 @@ from headrace.stores.postgres.publication.staging import BatchKey
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.session import CATALOG_PATH
 from headrace.stores.postgres.tables.attempts import Care, attempts
+from headrace.stores.postgres.tables.copying import can_copy, copy
 from headrace.stores.postgres.tables.refused_values import refusal
 from headrace.stores.postgres.tables.table import PostgresTable
 from headrace.stores.postgres.tables.writing import apply, check_values, delete, replace_all, set_path
+from headrace.stores.shared.held_rows import HeldRows
 from headrace.stores.shared.streams import streams
 from headrace.support import failpoints
 
@@ -65,13 +67,17 @@ class PostgresPublisher(Publisher):
         self._connection = connection
         self._schema = schema
         self._tables = OwnTables(connection, schema, staging.TABLES)
+        self._held = HeldRows()
 
     def __repr__(self) -> str:
         return f"PostgresPublisher(job={self.job!r}, sink={self.sink!r})"
 
     def published(self, batch: int) -> bool:
-        marker = self._tables.run(self._marker, repeatable=True)
-        return marker is not None and marker[0] >= batch
+        marker = self.marker()
+        return marker is not None and marker.batch >= batch
+
+    def marker(self) -> Marker | None:
+        return self._tables.run(self._marker, repeatable=True)
 
     def last_batch(self) -> int | None:
         def read(session: psycopg.Connection) -> int | None:
@@ -91,6 +97,8 @@ class PostgresPublisher(Publisher):
         table: str | None = None,
         change: RowChange | None = None,
     ) -> list[Staged]:
+        if self.in_process:
+            return self._held.hold(rows)
         key = self._key(batch)
         staged: list[Staged] = []
         try:
@@ -111,6 +119,9 @@ class PostgresPublisher(Publisher):
         )
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
+        if self.in_process:
+            self._held.clear()
+            return
         key = self._key(batch)
         self._tables.run(lambda session: staging.delete(session, self._tables.schema, key, staged), repeatable=True)
 
@@ -150,7 +161,8 @@ class PostgresPublisher(Publisher):
                     self._apply(bulk, cursor, batch, write, deletes, now, care)
                     set_path(bulk, CATALOG_PATH)
                 failpoints.reach("rows-written")
-                staging.sweep(cursor, self._tables.schema, self._key(batch))
+                if not self.in_process:
+                    staging.sweep(cursor, self._tables.schema, self._key(batch))
             # Deferred triggers run at the commit.
             set_path(bulk, self._connection.server.writing_path)
             return True
@@ -180,8 +192,8 @@ class PostgresPublisher(Publisher):
             table = PostgresTable(self._connection, claim.table, self._schema)
             raise claim.lost(table.get({name: claim.after[name] for name in table.schema.primary_key})) from None
         if not published:
-            marker = self._tables.run(self._marker, repeatable=True)
-            self._check_same(batch, content, *(marker or (batch, content)))
+            marker = self.marker() or Marker(batch, content)
+            self._check_same(batch, content, marker.batch, marker.content)
             return False
         failpoints.reach("published")
         return True
@@ -221,7 +233,14 @@ class PostgresPublisher(Publisher):
         columns = sql.SQL(", ").join(map(sql.Identifier, claim.after))
         values = sql.SQL(", ").join(sql.SQL(f"${number + 1}") for number in range(len(claim.after)))
         parameters = list(claim.after.values())
-        if claim.before is None:
+        if claim.before == claim.after:
+            # Several workers of one job publish at a time.
+            same = sql.SQL(" AND ").join(
+                sql.SQL("{} = {}").format(sql.Identifier(column), sql.SQL(f"${number + 1}"))
+                for number, column in enumerate(claim.after)
+            )
+            query = sql.SQL("SELECT 1 FROM {} WHERE {} FOR SHARE").format(name, same)
+        elif claim.before is None:
             statement = sql.SQL("INSERT INTO {} ({}) VALUES ({}) ON CONFLICT DO NOTHING RETURNING 1")
             query = statement.format(name, columns, values)
         else:
@@ -259,6 +278,9 @@ class PostgresPublisher(Publisher):
             forget(bulk, table, self._layout(write.bad_rows.table, layouts), keys, path)
         at_once = bool(care) or write.change is RowChange.REPLACE_ALL
         pieces = self._load(cursor, batch, write, table, at_once=at_once)
+        if write.new and not care:
+            # If a key exists, the transaction is attempted again with more care.
+            pieces = _without_copied(bulk, table, pieces, path)
         if write.change is RowChange.REPLACE_ALL:
             replace_all(bulk, table, next(pieces, _none(table)), path, care)
             return
@@ -333,7 +355,12 @@ class PostgresPublisher(Publisher):
         self, cursor: adbc.Cursor, batch: int, write: Write, table: TableLayout, *, at_once: bool
     ) -> Iterator[pa.Table]:
         """Yield staged rows in the types of their table, in pieces that are large enough for a statement, or in one."""
-        loaded = (staging.load(cursor, self._tables.schema, self._key(batch), each) for each in write.staged)
+        loaded = (
+            self._held.load(each)
+            if self.in_process
+            else staging.load(cursor, self._tables.schema, self._key(batch), each)
+            for each in write.staged
+        )
         if write.bad_rows is not None:
             # Rows that their table cannot have are staged as they are, in other types.
             loaded = (_typed(rows, table, write.change) for rows in loaded)
@@ -341,13 +368,12 @@ class PostgresPublisher(Publisher):
         for rows in [_joined(parts)] if parts else _pieces(loaded):
             yield _typed(rows, table, write.change)
 
-    def _marker(self, connection: psycopg.Connection) -> tuple[int, str] | None:
-        """Return the last published batch and its content."""
+    def _marker(self, connection: psycopg.Connection) -> Marker | None:
         row = connection.execute(
             f"SELECT batch, content FROM {self._tables.schema}.marker WHERE job = %s AND sink = %s".encode(),
             (self.job, self.sink),
         ).fetchone()
-        return None if row is None else (row[0], row[1])
+        return None if row is None else Marker(*row)
 
     def _key(self, batch: int) -> BatchKey:
         return BatchKey(self.job, self.sink, batch)
@@ -369,6 +395,15 @@ def _paired(writes: Sequence[Write | Append]) -> Iterator[tuple[Write | Append, 
         if deletes is not None:
             waiting.pop(0)
         yield write, deletes
+
+
+def _without_copied(bulk: Bulk, table: TableLayout, pieces: Iterable[pa.Table], path: str) -> Iterator[pa.Table]:
+    """Copy rows into their table, and yield the rows that need an upsert."""
+    for rows in pieces:
+        if can_copy(bulk, table, rows):
+            copy(bulk, table, rows, path)
+        else:
+            yield rows
 
 
 def _none(table: TableLayout) -> pa.Table:
