@@ -126,6 +126,10 @@ class PostgresConnection:
     """Transactions in a database. Threads can share it; a forked process opens its own connections.
 
     It can be pickled, with the password.
+
+    Attributes:
+        layouts: the tables that were last used, by name, each with a value that shows whether it has changed since;
+            see `headrace.stores.postgres.tables.table`.
     """
 
     def __init__(self, address: Address) -> None:
@@ -145,6 +149,7 @@ class PostgresConnection:
     def _open_pools(self) -> None:
         self._server: Server | None = None
         self._scarce_until = 0.0
+        self.layouts: dict[str, tuple[Any, Any]] = {}
         self._statements = _Pool(self._connect, psycopg.Connection.close, _lives)
         self._bulks = _Pool(self._connect_bulk, adbc.Connection.close, _bulk_lives)
         _connections.add(self)

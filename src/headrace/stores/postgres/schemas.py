@@ -7,7 +7,8 @@ precision, ``uuid``, ``jsonb``, enums, ranges, ``time`` and ``interval``. A doma
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
 import pyarrow as pa
@@ -306,6 +307,7 @@ class TableLayout:
         arbiter: whether INSERT … ON CONFLICT can use the primary key, which is not deferrable and has no ranges
             WITHOUT OVERLAPS.
         child: a table that inherits from it, in SQL; None if there is none.
+        numbers: the numbers of its columns in the catalog, which do not change with a name.
     """
 
     name: TableName
@@ -317,6 +319,7 @@ class TableLayout:
     logged: bool
     arbiter: bool
     child: str | None
+    numbers: Mapping[str, int] = field(hash=False)
 
     @property
     def partitioned(self) -> bool:

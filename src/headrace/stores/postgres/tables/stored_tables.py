@@ -59,6 +59,9 @@ FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
 WHERE n.nspname = %s AND c.relname = %s AND c.relkind IN ('r', 'p', 'v', 'm', 'f')
 """
+_NUMBERS = """
+SELECT attname::text, attnum::int FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
+"""
 # The counts of the statistics collector are newer than those of ANALYZE, but are lost in a crash of the server.
 _STATISTICS = """
 SELECT coalesce(sum(coalesce(nullif(pg_stat_get_live_tuples(c.oid), 0), greatest(c.reltuples, 0))), 0)::bigint,
@@ -198,7 +201,8 @@ def layout(connection: psycopg.Connection, name: str, schema: str, choices: Choi
     primary_key = tuple(key or ())
     rows = connection.execute(columns_query(oid))
     columns = tuple(column_of(row, primary_key, schema, parsed, choices) for row in rows)
-    return TableLayout(parsed, oid, columns, primary_key, pre_images, kind, logged, arbiter, child)
+    numbers: dict[str, int] = dict(connection.execute(_NUMBERS, [oid]).fetchall())
+    return TableLayout(parsed, oid, columns, primary_key, pre_images, kind, logged, arbiter, child, numbers)
 
 
 def statistics(connection: psycopg.Connection, table: TableLayout) -> tuple[int, int]:

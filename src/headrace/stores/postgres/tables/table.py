@@ -37,9 +37,8 @@ if TYPE_CHECKING:
 
     from headrace.stores.postgres.connection import Bulk, PostgresConnection
 
-_NUMBERS = """
-SELECT attname::text, attnum::int FROM pg_attribute WHERE attrelid = %s AND attnum > 0 AND NOT attisdropped
-"""
+# The limit, for a database with many tables.
+_MOST_LAYOUTS = 1000
 
 
 class PostgresTable(Table):
@@ -58,7 +57,6 @@ class PostgresTable(Table):
         self.name = self._parsed.text
         self._connection = connection
         self._own = own
-        self._known: tuple[Any, TableLayout] | None = None
 
     def __repr__(self) -> str:
         return f"PostgresTable({self.name!r})"
@@ -72,9 +70,11 @@ class PostgresTable(Table):
 
     def layout(self) -> TableLayout:
         """Return the table as the catalog has it; see `headrace.stores.postgres.tables.stored_tables.layout`."""
-        known, state = self._known, stored_tables.state(self._connection, self._parsed)
+        layouts = self._connection.layouts
+        known, state = layouts.get(self.name), stored_tables.state(self._connection, self._parsed)
         if known is not None and state is not None and known[0] == state:
-            return known[1]
+            last: TableLayout = known[1]
+            return last
         # The state is older than the layout: a change between the two is noticed at the next call.
         found = self._connection.run(
             lambda session: stored_tables.layout(
@@ -82,7 +82,9 @@ class PostgresTable(Table):
             ),
             repeatable=True,
         )
-        self._known = state, found
+        if len(layouts) >= _MOST_LAYOUTS:
+            layouts.clear()
+        layouts[self.name] = state, found
         return found
 
     # -- writing ----------------------------------------------------------------------------------------
@@ -216,8 +218,7 @@ class PostgresTable(Table):
         return AlteredTable(self.layout(), alteration, self._own)
 
     def column_numbers(self) -> Mapping[str, int]:
-        oid = self.layout().oid
-        return dict(self._connection.ask(lambda session: session.execute(_NUMBERS, (oid,)).fetchall()))
+        return self.layout().numbers
 
     def set_options(self, **changes: Any) -> TableOptions:
         """Change ``pre_images``, which is the replica identity of the table: FULL or DEFAULT."""
