@@ -10,7 +10,7 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from headrace.errors import NotFoundError, UnsupportedError
+from headrace.errors import AlreadyExistsError, NotFoundError, UnsupportedError
 from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import Column, TableSchema
 from headrace.model.types import type_name
@@ -235,9 +235,14 @@ def create(
     ]
     create_types(connection, schema.columns, own)
     key = sql.SQL(", ").join(map(sql.Identifier, schema.primary_key))
-    connection.execute(
-        sql.SQL("CREATE TABLE {} ({}, PRIMARY KEY ({}))").format(parsed.sql, sql.SQL(", ").join(definitions), key)
+    statement = sql.SQL("CREATE TABLE {} ({}, PRIMARY KEY ({}))").format(
+        parsed.sql, sql.SQL(", ").join(definitions), key
     )
+    try:
+        connection.execute(statement)
+    except psycopg.errors.UniqueViolation:
+        # Another session creates the table at the same time: the server notices it in its catalog.
+        raise AlreadyExistsError("the name is in use", received=repr(name)) from None
     if options.get("pre_images"):
         _identify(connection, parsed, True)
 
