@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
@@ -24,6 +23,7 @@ from headrace.ports import Capabilities, Publisher, RetriedRows, Store, Tunnel
 from headrace.stores.postgres import diagnosis
 from headrace.stores.postgres.connection import Address, PostgresConnection
 from headrace.stores.postgres.files import PostgresFiles
+from headrace.stores.postgres.log_growth import LogGrowth
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.publication.bad_rows import check_keys, retry
 from headrace.stores.postgres.publication.publisher import PostgresPublisher
@@ -47,11 +47,6 @@ from headrace.support import failpoints
 from headrace.support.cached import cached_property
 
 _FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
-# Tunnels read the log up to its flushed end. Its inserted end has a commit earlier: a look in between would find
-# nothing, and the next growth of the log can be 15 seconds away. Readers of a standby see what it has replayed.
-_POSITION = """
-SELECT (CASE WHEN pg_is_in_recovery() THEN pg_last_wal_replay_lsn() ELSE pg_current_wal_flush_lsn() END)::text
-"""
 
 
 class PostgresStore(Store):
@@ -91,7 +86,7 @@ class PostgresStore(Store):
         self._connection = PostgresConnection(address)
         self._schema = schema
         self._database = TunnelDatabase(self._connection, schema)
-        self._seen: str | None = None
+        self._growth = LogGrowth(self._connection, _FIRST_PAUSE, _LONGEST_PAUSE)
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.url!r})"
@@ -344,23 +339,7 @@ class PostgresStore(Store):
         return retried
 
     def wait_for_change(self, timeout: float) -> bool:
-        """Wait until the write-ahead log of the server grows.
-
-        Other databases and the server's own work also write to the log. LISTEN would need triggers in the users'
-        tables, and a connection for each waiting process.
-        """
-        deadline = time.monotonic() + timeout
-        pause = _FIRST_PAUSE
-        while True:
-            position = self._connection.ask(_position)
-            if position != self._seen:
-                self._seen = position
-                return True
-            left = deadline - time.monotonic()
-            if left <= 0:
-                return False
-            time.sleep(min(pause, left))
-            pause = min(2 * pause, _LONGEST_PAUSE)
+        return self._growth.wait(timeout)
 
     def close(self) -> None:
         self._connection.close()
@@ -371,9 +350,3 @@ def _canonical(table: str) -> str:
     if table_patterns.is_pattern(table):
         return table_patterns.text_of(table_patterns.parse([table]))
     return TableName.parse(table).text
-
-
-def _position(session: psycopg.Connection) -> str:
-    row = session.execute(_POSITION).fetchone()
-    assert row is not None
-    return str(row[0])

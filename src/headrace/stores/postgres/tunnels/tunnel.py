@@ -32,6 +32,7 @@ from headrace.model.tunnels.values import (
     StartKind,
 )
 from headrace.ports import ChannelDescription, Table, Tunnel, TunnelDescription
+from headrace.stores.postgres.log_growth import LogGrowth
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.tunnels import base_data, retention, selections
 from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_of, rows_in
@@ -57,6 +58,8 @@ LOOK_BYTES = 8 << 20
 """The log in bytes that is decoded to plan a batch. The tasks of the batch decode it again."""
 
 _SETTLING_SECONDS = 30.0
+# Between two looks of a worker at the end of the log, in seconds.
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.02
 # At the begin of a page the position has its header behind it, which is not on disk before the next record.
 _WRITTEN = """
 SELECT (end_of_log - CASE WHEN in_page <= 40 THEN in_page ELSE 0 END)::text
@@ -108,6 +111,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         self._truncations = truncations
         self.batches = TunnelBatches(database, stored.id)
         self._release = None if stored.slot is None else LogRelease(database, stored.id, stored.slot)
+        self._growth = LogGrowth(database.connection, _FIRST_PAUSE, _LONGEST_PAUSE)
         self._view: _View | None = None
         # The channels of base data that cannot be read as rows of the table now.
         self._unreadable: set[str] = set()
@@ -459,6 +463,9 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
 
     def after_save(self) -> None:
         self.release_log()
+
+    def wait_for_change(self, timeout: float) -> bool:
+        return self._growth.wait(timeout)
 
     # -- base data and log ----------------------------------------------------------------------------
 
