@@ -230,8 +230,9 @@ class TargetJobs:
         return self._claim(claim.after)
 
     def redefined(self, claim: Claim, definition: Mapping[str, str]) -> Claim:
-        """Return the claim that gives a job another definition, after a claim that was published."""
-        job = replace(_job_of(claim.after), definition=definition)
+        """Return the claim that gives parts of a job's definition other values, after a claim that was published."""
+        known = _job_of(claim.after)
+        job = replace(known, definition={**known.definition, **definition})
         return Claim(claim.table, claim.after, _row_of(job))
 
     def replaced(self, job: TargetJob) -> list[str]:

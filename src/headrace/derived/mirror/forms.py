@@ -22,9 +22,9 @@ from headrace.derived.own_names import ORDER, SIGN
 from headrace.errors import SchemaError, own_message
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.bad_rows import KEY, key_of
-from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, TRUNCATE
+from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, TRUNCATE, ChangeShape
 from headrace.model.tables.changes import RowChange
-from headrace.model.tables.packed_rows import unpacked
+from headrace.model.tables.packed_rows import PACKED, unpacked
 from headrace.model.tables.schema import TableSchema
 from headrace.model.types import type_name
 from headrace.ports import BadRows, Store
@@ -60,6 +60,12 @@ class MirrorForm(ABC):
     target: str
     alterations: Mapping[str, Alteration] = field(default_factory=dict, kw_only=True)
     bad_rows: BadRows | None = field(default=None, kw_only=True)
+
+    @property
+    def columns(self) -> pa.Schema:
+        """The columns of changes for `route`: those of a `PackedShape`."""
+        columns = ChangeShape(self.source, [*self.source.names, *self.change_columns]).schema
+        return columns.append(pa.field(PACKED, pa.binary()))
 
     @property
     @abstractmethod

@@ -22,13 +22,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.batches.sinks.targets import TableTarget
-from headrace.derived.mirror.forms import MirrorForm, MirrorTable, with_deletes
+from headrace.derived.mirror.forms import LatestRows, MirrorForm, MirrorTable, with_deletes
 from headrace.errors import SchemaError
 from headrace.model.tables.change_columns import CHANGE_TYPE, COMMIT_TIMESTAMP, COMMIT_VERSION
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import MAX_KEY_COLUMNS, Column, TableSchema
 from headrace.model.types import type_name
-from headrace.ports import Capabilities, Store
+from headrace.ports import BadRows, Capabilities, Store
 
 VALID_FROM, VALID_TO, IS_CURRENT = "valid_from", "valid_to", "is_current"
 VALID_FROM_VERSION = "valid_from_version"
@@ -176,6 +176,24 @@ def version_rows(
         current=versions.select([*key, VALID_FROM_VERSION]).filter(pa.array(~continues & ~deleted)),
         without_current=rows.select(key).filter(pa.array(~continues & deleted)),
     )
+
+
+def form_of(
+    source: TableSchema,
+    target: str,
+    capabilities: Capabilities,
+    *,
+    history: bool,
+    bad_rows: BadRows | None = None,
+) -> MirrorForm:
+    """Return what a mirror keeps in a store with some capabilities.
+
+    Args:
+        bad_rows: where refused rows of a mirror without history go.
+    """
+    if history:
+        return RowVersions(source, target, time_type_of(capabilities))
+    return LatestRows(source, target, bad_rows=bad_rows)
 
 
 def time_type_of(capabilities: Capabilities) -> pa.DataType:

@@ -23,6 +23,7 @@ from headrace.derived.mirror.evolution import (
     values_unknown,
 )
 from headrace.derived.mirror.forms import MirrorForm, MirrorTable
+from headrace.derived.mirror.state import COLUMNS, MirrorState
 from headrace.errors import (
     AlreadyExistsError,
     DataLossError,
@@ -31,15 +32,16 @@ from headrace.errors import (
     SchemaError,
     UnsupportedError,
 )
+from headrace.formats.location import Location
 from headrace.model.own_names import PREFIX
 from headrace.model.tables.schema import Column, TableSchema
 from headrace.model.tunnels.values import ChannelKind, TunnelKind
 from headrace.model.types import can_hold, type_name
-from headrace.ports import Claim, Store, Table, Tunnel
+from headrace.ports import Store, Table, Tunnel
 
 RECORDS = f"{PREFIX}mirrors__"
-COLUMNS = "columns of the source, with their numbers"
-"""The part of a mirror's definition with the `SourceColumn` of the last published batch."""
+READER, WORKERS = "reader", "workers"
+"""The part of a mirror's definition that says that workers read its tunnel, and not a query of Spark."""
 _WITH_NEW_CHECKPOINT = "and start the mirror with a new checkpoint location"
 _COLUMNS = TableSchema.of(
     {
@@ -95,6 +97,7 @@ class MirrorSetup:
         tunnel: the name of the tunnel to create, or the name or id of an existing tunnel.
         create_tunnel: whether to create the tunnel.
         evolution: what the mirror does after changes of the source's columns.
+        by_workers: workers read the tunnel, and not a query of Spark.
 
     Raises:
         UnsupportedError: the log of the source's store lacks values that a mirror needs.
@@ -111,6 +114,7 @@ class MirrorSetup:
         *,
         create_tunnel: bool,
         evolution: Evolution,
+        by_workers: bool = False,
     ) -> None:
         check_source(source)
         self._jobs = TargetJobs(target)
@@ -119,7 +123,8 @@ class MirrorSetup:
         self._target = target
         self._form = form
         self._evolution = evolution
-        self.columns = source_columns(table, form.source)
+        self._by_workers = by_workers
+        self._columns = source_columns(table, form.source)
         if source.id == target.id and any(map(self._is_source, form.tables)):
             raise OptionError("the source and the target of a mirror are the same table", received=repr(table.name))
         self._wanted = MirrorRecord(form.target, source.id, table.name, form.kind, None, tunnel, create_tunnel)
@@ -134,8 +139,9 @@ class MirrorSetup:
                 dropped.
             SchemaError, UnsupportedError: the target's columns do not fit, and cannot be added, or its rows lack values
                 of new columns.
+            OptionError: another tunnel fills the target, or workers do, and this is a query of Spark.
         """
-        record = self._record()
+        record = self.record()
         found = self._target_table()
         if found is not None and self._is_new(found):
             # An empty table is built as if it did not exist.
@@ -143,6 +149,7 @@ class MirrorSetup:
         if found is None or record is None or record.tunnel is None or not record.has_source_of(self._wanted):
             self._check_replaceable(found, record)
             return self._begin(record)
+        self._check_reader()
         self._check_further_tables()
         tunnel = self._tunnel(record.tunnel)
         if tunnel is None:
@@ -170,18 +177,18 @@ class MirrorSetup:
     def _check_evolution(self, tunnel: Tunnel) -> None:
         """Check that the first batch can change the mirror's tables as the source has changed since the last one."""
         recorded = self._recorded()
-        change = None if recorded is None else difference(recorded, self.columns)
+        change = None if recorded is None else difference(recorded, self._columns)
         if recorded is None or not change:
             self._fit_tables()
             return
         self._evolution.check(change, self._table.name, self._target)
         self._evolution.alterations(change, self._form, self._target, tunnel)
-        self.columns = recorded
+        self._columns = recorded
 
     def _add_columns(self, found: Table, tunnel: Tunnel) -> None:
         """Add new columns to the mirror's tables, in a store that makes no other changes."""
         recorded = self._recorded()
-        change = None if recorded is None else difference(recorded, self.columns)
+        change = None if recorded is None else difference(recorded, self._columns)
         if change:
             self._evolution.check(change, self._table.name, self._target)
         names = [name for name in self._form.tables[0].schema.names if name not in found.schema]
@@ -194,14 +201,39 @@ class MirrorSetup:
         job = self._jobs.find(self._form.target)
         return None if job is None or COLUMNS not in job.definition else parse_columns(job.definition[COLUMNS])
 
-    def register(self, tunnel: Tunnel) -> Claim:
-        """Record the mirror as the job of its target, and return the claim of its publications.
+    def is_beginning(self) -> bool:
+        """Return whether this mirror is recorded without its tunnel: another worker may be creating it now."""
+        record = self.record()
+        if record is None or not record.has_source_of(self._wanted) or record.tunnel is not None:
+            return False
+        job = self._jobs.find(self._form.target)
+        if job is not None and READER in job.definition and self._tunnel(job.job):
+            # Two workers have begun at the same time, and the one that failed was the last to write.
+            self._save(replace(record, tunnel=job.job))
+            return False
+        return True
+
+    def register(self, tunnel: Tunnel) -> MirrorState:
+        """Record the mirror as the job of its target, and return its state.
 
         Raises:
             OptionError: another job has taken the target since `prepare`.
         """
-        job = TargetJob(self._form.target, tunnel.id, {COLUMNS: json.dumps(self.columns)}, kind=MIRROR)
-        return self._jobs.register(job, [table.name for table in self._form.tables[1:]])
+        definition = {COLUMNS: json.dumps(self._columns)} | ({READER: WORKERS} if self._by_workers else {})
+        job = TargetJob(self._form.target, tunnel.id, definition, kind=MIRROR)
+        claim = self._jobs.register(job, [table.name for table in self._form.tables[1:]])
+        return MirrorState(self._form, tunnel.id, self._evolution, self._columns, claim)
+
+    def _check_reader(self) -> None:
+        """Raise `OptionError` if workers have read further than a query of Spark can know."""
+        job = self._jobs.find(self._form.target)
+        if job is not None and READER in job.definition and not self._by_workers:
+            raise OptionError(
+                f"workers without Spark fill mirror {self._form.target!r}, and the target has their positions",
+                received="a query of Spark",
+                remedy="go on with `headrace mirror` or headrace.mirror_worker; or drop the target table, "
+                f"{_WITH_NEW_CHECKPOINT}: it copies all rows again",
+            )
 
     # -- the parts of a start -------------------------------------------------------------------------------
 
@@ -315,11 +347,11 @@ class MirrorSetup:
             try:
                 found = self._target.table(wanted.name, wanted.schema.arrow)
             except NotFoundError:
-                self._target.create_table(wanted.name, self._columns(wanted), wanted.schema.primary_key)
+                self._target.create_table(wanted.name, self._fields(wanted), wanted.schema.primary_key)
             else:
                 _fit_columns(found, wanted, can_add=self._target.capabilities.add_columns)
 
-    def _columns(self, wanted: MirrorTable) -> pa.Schema:
+    def _fields(self, wanted: MirrorTable) -> pa.Schema:
         if self._target.capabilities.not_null:
             return wanted.schema.arrow
         key = wanted.schema.primary_key
@@ -343,12 +375,32 @@ class MirrorSetup:
         name = self._target.beside(self._form.target, RECORDS)
         return self._target.create_table(name, _COLUMNS.arrow, _COLUMNS.primary_key, exist_ok=True)
 
-    def _record(self) -> MirrorRecord | None:
+    def record(self) -> MirrorRecord | None:
+        """Return the record of the target."""
         row = self._records().get({"target": self._form.target})
         return None if row is None else MirrorRecord(**row)
 
     def _save(self, record: MirrorRecord) -> None:
         self._records().put([vars(record)])
+
+
+def followed_table(store: Store, source: Location, tunnel: str | None) -> Table:
+    """Return the table that a mirror copies: a given tunnel may have a part of its table.
+
+    Raises:
+        UnsupportedError: the given tunnel has several tables.
+    """
+    if tunnel is None:
+        return source.open_table(store)
+    given = store.tunnel(tunnel, source.table, source.columns)
+    # With JSON rows, the tunnel is one of a table with the patterns of its tables as its name.
+    if given.whole_transactions and (given.tables or given.table.name != source.table):
+        raise UnsupportedError(
+            "a mirror or a history reads a tunnel of its table alone",
+            received=f"tunnel {given.name} of {given.table.name}",
+            remedy="leave out option tunnel, which creates one; or follow a scan of it: INSERT INTO … SELECT *",
+        )
+    return given.table
 
 
 def check_source(store: Store) -> None:

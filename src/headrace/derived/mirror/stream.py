@@ -7,26 +7,20 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
-
 from headrace.batches.sinks.bad_rows import OPTION, bad_rows_of, clear, prepare
 from headrace.batches.sinks.jobs import TargetJobs
-from headrace.derived.mirror.batches import MirrorBatches, followed_table
+from headrace.derived.mirror.batches import MirrorBatches
 from headrace.derived.mirror.evolution import EVOLVE, LENIENT, Evolution, SchemaChange
 from headrace.derived.mirror.evolution import schema_change as parse_schema_change
-from headrace.derived.mirror.forms import LatestRows, MirrorForm
-from headrace.derived.mirror.history import RowVersions, time_type_of
-from headrace.derived.mirror.setup import MirrorSetup, check_source
+from headrace.derived.mirror.forms import MirrorForm
+from headrace.derived.mirror.history import form_of
+from headrace.derived.mirror.setup import MirrorSetup, check_source, followed_table
 from headrace.errors import OptionError
 from headrace.formats.location import Location
 from headrace.formats.registry import DEFAULT_FORMAT, source_of
 from headrace.formats.source import Source
-from headrace.model.tables.change_columns import ChangeShape
-from headrace.model.tables.packed_rows import PACKED
-from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.values import Start, StartKind
 from headrace.options.option import SOURCE
-from headrace.ports import Store
 from headrace.spark.batched_stream import BatchedStream, SinkArguments, given_options, sink_of
 from headrace.spark.versions import spark_schema
 
@@ -83,7 +77,10 @@ class MirrorStream(BatchedStream):
         with self.source.open_store() as source, self.arguments.store.open() as target:
             check_source(source)
             table = followed_table(source, self.source, self.tunnel)
-            form = self._form(table.schema, target)
+            bad_rows = bad_rows_of(self.target_table, self.arguments.name) if self.keeps_bad_rows else None
+            form = form_of(
+                table.schema, self.target_table, target.capabilities, history=self.history, bad_rows=bad_rows
+            )
             evolution = Evolution(self.schema_change, keeps=self.history or self.schema_change == LENIENT)
             setup = MirrorSetup(
                 source,
@@ -96,22 +93,15 @@ class MirrorStream(BatchedStream):
             )
             prepared = setup.prepare()
             begun = TargetJobs(target).find(self.target_table)
-            tunnel, claim = prepared.id, setup.register(prepared)
+            state = setup.register(prepared)
             prepare(target, form.targets[0])
-            if form.bad_rows is not None and (begun is None or begun.job != tunnel):
+            if form.bad_rows is not None and (begun is None or begun.job != prepared.id):
                 clear(target, form.bad_rows)
             kept = "history" if self.history else "rows"
             defined = replace(self, definition=f"the {kept} of {self.source.table} in {source.id}")
-            changes = self._changes(form, tunnel)
+            changes = self._changes(form, prepared.id)
             sink = defined._located(changes, target, [self.target_table])
-        batches = MirrorBatches(sink, form, self.source, self.tunnel, tunnel, evolution, setup.columns, claim)
-        return self._start(changes, "append", batches)
-
-    def _form(self, schema: TableSchema, target: Store) -> MirrorForm:
-        if self.history:
-            return RowVersions(schema, self.target_table, time_type_of(target.capabilities))
-        bad_rows = bad_rows_of(self.target_table, self.arguments.name) if self.keeps_bad_rows else None
-        return LatestRows(schema, self.target_table, bad_rows=bad_rows)
+        return self._start(changes, "append", MirrorBatches(sink, state, self.source, self.tunnel))
 
     def _changes(self, form: MirrorForm, tunnel: str) -> DataFrame:
         """Return the changes of the source with the columns that the mirror needs."""
@@ -122,10 +112,8 @@ class MirrorStream(BatchedStream):
             options[DEFAULT_FORMAT.batch_limit_option] = str(MAX_ROWS)
         options |= fixed
         # The columns of the start. Rows of other columns are packed.
-        columns = ChangeShape(form.source, [*form.source.names, *form.change_columns]).schema
-        columns = columns.append(pa.field(PACKED, pa.binary()))
         reader = self.spark.readStream.format(DEFAULT_FORMAT.name).options(**options)
-        return reader.schema(spark_schema(columns)).load()
+        return reader.schema(spark_schema(form.columns)).load()
 
 
 def mirror(

@@ -1,0 +1,72 @@
+"""`MirrorState`: what the next batch of a mirror follows, and what its publication changes besides rows."""
+
+from __future__ import annotations
+
+import json
+import logging
+from dataclasses import dataclass, replace
+from typing import Self
+
+from headrace.batches.sinks.jobs import TargetJobs
+from headrace.derived.mirror.evolution import Evolution, SourceColumn, difference, source_columns
+from headrace.derived.mirror.forms import MirrorForm
+from headrace.errors import SchemaError
+from headrace.ports import Claim, Store, Table
+
+COLUMNS = "columns of the source, with their numbers"
+"""The part of a mirror's definition with the `SourceColumn` of the last published batch."""
+_log = logging.getLogger("headrace")
+
+
+@dataclass(frozen=True)
+class MirrorState:
+    """A mirror as of its last published batch; or as of the batch that is published next.
+
+    Attributes:
+        form: what the mirror keeps.
+        tunnel: the id of the tunnel.
+        evolution: what happens after changes of the source's columns.
+        columns: the columns of the source.
+        claim: the claim of the mirror on its target, for the next publication.
+    """
+
+    form: MirrorForm
+    tunnel: str
+    evolution: Evolution
+    columns: tuple[SourceColumn, ...]
+    claim: Claim
+
+    def as_of_now(self, source: Store, table: Table, target: Store) -> Self:
+        """Return the state of the next batch, with the columns of the source now and what they change in the target.
+
+        Args:
+            source: the store of the source; ``table`` is the source.
+
+        Raises:
+            SchemaError, UnsupportedError: the mirror does not follow a change.
+        """
+        schema = table.schema
+        schema.check_keyed()
+        columns = source_columns(table, schema)
+        form = replace(self.form, source=schema)
+        if columns == self.columns:
+            return replace(self, form=form)
+        change = difference(self.columns, columns)
+        if change:
+            self.evolution.check(change, table.name, target)
+            tunnel = source.tunnel(self.tunnel, table.name)
+            form = replace(form, alterations=self.evolution.alterations(change, form, target, tunnel))
+            if form.alterations and not target.capabilities.evolves:
+                raise SchemaError(
+                    "the source of the mirror has other columns, and its target's store changes none in a batch",
+                    received=str(change),
+                    remedy="start the mirror again: it adds new columns to its target, and reads this batch again",
+                )
+            _log.info("the columns of table %s have changed: %s", table.name, change)
+        claim = TargetJobs(target).redefined(self.claim, {COLUMNS: json.dumps(columns)})
+        return replace(self, form=form, columns=columns, claim=claim)
+
+    def published(self) -> Self:
+        """Return the state after the publication of the batch."""
+        form = replace(self.form, alterations={})
+        return replace(self, form=form, claim=Claim(self.claim.table, self.claim.after, self.claim.after))
