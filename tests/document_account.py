@@ -106,7 +106,7 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
     },
     "docs/tutorial.md": {"python": DOCS, "sh": DOCS, "text": DOCS},
     "docs/ui.md": {"sh": SERVERS},
-    "docs/workers.md": {"python": DOCS},
+    "docs/workers.md": {"python": DOCS, "sh": COMMANDS},
     "docs/ytsaurus-endpoint.md": {"python": SERVERS, "sh": SERVERS, "toml": SERVERS},
     "docs/ytsaurus.md": {"python": DOCS, "sql": DOCS, "sh": [SERVERS, DOCS]},
 }

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from headrace.derived.follow.stream import follow as follow
     from headrace.derived.merge.stream import merge as merge
     from headrace.derived.mirror.stream import mirror as mirror
+    from headrace.derived.mirror.worker import mirror_worker as mirror_worker
     from headrace.errors import AlreadyExistsError as AlreadyExistsError
     from headrace.errors import BatchFailedError as BatchFailedError
     from headrace.errors import ClaimLostError as ClaimLostError
@@ -87,6 +88,7 @@ _NAMES = {
     "headrace.derived.follow.stream": "follow",
     "headrace.derived.merge.stream": "merge",
     "headrace.derived.mirror.stream": "mirror",
+    "headrace.derived.mirror.worker": "mirror_worker",
     "headrace.errors": """
         AlreadyExistsError BatchFailedError ClaimLostError ClientGoneError DataLossError ExpressionError
         HeadraceError InUseError LostRaceError MissingDependencyError NotFoundError NumericOverflowError
@@ -110,7 +112,13 @@ _HOMES = {name: module for module, names in _NAMES.items() for name in names.spl
 _DATA_SOURCE = "DataSource"
 
 # The homes that import pyspark.
-_OF_SPARK = ("headrace.derived.", "headrace.spark.", "headrace.streaming_sql.")
+_OF_SPARK = (
+    "headrace.derived.follow.",
+    "headrace.derived.merge.",
+    "headrace.derived.mirror.stream",
+    "headrace.spark.",
+    "headrace.streaming_sql.",
+)
 
 
 def __getattr__(name: str) -> Any:

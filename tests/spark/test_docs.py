@@ -44,7 +44,7 @@ print(store.consumer("//home/stats").offsets("clicks") == {n: b.upper for n, b i
 
 def test_the_page_on_workers_runs_as_shown(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     printed = run_code(code_of("docs/workers.md", "python", tmp_path), capsys)
-    assert printed == ["o1 insert 10.0", "o2 insert 2.5", "1 more from stream-1"]
+    assert printed == ["o1 insert 10.0", "o2 insert 2.5", "1 more from stream-1", "True"]
 
 
 def test_the_page_on_tablestore_runs_as_shown(

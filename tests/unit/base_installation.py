@@ -42,7 +42,7 @@ class _NotInstalled(MetaPathFinder):
 
 
 def use_python(directory: Path) -> None:
-    """Use tables, queues, tunnels, workers, queries and backups."""
+    """Use tables, queues, tunnels, workers, mirrors, queries and backups."""
     import headrace
 
     assert all(getattr(headrace, name) is not None for name in dir(headrace))
@@ -56,7 +56,8 @@ def use_python(directory: Path) -> None:
         clicks = store.create_queue("clicks", {"page": "string"})
         clicks.append([{"page": "/"}])
         assert store.query("SELECT sum(price) AS total FROM orders").to_pylist() == [{"total": 4.5}]
-        assert headrace.diff_tables(orders, orders).changed == 0
+        headrace.mirror_worker(store, "orders", store, "copy", idle="stop").run()
+        assert headrace.diff_tables(orders, store.table("copy")).equal
         store.back_up(directory / "backup")
 
 
@@ -68,6 +69,7 @@ def use_commands(directory: Path) -> None:
         "--help", "doctor -s shop", "table list", "table head orders", "table describe orders", "queue read clicks",
         "tunnel list", "tunnel describe stats", "load rows.csv --table orders", "export orders out.parquet",
         "query 'SELECT * FROM orders'", "consumer create c", "store check", "stream list",
+        "mirror orders copied --available-now",
     ):  # fmt: skip
         code, output = run_command(line)
         assert code == 0, (line, output)

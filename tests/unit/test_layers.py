@@ -37,7 +37,7 @@ ALLOWED = {
     "sql_text": {"errors", "options"},
     "formats": BELOW_STORES | {"batches", "registry"},
     "spark": BELOW_STORES | {"batches", "formats", "checkpoint_server", "registry", "sql_text"},
-    "derived": BELOW_STORES | {"batches", "formats", "spark", "registry", "sql_text"},
+    "derived": BELOW_STORES | {"workers", "batches", "formats", "spark", "registry", "sql_text"},
     "streaming_sql": BELOW_STORES | {"batches", "formats", "derived", "inspect", "spark", "registry", "sql_text"},
     "ui": BELOW_STORES | SERVERS | {"batches", "inspect", "streaming_sql", "sql_text"},
     "demo": BELOW_STORES | {"batches", "formats", "spark", "registry", "streaming_sql", "cli", "ui"},

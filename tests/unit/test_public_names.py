@@ -65,6 +65,7 @@ def test_the_public_names_are_these() -> None:
         "lag_of",
         "merge",
         "mirror",
+        "mirror_worker",
         "open",
         "restore",
         "session",

@@ -47,6 +47,12 @@ class OperationCollector(Collector):
         for labels, tally in sorted(counters.of_family("unrepresentable").items()):
             nulled.add_metric(labels, tally.count)
         yield nulled
+        yield from _families(
+            "mirror",
+            "headrace_mirror_changes",
+            "Changes that a mirror without Spark has copied in this process.",
+            ("table",),
+        )
 
 
 def _families(family: str, name: str, text: str, labels: tuple[str, ...]) -> Iterator[Metric]:

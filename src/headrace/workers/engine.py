@@ -14,8 +14,8 @@ import random
 import threading
 import time
 from collections import deque
-from collections.abc import Collection, Iterator
-from typing import NamedTuple
+from collections.abc import Callable, Collection, Iterator
+from typing import NamedTuple, TypeAlias
 
 from headrace.errors import (
     ClientGoneError,
@@ -25,13 +25,15 @@ from headrace.errors import (
     SequenceNumberError,
     StoreError,
 )
-from headrace.model.tunnels.leases import Lease, LeaseStatus
+from headrace.model.tunnels.leases import Lease, LeaseStatus, Saved
 from headrace.model.tunnels.losses import read_on
 from headrace.model.tunnels.values import FINISHED, ChannelState, Page, Position
 from headrace.workers.interfaces import ConsumedTunnel, WorkerClient
 from headrace.workers.leased_channel import FIRST_PAUSE, LONGEST_PAUSE, LeasedChannel
 
 _READERS = 4
+# Base data can have thousands of channels, whose pages would not all fit into memory.
+_READY_PAGES = 8
 # A page with this number of rows counts as full, even if more were requested, because services limit their pages.
 _FULL_PAGE_ROWS = 500
 _WATCH_SECONDS = 0.2
@@ -40,6 +42,9 @@ _JOIN_SECONDS = 5.0
 # Longer than a slow save, and much shorter than the retries of an unreachable store.
 _LAST_SAVE_SECONDS = 20.0
 _log = logging.getLogger("headrace")
+
+Resume: TypeAlias = Callable[[str, Saved], Position]
+"""Returns the position from which a channel is read, from its id and what the tunnel has saved."""
 
 
 class Pace(NamedTuple):
@@ -51,10 +56,11 @@ class Pace(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """The page that the consumer has in hand, and its channel."""
+    """The page that the consumer has in hand, its channel, and the position before it."""
 
     channel: LeasedChannel
     page: Page
+    start: Position
 
 
 class Engine:
@@ -64,16 +70,26 @@ class Engine:
         tag: the name of the worker.
         batch_rows: the maximum number of rows in a page.
         fail_on_data_loss: end with a `DataLossError` if changes were lost; otherwise skip and log them.
+        resume: the consumer keeps the positions itself. Then they move only with rows, or with a page without rows at
+            the end of a channel: so the tunnel never has a later position than the consumer.
     """
 
     def __init__(
-        self, tunnel: ConsumedTunnel, tag: str, batch_rows: int, pace: Pace, *, fail_on_data_loss: bool
+        self,
+        tunnel: ConsumedTunnel,
+        tag: str,
+        batch_rows: int,
+        pace: Pace,
+        *,
+        fail_on_data_loss: bool,
+        resume: Resume | None = None,
     ) -> None:
         self._tunnel = tunnel
         self._tag = tag
         self._batch_rows = batch_rows
         self._pace = pace
         self._fail_on_data_loss = fail_on_data_loss
+        self._resume = resume
         self._changed = threading.Condition()
         self._client: WorkerClient | None = None
         # The process that reads. A forked child has none of its threads, and may have inherited locks that they held.
@@ -133,8 +149,6 @@ class Engine:
                     return None
                 self._in_hand = self._next_delivery()
                 if self._in_hand is not None:
-                    # The queue of prefetched pages has room again.
-                    self._changed.notify_all()
                     return self._in_hand
                 at_the_end = stop_at_the_end and self._is_caught_up()
                 at_rest = all(leased.at_rest for leased in self._leased.values())
@@ -160,6 +174,13 @@ class Engine:
             delivery.channel.done()
             if delivery.channel.has_news:
                 self._ask_keeper()
+
+    def read_again(self, channel: str) -> None:
+        """Forget a channel. The next heartbeat shows whether this worker still has it, and from where it is read."""
+        with self._changed:
+            self._leased.pop(channel, None)
+            self._joined = False
+            self._ask_keeper()
 
     def stop(self) -> None:
         """Make `take` return None from now on."""
@@ -201,8 +222,10 @@ class Engine:
         # After a timeout without heartbeats other workers may have the channels. Deliver nothing until the next one.
         while self._ready and time.monotonic() < self._safe_until:
             leased = self._ready.popleft()
+            # The queue of prefetched pages has room again.
+            self._changed.notify_all()
             if leased.pages and self._leased.get(leased.id) is leased:
-                return Delivery(leased, leased.deliver())
+                return Delivery(leased, leased.deliver(), leased.processed)
         return None
 
     def _is_caught_up(self) -> bool:
@@ -249,7 +272,10 @@ class Engine:
                 except HeadraceError as error:
                     self._take_error(leased, error)
                 else:
-                    self._take_pages(leased, start, pages, page.next)
+                    end = page.next
+                    if self._resume is not None and not pages:
+                        pages, end = ([page], end) if end == FINISHED else ([], start)
+                    self._take_pages(leased, start, pages, end)
         except Exception as error:
             self._fail(error)
 
@@ -283,8 +309,9 @@ class Engine:
             with self._changed:
                 if self._leaving:
                     return None
+                has_room = len(self._ready) < _READY_PAGES
                 leased = min(
-                    (leased for leased in self._leased.values() if leased.may_be_read),
+                    (leased for leased in self._leased.values() if has_room and leased.may_be_read),
                     key=lambda leased: leased.due,
                     default=None,
                 )
@@ -389,7 +416,7 @@ class Engine:
             for leased in suspects:
                 if leased.error is not None and self._leased.get(leased.id) is leased:
                     raise leased.error
-        new = [LeasedChannel(lease, client.saved(lease.channel)) for lease in added]
+        new = [self._begun(lease, client.saved(lease.channel)) for lease in added]
         with self._changed:
             self._leased.update({leased.id: leased for leased in new})
             self._joined = True
@@ -399,6 +426,9 @@ class Engine:
             self._changed.notify_all()
         if lost or added:
             _log.debug("tunnel %s, client %s: got %s, lost %s", self._tunnel.name, client.id, [h.id for h in new], lost)
+
+    def _begun(self, lease: Lease, saved: Saved) -> LeasedChannel:
+        return LeasedChannel(lease, saved, None if self._resume is None else self._resume(lease.channel, saved))
 
     def _is_new(self, lease: Lease) -> bool:
         leased = self._leased.get(lease.channel)

@@ -27,12 +27,14 @@ class LeasedChannel:
 
     Args:
         lease: the lease from the tunnel.
-        saved: the position at which reading starts.
+        saved: the position that the tunnel has.
+        start: the position at which reading starts, if it is another one.
     """
 
-    def __init__(self, lease: Lease, saved: Saved) -> None:
+    def __init__(self, lease: Lease, saved: Saved, start: Position | None = None) -> None:
         self.lease = lease
-        self.read = self.processed = self.saved = saved.position
+        self.saved = saved.position
+        self.read = self.processed = saved.position if start is None else start
         self.sequence = saved.sequence
         self.pages: deque[Page] = deque()
         self.in_hand: Position | None = None

@@ -15,7 +15,7 @@ from headrace.model.tables.change_columns import ChangeShape
 from headrace.model.tables.changes import Changes
 from headrace.model.tables.schema import KeylessSchema, TableSchema, columns_of
 from headrace.model.tunnels.values import Position
-from headrace.workers.engine import Engine, Pace
+from headrace.workers.engine import Engine, Pace, Resume
 from headrace.workers.interfaces import ConsumedTunnel
 
 IDLE = ("wait", "stop")
@@ -29,6 +29,7 @@ class ChangeBatch:
         channel: the id of the channel. All changes of a row are in one channel, or in a channel and its children.
         changes: the changes as arrays.
         position: the opaque position after the last change.
+        start: the opaque position before the first change.
 
     Examples:
         >>> for batch in tunnel.consume(idle="stop"):
@@ -46,10 +47,12 @@ class ChangeBatch:
         position: Position,
         primary_key: tuple[str, ...],
         done: Callable[[], None],
+        start: Position | None = None,
     ) -> None:
         self.channel = channel
         self.changes = changes
         self.position = position
+        self.start = start
         self._primary_key = primary_key
         self._done = done
 
@@ -117,6 +120,7 @@ class TunnelWorker:
         timeout: float,
         idle: str,
         fail_on_data_loss: bool,
+        resume: Resume | None = None,
     ) -> None:
         if batch_rows < 1:
             raise OptionError("batch_rows must be at least 1", received=batch_rows)
@@ -136,7 +140,7 @@ class TunnelWorker:
         self.tunnel = tunnel
         self.idle = idle
         pace = Pace(checkpoint_interval, heartbeat_interval, timeout)
-        self._engine = Engine(tunnel, client, batch_rows, pace, fail_on_data_loss=fail_on_data_loss)
+        self._engine = Engine(tunnel, client, batch_rows, pace, fail_on_data_loss=fail_on_data_loss, resume=resume)
         self._primary_key: tuple[str, ...] | None = None
         # Releases the channels after a loop without `with`. The threads refer to the engine only, not to this object.
         finalizer = weakref.finalize(self, self._engine.leave)
@@ -158,7 +162,11 @@ class TunnelWorker:
         page = delivery.page
         done = partial(self._engine.done, delivery)
         changes = page.changes.with_single_deletes()
-        return ChangeBatch(delivery.channel.id, changes, page.next, self._primary_key or (), done)
+        return ChangeBatch(delivery.channel.id, changes, page.next, self._primary_key or (), done, delivery.start)
+
+    def read_again(self, channel: str) -> None:
+        """Read a channel again from the position that ``resume`` has for it, if this worker still has it."""
+        self._engine.read_again(channel)
 
     def stop(self) -> None:
         """Acknowledge the current batch and end the iteration. Signal handlers can call this method."""

@@ -1,0 +1,157 @@
+"""Mirrors without Spark from PostgreSQL to PostgreSQL: base data in chunks, TRUNCATE, columns, takeovers."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import psycopg
+import pytest
+
+import headrace
+from headrace.model.tables.changes import ChangeOp
+from headrace.ports import Store
+from headrace.testing.queue_reading import wait_until
+from tests.conformance import serving
+from tests.interop.own_database import Server
+
+
+@pytest.fixture
+def target(request: pytest.FixtureRequest) -> Iterator[Store]:
+    """The store of the copy, in another database."""
+    with headrace.open(serving.postgres_database(f"copy{abs(hash(request.node.nodeid)):x}")) as opened:
+        yield opened
+        for tunnel in opened.tunnels():
+            opened.drop_tunnel(tunnel.id)
+
+
+def create(server: Server, rows: int = 0) -> None:
+    server.execute("CREATE TABLE t (id int PRIMARY KEY, v text, n numeric(10,2), at timestamptz, doc jsonb)")
+    server.execute(
+        "INSERT INTO t SELECT i, 'base ' || i, i / 4.0, now(), json_build_object('i', i) FROM generate_series(1, %s) i",
+        (rows,),
+    )
+
+
+def copy(store: Store, target: Store, **options: Any) -> int:
+    changes = list[int]()
+    headrace.mirror_worker(store, "t", target, idle="stop", **options).run(changes.append)
+    return sum(changes)
+
+
+def seen(target: Store) -> int:
+    """Return the number of rows of the copy, whose columns may be about to change."""
+    with psycopg.connect(target.url) as session:
+        row = session.execute("SELECT count(*) FROM t").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
+def is_equal(store: Store, target: Store) -> bool:
+    return headrace.diff_tables(store.table("t"), target.table("t")).equal
+
+
+@contextmanager
+def running(store: Store, target: Store, **options: Any) -> Iterator[None]:
+    """Run a worker in a thread."""
+    failed = list[BaseException]()
+    worker = headrace.mirror_worker(store, "t", target, **options)
+
+    def run() -> None:
+        try:
+            worker.run()
+        except BaseException as error:
+            failed.append(error)
+
+    thread = threading.Thread(target=run)
+    thread.start()
+    try:
+        yield
+    finally:
+        worker.stop()
+        thread.join(60)
+        assert failed == []
+
+
+def test_two_workers_copy_base_data_in_chunks_while_rows_change(store: Store, target: Store, server: Server) -> None:
+    create(server, 20_000)
+    store.create_tunnel("t", "chunks", base_channels=8)
+    options: dict[str, Any] = {"tunnel": "chunks", "batch_rows": 1000, "timeout": 5.0}
+    # Before the workers, so that the log has each write of the copy.
+    setup = headrace.mirror_worker(store, "t", target, **options)
+    setup.stop()
+    setup.run()
+    log = target.create_tunnel("t", "log", "Stream")
+    with running(store, target, client="one", **options), running(store, target, client="other", **options):
+        for number in range(10):
+            server.execute("UPDATE t SET v = 'changed' WHERE id %% 100 = %s", (number,))
+            server.execute("DELETE FROM t WHERE id %% 100 = %s", (50 + number,))
+            server.execute("INSERT INTO t (id, v) VALUES (%s, 'new')", (30_000 + number,))
+        server.execute("UPDATE t SET id = id + 100000 WHERE id < 100")
+        wait_until(lambda: is_equal(store, target))
+    assert copy(store, target, **options) == 0
+    written = dict[int, Any]()
+    for batch in log.consume(idle="stop"):
+        for row in batch.to_arrow().to_pylist():
+            key, kind = row["id"], row["_change_type"]
+            value = None if kind == "delete" else row["v"]
+            # No row gets the same value twice in the source.
+            assert written.get(key) != value or value is None
+            written[key] = value
+
+
+def test_truncations_and_changes_of_columns_follow_in_order(store: Store, target: Store, server: Server) -> None:
+    create(server, 10)
+    copy(store, target, history=False)
+    with running(store, target):
+        server.execute("TRUNCATE t; INSERT INTO t (id, v) VALUES (3, 'after'), (11, 'after')")
+        wait_until(lambda: seen(target) == 2)
+        server.execute("ALTER TABLE t RENAME v TO w; ALTER TABLE t DROP n; ALTER TABLE t ADD m int DEFAULT 7")
+        server.execute("INSERT INTO t (id, w) VALUES (12, 'renamed')")
+        wait_until(lambda: seen(target) == 3)
+    assert target.table("t").schema.names == ("id", "w", "at", "doc", "m")
+    assert is_equal(store, target)
+    with server.transaction():
+        server.execute("INSERT INTO t (id, w) VALUES (13, 'lost'); TRUNCATE t; INSERT INTO t (id, w) VALUES (14, 'x')")
+    copy(store, target, batch_rows=1)
+    assert is_equal(store, target)
+
+
+def test_a_row_moves_from_commit_to_copy_without_a_long_wait(store: Store, target: Store, server: Server) -> None:
+    create(server, 1)
+    copy(store, target)
+    taken = []
+    with running(store, target):
+        for number in range(2, 12):
+            time.sleep(0.1)
+            server.execute("INSERT INTO t (id) VALUES (%s)", (number,))
+            begun = time.monotonic()
+            wait_until(lambda number=number: target.table("t").get({"id": number}) is not None)  # type: ignore[misc]
+            taken.append(time.monotonic() - begun)
+    # A quiet machine needs a tenth of it.
+    assert sorted(taken)[5] < 1.0
+
+
+def test_the_session_of_a_worker_is_ended_and_each_change_is_copied_once(
+    store: Store, target: Store, server: Server
+) -> None:
+    create(server, 100)
+    setup = headrace.mirror_worker(store, "t", target)
+    setup.stop()
+    setup.run()
+    log = target.create_tunnel("t", "log", "Stream")
+    with running(store, target, batch_rows=5), psycopg.connect(target.url, autocommit=True) as admin:
+        wait_until(lambda: seen(target) == 100)
+        for number in range(40):
+            server.execute("INSERT INTO t (id, v) VALUES (%s, 'new')", (1000 + number,))
+            admin.execute(
+                "SELECT pg_terminate_backend(pid) FROM pg_stat_activity"
+                " WHERE datname = current_database() AND pid <> pg_backend_pid()"
+            )
+            time.sleep(0.02)
+        wait_until(lambda: is_equal(store, target))
+    kinds = {kind for batch in log.consume(idle="stop") for kind in batch.changes.ops.to_pylist()}
+    assert kinds == {ChangeOp.INSERT}, "a row was copied twice"

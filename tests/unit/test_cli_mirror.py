@@ -1,0 +1,62 @@
+"""`headrace mirror`: text, JSON, errors, and a worker that is ended by a signal."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+import headrace
+from headrace.cli.main import main
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> str:
+    with headrace.open(tmp_path / "shop", create=True) as store:
+        store.create_table("orders", {"id": "long", "name": "string"}, "id").put({"id": 1, "name": "a"})
+    return str(tmp_path / "shop")
+
+
+def test_a_table_is_copied_and_the_next_run_continues(
+    shop: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    command = ["mirror", "orders", "-s", shop, "--to", str(tmp_path / "copy"), "--available-now"]
+    assert main(command) == 1
+    assert "no store here" in capsys.readouterr().err
+    assert main([*command, "--create"]) == 0
+    assert capsys.readouterr().out == "Copied 1 changes of orders into orders.\n"
+    with headrace.open(shop) as store:
+        store.table("orders").put([{"id": 2}, {"id": 3}])
+    assert main([*command, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"table": "orders", "copy": "orders", "changes": 2}
+    assert main(["mirror", "orders", "-s", shop, "--available-now"]) == 1
+    assert "the same table" in capsys.readouterr().err
+    assert main(["mirror", "orders", "past", "-s", shop, "--available-now", "--history"]) == 0
+    with headrace.open(shop) as store:
+        assert store.table("past").describe().rows == 3
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_a_worker_after_its_batch(shop: str, number: signal.Signals) -> None:
+    command = [sys.executable, "-m", "headrace.cli.main", "mirror", "orders", "copy", "-s", shop]
+    worker = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    try:
+        deadline = time.monotonic() + 60
+        with headrace.open(shop) as store:
+            while "copy" not in store.tables() or store.table("copy").describe().rows != 1:
+                assert time.monotonic() < deadline
+                time.sleep(0.05)
+            worker.send_signal(number)
+            printed = worker.communicate(timeout=60)
+            assert (worker.returncode, printed) == (0, ("Copied 1 changes of orders into copy.\n", ""))
+            (described,) = [each.describe() for each in store.tunnels()]
+        assert [each.client for each in described.channels] == [None] * len(described.channels)
+        assert described.backlog_rows == 0
+    finally:
+        worker.kill()
+        worker.wait()

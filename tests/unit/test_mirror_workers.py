@@ -1,0 +1,193 @@
+"""Mirrors without Spark: positions in the target, other workers and other jobs, changes of columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import headrace
+from headrace.batches.sinks.jobs import TargetJob, TargetJobs
+from headrace.derived.mirror.evolution import EVOLVE, Evolution
+from headrace.derived.mirror.forms import LatestRows
+from headrace.derived.mirror.setup import MirrorSetup
+from headrace.derived.mirror.worker import MirrorCopy
+from headrace.errors import AlreadyExistsError, DataLossError, HeadraceError, OptionError, SchemaError
+from headrace.model.tables.alterations import Alteration
+from headrace.ports import Store, Table
+from headrace.support import counters
+from headrace.workers import ChangeBatch
+
+COLUMNS = {"id": "long", "name": "string", "price": "double"}
+
+
+@pytest.fixture
+def shop(tmp_path: Path) -> Store:
+    return headrace.open(tmp_path / "shop", create=True, synchronous="off")
+
+
+@pytest.fixture
+def copies(tmp_path: Path) -> Store:
+    return headrace.open(tmp_path / "copies", create=True, synchronous="off")
+
+
+@pytest.fixture
+def orders(shop: Store) -> Table:
+    table = shop.create_table("orders", COLUMNS, "id")
+    table.put([{"id": number, "name": "a", "price": 1.0} for number in range(4)])
+    return table
+
+
+def copy(shop: Store, copies: Store, **options: Any) -> int:
+    """Copy until all is copied; return the number of changes."""
+    changes = list[int]()
+    headrace.mirror_worker(shop, "orders", copies, idle="stop", **options).run(changes.append)
+    return sum(changes)
+
+
+def setup(shop: Store, copies: Store, *, by_workers: bool) -> MirrorSetup:
+    source = shop.table("orders")
+    form = LatestRows(source.schema, "orders")
+    evolution = Evolution(EVOLVE, keeps=False)
+    return MirrorSetup(
+        shop, source, copies, form, "mirror-orders", create_tunnel=True, evolution=evolution, by_workers=by_workers
+    )
+
+
+def opened(shop: Store, copies: Store) -> MirrorCopy:
+    def begin() -> tuple[Table, MirrorSetup]:
+        return shop.table("orders"), setup(shop, copies, by_workers=True)
+
+    return MirrorCopy(shop, copies, begin)
+
+
+def first_batch(copied: MirrorCopy) -> ChangeBatch:
+    """Return the first batch of the only open channel, from the tunnel's position."""
+    (channel,) = [each for each in copied.tunnel.channels() if each.state == "open"]
+    page = copied.tunnel.read(channel.id, channel.committed, 100)
+    return ChangeBatch(channel.id, page.changes, page.next, ("id",), lambda: None, channel.committed)
+
+
+def test_of_two_workers_with_one_batch_one_publishes_it(shop: Store, copies: Store, orders: Table) -> None:
+    one, other = opened(shop, copies), opened(shop, copies)
+    log = copies.create_tunnel("orders", "log", "Stream")
+    batch = first_batch(one)
+    assert (one.publish(batch), other.publish(batch), one.publish(batch)) == (True, False, False)
+    (channel,) = log.channels()
+    assert log.read(channel.id, channel.committed, 100).changes.num_rows == 4
+
+
+def test_a_worker_continues_at_the_position_in_the_target(shop: Store, copies: Store, orders: Table) -> None:
+    copied = opened(shop, copies)
+    batch = first_batch(copied)
+    assert copied.publish(batch)
+    # The tunnel does not know that the batch was copied.
+    assert copied.tunnel.channels()[0].committed == batch.start
+    assert copy(shop, copies) == 0
+    assert headrace.diff_tables(orders, copies.table("orders")).equal
+    orders.put({"id": 9, "name": "b", "price": 2.0})
+    assert copy(shop, copies) == 1
+
+
+def test_a_query_of_spark_hands_a_mirror_to_workers_and_never_takes_it_back(
+    shop: Store, copies: Store, orders: Table
+) -> None:
+    spark = setup(shop, copies, by_workers=False)
+    claimed = spark.register(spark.prepare()).claim
+    assert copy(shop, copies) == 4
+    # The query publishes nothing more.
+    assert TargetJobs(copies).is_lost(claimed)
+    with pytest.raises(OptionError, match="workers without Spark fill mirror 'orders'"):
+        setup(shop, copies, by_workers=False).prepare()
+    orders.put({"id": 9, "name": "b", "price": 2.0})
+    assert copy(shop, copies) == 1
+
+
+def test_the_mirror_of_a_target_is_not_that_of_another(shop: Store, copies: Store, orders: Table) -> None:
+    copy(shop, copies)
+    with pytest.raises(AlreadyExistsError, match="a tunnel with the name of the mirror's own tunnel"):
+        headrace.mirror_worker(shop, "orders", copies, "other", name="orders").run()
+    with pytest.raises(OptionError, match="the same table"):
+        headrace.mirror_worker(shop, "orders", shop).run()
+    shop.create_table("others", COLUMNS, "id")
+    with pytest.raises(AlreadyExistsError, match="mirror of another kind or source"):
+        headrace.mirror_worker(shop, "others", copies, "orders").run()
+
+
+@pytest.mark.parametrize("later", [lambda orders: None, lambda orders: orders.put({"id": 9})], ids=["base", "stream"])
+def test_a_target_that_is_older_than_the_tunnel_is_refused(
+    shop: Store, copies: Store, orders: Table, later: Callable[[Table], Any], tmp_path: Path
+) -> None:
+    opened(shop, copies)
+    copies.back_up(tmp_path / "backup")
+    copy(shop, copies)
+    later(orders)
+    copy(shop, copies)
+    headrace.restore(tmp_path / "backup", tmp_path / "restored")
+    with headrace.open(tmp_path / "restored") as older, pytest.raises(DataLossError, match="older than its tunnel"):
+        copy(shop, older)
+
+
+def test_a_target_that_was_created_again_ends_a_running_worker(shop: Store, copies: Store, orders: Table) -> None:
+    copied = opened(shop, copies)
+    copies.drop_table("orders")
+    copies.create_table("orders", COLUMNS, "id")
+    with pytest.raises(DataLossError, match="dropped and created again"):
+        copied.publish(first_batch(copied))
+
+
+def test_a_worker_whose_target_was_taken_publishes_nothing_more(shop: Store, copies: Store, orders: Table) -> None:
+    copied = opened(shop, copies)
+    TargetJobs(copies).register(TargetJob("orders", "other", {}))
+    with pytest.raises(HeadraceError, match="a followed query fills table 'orders'"):
+        copied.publish(first_batch(copied))
+    assert copies.table("orders").scan().read_all().num_rows == 0
+
+
+def test_the_target_gets_the_changes_of_columns_with_the_rows_behind_them(
+    shop: Store, copies: Store, orders: Table
+) -> None:
+    copy(shop, copies)
+    one, other = opened(shop, copies), opened(shop, copies)
+    orders.alter(Alteration(renamed={"name": "title"}, dropped=["price"]))
+    orders.add_columns({"note": "string"})
+    orders.put({"id": 9, "title": "b", "note": "n"})
+    batch = first_batch(one)
+    assert one.publish(batch)
+    assert copies.table("orders").schema == orders.schema
+    assert headrace.diff_tables(orders, copies.table("orders")).equal
+    # The other one learns of it by its claim.
+    orders.put({"id": 10, "title": "c", "note": "n"})
+    shop.tunnel("mirror-orders").commit({batch.channel: batch.position})
+    following = first_batch(other)
+    assert not other.publish(following)
+    assert other.publish(following)
+    assert headrace.diff_tables(orders, copies.table("orders")).equal
+
+
+def test_a_mirror_with_schema_change_fail_ends_and_a_lenient_one_keeps_columns(
+    shop: Store, copies: Store, orders: Table
+) -> None:
+    copy(shop, copies)
+    orders.alter(Alteration(dropped=["price"]))
+    orders.put({"id": 9, "name": "b"})
+    with pytest.raises(SchemaError, match="schemaChange=fail"):
+        copy(shop, copies, schema_change="fail")
+    assert copy(shop, copies, schema_change="lenient") == 1
+    assert copies.table("orders").get({"id": 9}) == {"id": 9, "name": "b", "price": None}
+    with pytest.raises(OptionError, match="unknown schemaChange"):
+        headrace.mirror_worker(shop, "orders", copies, schema_change="any")
+
+
+def test_changes_are_counted(shop: Store, copies: Store, orders: Table) -> None:
+    # Another test of the process may have enabled them.
+    counters.disable()
+    counters.enable()
+    try:
+        copy(shop, copies)
+        (tally,) = counters.of_family("mirror").values()
+    finally:
+        counters.disable()
+    assert tally.count == 4
