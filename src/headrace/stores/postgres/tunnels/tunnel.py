@@ -328,7 +328,19 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         *,
         total: int | None = None,
     ) -> Page:
-        view, row = self._fresh(), self._row(channel)
+        while True:
+            view = self._fresh()
+            try:
+                return self._read(view, channel, position, max_rows, until, total)
+            except DataLossError:
+                # The error may be of the former definition of a table that has changed meanwhile.
+                if self._fresh() is view:
+                    raise
+
+    def _read(
+        self, view: _View, channel: str, position: Position, max_rows: int, until: Position | None, total: int | None
+    ) -> Page:
+        row = self._row(channel)
         if position == FINISHED:
             return base_data.no_rows(view.tables.schema)
         view.tables.check()
