@@ -13,6 +13,7 @@ from pyspark.sql.types import LongType, StringType, StructType, TimestampType
 import headrace
 from headrace.derived.follow import settings
 from headrace.derived.follow.plan import FollowedPlan
+from headrace.derived.follow.planning import read_plan
 from headrace.derived.follow.scans import FollowedScan
 from headrace.errors import HeadraceError, OptionError, SchemaError, SqlError
 from headrace.ports import Store
@@ -32,7 +33,7 @@ def dimension(spark: SparkSession) -> None:
 
 
 def plan(spark: SparkSession, sql: str) -> FollowedPlan:
-    return FollowedPlan.read(spark, sql, [SCAN])
+    return read_plan(spark, sql, [SCAN])
 
 
 def test_a_setting_that_changes_the_meaning_of_the_text_is_refused_by_name(spark: SparkSession) -> None:
@@ -81,7 +82,7 @@ def test_the_key_of_a_scan_is_a_plain_copy(spark: SparkSession, dimension: None)
     # UNION ALL converts the texts to numbers, which can be the same for two texts.
     texts = FollowedScan("u", StructType().add("id", StringType()), ("id",))
     sql = "SELECT 'a' AS o, id FROM t UNION ALL SELECT 'b', id FROM u"
-    both = FollowedPlan.read(spark, sql, [SCAN, texts])
+    both = read_plan(spark, sql, [SCAN, texts])
     with pytest.raises(SchemaError, match="does not contain the key"):
         both.check_key("target", ["o", "id"])
 
@@ -154,7 +155,7 @@ def test_columns_with_names_of_headrace_are_refused_by_name(spark: SparkSession)
         plan(spark, "SELECT t.id FROM t JOIN own USING (id)")
     scan = FollowedScan("t", StructType().add("__headrace_g0", LongType()), ("__headrace_g0",))
     with pytest.raises(SqlError, match="scan t has a column whose name begins with __headrace_"):
-        FollowedPlan.read(spark, "SELECT * FROM t", [scan])
+        read_plan(spark, "SELECT * FROM t", [scan])
 
 
 # -- readers ----------------------------------------------------------------------------------------------------------

@@ -29,6 +29,7 @@ from pyspark.sql.types import (
 
 from headrace.derived.follow.items import AggregateCall
 from headrace.derived.follow.plan import FollowedPlan
+from headrace.derived.follow.planning import read_plan
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE
 from headrace.spark.versions import arrow_schema
@@ -203,7 +204,7 @@ def tables(spark: SparkSession) -> dict[str, dict[str, str]]:
 
 def checked(spark: SparkSession, text: str) -> FollowedPlan:
     scans = [FollowedScan("orders_now", SCHEMA, ("id",)), FollowedScan("others_now", OTHER, ("id",))]
-    return FollowedPlan.read(spark, text, scans)
+    return read_plan(spark, text, scans)
 
 
 def sorted_rows(rows: Sequence[Sequence[Any]]) -> list[str]:

@@ -18,6 +18,7 @@ from headrace.derived.follow.batches import FollowedBatches
 from headrace.derived.follow.determinism import called_functions
 from headrace.derived.follow.layouts import Arrangement, StateLayout
 from headrace.derived.follow.plan import FollowedPlan
+from headrace.derived.follow.planning import read_plan
 from headrace.derived.follow.replacement import Replacement, TextChange, check_target, columns_lost, other_scans
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.settings import answer_settings, check_unchanged, with_variables
@@ -401,7 +402,7 @@ def followed_stream(
     if is_connect(spark):
         SESSIONS.check()
     text, variables = with_variables(spark, sql)
-    plan = FollowedPlan.read(spark, text, [FollowedScan.of(name, *each) for name, each in frames.items()], columns)
+    plan = read_plan(spark, text, [FollowedScan.of(name, *each) for name, each in frames.items()], columns)
     sources(plan.scans)
     location = sink.location
     if location.queue or not location.table:

@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping
 
 from headrace.batches.sinks.jobs import state_name
 from headrace.derived.follow.plan import FollowedPlan
+from headrace.derived.follow.planning import read_plan
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.settings import with_variables
 from headrace.derived.follow.sources import ScanFrames, sources
@@ -85,7 +86,7 @@ class FollowedInserts(StreamKind):
         """Return the plan of a query over followed scans, which has the columns of its result."""
         text, _ = with_variables(self._spark, self._tables.rewritten(query))
         frames = self._frames(query)
-        return FollowedPlan.read(self._spark, text, [FollowedScan.of(name, *each) for name, each in frames.items()])
+        return read_plan(self._spark, text, [FollowedScan.of(name, *each) for name, each in frames.items()])
 
     def _frames(self, query: ScriptPart) -> dict[str, ScanFrames]:
         return {scan.name: self._tables.followed(scan.name) for scan in self._scans(query)}

@@ -1,0 +1,317 @@
+"""`read_plan`: splits a query over followed scans, checks it, and lets Spark analyse its parts.
+
+Spark says whether the query is valid, its types, and whether the split has its meaning. The original text is analysed
+over empty views with the scans' columns, so that stars do not contain the sign and the order. Then the parts of the
+split are analysed. The operators of all plans must be known ones: an operator that is not on the list, such as that of
+an aggregate which headrace does not know, is refused by its name.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import replace
+from typing import TYPE_CHECKING, NamedTuple
+
+from headrace.derived.follow.analysis import EmptyViews, Origins, SparkNames
+from headrace.derived.follow.determinism import check_deterministic
+from headrace.derived.follow.gathered import check_exact, gathered_query, gathering_of
+from headrace.derived.follow.plan import FollowedPlan
+from headrace.derived.follow.scans import FollowedScan
+from headrace.derived.follow.settings import check_text_settings
+from headrace.derived.follow.split import FollowedQuery, Grouping, split_query
+from headrace.derived.gathering.unique import unique_columns
+from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE, STATE_DDL
+from headrace.errors import SqlError, UnsupportedError
+from headrace.model.own_names import PREFIX, is_own
+from headrace.spark.analysed_plans import analysed_plan, operators
+from headrace.sql_text.query_text import QueryText, with_views
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
+    from pyspark.sql.types import StructType
+
+_OPERATORS = frozenset(
+    (
+        "Project", "Filter", "Join", "SubqueryAlias", "View", "Union", "WithCTE", "CTERelationDef", "CTERelationRef",
+        "ResolvedHint", "LocalRelation", "LogicalRDD", "Relation", "RelationV2", "OneRowRelation", "Range",
+        "InMemoryRelation", "HiveTableRelation", "LogicalQueryStage", "DataSourceV2Relation", "Expand", "PipeOperator",
+    )
+)  # fmt: skip
+# These need all rows that they are computed of, so a query with them runs over gathered rows.
+_OF_SEVERAL_ROWS = frozenset(
+    (
+        "Aggregate", "Window", "Distinct", "Deduplicate", "Intersect", "Except", "Sort", "GlobalLimit", "LocalLimit",
+        "Offset", "Generate", "LateralJoin", "Unpivot", "Tail",
+    )
+)  # fmt: skip
+_OF_EQUAL_ROWS = frozenset(("Aggregate", "Distinct", "Deduplicate", "Intersect", "Except"))
+
+
+def read_plan(
+    spark: SparkSession, text: str, scans: Iterable[FollowedScan], columns: Sequence[str] | None = None
+) -> FollowedPlan:
+    """Split and check a query.
+
+    Args:
+        text: Spark SQL, without the functions of the dialect.
+        columns: names for the output columns, by position; by default they have the names in the query.
+
+    Raises:
+        SqlError: the query cannot be followed.
+        AnalysisException, ParseException: the query is invalid, in Spark's words.
+    """
+    check_text_settings(spark)
+    known = {scan.name: scan for scan in scans}
+    schemas = {name: scan.schema for name, scan in known.items()}
+    for name, schema in schemas.items():
+        _refuse_own_names(f"scan {name}", schema)
+    with EmptyViews(spark, schemas) as views:
+        checked = _read(spark, text, known, views)
+    if columns is not None and len(columns) != len(checked.names):
+        raise SqlError(
+            "the column list and the query do not have the same number of columns",
+            received=checked.names,
+            valid=columns,
+        )
+    return checked if columns is None else checked.renamed(columns)
+
+
+def _read(spark: SparkSession, text: str, scans: Mapping[str, FollowedScan], views: EmptyViews) -> FollowedPlan:
+    """Return the plan of a query over signed rows, if it has one; else over gathered rows, with its groups or without.
+
+    Raises:
+        SqlError: it has none of these.
+    """
+
+    def names_of(with_: str, from_: str) -> SparkNames:
+        return SparkNames(spark, views.plain, with_, from_)
+
+    # What a way cannot follow, the next one may: the last error is the one to show.
+    with suppress(SqlError, UnsupportedError):
+        plan = _check(spark, text, split_query(text, scans, names_of), scans, views)
+        plan.states(keeps_previous=False)
+        return plan
+    query = gathered_query(text, scans, names_of, keeps_groups=False)
+    analysed = _analyse_text(spark, text, query, views)
+    whole = _check_gathered(spark, query, scans, views, analysed)
+    with suppress(SqlError, UnsupportedError):
+        kept = gathered_query(text, scans, names_of, keeps_groups=True)
+        plan = _check_gathered(spark, kept, scans, views, analysed)
+        plan.states(keeps_previous=False)
+        return replace(plan, as_whole=whole)
+    return whole
+
+
+def _check(
+    spark: SparkSession, text: str, query: FollowedQuery, scans: Mapping[str, FollowedScan], views: EmptyViews
+) -> FollowedPlan:
+    """Analyse a query and its parts, and check that the parts give the rows of the query."""
+    time_zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    static = _static_columns(spark, query)
+    plain = with_views(text, views.plain)
+    schema = spark.sql(plain).schema
+    plan = _check_operators(spark, plain, aggregates=0 if query.groups is None else 1)
+    _check_names(schema)
+    read, names = tuple(scans[name] for name in query.scans), tuple(schema.names)
+    # Without a semicolon or a comment at its end.
+    whole = query.tokens.render(0, len(query.tokens.tokens), [])
+    check_deterministic(spark, with_views(views.without_static(whole, static), views.plain), plan)
+    rows_sql = with_views(query.rows_sql, views.signed)
+    rows = _analysed(spark, rows_sql)
+    _check_operators(spark, rows_sql)
+    if query.groups is None:
+        _check_same(schema, rows, [*rows.names[:-2], SIGN, ORDER])
+        found = Origins(spark, query, {name: scan.schema for name, scan in scans.items()}, views)
+        origins = tuple(found.of(select, schema) for select in query.selects)
+        return FollowedPlan(read, names, query, schema, rows, None, origins, time_zone)
+    types = _check_groups(spark, query.groups, schema, rows, views, views.signed)
+    return FollowedPlan(read, names, query, schema, rows, types, (), time_zone)
+
+
+class _AnalysedText(NamedTuple):
+    """What Spark says about the text of a query that is evaluated as it is written.
+
+    Attributes:
+        schema: the output columns.
+        plan: the text of the analysed plan.
+        static: the columns of the static tables by name.
+    """
+
+    schema: StructType
+    plan: str
+    static: Mapping[str, StructType]
+
+
+def _analyse_text(spark: SparkSession, text: str, query: FollowedQuery, views: EmptyViews) -> _AnalysedText:
+    """Analyse the text of a query over gathered rows, and check that it is deterministic."""
+    static = _static_columns(spark, query)
+    plain = with_views(text, views.plain)
+    schema = spark.sql(plain).schema
+    plan = _check_operators(spark, plain, _OPERATORS | _OF_SEVERAL_ROWS)
+    _check_names(schema)
+    whole = query.tokens.render(0, len(query.tokens.tokens), [])
+    check_deterministic(spark, with_views(views.without_static(whole, static), views.plain), plan)
+    return _AnalysedText(schema, plan, static)
+
+
+def _check_gathered(
+    spark: SparkSession,
+    query: FollowedQuery,
+    scans: Mapping[str, FollowedScan],
+    views: EmptyViews,
+    analysed: _AnalysedText,
+) -> FollowedPlan:
+    """Analyse the rows and groups of a query that is evaluated as it is written, and find the rows over which."""
+    schema, plan, static = analysed
+    rows_sql = with_views(query.rows_sql, views.plain)
+    rows = _analysed(spark, rows_sql)
+    below = Counter(operators(analysed_plan(spark, rows_sql)))
+    if _OF_EQUAL_ROWS & set(operators(plan)):
+        _refuse_collations_in(plan, [scans[name].schema for name in query.scans])
+    types = None
+    if query.groups is not None:
+        if _OF_SEVERAL_ROWS & below.keys():
+            check_exact(query, [*(scans[name].schema for name in query.scans), *static.values()])
+        types = _check_groups(spark, query.groups, schema, rows, views, views.plain)
+    read = tuple(scans[name] for name in query.scans)
+    gathering = gathering_of(query, scans, static, below["Aggregate"])
+    text = QueryText(query.rows_sql)
+    unique = () if query.groups is not None else unique_columns(text, gathering.model, len(schema))
+    time_zone = str(spark.conf.get("spark.sql.session.timeZone"))
+    names = tuple(schema.names)
+    return FollowedPlan(read, names, query, schema, rows, types, (), time_zone, gathering, unique=unique)
+
+
+def _check_groups(
+    spark: SparkSession,
+    groups: Grouping,
+    schema: StructType,
+    rows: StructType,
+    views: EmptyViews,
+    of_scans: Mapping[str, str],
+) -> StructType:
+    """Check the groups of a query, and return the columns of the view that the result SQL reads, but its own."""
+    from pyspark.sql.types import BooleanType, DataType, StructField, StructType
+
+    types = _analysed(spark, with_views(groups.types_sql, of_scans))
+    _refuse_collations(rows)
+    own = [StructField(ALIVE, BooleanType(), nullable=False), StructField(STATE, DataType.fromDDL(STATE_DDL))]
+    result_sql = with_views(groups.result_sql, {GROUPS_VIEW: views.view(StructType([*types.fields, *own]))})
+    result = _analysed(spark, result_sql)
+    _check_operators(spark, result_sql)
+    _check_same(schema, result, [*result.names[:-2], KEEP, STATE])
+    for item, column in zip(groups.items, schema.names, strict=True):
+        if item.name is not None and item.name.lower() != column.lower():
+            raise SqlError(
+                "Spark gives this column another name than its text", received=column, remedy="name it with AS"
+            )
+    return types
+
+
+def _analysed(spark: SparkSession, sql: str) -> StructType:
+    from pyspark.errors import AnalysisException, ParseException
+
+    try:
+        return spark.sql(sql).schema
+    except (AnalysisException, ParseException) as error:
+        raise SqlError(
+            "the query cannot be split into rows and aggregates that can be followed",
+            received=str(error).partition("\n")[0],
+            remedy="outside of count, sum, avg, min and max write each group expression as in GROUP BY, in parentheses "
+            "if it has operators, and no other column",
+        ) from None
+
+
+def _refuse_collations(rows: StructType) -> None:
+    """Raise `SqlError` for texts whose equality or order is not that of their bytes."""
+    for field in rows.fields:
+        if " collate " in field.dataType.simpleString():
+            raise SqlError(
+                "a followed query cannot group or aggregate texts with a collation",
+                received=field.dataType.simpleString(),
+                remedy="write lower(…), or CAST(… AS STRING) COLLATE UTF8_BINARY",
+            )
+
+
+def _refuse_collations_in(plan: str, schemas: Sequence[StructType]) -> None:
+    """Raise `SqlError` for texts with a collation, of which equal ones differ: any of them would be the group's."""
+    types = [field.dataType.simpleString() for schema in schemas for field in schema]
+    found = next((each for each in (*types, plan) if re.search(r"\bcollate\b", each, re.IGNORECASE)), None)
+    if found is not None:
+        raise SqlError(
+            "a followed query cannot group texts with a collation, or compare rows of them",
+            received=found if found is not plan else "COLLATE in the query",
+            remedy="write lower(…), or CAST(… AS STRING) COLLATE UTF8_BINARY in a view of the table",
+        )
+
+
+def _static_columns(spark: SparkSession, query: FollowedQuery) -> dict[str, StructType]:
+    """Return the columns of the static tables by name.
+
+    Raises:
+        SqlError: one of them is a stream, or has a column with a name of headrace.
+    """
+    from pyspark.errors import AnalysisException
+
+    found: dict[str, StructType] = {}
+    for name in query.others:
+        try:
+            table = spark.table(name)
+            streaming = table.isStreaming
+        except AnalysisException:
+            # A name that needs quotes, or a path to files: no view of a stream.
+            continue
+        if streaming:
+            raise SqlError(
+                f"{name} is a stream of other rows than those of a table",
+                remedy="give it as a scan with readAs = 'table', or read the table with USING BATCH",
+            )
+        _refuse_own_names(name, table.schema)
+        found[name] = table.schema
+    return found
+
+
+def _refuse_own_names(relation: str, schema: StructType) -> None:
+    own = [name for name in schema.names if is_own(name)]
+    if own:
+        raise SqlError(
+            f"{relation} has a column whose name begins with {PREFIX}, as headrace's own columns do",
+            received=", ".join(own),
+            remedy="rename it, or make a view that renames it and has another name",
+        )
+
+
+def _check_operators(spark: SparkSession, sql: str, known: frozenset[str] = _OPERATORS, *, aggregates: int = 0) -> str:
+    """Raise `SqlError` for an operator that a followed query cannot have; return the analysed plan."""
+    plan = analysed_plan(spark, sql)
+    counts = Counter(operators(plan))
+    found = aggregates if "Aggregate" in known else counts.pop("Aggregate", 0)
+    unknown = sorted(set(counts) - known)
+    if unknown or found != aggregates:
+        named = ", ".join(unknown) if unknown else f"{found} times Aggregate instead of {aggregates}"
+        raise SqlError(
+            "a followed query cannot have an operator of this query's plan",
+            received=named,
+            remedy="leave it out, or compute it in a batch",
+        )
+    return plan
+
+
+def _check_names(schema: StructType) -> None:
+    twice = [name for name, times in Counter(name.lower() for name in schema.names).items() if times > 1]
+    if twice:
+        raise SqlError("two output columns have one name", received=twice[0], remedy="name them with AS")
+
+
+def _check_same(schema: StructType, found: StructType, names: Sequence[str]) -> None:
+    """Raise `SqlError` unless columns have the types of the query's columns, and then the last two of ``names``."""
+    types = [field.dataType.simpleString() for field in schema]
+    others = [field.dataType.simpleString() for field in found][:-2]
+    if types != others or found.names != list(names):
+        raise SqlError(
+            "the query's parts do not have the types of the query", received=f"{others}", valid=f"{types}",
+            remedy="simplify the query: headrace cannot follow it exactly",
+        )  # fmt: skip
