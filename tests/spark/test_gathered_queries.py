@@ -234,7 +234,7 @@ def test_a_query_that_reads_whole_tables_warns_or_is_refused(
     with query:
         assert query.advance() == query.expected()
     (warning,) = [each.getMessage() for each in caplog.records if "is expensive" in each.getMessage()]
-    assert "a scalar subquery that no equality links: each batch reads all rows of orders; a change of" in warning
+    assert "a scalar subquery that no equality links: a change of inner groups 2 reads all rows of" in warning
 
 
 def test_values_of_all_types_pass_through_a_join(spark: SparkSession, tmp_path: Path, shop: Shop) -> None:

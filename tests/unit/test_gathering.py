@@ -7,6 +7,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pytest
 
+from headrace.derived.gathering.arrangements import Arranged, Gathering
 from headrace.derived.gathering.gather import difference
 from headrace.derived.gathering.orders import refuse_orders
 from headrace.derived.gathering.routes import plan_gather
@@ -233,7 +234,9 @@ UNCLEAR = [
 @pytest.mark.parametrize(("sql", "expected"), READS, ids=[sql for sql, _ in READS])
 def test_lookups_of_a_query(sql: str, expected: list[str]) -> None:
     plan = plan_gather(read_model(QueryText(sql), TABLES))
-    assert [reads(plan, number) for number, table in enumerate(plan.tables) if table] == expected
+    tables = {name: Arranged(name, 0, pa.schema([]), table.key, ()) for name, table in TABLES.items()}
+    gathering = Gathering(plan, tables, None)
+    assert [reads(gathering, number) for number, table in enumerate(plan.tables) if table] == expected
     assert bool(plan.full_reads) == any("all rows of" in text for text in expected)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from headrace.derived.follow.gathered import _NOT_IN_FROM, gathered_query
+from headrace.derived.follow.gathered import _NOT_IN_FROM, gathered_query, refuse_constructs
 from headrace.derived.gathering import constructs
 from headrace.derived.gathering.orders import _OF_ANY_ORDER, _OF_TOTAL_ORDER, refuse_orders
 from headrace.derived.gathering.routes import plan_gather
@@ -82,6 +82,7 @@ def rows_of(heading: str) -> list[tuple[str, str]]:
 
 def refuse(sql: str) -> None:
     scans = dict.fromkeys(TABLES)
+    refuse_constructs(sql)
     gathered_query(sql, scans, None, keeps_groups=False)  # type: ignore[arg-type]
     refuse_orders(QueryText(sql), read_model(QueryText(sql), TABLES))
 

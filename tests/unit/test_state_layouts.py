@@ -33,26 +33,26 @@ def test_a_text_keeps_the_arrangements_that_have_its_columns(tmp_path: Path) -> 
     with headrace.open(tmp_path / "store", create=True) as store:
         first = StateLayout((("orders", "mark a"),))
         old = gathering(["id", "user", "price"], ("user",), ("id",))
-        state = first.state(store, "totals", "job", None, old)
+        state = first.state(store, "totals", "job", [], old)
         recorded = StateLayout.of_json(json.loads(json.dumps(first.recorded(state, old).to_json())))
         fewer, covering = recorded.arranged(gathering(["id", "user"], ("id",), ("price",)), [ORDERS])
         assert fewer.tables["orders"].schema.names == ["id", "user", "price"]
         layout = recorded.following([ORDERS], fewer, covering)
-        new = layout.state(store, "totals", "job", None, fewer)
+        new = layout.state(store, "totals", "job", [], fewer)
         # By id it is kept, by price it has a name of its own.
         assert new["t0_0"].name == state["t0_1"].name
         assert new["t0_1"].name not in {each.name for each in state.values()}
         # The same text finds them again at its next start.
         again = StateLayout.of_json(layout.recorded(new, fewer).to_json())
         effective, _ = again.arranged(gathering(["id", "user"], ("id",), ("price",)), [ORDERS])
-        assert again.state(store, "totals", "job", None, effective) == new
+        assert again.state(store, "totals", "job", [], effective) == new
 
 
 def test_a_text_with_another_column_keeps_none(tmp_path: Path) -> None:
     with headrace.open(tmp_path / "store", create=True) as store:
         layout = StateLayout((("orders", "mark a"),))
         old = gathering(["id", "user"], ("user",))
-        recorded = layout.recorded(layout.state(store, "totals", "job", None, old), old)
+        recorded = layout.recorded(layout.state(store, "totals", "job", [], old), old)
         wider = gathering(["id", "user", "price"], ("user",))
         assert recorded.arranged(wider, [ORDERS]) == (wider, {})
 

@@ -60,7 +60,7 @@ class Gathered:
         self._kept = {name: RowsInMemory(self._with_ids(name, rows[name])) for name in names}
         first = evaluate(view.sql, {name: rows[name] for name in names})
         self._answer = Bag(first.schema)
-        self._answer.add(_with_one_zero(first), strict=True)
+        self._answer.add(with_one_zero(first), strict=True)
 
     def apply(self, deltas: Mapping[str, Delta]) -> None:
         changes = {
@@ -70,9 +70,9 @@ class Gathered:
         }
         views = gather(self.plan, changes, self._kept, most=sys.maxsize)
         assert views is not None
-        before, after = ({name: _side(each.rows, sign) for name, each in views.items()} for sign in (-1, 1))
+        before, after = ({name: side(each.rows, sign) for name, each in views.items()} for sign in (-1, 1))
         answers = (self._evaluate(self._view.sql, before), self._evaluate(self._view.sql, after))
-        for sign, rows in difference(*map(_with_one_zero, answers)):
+        for sign, rows in difference(*map(with_one_zero, answers)):
             self._answer.add(rows, sign, strict=True)
         for name, change in changes.items():
             kept = self._kept[name].rows
@@ -86,12 +86,12 @@ class Gathered:
         return rows.append_column(ID, row_keys(rows, self._view.tables[name].key))
 
 
-def _side(rows: pa.Table, sign: int) -> pa.Table:
+def side(rows: pa.Table, sign: int) -> pa.Table:
     """Return the rows before (-1) or after (1) a batch."""
     return rows.filter(pc.not_equal(rows.column(SIGN), -sign)).drop_columns([ID, SIGN])
 
 
-def _with_one_zero(rows: pa.Table) -> pa.Table:
+def with_one_zero(rows: pa.Table) -> pa.Table:
     """Return rows without -0.0: DuckDB shows either zero for a group, and Spark always 0.0."""
     columns = [pc.add(each, 0.0) if pa.types.is_floating(each.type) else each for each in rows.columns]
     return pa.table(columns, rows.column_names)

@@ -52,9 +52,10 @@ class WrongAnswer(AssertionError):
 class Bag:
     """Rows of an answer, which come and go."""
 
-    def __init__(self, schema: pa.Schema) -> None:
+    def __init__(self, schema: pa.Schema, *, named: bool = False) -> None:
         # Two columns can have one name.
-        self._schema = pa.schema([field.with_name(f"c{place}") for place, field in enumerate(schema)])
+        numbered = pa.schema([field.with_name(f"c{place}") for place, field in enumerate(schema)])
+        self._schema = schema if named else numbered
         # A row by its text: NaN is not equal to itself.
         self._shown: dict[str, Row] = {}
         self._counts: Counter[str] = Counter()

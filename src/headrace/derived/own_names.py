@@ -42,3 +42,13 @@ def value_column(number: int) -> str:
 def output_column(number: int) -> str:
     """Return the column of results with an output column."""
     return f"{PREFIX}o{number}"
+
+
+def inner_table(number: int) -> str:
+    """Return the table with the groups of an inner query, in the text of the query around it."""
+    return f"{PREFIX}inner{number}"
+
+
+def inner_groups(number: int) -> str:
+    """Return the name of the groups of an inner query for people."""
+    return f"inner groups {number}"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from abc import abstractmethod
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
@@ -15,9 +15,9 @@ from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.static_tables import StaticTable, is_loss, read_again
 from headrace.derived.last_rows import DELETES, PUTS, null_key
-from headrace.derived.own_names import KEEP
+from headrace.derived.own_names import KEEP, inner_groups
 from headrace.derived.state.group_states import GroupStates
-from headrace.derived.state.state_tables import StateTable
+from headrace.derived.state.state_tables import StateReads, StateRows, StateTable
 from headrace.errors import ExpressionError, UnsupportedError, own_message
 from headrace.model.own_names import PREFIX
 from headrace.model.tables.changes import RowChange
@@ -40,6 +40,69 @@ _log = logging.getLogger("headrace")
 
 
 @dataclass(frozen=True)
+class GroupQuery:
+    """What the batches of a query with aggregates compute of its signed rows. Picklable.
+
+    Attributes:
+        states: the state of the groups.
+        merged: the columns of groups that `result_sql` reads.
+        result_sql: the query for rows of the target.
+        copied: the columns of `merged` that the output columns are, if the result SQL need not run; else None.
+        number: that of the inner query whose groups they are; 0 for those at the end of the query.
+    """
+
+    states: GroupStates
+    merged: StructType
+    result_sql: str
+    copied: tuple[str, ...] | None
+    number: int = 0
+
+    def tables(self, prefix: str) -> dict[str, StateTable]:
+        """Return the definitions of the tables of state by role; see `GroupStates.tables`."""
+        found, of_inner = self.states.tables(prefix + self._roles), f"{inner_groups(self.number)}: "
+        return {
+            self._roles + role: replace(table, content=f"{of_inner if self.number else ''}{table.content}")
+            for role, table in found.items()
+        }
+
+    @property
+    def _roles(self) -> str:
+        """The beginning of the roles of the tables of state."""
+        return f"i{self.number}_" if self.number else ""
+
+    def merge(
+        self, tables: Mapping[str, StateReads], batch: int, rows: Iterable[pa.RecordBatch]
+    ) -> Iterator[tuple[pa.RecordBatch, list[StateRows]]]:
+        """Merge signed rows into the state of their groups; see `GroupStates.merge`."""
+        roles = self._roles
+        own = {role.removeprefix(roles): table for role, table in tables.items() if role.startswith(roles)}
+        for merged, states in self.states.merge(own, batch, rows):
+            yield merged, [replace(each, table=roles + each.table) for each in states]
+
+
+@dataclass(frozen=True)
+class InnerGroups:
+    """An inner query of a followed query, whose groups the query reads as a table. Picklable.
+
+    Attributes:
+        table: the name of the table.
+        rows_sql: the query for the rows that are grouped.
+        groups: their groups, without a result SQL.
+    """
+
+    table: str
+    rows_sql: str
+    groups: GroupQuery
+
+    @property
+    def schema(self) -> StructType:
+        """The columns of the table."""
+        from pyspark.sql.types import StructType
+
+        return StructType(self.groups.merged.fields[:-2])
+
+
+@dataclass(frozen=True)
 class BatchQuery:
     """What the batches of a followed query compute. Picklable.
 
@@ -51,6 +114,7 @@ class BatchQuery:
         gathers: the rows of a key can come from several tasks, in any order.
         static: the static tables whose rows `rows_sql` reads.
         used: the names of the columns that the query uses, as the setting `USED_COLUMNS`; None for all.
+        inner: the inner queries whose groups `rows_sql` reads, inner ones first.
     """
 
     scans: tuple[FollowedScan, ...]
@@ -60,6 +124,7 @@ class BatchQuery:
     gathers: bool
     static: tuple[StaticTable, ...] = ()
     used: str | None = None
+    inner: tuple[InnerGroups, ...] = ()
 
     def signed_rows(self, changes: Mapping[str, DataFrame]) -> DataFrame:
         """Return the signed rows of a batch.
@@ -73,23 +138,6 @@ class BatchQuery:
             rows.createOrReplaceTempView(views[name])
         session = next(iter(changes.values())).sparkSession
         return session.sql(with_views(self.rows_sql, views))
-
-
-@dataclass(frozen=True)
-class GroupQuery:
-    """What the batches of a query with aggregates compute of its signed rows. Picklable.
-
-    Attributes:
-        states: the state of the groups.
-        merged: the columns of groups that `result_sql` reads.
-        result_sql: the query for rows of the target.
-        copied: the columns of `merged` that the output columns are, if the result SQL need not run; else None.
-    """
-
-    states: GroupStates
-    merged: StructType
-    result_sql: str
-    copied: tuple[str, ...] | None
 
 
 @dataclass(frozen=True)

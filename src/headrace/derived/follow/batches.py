@@ -66,8 +66,7 @@ class FollowedBatches(StreamBatches):
                 the batch, which is not published.
         """
         jobs, groups, gathering = TargetJobs(store), self.groups, self.gathering
-        states = None if groups is None else groups.states
-        state = self.layout.state(store, self.target.name, job, states, gathering)
+        state = self.layout.state(store, self.target.name, job, all_groups(self.query, groups), gathering)
         wanted = job_with_state(replace(self.job, job=job), state, self.layout, gathering)
         begun, claim = jobs.begin(wanted, number)
         replaces = number == 0 and begun.overwrite
@@ -126,6 +125,11 @@ class FollowedBatches(StreamBatches):
             self._size = _total(each.rows for each in sizes), _total(each.bytes for each in sizes)
             self._measured = now
         batch_figures.note_state(job, number, *self._size)
+
+
+def all_groups(query: BatchQuery, groups: GroupQuery | None) -> list[GroupQuery]:
+    """Return the groups at the end of a query, if it has any, and those of its inner queries."""
+    return [*([] if groups is None else [groups]), *(each.groups for each in query.inner)]
 
 
 def _total(numbers: Iterable[int | None]) -> int | None:

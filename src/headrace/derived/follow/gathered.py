@@ -9,7 +9,7 @@ headrace keeps by group at its end, only the rows below them are evaluated so.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from headrace.derived.aggregate_calls import is_aggregate_call, is_any_aggregate
@@ -60,26 +60,37 @@ _NOT_IN_FROM = {
 }
 
 
+def refuse_constructs(text: str) -> None:
+    """Raise `SqlError` for a construct that no followed query can have."""
+    tokens = QueryText(text, strict=True)
+    refuse_names(tokens, signed=False)
+    _refuse_clauses(tokens)
+
+
 def gathered_query(
-    text: str, scans: Mapping[str, FollowedScan], names_of: NamesOf, *, keeps_groups: bool
+    text: str,
+    scans: Mapping[str, FollowedScan],
+    names_of: NamesOf,
+    *,
+    keeps_groups: bool,
+    has_subqueries: bool = False,
 ) -> FollowedQuery:
     """Return a query, with its groups or as a whole.
 
     Args:
         names_of: is called only if the query keeps groups.
         keeps_groups: whether to keep the aggregates at the end of the query by group.
+        has_subqueries: whether items and HAVING of these groups can have subqueries.
 
     Raises:
         SqlError: the query has a construct that cannot be followed; or its groups cannot be kept.
     """
     tokens = QueryText(text, strict=True)
-    refuse_names(tokens, signed=False)
-    _refuse_clauses(tokens)
     read, others, joins = _tables(tokens, scans)
     if not keeps_groups:
         whole = tokens.render(0, len(tokens.tokens), [])
         return FollowedQuery(tokens, (0, 0), (), read, others, joins, whole)
-    with_range, select = _last_select(tokens)
+    with_range, select = _last_select(tokens, has_subqueries=has_subqueries)
     items = Items(tokens, select, names_of(tokens.render(*with_range), f"FROM {tokens.render(*select.block.source)}"))
     rows_sql, groups = with_aggregates(tokens, with_range, select, items)
     return FollowedQuery(tokens, with_range, (), read, others, joins, rows_sql, groups=groups)
@@ -169,7 +180,7 @@ def is_of_with(tokens: QueryText, index: int) -> bool:
     return follows and tokens.is_symbol(after, "(") and tokens.is_query(after)
 
 
-def _last_select(tokens: QueryText) -> tuple[Range, Select]:
+def _last_select(tokens: QueryText, *, has_subqueries: bool) -> tuple[Range, Select]:
     """Return the range of WITH, and the SELECT at the end of a query, whose aggregates are kept by group.
 
     Raises:
@@ -182,7 +193,8 @@ def _last_select(tokens: QueryText) -> tuple[Range, Select]:
     if start is None or any(tokens.set_operations(start, end)):
         raise tokens.error("the query does not end with one SELECT", first)
     block = tokens.block(start, end)
-    inside = [*range(start + 1, block.from_[0]), *range(block.where_end, end)]
+    ranges = ((start + 1, block.from_[0]), (block.where_end, end))
+    inside = [index for each in ranges for index in _indices(tokens, *each, in_subqueries=not has_subqueries)]
     unkept = next((index for index in inside if _is_not_kept(tokens, index)), None)
     if unkept is not None or tokens.is_word(start + 1, "DISTINCT"):
         raise tokens.error("this part of the query is not kept by group", start if unkept is None else unkept)
@@ -190,6 +202,17 @@ def _last_select(tokens: QueryText) -> tuple[Range, Select]:
     if not grouped and not any(is_aggregate_call(tokens, index) for index in inside):
         raise tokens.error("the query has no groups", start)
     return (first, start), Select(block, tuple(tokens.item(*each) for each in tokens.split(*block.select)), ())
+
+
+def _indices(tokens: QueryText, start: int, end: int, *, in_subqueries: bool) -> Iterator[int]:
+    """Yield the indices of a range, perhaps without those of subqueries."""
+    while start < end:
+        is_query = tokens.is_symbol(start, "(") and tokens.is_query(start)
+        if is_query and not in_subqueries:
+            start = tokens.after(start)
+            continue
+        yield start
+        start += 1
 
 
 def _is_not_kept(tokens: QueryText, index: int) -> bool:
@@ -202,13 +225,18 @@ def _is_not_kept(tokens: QueryText, index: int) -> bool:
 
 
 def gathering_of(
-    query: FollowedQuery, scans: Mapping[str, FollowedScan], static: Mapping[str, StructType], aggregates: int
+    query: FollowedQuery,
+    scans: Mapping[str, FollowedScan],
+    static: Mapping[str, StructType],
+    aggregates: int,
+    used: Collection[str] | None,
 ) -> Gathering:
     """Return which rows the batches of a query read.
 
     Args:
         static: the columns of the static tables.
         aggregates: the number of aggregations in Spark's plan of the rows SQL.
+        used: the names of the columns of scans that are kept; None for all.
 
     Raises:
         SqlError: the result depends on an order of rows that the query does not determine.
@@ -216,10 +244,10 @@ def gathering_of(
     from pyspark.sql.types import StructType
 
     tokens = QueryText(query.rows_sql, strict=True)
-    columns = {name.lower(): _columns(scans[name].schema, scans[name].key) for name in query.scans}
+    columns = {name.lower(): _columns(scans[name].schema, scans[name].key, scans[name].inner) for name in query.scans}
     for name in query.others:
         if name in static:
-            columns[name.lower()] = _columns(static[name], (), changes=False)
+            columns[name.lower()] = _columns(static[name], (), inner=False, changes=False)
     names = [name.lower() for name in query.scans]
     model: QueryModel | None
     try:
@@ -231,15 +259,18 @@ def gathering_of(
     # An aggregate that the text does not show, such as a user's, would make groups that the model does not have.
     if model is not None and len(model.aggregated) != aggregates:
         model, plan = None, plan_whole(names, constructs.UNKNOWN_AGGREGATE)
-    used = used_names(query.tokens)
     arranged: dict[str, Arranged] = {}
     for number, name in enumerate(query.scans):
         scan = scans[name]
         fields = [
-            field for field in scan.schema if used is None or field.name.lower() in used or field.name in scan.key
+            field
+            for field in scan.schema
+            if used is None or scan.inner or field.name.lower() in used or field.name in scan.key
         ]
         lookups = plan.lookups.get(name.lower()) or [()]
-        arranged[name.lower()] = Arranged(name, number, arrow_schema(StructType(fields)), scan.key, tuple(lookups))
+        arranged[name.lower()] = Arranged(
+            scan.label or name, number, arrow_schema(StructType(fields)), scan.key, tuple(lookups), scan.labels
+        )
     return Gathering(plan, arranged, model)
 
 
@@ -278,10 +309,10 @@ def _number(token: Token) -> str:
     return token.text if token.kind is TokenKind.NUMBER else ""
 
 
-def _columns(schema: StructType, key: tuple[str, ...], *, changes: bool = True) -> Columns:
+def _columns(schema: StructType, key: tuple[str, ...], inner: bool, *, changes: bool = True) -> Columns:
     kinds = {
         field.name: None if " collate " in field.dataType.simpleString() else key_kind(arrow.type)
         for field, arrow in zip(schema, arrow_schema(schema), strict=True)
     }
     collated = any(" collate " in field.dataType.simpleString() for field in schema)
-    return Columns(kinds, key, changes, collated)
+    return Columns(kinds, key, changes, collated, null_keys=inner)

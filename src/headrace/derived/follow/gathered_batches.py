@@ -15,14 +15,17 @@ import pyarrow.compute as pc
 
 from headrace.batches.sinks import batch_figures
 from headrace.derived.follow.batch_content import GroupQuery
-from headrace.derived.follow.gathered_in_tasks import GatheredInTasks
+from headrace.derived.follow.gathered_in_tasks import GatheredInTasks, all_receipts
 from headrace.derived.follow.gathered_settings import settings_for
+from headrace.derived.follow.signed_batches import receipts_of
 from headrace.derived.follow.sources import NetChanges, net_changes_of
 from headrace.derived.gathering.gather import TableChange, TableViews, difference
+from headrace.derived.gathering.routes import GatherPlan
 from headrace.derived.gathering.row_keys import ID, row_bytes
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, SIGN, STATE
-from headrace.derived.state.state_tables import StateRows, open_tables
+from headrace.derived.state.state_tables import open_tables
 from headrace.model.own_names import PREFIX
+from headrace.ports import Staged
 from headrace.rows import to_arrow
 from headrace.spark.batch_tasks import BatchTasks, Receipts
 from headrace.spark.settings import FOLLOWS_TRUNCATIONS, changed_settings
@@ -58,24 +61,53 @@ class GatheredBatch(GatheredInTasks):
         with tasks.open_store() as store:
             tables = open_tables(store, self.state)
             changes = self._changes(read, tables)
-            kept = [
-                placed
-                for name, change in changes.items()
-                for each in self.gathering.tables[name].writes(change)
-                for placed in self._placed(each)
-            ]
-            with batch_figures.part(tasks.job, tasks.batch, "gather"):
-                views = self.gathering.views(changes, tables, _MOST_ROWS)
-            if views is None:
-                _log.info("batch %d reaches more than %d rows: tasks read all rows", tasks.batch, _MOST_ROWS)
-                found = self._stage_whole(session, changes, tables, tasks)
-                return [[*both[0], *both[1]] for both in zip(found, self._staged(store, tasks, kept), strict=True)]
-            rows = self._difference(session, views) if changes else {}
-            if self.groups is None:
-                staged = list(self._changes_of_rows(store, rows))
+            routed = [each for name, change in changes.items() for each in self._writes(name, change)]
+            receipts = list[Receipts]()
+            for inner in self.query.inner:
+                plan = self.gathering.inner[inner.table].plan
+                found = self._signed(session, plan, inner.rows_sql, changes, tables, tasks)
+                if isinstance(found, dict):
+                    merged = []
+                    for groups, states in self._merged(inner.groups, tables, found, tasks.batch):
+                        merged.append(groups)
+                        routed += states
+                else:
+                    merged = self._grouped(inner.groups).merged(found[0], tasks).toArrow().to_batches()
+                    receipts += [_of_each(receipts_of(part.column(STATE)), tasks) for part in merged]
+                arranged = self.gathering.tables[inner.table]
+                if merged and (change := arranged.of_groups(pa.Table.from_batches(merged), tables)):
+                    changes[inner.table] = change
+                    routed += self._writes(inner.table, change)
+            found = self._signed(session, self.gathering.plan, self.query.rows_sql, changes, tables, tasks)
+            if not isinstance(found, dict):
+                receipts.append(self._stage_whole(*found, tasks))
+            elif self.groups is None:
+                routed += self._changes_of_rows(store, {sign: self._named(rows) for sign, rows in found.items()})
             else:
-                staged = list(self._changes_of_groups(session, self.groups, tables, rows, tasks.batch))
-            return self._staged(store, tasks, [*staged, *kept])
+                routed += self._changes_of_groups(session, self.groups, tables, found, tasks.batch)
+            return all_receipts([*receipts, self._staged(store, tasks, routed)])
+
+    def _signed(
+        self,
+        session: SparkSession,
+        plan: GatherPlan,
+        rows_sql: str,
+        changes: Mapping[str, TableChange],
+        tables: Mapping[str, Table],
+        tasks: BatchTasks,
+    ) -> dict[int, pa.Table] | tuple[DataFrame, int]:
+        """Return the rows that leave (-1) and that enter (1) the result of a query.
+
+        If the changes reach too many rows, return its results over all rows instead; see `_signed_whole`.
+        """
+        if changes.keys().isdisjoint(plan.tables):
+            return {}
+        with batch_figures.part(tasks.job, tasks.batch, "gather"):
+            views = self.gathering.views(plan, changes, tables, _MOST_ROWS)
+        if views is not None:
+            return self._difference(session, views, rows_sql)
+        _log.info("batch %d reaches more than %d rows: tasks read all rows", tasks.batch, _MOST_ROWS)
+        return self._signed_whole(session, plan, rows_sql, changes, tables, tasks.sink.store)
 
     def _read(self, batch: DataFrame) -> dict[str, NetChanges]:
         arranged = self.gathering.tables
@@ -93,30 +125,32 @@ class GatheredBatch(GatheredInTasks):
                 changes[name.lower()] = change
         return changes
 
-    def _difference(self, session: SparkSession, views: Mapping[str, TableViews]) -> dict[int, pa.Table]:
-        """Return the rows that leave (-1) and that enter (1) the result of the rows SQL, in one Spark job."""
+    def _difference(self, session: SparkSession, views: Mapping[str, TableViews], rows_sql: str) -> dict[int, pa.Table]:
+        """Return the rows that leave (-1) and that enter (1) the result of a query, in one Spark job."""
         size = sum(each.rows.num_rows for each in views.values())
         with changed_settings(session, settings_for(size)):
             before, after = self._sides(session, views)
-            texts = [with_queries(self.query.rows_sql, side) for side in (before, after)]
+            texts = [with_queries(rows_sql, side) for side in (before, after)]
             selects = [f"SELECT {side} AS {SIGN}, * FROM ({text})" for side, text in enumerate(texts)]
             found = session.sql(" UNION ALL ".join(selects)).toArrow()
         sides = [found.filter(pc.equal(found.column(SIGN), side)).drop_columns([SIGN]) for side in (0, 1)]
-        names = sides[0].column_names if self.groups is not None else list(self.query.names)
-        return {sign: rows.rename_columns(names) for sign, rows in difference(*sides)}
+        return dict(difference(*sides))
+
+    def _named(self, rows: pa.Table) -> pa.Table:
+        """Return rows of the result with the names of the target's columns."""
+        return rows.rename_columns(list(self.query.names))
 
     def _sides(self, session: SparkSession, views: Mapping[str, TableViews]) -> tuple[dict[str, str], dict[str, str]]:
         """Return the queries for the rows of each table before and after the batch."""
         from pyspark.sql.types import ByteType, StructField, StructType
 
         sign = StructField(SIGN, ByteType())
-        types = {scan.name.lower(): StructType([*scan.schema, sign]) for scan in self.query.scans}
         before, after = dict[str, str](), dict[str, str]()
         for number, (name, each) in enumerate(views.items()):
             view = f"{_VIEW}_{number}"
             rows = each.rows.drop_columns([ID] if each.changes else [ID, SIGN])
             columns = [column for column in rows.column_names if column != SIGN]
-            _view(session, rows, types[name], view)
+            _view(session, rows, StructType([*self._types[name], sign]), view)
             query = f"SELECT {', '.join(map(quote_name, columns))} FROM {view}"
             before[name] = f"{query} WHERE {SIGN} <= 0" if each.changes else query
             after[name] = f"{query} WHERE {SIGN} >= 0" if each.changes else query
@@ -156,16 +190,8 @@ class GatheredBatch(GatheredInTasks):
         batch: int,
     ) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows of the target to put, the keys to delete, and the state of groups."""
-        signed = [
-            part
-            for sign, each in rows.items()
-            for part in each.append_column(SIGN, pa.repeat(pa.scalar(sign, pa.int8()), each.num_rows)).to_batches()
-        ]
-        if not signed:
-            return
-        for merged, states in groups.states.merge(tables, batch, signed):
-            for each in states:
-                yield from self._placed(each)
+        for merged, states in self._merged(groups, tables, rows, batch):
+            yield from states
             if groups.copied is not None:
                 columns = [merged.column(name) for name in (*groups.copied, ALIVE)]
                 yield from self._routed(pa.RecordBatch.from_arrays(columns, [*self.query.names, KEEP]))
@@ -177,10 +203,18 @@ class GatheredBatch(GatheredInTasks):
             for part in results.rename_columns([*self.query.names, KEEP]).to_batches():
                 yield from self._routed(part)
 
-    def _placed(self, state: StateRows) -> Iterator[tuple[int, pa.RecordBatch]]:
-        """Yield state rows with the index of their target."""
-        place = self.state_writes[state.table, state.change]
-        return ((place, part) for part in state.rows.to_batches())
+    def _merged(
+        self, groups: GroupQuery, tables: Mapping[str, Table], rows: Mapping[int, pa.Table], batch: int
+    ) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, pa.RecordBatch]]]]:
+        """Yield the groups of rows that leave and that enter, and the state of these groups."""
+        signed = [
+            part
+            for sign, each in rows.items()
+            for part in each.append_column(SIGN, pa.repeat(pa.scalar(sign, pa.int8()), each.num_rows)).to_batches()
+        ]
+        if signed:
+            for merged, states in groups.merge(tables, batch, signed):
+                yield merged, [placed for each in states for placed in self._of_state(each)]
 
     def _staged(self, store: Store, tasks: BatchTasks, routed: Iterable[tuple[int, pa.RecordBatch]]) -> Receipts:
         """Stage rows in the driver."""
@@ -193,6 +227,14 @@ class GatheredBatch(GatheredInTasks):
             tasks.stage_in_task(writer, target, parts[target]) if target in parts else []
             for target in range(len(tasks.targets))
         ]
+
+
+def _of_each(receipts: Iterable[tuple[int, Staged]], tasks: BatchTasks) -> Receipts:
+    """Return receipts for each target in order."""
+    found: Receipts = [[] for _ in tasks.targets]
+    for target, receipt in receipts:
+        found[target].append(receipt)
+    return found
 
 
 def _view(session: SparkSession, rows: pa.Table, types: StructType, name: str) -> None:

@@ -6,37 +6,47 @@ whose changes reach more rows than the driver should have.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.derived.follow.batch_content import FollowedBatch, GroupQuery
+from headrace.derived.follow.batch_content import FollowedBatch, GroupQuery, InnerGroups
 from headrace.derived.follow.gathered_settings import settings_for
-from headrace.derived.follow.signed_batches import FollowedGroups
+from headrace.derived.follow.signed_batches import FollowedGroups, receipts_of
 from headrace.derived.follow.sources import entered_rows, signed_tables, used_columns
 from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.gathering.gather import TableChange, difference
+from headrace.derived.gathering.routes import GatherPlan
 from headrace.derived.gathering.row_keys import ID, row_bytes
 from headrace.derived.last_rows import DELETES, PUTS, LastRows, null_key
-from headrace.derived.own_names import SIGN
+from headrace.derived.own_names import ALIVE, SIGN, STATE
+from headrace.derived.state.state_tables import StateRows
 from headrace.formats.source import splits
 from headrace.model.own_names import PREFIX
 from headrace.model.tables.changes import RowChange
-from headrace.ports import Store, Table
+from headrace.ports import Staged, Store, Table
 from headrace.spark.batch_tasks import BatchTasks, Receipts
 from headrace.spark.settings import FOLLOWS_TRUNCATIONS, changed_settings
 from headrace.spark.stored_rows import stored_rows
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.query_text import with_queries, with_views
+from headrace.stores.registry import StoreAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.types import StructType
 
 _VIEW = f"{PREFIX}batch"
+
+
+def all_receipts(parts: Iterable[Receipts]) -> Receipts:
+    """Return the receipts of several jobs of a batch as those of one."""
+    return [[receipt for each in of_target for receipt in each] for of_target in zip(*parts, strict=True)]
 
 
 @dataclass(frozen=True)
@@ -51,9 +61,25 @@ class GatheredInTasks(FollowedBatch):
     groups: GroupQuery | None
     gathering: Gathering
 
-    def _stage_groups(self, groups: GroupQuery, signed: DataFrame, tasks: BatchTasks) -> Receipts:
-        grouped = FollowedGroups(self.query, self.target, self.first, self.replaces, self.state, groups)
-        return grouped.stage_changes(signed, tasks)
+    @property
+    def _types(self) -> dict[str, StructType]:
+        """The columns of scans and of the tables with groups of inner queries, by their names in lower case."""
+        scans = {scan.name.lower(): scan.schema for scan in self.query.scans}
+        return scans | {inner.table: inner.schema for inner in self.query.inner}
+
+    def _grouped(self, groups: GroupQuery) -> FollowedGroups:
+        """Return the same batch with groups of signed rows."""
+        return FollowedGroups(self.query, self.target, self.first, self.replaces, self.state, groups)
+
+    def _writes(self, table: str, change: TableChange) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the changes of the arrangements of a table, with the indexes of their targets."""
+        for each in self.gathering.tables[table].writes(change):
+            yield from self._of_state(each)
+
+    def _of_state(self, state: StateRows) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield state rows with the index of their target."""
+        place = self.state_writes[state.table, state.change]
+        return ((place, part) for part in state.rows.to_batches())
 
     def _by_key(self, rows: DataFrame, tasks: int | None = None) -> DataFrame:
         """Return rows such that a task has all rows of a key of the target."""
@@ -76,20 +102,27 @@ class GatheredInTasks(FollowedBatch):
                 left = left.filter(pc.invert(stays))
             yield from ((DELETES, part) for part in left.to_batches())
 
-    def _stage_whole(
-        self, session: SparkSession, changes: Mapping[str, TableChange], tables: Mapping[str, Table], tasks: BatchTasks
-    ) -> Receipts:
-        """Stage the difference between the results over all rows before and after a batch."""
+    def _signed_whole(
+        self,
+        session: SparkSession,
+        plan: GatherPlan,
+        rows_sql: str,
+        changes: Mapping[str, TableChange],
+        tables: Mapping[str, Table],
+        store: StoreAddress,
+    ) -> tuple[DataFrame, int]:
+        """Return the results of a query over all rows before (-1) and after (1) a batch, and the number of tasks."""
         from pyspark.sql.types import BinaryType, StructField, StructType
 
-        types = {scan.name.lower(): scan.schema for scan in self.query.scans}
         before, after, count = dict[str, str](), dict[str, str](), 0
         for number, (name, arranged) in enumerate(self.gathering.tables.items()):
-            schema = StructType([types[name][column] for column in arranged.schema.names])
+            if name not in plan.tables:
+                continue
+            schema = StructType([self._types[name][column] for column in arranged.schema.names])
             stored = StructType([*schema, StructField(ID, BinaryType())])
             table, columns = tables[arranged.role], arranged.stored_columns
             ranges = splits(table)
-            kept = stored_rows(session, tasks.sink.store, table.name, ranges, columns, stored)
+            kept = stored_rows(session, store, table.name, ranges, columns, stored)
             view, shown = f"{_VIEW}_{number}", ", ".join(map(quote_name, schema.names))
             kept.createOrReplaceTempView(view)
             before[name] = after[name] = f"SELECT {shown} FROM {view}"
@@ -102,13 +135,17 @@ class GatheredInTasks(FollowedBatch):
                 after[name] = f"{stays} UNION ALL SELECT {shown} FROM {view}_added"
         signed = session.sql(
             " UNION ALL ".join(
-                f"SELECT *, CAST({sign} AS TINYINT) AS {SIGN} FROM ({with_queries(self.query.rows_sql, tables)})"
-                for sign, tables in ((-1, before), (1, after))
+                f"SELECT *, CAST({sign} AS TINYINT) AS {SIGN} FROM ({with_queries(rows_sql, queries)})"
+                for sign, queries in ((-1, before), (1, after))
             )
         )
+        return signed, 2 * count
+
+    def _stage_whole(self, signed: DataFrame, count: int, tasks: BatchTasks) -> Receipts:
+        """Stage the difference between the results over all rows before and after a batch."""
         if self.groups is not None:
-            return self._stage_groups(self.groups, signed, tasks)
-        rows = self._by_key(signed.toDF(*self.query.names, SIGN), tasks=2 * count)
+            return self._grouped(self.groups).stage_changes(signed, tasks)
+        rows = self._by_key(signed.toDF(*self.query.names, SIGN), tasks=count)
         return tasks.stage_routed(rows, self._changed_rows)
 
     def _changed_rows(self, _: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
@@ -152,10 +189,10 @@ class GatheredLoad(GatheredInTasks):
         Args:
             changes: changes as those of `used_columns`, before which the tables have no rows.
         """
-        changes = changes.persist()
+        persisted = [changes.persist()]
         try:
-            kept = tasks.stage_routed(changes, self._arranged)
-            size = sum(receipt.rows for receipts in kept for receipt in receipts)
+            staged = [tasks.stage_routed(changes, self._arranged)]
+            size = sum(receipt.rows for receipts in staged[0] for receipt in receipts)
             session = changes.sparkSession
             # With arrangements that are kept, the number of rows is not known.
             with changed_settings(session, {} if self.kept else settings_for(size)):
@@ -164,10 +201,30 @@ class GatheredLoad(GatheredInTasks):
                 for number, (name, rows) in enumerate(entered.items()):
                     views[name.lower()] = f"{_VIEW}_{number}"
                     rows.createOrReplaceTempView(views[name.lower()])
-                shown = self._stage(session, with_views(self.query.rows_sql, views), tasks)
+                for number, inner in enumerate(self.query.inner, len(views)):
+                    signed = self._entering(session, with_views(inner.rows_sql, views))
+                    persisted.append(self._grouped(inner.groups).merged(signed, tasks).persist())
+                    staged.append(tasks.stage_routed(persisted[-1], partial(self._arranged_groups, inner)))
+                    views[inner.table] = f"{_VIEW}_{number}"
+                    persisted[-1].where(ALIVE).select(*inner.schema.names).createOrReplaceTempView(views[inner.table])
+                staged.append(self._stage(session, with_views(self.query.rows_sql, views), tasks))
         finally:
-            changes.unpersist()
-        return [[*of_state, *of_target] for of_state, of_target in zip(kept, shown, strict=True)]
+            for each in persisted:
+                each.unpersist()
+        return all_receipts(staged)
+
+    def _entering(self, session: SparkSession, sql: str) -> DataFrame:
+        """Return the rows of a query as signed ones that enter its result."""
+        return session.sql(f"SELECT *, CAST(1 AS TINYINT) AS {SIGN} FROM ({sql})")
+
+    def _arranged_groups(
+        self, inner: InnerGroups, _: Store, parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[int, pa.RecordBatch | Staged]]:
+        """Yield the rows of the arrangements of groups, and the receipts of their state."""
+        for part in parts:
+            change = self.gathering.tables[inner.table].of_groups(pa.Table.from_batches([part]), None)
+            yield from self._writes(inner.table, change)
+            yield from receipts_of(part.column(STATE))
 
     def _arranged(self, _: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows of the arrangements, of a task with all changes of its rows."""
@@ -190,8 +247,7 @@ class GatheredLoad(GatheredInTasks):
     def _stage(self, session: SparkSession, rows_sql: str, tasks: BatchTasks) -> Receipts:
         """Stage the rows of the target, and the states of groups."""
         if self.groups is not None:
-            signed = session.sql(f"SELECT *, CAST(1 AS TINYINT) AS {SIGN} FROM ({rows_sql})")
-            return self._stage_groups(self.groups, signed, tasks)
+            return self._grouped(self.groups).stage_changes(self._entering(session, rows_sql), tasks)
         return tasks.stage_routed(self._by_key(session.sql(rows_sql).toDF(*self.query.names)), self._unique_rows)
 
     def _unique_rows(self, _: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:

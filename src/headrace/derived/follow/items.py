@@ -19,7 +19,7 @@ from headrace.sql_text.expressions import (
     operand_end,
 )
 from headrace.sql_text.lexer import TokenKind, quote_name
-from headrace.sql_text.token_text import TokenText
+from headrace.sql_text.query_text import QueryText
 
 if TYPE_CHECKING:
     from headrace.derived.state.aggregates import Kind
@@ -75,7 +75,7 @@ class Names(Protocol):
 class Items:
     """Converts the items and HAVING of one SELECT."""
 
-    def __init__(self, text: TokenText, select: Select, names: Names) -> None:
+    def __init__(self, text: QueryText, select: Select, names: Names) -> None:
         self._text = text
         self._select = select
         self._names = names
@@ -238,7 +238,7 @@ class Items:
     # -- items and HAVING -----------------------------------------------------------------------------
 
     def converted(self, start: int, end: int, visible: int) -> str:
-        """Return a range as SQL over the columns of groups.
+        """Return a range as SQL over the columns of groups. Subqueries stay as they are.
 
         Args:
             visible: the number of items whose aliases the range can use.
@@ -249,6 +249,9 @@ class Items:
         edits: list[tuple[int, int, str]] = []
         index = start
         while index < end:
+            if text.is_symbol(index, "(") and text.is_query(index):
+                index = text.after(index)
+                continue
             if is_aggregate_call(text, index):
                 number, after = self._aggregate(index)
                 edits.append((index, after, value_column(number)))

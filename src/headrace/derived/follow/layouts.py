@@ -14,9 +14,9 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.batches.sinks.jobs import state_name
+from headrace.derived.follow.batch_content import GroupQuery
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.gathering.arrangements import Arranged, Gathering
-from headrace.derived.state.group_states import GroupStates
 from headrace.derived.state.state_tables import StateTable
 from headrace.model.types import type_name
 from headrace.ports import Store
@@ -102,12 +102,16 @@ class StateLayout:
     # -- tables of state ------------------------------------------------------------------------------------
 
     def state(
-        self, store: Store, target: str, job: str, groups: GroupStates | None, gathering: Gathering | None
+        self, store: Store, target: str, job: str, groups: Sequence[GroupQuery], gathering: Gathering | None
     ) -> dict[str, StateTable]:
-        """Return the tables of state by role."""
+        """Return the tables of state by role.
+
+        Args:
+            groups: the groups of the query and of its inner queries.
+        """
         text = f"{job}-{self.generation}{self.attempt}" if self.generation else job
         prefix = f"{state_name(store, target, text)}_"
-        found = {} if groups is None else groups.tables(prefix)
+        found = {role: table for each in groups for role, table in each.tables(prefix).items()}
         found |= {} if gathering is None else gathering.state(prefix)
         return {role: replace(table, name=self.names.get(role, table.name)) for role, table in found.items()}
 
@@ -140,6 +144,7 @@ class StateLayout:
                 _names(arranged.schema),
             )
             for scan, arranged in tables.items()
+            if gathering is not None and scan not in gathering.inner
             for role, key in arranged.roles.items()
         )
         return replace(self, arrangements=arrangements)
@@ -151,12 +156,12 @@ class StateLayout:
 
         Also return these arrangements, by scan. Scans without any need the columns of the gathering.
         """
-        tables: dict[str, Arranged] = {}
+        tables: dict[str, Arranged] = dict(gathering.tables)
         covering: dict[str, list[Arrangement]] = {}
         for scan in scans:
             name, types = scan.name.lower(), arrow_schema(scan.schema)
             found = [each for each in self.arrangements if each.scan == name]
-            wanted = tables[name] = gathering.tables[name]
+            wanted = gathering.tables[name]
             # All arrangements of a scan have the same columns.
             if found and _names(wanted.schema).items() <= found[0].columns.items() <= _names(types).items():
                 tables[name] = replace(wanted, schema=pa.schema([types.field(column) for column in found[0].columns]))

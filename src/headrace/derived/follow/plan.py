@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from headrace.derived.follow.analysis import Origin
+from headrace.derived.follow.batch_content import GroupQuery
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.split import FollowedQuery, Grouping
 from headrace.derived.gathering.arrangements import Gathering
-from headrace.derived.own_names import value_column
+from headrace.derived.own_names import ALIVE, STATE, STATE_DDL, value_column
 from headrace.derived.state.aggregates import Aggregate
 from headrace.derived.state.group_states import GroupStates
 from headrace.errors import SchemaError
@@ -46,6 +47,7 @@ class FollowedPlan:
         gathering: how the rows are found over which the rows SQL is evaluated; None if it runs over signed rows.
         as_whole: the plan of the same query over gathered rows without its groups, for a target whose key does not have
             all columns of GROUP BY; None if there is none.
+        inner: the inner queries whose groups it reads, by their numbers, inner ones first.
         unique: positions of output columns that are unique in the result of a query over gathered rows without groups;
             empty if none are certain.
     """
@@ -61,6 +63,7 @@ class FollowedPlan:
     gathering: Gathering | None = None
     as_whole: FollowedPlan | None = None
     unique: tuple[int, ...] = ()
+    inner: Mapping[int, FollowedPlan] = field(default_factory=dict)
 
     def renamed(self, names: Sequence[str]) -> FollowedPlan:
         """Return the plan with other names of output columns, by position."""
@@ -100,7 +103,8 @@ class FollowedPlan:
         words = [" ".join(token.text for token in tokenize(text).tokens) for text in texts]
         types = "" if self.group_types is None else self.group_types.simpleString()
         kept = [] if groups is None else [f"{each.kind} {each.arguments}" for each in groups.aggregates]
-        return hashlib.sha256("\n".join((*words, types, *kept)).encode()).hexdigest()
+        inner = [each.fingerprint for each in self.inner.values()]
+        return hashlib.sha256("\n".join((*words, types, *kept, *inner)).encode()).hexdigest()
 
     def states(self, *, keeps_previous: bool) -> GroupStates | None:
         """Return the state of the query's groups; None for a query without aggregates.
@@ -127,6 +131,20 @@ class FollowedPlan:
         ]
         keys = pa.schema([types.field(name) for name in groups.names])
         return GroupStates(keys, aggregates, keeps_previous=keeps_previous)
+
+    def group_query(self, *, keeps_previous: bool, number: int = 0) -> GroupQuery | None:
+        """Return what batches compute for the groups of the query; None for a query without aggregates.
+
+        Args:
+            number: that of an inner query; 0 for the groups at the end.
+        """
+        from pyspark.sql.types import BooleanType, DataType, StructField, StructType
+
+        groups, types, states = self.query.groups, self.group_types, self.states(keeps_previous=keeps_previous)
+        if groups is None or types is None or states is None:
+            return None
+        own = [StructField(ALIVE, BooleanType()), StructField(STATE, DataType.fromDDL(STATE_DDL))]
+        return GroupQuery(states, StructType([*types.fields, *own]), groups.result_sql, groups.copied, number)
 
     def check_key(self, table: str, primary_key: Sequence[str]) -> None:
         """Check that each row of the result has its own key in the target, which does not change.

@@ -17,16 +17,30 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.derived.follow.analysis import EmptyViews, Origins, SparkNames
 from headrace.derived.follow.determinism import check_deterministic
-from headrace.derived.follow.gathered import check_exact, gathered_query, gathering_of
+from headrace.derived.follow.gathered import check_exact, gathered_query, gathering_of, refuse_constructs
+from headrace.derived.follow.inner_queries import InnerQueries
 from headrace.derived.follow.plan import FollowedPlan
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.settings import check_text_settings
 from headrace.derived.follow.split import FollowedQuery, Grouping, split_query
 from headrace.derived.gathering.unique import unique_columns
-from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, ORDER, SIGN, STATE, STATE_DDL
-from headrace.errors import SqlError, UnsupportedError
+from headrace.derived.own_names import (
+    ALIVE,
+    GROUPS_VIEW,
+    KEEP,
+    ORDER,
+    SIGN,
+    STATE,
+    STATE_DDL,
+    inner_groups,
+    inner_table,
+)
+from headrace.derived.used_names import used_names
+from headrace.errors import SchemaError, SqlError, UnsupportedError
 from headrace.model.own_names import PREFIX, is_own
+from headrace.model.types import type_name
 from headrace.spark.analysed_plans import analysed_plan, operators
+from headrace.spark.versions import arrow_schema
 from headrace.sql_text.query_text import QueryText, with_views
 
 if TYPE_CHECKING:
@@ -94,8 +108,26 @@ def _read(spark: SparkSession, text: str, scans: Mapping[str, FollowedScan], vie
         plan = _check(spark, text, split_query(text, scans, names_of), scans, views)
         plan.states(keeps_previous=False)
         return plan
+    refuse_constructs(text)
     query = gathered_query(text, scans, names_of, keeps_groups=False)
     analysed = _analyse_text(spark, text, query, views)
+    plan = _gathered_plan(spark, text, scans, views, analysed)
+    assert plan.gathering is not None
+    if plan.gathering.reads_groups:
+        with suppress(SqlError, UnsupportedError):
+            return _InnerGroups(spark, scans, views, analysed, plan).read(text)
+    return plan
+
+
+def _gathered_plan(
+    spark: SparkSession, text: str, scans: Mapping[str, FollowedScan], views: EmptyViews, analysed: _AnalysedText
+) -> FollowedPlan:
+    """Return the plan of a query over gathered rows, with its groups or without."""
+
+    def names_of(with_: str, from_: str) -> SparkNames:
+        return SparkNames(spark, views.plain, with_, from_)
+
+    query = gathered_query(text, scans, names_of, keeps_groups=False)
     whole = _check_gathered(spark, query, scans, views, analysed)
     with suppress(SqlError, UnsupportedError):
         kept = gathered_query(text, scans, names_of, keeps_groups=True)
@@ -123,11 +155,12 @@ def _check(
     rows = _analysed(spark, rows_sql)
     _check_operators(spark, rows_sql)
     if query.groups is None:
-        _check_same(schema, rows, [*rows.names[:-2], SIGN, ORDER])
+        _check_same(schema, rows, [*rows.names[:-2], SIGN, ORDER], own=2)
         found = Origins(spark, query, {name: scan.schema for name, scan in scans.items()}, views)
         origins = tuple(found.of(select, schema) for select in query.selects)
         return FollowedPlan(read, names, query, schema, rows, None, origins, time_zone)
-    types = _check_groups(spark, query.groups, schema, rows, views, views.signed)
+    types = _group_types(spark, query.groups, rows, views.signed)
+    _check_results(spark, query.groups, schema, types, views)
     return FollowedPlan(read, names, query, schema, rows, types, (), time_zone)
 
 
@@ -138,11 +171,13 @@ class _AnalysedText(NamedTuple):
         schema: the output columns.
         plan: the text of the analysed plan.
         static: the columns of the static tables by name.
+        tokens: the text.
     """
 
     schema: StructType
     plan: str
     static: Mapping[str, StructType]
+    tokens: QueryText
 
 
 def _analyse_text(spark: SparkSession, text: str, query: FollowedQuery, views: EmptyViews) -> _AnalysedText:
@@ -154,7 +189,7 @@ def _analyse_text(spark: SparkSession, text: str, query: FollowedQuery, views: E
     _check_names(schema)
     whole = query.tokens.render(0, len(query.tokens.tokens), [])
     check_deterministic(spark, with_views(views.without_static(whole, static), views.plain), plan)
-    return _AnalysedText(schema, plan, static)
+    return _AnalysedText(schema, plan, static, query.tokens)
 
 
 def _check_gathered(
@@ -163,9 +198,16 @@ def _check_gathered(
     scans: Mapping[str, FollowedScan],
     views: EmptyViews,
     analysed: _AnalysedText,
+    *,
+    inner: bool = False,
 ) -> FollowedPlan:
-    """Analyse the rows and groups of a query that is evaluated as it is written, and find the rows over which."""
-    schema, plan, static = analysed
+    """Analyse the rows and groups of a query that is evaluated as it is written, and find the rows over which.
+
+    Args:
+        analysed: the query; or the query in which it is an inner one, with the columns of the inner one.
+        inner: it is an inner query, so that another one reads its groups.
+    """
+    schema, plan, static, tokens = analysed
     rows_sql = with_views(query.rows_sql, views.plain)
     rows = _analysed(spark, rows_sql)
     below = Counter(operators(analysed_plan(spark, rows_sql)))
@@ -175,9 +217,13 @@ def _check_gathered(
     if query.groups is not None:
         if _OF_SEVERAL_ROWS & below.keys():
             check_exact(query, [*(scans[name].schema for name in query.scans), *static.values()])
-        types = _check_groups(spark, query.groups, schema, rows, views, views.plain)
+        types = _group_types(spark, query.groups, rows, views.plain)
+        if not inner:
+            _check_results(spark, query.groups, schema, types, views)
+    else:
+        _check_same(schema, rows, schema.names)
     read = tuple(scans[name] for name in query.scans)
-    gathering = gathering_of(query, scans, static, below["Aggregate"])
+    gathering = gathering_of(query, scans, static, below["Aggregate"], used_names(tokens))
     text = QueryText(query.rows_sql)
     unique = () if query.groups is not None else unique_columns(text, gathering.model, len(schema))
     time_zone = str(spark.conf.get("spark.sql.session.timeZone"))
@@ -185,30 +231,125 @@ def _check_gathered(
     return FollowedPlan(read, names, query, schema, rows, types, (), time_zone, gathering, unique=unique)
 
 
-def _check_groups(
-    spark: SparkSession,
-    groups: Grouping,
-    schema: StructType,
-    rows: StructType,
-    views: EmptyViews,
-    of_scans: Mapping[str, str],
-) -> StructType:
-    """Check the groups of a query, and return the columns of the view that the result SQL reads, but its own."""
-    from pyspark.sql.types import BooleanType, DataType, StructField, StructType
-
+def _group_types(spark: SparkSession, groups: Grouping, rows: StructType, of_scans: Mapping[str, str]) -> StructType:
+    """Return the columns of the view that the result SQL reads, but its own."""
     types = _analysed(spark, with_views(groups.types_sql, of_scans))
     _refuse_collations(rows)
+    return types
+
+
+def _check_results(
+    spark: SparkSession, groups: Grouping, schema: StructType, types: StructType, views: EmptyViews
+) -> None:
+    """Check that the result SQL gives the columns of the query."""
+    from pyspark.sql.types import BooleanType, DataType, StructField, StructType
+
     own = [StructField(ALIVE, BooleanType(), nullable=False), StructField(STATE, DataType.fromDDL(STATE_DDL))]
     result_sql = with_views(groups.result_sql, {GROUPS_VIEW: views.view(StructType([*types.fields, *own]))})
     result = _analysed(spark, result_sql)
     _check_operators(spark, result_sql)
-    _check_same(schema, result, [*result.names[:-2], KEEP, STATE])
+    _check_same(schema, result, [*result.names[:-2], KEEP, STATE], own=2)
     for item, column in zip(groups.items, schema.names, strict=True):
         if item.name is not None and item.name.lower() != column.lower():
             raise SqlError(
                 "Spark gives this column another name than its text", received=column, remedy="name it with AS"
             )
-    return types
+
+
+class _InnerGroups:
+    """The groups of the inner queries of a query, which are kept as tables.
+
+    An inner query with aggregates that headrace keeps by group is a followed query of its own, if it names no column of
+    the queries around it. Its groups are kept in a table beside the target. The text around it reads this table, which
+    changes only in the groups of changed rows.
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        scans: Mapping[str, FollowedScan],
+        views: EmptyViews,
+        analysed: _AnalysedText,
+        written: FollowedPlan,
+    ) -> None:
+        self._spark = spark
+        self._scans = dict(scans)
+        self._views = views
+        self._analysed = analysed
+        self._written = written
+        self._plans: dict[int, FollowedPlan] = {}
+
+    def read(self, text: str) -> FollowedPlan:
+        """Return the plan of a query that reads the groups of its inner queries; the plan as written without any."""
+        queries = InnerQueries(text)
+        queries.replace(self._read)
+        text = queries.text
+        plan = self._outer(text) if self._plans else self._written
+        if plan.query.groups is None:
+            # The groups at the end are those of an inner query, too: HAVING compares them with subqueries.
+            queries.replace_last(self._read)
+            plan = self._outer(queries.text) if queries.text != text else plan
+        is_clear = self._written.gathering is not None and self._written.gathering.model is not None
+        return self._written if is_clear and plan.gathering and plan.gathering.model is None else plan
+
+    def _outer(self, text: str) -> FollowedPlan:
+        plan = _gathered_plan(self._spark, text, self._scans, self._views, self._analysed)
+        whole = None if plan.as_whole is None else self._with_inner(plan.as_whole)
+        return replace(self._with_inner(plan), as_whole=whole)
+
+    def _with_inner(self, plan: FollowedPlan) -> FollowedPlan:
+        """Return the plan of the query around the inner ones with those that it reads."""
+        assert plan.gathering is not None
+        named, inner = set(plan.query.scans), dict[int, FollowedPlan]()
+        for number, each in reversed(self._plans.items()):
+            if inner_table(number) in named:
+                named.update(each.query.scans)
+                inner = {number: each, **inner}
+        gatherings = {inner_table(number): each.gathering for number, each in inner.items() if each.gathering}
+        written = self._written
+        return replace(
+            plan,
+            scans=tuple(scan for scan in written.scans if scan.name in named),
+            query=replace(plan.query, tokens=written.query.tokens, with_=(0, 0), others=written.query.others),
+            gathering=plan.gathering.over(gatherings),
+            inner=inner,
+        )
+
+    def _read(self, text: str) -> str | None:
+        """Return the query over the groups of an inner query; None if they cannot be kept."""
+        from pyspark.errors import AnalysisException, ParseException
+
+        with suppress(SqlError, SchemaError, UnsupportedError, AnalysisException, ParseException):
+            return self._kept(text)
+        return None
+
+    def _kept(self, text: str) -> str:
+        spark, views = self._spark, self._views
+
+        def names_of(with_: str, from_: str) -> SparkNames:
+            return SparkNames(spark, views.plain, with_, from_)
+
+        query = gathered_query(text, self._scans, names_of, keeps_groups=True, has_subqueries=True)
+        assert query.groups is not None
+        if not query.scans:
+            raise SqlError("an inner query that reads no followed scan is computed as it is written")
+        sql = with_views(text, views.plain)
+        analysed = self._analysed._replace(schema=spark.sql(sql).schema, plan=analysed_plan(spark, sql))
+        plan = _check_gathered(spark, query, self._scans, views, analysed, inner=True)
+        plan.states(keeps_previous=False)
+        assert plan.group_types is not None
+        number, types = len(self._plans) + 1, plan.group_types
+        table = inner_table(number)
+        for field in arrow_schema(types):
+            # Raises SchemaError for a type that no table can have.
+            type_name(field.type)
+        views.plain[table] = views.view(types)
+        select = query.groups.select(analysed.schema.names, table)
+        _check_same(analysed.schema, _analysed(spark, with_views(select, views.plain)), analysed.schema.names)
+        label, labels = inner_groups(number), query.groups.texts
+        self._scans[table] = FollowedScan(table, types, query.groups.names, inner=True, label=label, labels=labels)
+        self._plans[number] = plan
+        return select
 
 
 def _analysed(spark: SparkSession, sql: str) -> StructType:
@@ -306,10 +447,10 @@ def _check_names(schema: StructType) -> None:
         raise SqlError("two output columns have one name", received=twice[0], remedy="name them with AS")
 
 
-def _check_same(schema: StructType, found: StructType, names: Sequence[str]) -> None:
-    """Raise `SqlError` unless columns have the types of the query's columns, and then the last two of ``names``."""
+def _check_same(schema: StructType, found: StructType, names: Sequence[str], *, own: int = 0) -> None:
+    """Raise `SqlError` unless columns have the names, and the types of the query's columns before ``own`` others."""
     types = [field.dataType.simpleString() for field in schema]
-    others = [field.dataType.simpleString() for field in found][:-2]
+    others = [field.dataType.simpleString() for field in found][: len(found) - own]
     if types != others or found.names != list(names):
         raise SqlError(
             "the query's parts do not have the types of the query", received=f"{others}", valid=f"{types}",

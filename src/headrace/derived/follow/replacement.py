@@ -31,7 +31,7 @@ from headrace.derived.follow.batch_content import (
     is_of_expression,
     named_expressions,
 )
-from headrace.derived.follow.batches import batch_of, job_with_state
+from headrace.derived.follow.batches import all_groups, batch_of, job_with_state
 from headrace.derived.follow.gathered_in_tasks import GatheredLoad
 from headrace.derived.follow.layouts import Arrangement, StateLayout
 from headrace.derived.follow.scans import FollowedScan
@@ -142,14 +142,15 @@ class Replacement:
         return TextChange(tuple(kept), tuple(computed), reads, gained, emptied)
 
     def _state_in_words(self, role: str) -> str:
-        for scan, arranged in ({} if self.gathering is None else self.gathering.tables).items():
+        for arranged in () if self.gathering is None else self.gathering.tables.values():
             if role in arranged.roles:
-                return f"rows of {scan} by ({', '.join(arranged.roles[role])}): {', '.join(arranged.schema.names)}"
+                columns = arranged.shown(arranged.schema.names)
+                return f"rows of {arranged.name} by ({arranged.shown(arranged.roles[role])}): {columns}"
         return f"the state of groups ({role})"
 
     def state(self, store: Store) -> dict[str, StateTable]:
-        states = None if self.groups is None else self.groups.states
-        return self.layout.state(store, self.target.name, self.old.job, states, self.gathering)
+        groups = all_groups(self.query, self.groups)
+        return self.layout.state(store, self.target.name, self.old.job, groups, self.gathering)
 
     def run(self, spark: SparkSession, store: Store, sink: LocatedSink, wanted: TargetJob) -> None:
         """Compute and publish the result of the new text, after `check`.
@@ -212,7 +213,7 @@ class Replacement:
             writer.publisher.discard(self.last)
             raise
         finally:
-            drop_views(spark, len(self.query.scans))
+            drop_views(spark, len(self.query.scans) + len(self.query.inner))
 
     def _batch(self, spark: SparkSession, store: Store, sink: LocatedSink) -> DataFrame:
         """Return the rows of all tables as changes that insert them."""

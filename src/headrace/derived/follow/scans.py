@@ -38,6 +38,8 @@ class FollowedScan:
         source: the mark of the table, see `headrace.model.tables.change_columns.source_mark`.
         tunnel: the tunnel of several tables that has the changes; None for a tunnel of this table alone.
         table: the name of the table in the rows of this tunnel.
+        inner: it is no scan, but the table with the groups of an inner query; see `headrace.derived.follow.planning`.
+        label, labels: then the name and the columns for people.
     """
 
     name: str
@@ -46,6 +48,9 @@ class FollowedScan:
     source: str = ""
     tunnel: TunnelMark | None = None
     table: str = ""
+    inner: bool = False
+    label: str = ""
+    labels: tuple[str, ...] = ()
 
     @property
     def mark(self) -> str:

@@ -89,22 +89,31 @@ class FollowedGroups(SignedBatch):
     groups: GroupQuery
 
     def stage_changes(self, signed: DataFrame, tasks: BatchTasks) -> Receipts:
-        groups, rows = self.groups, signed.drop(ORDER)
-        names = [name for name in groups.merged.names if name in rows.columns]
+        groups = self.groups
+        if groups.copied is not None:
+            # One step of Python instead of two, and no rows of Spark between them.
+            route = partial(self._merge_and_route, tasks.batch, groups.copied)
+            return tasks.stage_routed(self._by_group(signed), route)
+        view = f"{_VIEW}_groups"
+        self.merged(signed, tasks).createOrReplaceTempView(view)
+        results = signed.sparkSession.sql(with_views(groups.result_sql, {GROUPS_VIEW: view}))
+        return tasks.stage_routed(results.toDF(*self.query.names, KEEP, STATE), self._route_results)
+
+    def merged(self, signed: DataFrame, tasks: BatchTasks) -> DataFrame:
+        """Return the touched groups, and in column `STATE` the receipts of their state, which tasks stage."""
+        rows = self._by_group(signed)
+        return rows.mapInArrow(sent(partial(self._merge_and_stage, tasks)), self.groups.merged)
+
+    def _by_group(self, signed: DataFrame) -> DataFrame:
+        """Return signed rows such that a task has all rows of a group."""
+        rows = signed.drop(ORDER)
+        names = [name for name in self.groups.merged.names if name in rows.columns]
         if not names and (self.first or self.begins_anew):
             # The one group exists without rows, too.
             rows = rows.union(_no_change(rows))
         # The session is that of the query alone.
-        session = rows.sparkSession
-        session.conf.set(*TASK_BYTES)
-        rows = rows.repartition(*names) if names else rows.repartition(1)
-        if groups.copied is not None:
-            # One step of Python instead of two, and no rows of Spark between them.
-            return tasks.stage_routed(rows, partial(self._merge_and_route, tasks.batch, groups.copied))
-        view = f"{_VIEW}_groups"
-        rows.mapInArrow(sent(partial(self._merge_and_stage, tasks)), groups.merged).createOrReplaceTempView(view)
-        results = session.sql(with_views(groups.result_sql, {GROUPS_VIEW: view}))
-        return tasks.stage_routed(results.toDF(*self.query.names, KEEP, STATE), self._route_results)
+        rows.sparkSession.conf.set(*TASK_BYTES)
+        return rows.repartition(*names) if names else rows.repartition(1)
 
     def _merge(
         self, store: Store, batch: int, parts: Iterator[pa.RecordBatch]
@@ -115,7 +124,7 @@ class FollowedGroups(SignedBatch):
         tables: Mapping[str, StateReads] = open_tables(store, self.state)
         if self.begins_anew:
             tables = {role: NoState(table.columns) for role, table in self.state.items()}
-        for groups, states in self.groups.states.merge(tables, number, parts):
+        for groups, states in self.groups.merge(tables, number, parts):
             yield groups, [(places[each.table, each.change], each) for each in states]
 
     def _merge_and_route(
@@ -151,8 +160,13 @@ class FollowedGroups(SignedBatch):
         """Yield the rows of the result SQL, and the receipts of state that came with them."""
         for part in parts:
             yield from self._routed(part.drop_columns([STATE]))
-            for each in part.column(STATE).drop_null().flatten().to_pylist():
-                yield each["target"], Staged(each["id"], each["rows"])
+            yield from receipts_of(part.column(STATE))
+
+
+def receipts_of(states: pa.Array) -> Iterator[tuple[int, Staged]]:
+    """Yield the receipts of a column `STATE`, with the indexes of their targets."""
+    for each in states.drop_null().flatten().to_pylist():
+        yield each["target"], Staged(each["id"], each["rows"])
 
 
 def _no_change(rows: DataFrame) -> DataFrame:

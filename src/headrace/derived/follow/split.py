@@ -38,7 +38,7 @@ from headrace.derived.own_names import (
     output_column,
     value_column,
 )
-from headrace.sql_text.lexer import TokenKind, string_value
+from headrace.sql_text.lexer import TokenKind, quote_name, string_value
 from headrace.sql_text.query_text import QueryText
 
 NamesOf = Callable[[str, str], Names]
@@ -76,6 +76,9 @@ class Grouping:
         copied: the column of the view that each output column is, if the result SQL only copies columns and leaves no
             group out; else None.
         types_sql: a query whose columns have the types of the groups and values of the view.
+        shown: the items as SQL over the columns of the view.
+        having: the condition of HAVING, likewise; None without.
+        texts: the group expressions and aggregates as written, for people.
     """
 
     names: tuple[str, ...]
@@ -84,6 +87,18 @@ class Grouping:
     result_sql: str
     copied: tuple[str, ...] | None
     types_sql: str
+    shown: tuple[str, ...]
+    having: str | None
+    texts: tuple[str, ...]
+
+    def select(self, names: Sequence[str], table: str) -> str:
+        """Return the query over a table with the columns of the view, and a row for each group.
+
+        Args:
+            names: the names of the output columns.
+        """
+        items = ", ".join(f"{text} AS {quote_name(name)}" for text, name in zip(self.shown, names, strict=True))
+        return f"SELECT {items} FROM {table}" + ("" if self.having is None else f" WHERE {self.having}")
 
 
 @dataclass(frozen=True)
@@ -155,6 +170,7 @@ def with_aggregates(
     """
     with_, from_ = tokens.render(*with_range), f"FROM {tokens.render(*select.block.source)}"
     shown: list[str] = []
+    results: list[str] = []
     columns: list[str | None] = []
     outputs: list[ResultItem] = []
     for number, item in enumerate(select.items):
@@ -168,17 +184,18 @@ def with_aggregates(
         columns.append(items.column(converted))
         copy = items.copied(converted)
         always = copy is not None or item.kind == "literal"
-        shown.append(converted if always else f"CASE WHEN {KEEP} THEN ({converted}) END")
+        shown.append(converted)
+        results.append(converted if always else f"CASE WHEN {KEEP} THEN ({converted}) END")
         group, as_text = (None, False) if copy is None else (group_column(copy[0]), copy[1])
         outputs.append(ResultItem(item.name, group, always, as_text))
-    having = "true"
+    having: str | None = None
     if select.block.having is not None:
         having = items.converted(*select.block.having, len(select.items))
     if not items.groups and not items.aggregates:
         raise tokens.error("HAVING without GROUP BY and aggregates", select.block.where_end, remedy="write WHERE")
-    kept = f"coalesce(CASE WHEN {ALIVE} THEN ({having}) END, false)"
+    kept = f"coalesce(CASE WHEN {ALIVE} THEN ({having or 'true'}) END, false)"
     # Under the user's names, Spark would resolve a name that is left in an item as the alias of another item.
-    listed = ", ".join(f"{text} AS {output_column(number)}" for number, text in enumerate(shown))
+    listed = ", ".join(f"{text} AS {output_column(number)}" for number, text in enumerate(results))
     groups = [f"{text} AS {group_column(number)}" for number, text in enumerate(items.group_items)]
     arguments = [f"{text} AS {argument_column(number)}" for number, text in enumerate(items.argument_items)]
     rows_sql = f"{with_} SELECT {', '.join((*groups, *arguments, *carried)) or '1'} {from_}".lstrip()
@@ -192,6 +209,9 @@ def with_aggregates(
         result_sql=f"SELECT {listed}, {KEEP}, {STATE} FROM (SELECT *, {kept} AS {KEEP} FROM {GROUPS_VIEW})",
         copied=None if select.block.having is not None or None in columns else tuple(map(str, columns)),
         types_sql=types + (f" GROUP BY {', '.join(group_names)}" if group_names else ""),
+        shown=tuple(shown),
+        having=having,
+        texts=(*(" ".join(text.split()) for text in items.group_items), *(call.text for call in items.aggregates)),
     )
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from headrace.batches.sinks.jobs import QUERY_PART, TargetJob, TargetJobs, is_changed
 from headrace.batches.sinks.targets import TableTarget
-from headrace.derived.follow.batch_content import BatchQuery, GroupQuery
+from headrace.derived.follow.batch_content import BatchQuery, GroupQuery, InnerGroups
 from headrace.derived.follow.batches import FollowedBatches
 from headrace.derived.follow.determinism import called_functions
 from headrace.derived.follow.layouts import Arrangement, StateLayout
@@ -27,7 +27,7 @@ from headrace.derived.follow.static_tables import StaticTable, forget, read_stat
 from headrace.derived.follow.table_positions import TablePosition
 from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.gathering.tree import expensive, refuse_full_reads
-from headrace.derived.own_names import ALIVE, STATE, STATE_DDL
+from headrace.derived.own_names import inner_table
 from headrace.derived.state.state_tables import keeps_previous
 from headrace.derived.used_names import used_names
 from headrace.errors import OptionError, UnsupportedError, shown
@@ -138,18 +138,24 @@ class FollowedStream(BatchedStream):
             gathers=text.has_join,
             static=tuple(static),
             used=self._used(gathering),
+            inner=tuple(
+                InnerGroups(inner_table(number), reading(plan.query.rows_sql, static), groups)
+                for number, plan in self.plan.inner.items()
+                if (groups := plan.group_query(keeps_previous=False, number=number)) is not None
+            ),
         )
 
     def _job(self, store: Store, sink: LocatedSink, static: Sequence[StaticTable]) -> TargetJob:
         """Return the job without its tables; its ``job`` is empty if it has no checkpoint yet."""
-        text, groups = self.plan.query, self.plan.query.groups
+        groups = self.plan.query.groups
         definition = {QUERY_PART: self.plan.fingerprint}
         definition |= {f"static table {table.name}": table.fingerprint for table in static}
         # Without the source of its positions a checkpoint has no meaning.
         for group in sources(self.plan.scans):
             if (tunnel := group[0].tunnel) is not None:
                 definition[f"tunnel of {', '.join(scan.name for scan in group)}"] = tunnel.id
-        called = called_functions(self.spark, f"{text.rows_sql} {'' if groups is None else groups.result_sql}")
+        texts = [each.query.rows_sql for each in (self.plan, *self.plan.inner.values())]
+        called = called_functions(self.spark, " ".join((*texts, "" if groups is None else groups.result_sql)))
         definition |= {f"function {function.name}": function.fingerprint for function in called}
         settings = {**self.settings, **self.variables}
         settings |= {name: value for function in called for name, value in function.settings.items()}
@@ -272,14 +278,7 @@ class FollowedStream(BatchedStream):
         return replace(self, plan=plan)
 
     def _groups(self, store: Store) -> GroupQuery | None:
-        from pyspark.sql.types import BooleanType, DataType, StructField, StructType
-
-        groups, types = self.plan.query.groups, self.plan.group_types
-        states = self.plan.states(keeps_previous=keeps_previous(store))
-        if groups is None or types is None or states is None:
-            return None
-        own = [StructField(ALIVE, BooleanType()), StructField(STATE, DataType.fromDDL(STATE_DDL))]
-        return GroupQuery(states, StructType([*types.fields, *own]), groups.result_sql, groups.copied)
+        return self.plan.group_query(keeps_previous=keeps_previous(store))
 
 
 def follow(

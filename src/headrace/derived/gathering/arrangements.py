@@ -9,8 +9,8 @@ from __future__ import annotations
 
 import logging
 import sys
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -19,7 +19,7 @@ from headrace.derived.gathering.gather import TableChange, TableViews, differenc
 from headrace.derived.gathering.model import QueryModel
 from headrace.derived.gathering.routes import GatherPlan
 from headrace.derived.gathering.row_keys import ID, row_keys
-from headrace.derived.own_names import SIGN
+from headrace.derived.own_names import ALIVE, SIGN
 from headrace.derived.state.state_tables import StateRows, StateTable
 from headrace.model.tables.changes import RowChange
 from headrace.model.types import parse_type, type_name
@@ -45,6 +45,7 @@ class Arranged:
         schema: the columns that the query uses, in Spark's Arrow types.
         primary_key: the table's key, all of it among the columns.
         keys: the columns of each lookup; a table without lookups has one arrangement without columns.
+        labels: the columns for people, if they are not their names.
     """
 
     name: str
@@ -52,6 +53,12 @@ class Arranged:
     schema: pa.Schema
     primary_key: tuple[str, ...]
     keys: tuple[tuple[str, ...], ...]
+    labels: tuple[str, ...] = ()
+
+    def shown(self, columns: Iterable[str]) -> str:
+        """Return columns for people."""
+        labels = dict(zip(self.schema.names, self.labels, strict=True)) if self.labels else {}
+        return ", ".join(labels.get(name, name) for name in columns)
 
     @property
     def roles(self) -> dict[str, tuple[str, ...]]:
@@ -66,7 +73,7 @@ class Arranged:
         ]
         columns, found = pa.schema(fields), dict[str, StateTable]()
         for place, key in enumerate(self.keys):
-            content = f"{self.name} by ({', '.join(key)})" if key else self.name
+            content = f"{self.name} by ({self.shown(key)})" if key else self.name
             found[self._role(place)] = StateTable(
                 prefix + self._role(place), columns, (KEY, _ROW), _NOT_LOGGED, content
             )
@@ -111,6 +118,19 @@ class Arranged:
     def with_ids(self, rows: pa.Table) -> pa.Table:
         """Return rows of the table with their keys in column `ID`."""
         return rows.append_column(ID, row_keys(rows, self.primary_key))
+
+    def of_groups(self, groups: pa.Table, tables: Mapping[str, Table] | None) -> TableChange:
+        """Return the change of a table with groups of an inner query.
+
+        Args:
+            groups: the touched groups, with column `ALIVE`.
+            tables: the open state tables by role; None if no groups are kept.
+        """
+        touched = self.with_ids(groups.select(self.schema.names).cast(self.schema))
+        added = touched.filter(groups.column(ALIVE))
+        nothing = touched.slice(0, 0)
+        parted = dict(difference(nothing if tables is None else self.rows(tables).like(touched), added))
+        return TableChange(parted.get(-1, nothing), parted.get(1, nothing))
 
     def writes(self, change: TableChange) -> Iterator[StateRows]:
         """Yield the rows to put and the keys to delete for a change of the table."""
@@ -172,8 +192,15 @@ class ArrangedRows:
         largest = pc.max(row_keys(found, columns).value_counts().field("counts")).as_py()
         if largest >= MANY_ROWS and lookup not in _warned:
             _warned.add(lookup)
-            by = ", ".join(columns)
+            by = self.arranged.shown(columns)
             _log.warning("a batch has read %d rows of %s with one key (%s)", largest, self.arranged.name, by)
+
+    def like(self, rows: pa.Table) -> pa.Table:
+        """Return the kept rows with the keys of some rows, which have all columns of the primary key."""
+        at, key = next(each for each in enumerate(self.arranged.keys) if set(each[1]) <= set(self.arranged.primary_key))
+        keys = pa.table({KEY: row_keys(rows, key), _ROW: row_keys(rows, self.arranged.primary_key)})
+        found = self.tables[at].get_many(keys, self.arranged.stored_columns)
+        return self._read(found.filter(pc.is_valid(found.column(_ROW))))
 
     def all(self, most: int) -> pa.Table | None:
         parts = [self.schema.empty_table()]
@@ -195,13 +222,38 @@ class Gathering:
 
     Attributes:
         plan: the lookups.
-        tables: the arrangements of each followed table, by its name in lower case.
+        tables: the arrangements of each followed table, by its name in lower case; also of the tables with the groups
+            of inner queries.
         model: the structure of the query; None if it is unclear.
+        inner: the same for the inner queries whose groups it reads, by the names of their tables, inner ones first.
+            They have no arrangements of their own.
     """
 
     plan: GatherPlan
     tables: Mapping[str, Arranged]
     model: QueryModel | None
+    inner: Mapping[str, Gathering] = field(default_factory=dict)
+
+    @property
+    def reads_groups(self) -> bool:
+        """Whether batches read whole tables, or all rows of groups into which no equality leads."""
+        return bool(self.plan.full_reads) or (self.model is not None and self.model.has_groups_by_themselves)
+
+    def over(self, inner: Mapping[str, Gathering]) -> Gathering:
+        """Return the gathering of a query with those of its inner queries. Each table has the lookups of all."""
+        lookups: dict[str, dict[tuple[str, ...], None]] = {}
+        tables: dict[str, Arranged] = {}
+        for gathering in (*inner.values(), self):
+            for name, each in gathering.tables.items():
+                tables[name] = each
+                lookups.setdefault(name, {}).update(dict.fromkeys(key for key in each.keys if key))
+        for number, (name, each) in enumerate(tables.items()):
+            keys = list(lookups[name]) or [()]
+            if name in inner and not any(set(key) <= set(each.primary_key) for key in keys):
+                # The groups of a batch are read by their keys.
+                keys = [each.primary_key, *keys]
+            tables[name] = replace(each, number=number, keys=tuple(keys))
+        return replace(self, tables=tables, inner={name: replace(each, tables={}) for name, each in inner.items()})
 
     @property
     def definition(self) -> str:
@@ -214,11 +266,13 @@ class Gathering:
         return {role: table for each in self.tables.values() for role, table in each.tables(prefix).items()}
 
     def views(
-        self, changes: Mapping[str, TableChange], tables: Mapping[str, Table], most: int
+        self, plan: GatherPlan, changes: Mapping[str, TableChange], tables: Mapping[str, Table], most: int
     ) -> dict[str, TableViews] | None:
-        """Return the rows that decide about the changes of the result, by table; None if they are more than ``most``.
+        """Return the rows that decide about the changes of a result, by table; None if they are more than ``most``.
 
         Args:
+            plan: the lookups of the query, or of an inner one.
             tables: the open state tables by role.
         """
-        return gather(self.plan, changes, {name: each.rows(tables) for name, each in self.tables.items()}, most)
+        kept = {name: each.rows(tables) for name, each in self.tables.items() if name in plan.tables}
+        return gather(plan, {name: change for name, change in changes.items() if name in kept}, kept, most)

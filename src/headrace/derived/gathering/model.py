@@ -60,7 +60,7 @@ class Occurrence:
         table: the name of the scan, or of a static table.
         name: its alias, or the table's name.
         changes: whether it is a followed scan.
-        key: the columns of its primary key.
+        key: the columns of its primary key; none if it has one row, or is static.
         unit: the number of the innermost unit that contains it.
     """
 
@@ -231,9 +231,18 @@ class QueryModel:
     def _is_known(self, place: Place, known: set[Place], rows: set[int]) -> bool:
         return place in known or place.occurrence in rows
 
+    @property
+    def has_groups_by_themselves(self) -> bool:
+        """Return whether a part of the query has rows that influence each other, and no equality leads into it."""
+        return any(unit.grouped and unit.link is None and not unit.independent for unit in self.units)
+
     def tables(self, occurrences: Iterable[int]) -> set[str]:
         """Return the followed tables of some occurrences."""
         return {self.occurrences[each].table for each in occurrences if self.occurrences[each].changes}
+
+    def has_one_row(self, table: str) -> bool:
+        """Return whether a followed table always has one row."""
+        return any(each.table == table and each.changes and not each.key for each in self.occurrences)
 
 
 def _pairs(link: Link) -> Iterator[tuple[Place, Place]]:

@@ -166,10 +166,11 @@ class _Routes:
         )
 
     def _note(self, construct: Construct, changed: int | None, tables: set[str]) -> None:
-        """Note a read of whole tables, if there is a table to read."""
+        """Note a read of whole tables, if there is one to read of more than one row."""
         table = None if changed is None else self._model.occurrences[changed].table
-        if tables:
-            self._full.append(FullRead(construct, table, tuple(sorted(tables))))
+        large = sorted(each for each in tables if not self._model.has_one_row(each))
+        if large:
+            self._full.append(FullRead(construct, table, tuple(large)))
 
     def _reason(self, unit: Unit) -> Construct:
         """Return the construct for which no equality leads into a unit or out of it."""

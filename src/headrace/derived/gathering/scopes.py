@@ -40,15 +40,17 @@ class Columns:
     Attributes:
         kinds: for each column its name and the kind of its values: equal values of one kind have equal keys. None for
             columns that cannot be keys.
-        key: the table's primary key, of which no column is null.
+        key: the table's primary key. A table without columns in it has one row.
         changes: whether the table is followed.
         collated: whether a column has a collation, so that different texts can be equal.
+        null_keys: whether columns of the key can be null.
     """
 
     kinds: Mapping[str, str | None]
     key: tuple[str, ...] = ()
     changes: bool = True
     collated: bool = False
+    null_keys: bool = False
 
 
 class UnclearStructure(Exception):
@@ -1040,7 +1042,8 @@ class _Reader:
             return False
         occurrence = self.model.occurrences[place.occurrence]
         kinds = (self._kinds.get(each) for each in self.model.around(occurrence.unit))
-        return place.column in occurrence.key and "join" not in kinds
+        keys_are_valid = not self._tables[occurrence.table].null_keys
+        return keys_are_valid and place.column in occurrence.key and "join" not in kinds
 
     # -- links ------------------------------------------------------------------------------------------
 

@@ -12,6 +12,7 @@ from headrace.derived.follow.settings import with_variables
 from headrace.derived.follow.sources import ScanFrames, sources
 from headrace.derived.follow.stream import FollowedStream, followed_stream
 from headrace.derived.gathering.tree import Node, RowCount, blocks, expensive
+from headrace.derived.own_names import inner_groups
 from headrace.derived.state.state_tables import keeps_previous
 from headrace.errors import OptionError, SqlError
 from headrace.formats.registry import format_named, source_of
@@ -175,6 +176,13 @@ def _properties(stream: FollowedStream, store: Store, counts: Mapping[str, RowCo
         yield "blocks", "\n".join(Node(f"{target}: a row for each ({key})", inner=[tree]).lines())
         yield from (("expensive", line) for line in expensive(gathering, counts))
         tables += gathering.state(f"{name}_")
+    for number, inner in stream.plan.inner.items():
+        groups = inner.group_query(keeps_previous=False, number=number)
+        assert inner.query.groups is not None, "an inner query is one of groups"
+        assert groups is not None
+        for call in inner.query.groups.aggregates:
+            yield "aggregate", f"{call.text} of {inner_groups(number)}: {_KEPT[call.kind]}"
+        tables += groups.tables(f"{name}_")
     if states is None or query.groups is None:
         if gathering is None:
             yield "rows", f"the last row of a batch for each key ({key}) is put, or the key is deleted"
@@ -182,8 +190,8 @@ def _properties(stream: FollowedStream, store: Store, counts: Mapping[str, RowCo
             return
         yield "rows", f"a row of the result for each key ({key}), which each batch checks"
     else:
-        groups = f"a row for each group in {target}, with the key ({key}); deleted with the last row of the group"
-        yield "groups", groups
+        of_groups = f"a row for each group in {target}, with the key ({key}); deleted with the last row of the group"
+        yield "groups", of_groups
         for call in query.groups.aggregates:
             yield "aggregate", f"{call.text}: {_KEPT[call.kind]}"
         tables += states.tables(f"{name}_")

@@ -1,0 +1,166 @@
+"""Queries whose inner groups are kept: totals of totals, and rows and totals that are compared with totals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import pytest
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import SparkSession
+
+from headrace.derived.follow import gathered_batches
+from headrace.derived.gathering.arrangements import Gathering
+from headrace.derived.gathering.gather import TableViews
+from headrace.support import failpoints
+from headrace.testing.effort import THOROUGH
+from tests.spark.followed_histories import prepare
+from tests.spark.following import Following
+from tests.spark.test_following_kills import killing
+from tests.spark.test_gathered_queries import QUERIES, Shop, shop, tables_in
+
+__all__ = ["shop"]
+
+ABOVE_THE_MEAN = QUERIES["above_the_mean"]
+# The totals of nations with more than a share of all; the number of customers with each number of orders.
+SHARES = (
+    "SELECT c.nation, count(*) AS n FROM orders o JOIN customers c ON o.customer = c.id WHERE c.nation IS NOT NULL "
+    "GROUP BY c.nation HAVING count(*) > (SELECT count(*) * 0.2 FROM orders)",
+    {"nation": "long", "n": "long"},
+    "nation",
+)
+# Inner sums of doubles.
+TOTALS_OF_TOTALS = (
+    "SELECT n, count(*) AS customers, max(s) AS most FROM (SELECT customer, count(*) AS n, "
+    "sum(CAST(amount AS DOUBLE)) AS s FROM orders WHERE customer IS NOT NULL GROUP BY customer HAVING count(*) > 1) "
+    "GROUP BY n",
+    {"n": "long", "customers": "long", "most": "double"},
+    "n",
+)
+
+
+BLOCKS = """
+target: a row for each (id)
+└─ SELECT: the rows of the result with a changed row
+   │  joined by c.id = inner groups 1.customer
+   ├─ customers_now c: 12 rows, key (id)
+   │     kept by (id): id, name
+   │     a change reads inner groups 1 by (customer), all rows of inner groups 2
+   ├─ inner groups 1: key (customer)
+   │  │  kept by (customer), (sum(amount)): customer, sum(amount)
+   │  │  a change reads customers_now by (id), all rows of inner groups 2
+   │  └─ SELECT: the rows of the result with a changed row
+   │     └─ orders_now: 80 rows, key (id)
+   │           kept: id, customer, amount
+   │           a change reads nothing else
+   └─ scalar subquery: all rows
+      └─ inner groups 2: one row
+         │  kept: avg(s)
+         │  a change reads inner groups 1 by (sum(amount)) between the old and the new value, READS
+         └─ SELECT: the rows of the result with a changed row
+            └─ inner groups 1: key (customer)
+                  kept by (customer), (sum(amount)): customer, sum(amount)
+                  a change reads nothing else
+""".replace("READS", "customers_now by (id), all rows of inner groups 2")
+
+
+def following(spark: SparkSession, shop: Shop, query: tuple[str, Any, Any], place: Path, **arguments: Any) -> Following:
+    sql, columns, key = query
+    shop.store.create_table("target", columns, key)
+    return Following(spark, shop.store, sql, tables_in(sql), "target", place, arguments=arguments)
+
+
+@pytest.mark.parametrize(("query", "most"), [(ABOVE_THE_MEAN, None), (SHARES, 0)])
+def test_inner_groups_are_right_after_every_batch(
+    spark: SparkSession,
+    tmp_path: Path,
+    shop: Shop,
+    monkeypatch: pytest.MonkeyPatch,
+    query: tuple[str, Any, Any],
+    most: int | None,
+) -> None:
+    """With a limit of 0, tasks evaluate all queries that read other rows."""
+    prepare(spark)
+    if most is not None:
+        monkeypatch.setattr(gathered_batches, "_MOST_ROWS", most)
+    with following(spark, shop, query, tmp_path) as running:
+        for number in range(4):
+            assert running.advance() == running.expected(), number
+            if number == 1:
+                running.restart()
+            shop.change()
+        shop.orders.delete([{"id": number} for number in range(100)])
+        assert running.advance() == running.expected()
+
+
+def test_a_query_with_inner_groups_that_is_killed_at_any_step_continues(
+    spark: SparkSession, tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(spark)
+
+    def advance(query: Following, reach: Callable[[str], None]) -> None:
+        with monkeypatch.context() as patch:
+            patch.setattr(failpoints, "reach", reach)
+            query.advance()
+
+    with following(spark, shop, SHARES, tmp_path) as query:
+        with pytest.raises(StreamingQueryException, match="marker-written"):
+            advance(query, killing("marker-written"))
+        query.restart()
+        assert query.advance() == query.expected()
+        shop.change()
+        steps: list[str] = []
+        query.restart()
+        advance(query, steps.append)
+        for point in dict.fromkeys(steps) if THOROUGH else ("rows-written", "published"):
+            query.restart()
+            shop.change()
+            with pytest.raises(StreamingQueryException, match=point):
+                advance(query, killing(point))
+            query.restart()
+            assert query.advance() == query.expected(), point
+
+
+def test_a_batch_reads_the_changed_groups_alone(
+    spark: SparkSession, tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(spark)
+    read: list[int] = []
+    views = Gathering.views
+
+    def counted(*arguments: Any) -> Mapping[str, TableViews] | None:
+        found = views(*arguments)
+        read.extend(each.rows.num_rows for each in (found or {}).values())
+        return found
+
+    monkeypatch.setattr(Gathering, "views", counted)
+    with following(spark, shop, TOTALS_OF_TOTALS, tmp_path, allow_full_read=False) as query:
+        assert query.advance() == query.expected()
+        for number in range(2):
+            shop.orders.put({"id": 1, "customer": 3, "amount": number, "note": ""})
+            shop.orders.delete({"id": 2 + number})
+            assert query.advance() == query.expected()
+            # The old and the new form of two rows, and of the totals of up to three customers.
+            assert 0 < sum(read) <= 10
+            read.clear()
+            query.restart()
+
+
+def test_a_changed_inner_query_is_computed_again(spark: SparkSession, tmp_path: Path, shop: Shop) -> None:
+    with following(spark, shop, ABOVE_THE_MEAN, tmp_path) as query:
+        query.advance()
+        shop.change()
+        query.advance()
+        before = {name for name in shop.store.tables() if "state" in name}
+        query.restart()
+        shop.change()
+        query.sql = query.sql.replace("avg(s)", "min(s) + 1")
+        query.arguments = {"replace": True}
+        assert query.advance() == query.expected()
+        # Those with the rows of orders and customers.
+        assert len(before & set(shop.store.tables())) == 2
+        query.restart()
+        query.arguments = {}
+        shop.change()
+        assert query.advance() == query.expected()
