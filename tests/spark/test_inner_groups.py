@@ -13,10 +13,12 @@ from pyspark.sql import SparkSession
 from headrace.derived.follow import gathered_batches
 from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.gathering.gather import TableViews
+from headrace.streaming_sql.session import StreamingSql
 from headrace.support import failpoints
 from headrace.testing.effort import THOROUGH
 from tests.spark.followed_histories import prepare
 from tests.spark.following import Following
+from tests.spark.sql_scripts import sql_session
 from tests.spark.test_following_kills import killing
 from tests.spark.test_gathered_queries import QUERIES, Shop, shop, tables_in
 
@@ -164,3 +166,24 @@ def test_a_changed_inner_query_is_computed_again(spark: SparkSession, tmp_path: 
         query.arguments = {}
         shop.change()
         assert query.advance() == query.expected()
+
+
+def test_the_blocks_of_inner_groups_are_shown(spark: SparkSession, tmp_path: Path, shop: Shop) -> None:
+    shop.store.create_table("target", ABOVE_THE_MEAN[1], ABOVE_THE_MEAN[2])
+    with sql_session(spark, tmp_path) as sql:
+        explain(sql, shop)
+
+
+def explain(sql: StreamingSql, shop: Shop) -> None:
+    for name in ("orders", "customers"):
+        sql.run(
+            f'CREATE TABLE {name} USING headrace OPTIONS (store = "{shop.store.url}", table = "{name}");'
+            f"CREATE TUNNEL means ON {name};"
+            f'CREATE SCAN {name}_now ON {name} USING STREAM OPTIONS (tunnel = "means", readAs = "table")'
+        )
+    sql.run(f'CREATE TABLE target USING headrace OPTIONS (store = "{shop.store.url}", table = "target")')
+    text = ABOVE_THE_MEAN[0].replace("FROM orders", "FROM orders_now").replace("FROM customers", "FROM customers_now")
+    statement = "CREATE STREAM means {} INSERT INTO target " + text
+    explained = sql.run("EXPLAIN " + statement.format(""))[0].fetch()
+    assert [text for name, text in explained if name == "blocks"] == [BLOCKS.strip()]
+    assert not [text for name, text in explained if name == "expensive"]

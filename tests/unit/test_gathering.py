@@ -240,6 +240,44 @@ def test_lookups_of_a_query(sql: str, expected: list[str]) -> None:
     assert bool(plan.full_reads) == any("all rows of" in text for text in expected)
 
 
+# A table with one row, as that of an inner query without GROUP BY.
+MEAN = TABLES | {"mean": Columns({"v": "decimal 6", "name": "string"}, null_keys=True)}
+BETWEEN = "orders by (amount) between the old and the new value"
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [
+        ("amount > (SELECT v FROM mean)", BETWEEN),
+        ("((SELECT v FROM mean) <= o.amount) AND id < 9", BETWEEN),
+        ("amount <> (SELECT v FROM (SELECT v FROM mean) m)", BETWEEN),
+        ("amount = (WITH m AS (SELECT v AS w FROM mean) SELECT w FROM m)", EVERYTHING),
+        ("amount > (SELECT w FROM listed AS l)", BETWEEN),
+        ("amount > (SELECT v FROM (SELECT v FROM mean WHERE v > 0) m)", EVERYTHING),
+        ("amount > (SELECT v FROM mean LIMIT 1)", EVERYTHING),
+        ("amount > (SELECT v FROM mean LEFT JOIN rates ON rate = v)", EVERYTHING),
+        ("amount > (SELECT v * 2 FROM mean)", EVERYTHING),
+        ("amount > (SELECT v FROM mean WHERE v > 0)", EVERYTHING),
+        ("amount + 1 > (SELECT v FROM mean)", EVERYTHING),
+        ("NOT amount > (SELECT v FROM mean)", EVERYTHING),
+        ("id = 1 OR amount > (SELECT v FROM mean)", EVERYTHING),
+        ("amount > (SELECT v FROM mean) OR id = 1", EVERYTHING),
+        ("amount <=> (SELECT v FROM mean)", EVERYTHING),
+        ("day = (SELECT v FROM mean)", EVERYTHING),
+        ("amount IN (SELECT v FROM mean)", EVERYTHING),
+    ],
+)
+def test_a_change_of_one_value_reads_the_rows_between(condition: str, expected: str) -> None:
+    listed = "WITH listed AS (SELECT v AS w FROM mean) " if "listed" in condition else ""
+    plan = plan_gather(read_model(QueryText(f"{listed}SELECT id FROM orders o WHERE {condition}"), MEAN))
+    tables = {name: Arranged(name, 0, pa.schema([]), table.key, ()) for name, table in MEAN.items()}
+    shown = [reads(Gathering(plan, tables, None), number) for number in range(2)]
+    assert shown[1].partition(",")[0] == expected
+    assert bool(plan.full_reads) == (expected is EVERYTHING)
+    # A value in one row is always read.
+    assert shown[0] == "all rows of mean"
+
+
 @pytest.mark.parametrize("sql", UNCLEAR)
 def test_a_text_whose_structure_is_not_certain_has_no_model(sql: str) -> None:
     with pytest.raises(UnclearStructure):

@@ -22,6 +22,7 @@ from headrace.derived.gathering.row_keys import ID, row_keys
 from headrace.derived.own_names import ALIVE, SIGN
 from headrace.derived.state.state_tables import StateRows, StateTable
 from headrace.model.tables.changes import RowChange
+from headrace.model.tables.conditions import KeyRange
 from headrace.model.types import parse_type, type_name
 from headrace.ports import Table
 from headrace.rows.nested import one_array
@@ -194,6 +195,12 @@ class ArrangedRows:
             _warned.add(lookup)
             by = self.arranged.shown(columns)
             _log.warning("a batch has read %d rows of %s with one key (%s)", largest, self.arranged.name, by)
+
+    def between(self, column: str, low: bytes, high: bytes) -> pa.Table:
+        table = self.tables[self.arranged.keys.index((column,))]
+        # A bound with a further byte is behind all rows with the key: keys of values of fixed width are of one length.
+        with table.scan(self.arranged.stored_columns, keys=KeyRange((low,), (high + b"\0",))) as rows:
+            return self._read(pa.Table.from_batches(rows, rows.schema))
 
     def like(self, rows: pa.Table) -> pa.Table:
         """Return the kept rows with the keys of some rows, which have all columns of the primary key."""

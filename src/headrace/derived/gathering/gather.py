@@ -10,6 +10,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.derived.gathering.between import keys_between
+from headrace.derived.gathering.model import Place
 from headrace.derived.gathering.routes import GatherPlan, Hop
 from headrace.derived.gathering.row_keys import ID, row_bytes, row_keys
 from headrace.derived.own_names import SIGN
@@ -41,6 +43,9 @@ class KeptRows(Protocol):
 
     def of_keys(self, columns: tuple[str, ...], keys: pa.BinaryArray) -> pa.Table:
         """Return the rows whose `row_keys` for some columns are among ``keys``, which are distinct."""
+
+    def between(self, column: str, low: bytes, high: bytes) -> pa.Table:
+        """Return the rows whose `row_keys` for a column are between two, or one of them."""
 
     def all(self, most: int) -> pa.Table | None:
         """Return all rows; None if they are more than ``most``."""
@@ -113,6 +118,14 @@ class _Gathering:
             self._add(number, change.removed, change.added)
             # The rows of this route only: those of another one can lie beside it.
             reached = {number: [change.removed, change.added]}
+            if route.compared is not None:
+                rows = self._between(*route.compared, change)
+                if rows is None:
+                    self._whole |= set(self._kept)
+                    return
+                start = route.compared[0].occurrence
+                reached = {start: rows}
+                self._add(start, *rows)
             for hop in route.hops:
                 rows = self._looked_up(hop, reached.get(hop.start, []), set())
                 reached.setdefault(hop.end, []).extend(rows)
@@ -161,6 +174,23 @@ class _Gathering:
             return [found]
         added = change.added.filter(pc.is_in(row_keys(change.added, hop.columns), distinct))
         return [found, added]
+
+    def _between(self, column: Place, value: Place, change: TableChange) -> list[pa.Table] | None:
+        """Return rows whose comparison with a value changes; None if they can be any. The value is in one row."""
+        table = self._plan.tables[column.occurrence]
+        assert table is not None, "a comparison is one with a column of a followed table"
+        kept = self._kept[table]
+        if not (change.removed.num_rows and change.added.num_rows):
+            return None
+        old, new = (rows.column(value.column)[0] for rows in (change.removed, change.added))
+        keys = keys_between(old, new, kept.schema.field(column.column).type)
+        if keys is None:
+            return None
+        found = kept.between(column.column, *keys)
+        self._count(found)
+        self._old[table].append(found)
+        own = self._changes.get(table)
+        return [found] if own is None else [found, own.added]
 
     def _count(self, rows: pa.Table) -> None:
         self._left -= rows.num_rows

@@ -90,6 +90,8 @@ class Unit:
         independent: its rows are rows of the result: the query, or a branch of UNION ALL.
         equalities: the number of equalities that are the whole condition of its outer join; 0 if that has more.
         optional: it is a side of an outer join, so a row of the result can lack its rows.
+        compared: for a scalar subquery that is the value of a table with one row, a column that WHERE compares with it
+            for all rows of the unit around it, and the column of the value.
     """
 
     number: int
@@ -104,6 +106,7 @@ class Unit:
     independent: bool = False
     equalities: int = 0
     optional: bool = False
+    compared: tuple[Place, Place] | None = None
 
     @property
     def grouped(self) -> bool:
@@ -242,7 +245,11 @@ class QueryModel:
 
     def has_one_row(self, table: str) -> bool:
         """Return whether a followed table always has one row."""
-        return any(each.table == table and each.changes and not each.key for each in self.occurrences)
+        return any(each.table == table and self.has_one_row_of(each.number) for each in self.occurrences)
+
+    def has_one_row_of(self, occurrence: int) -> bool:
+        """Return whether the table of an occurrence is a followed one that always has one row."""
+        return occurrence >= 0 and self.occurrences[occurrence].changes and not self.occurrences[occurrence].key
 
 
 def _pairs(link: Link) -> Iterator[tuple[Place, Place]]:

@@ -15,7 +15,7 @@ the table is read as a whole.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from headrace.derived.gathering import constructs
 from headrace.derived.gathering.constructs import Construct
@@ -56,10 +56,13 @@ class Route:
     Attributes:
         hops: the lookups, in order.
         whole: the tables that are read as a whole.
+        compared: a column that is compared with one of the changed row. The lookups begin at the rows whose column is
+            between the old and the new value.
     """
 
     hops: tuple[Hop, ...]
     whole: frozenset[str]
+    compared: tuple[Place, Place] | None = None
 
 
 @dataclass(frozen=True)
@@ -120,7 +123,11 @@ class GatherPlan:
             assert table is not None, "a static table has no lookups"
             if hop.columns not in found[table]:
                 found[table].append(hop.columns)
-        return found
+        for route in self.routes:
+            if route is not None and route.compared is not None:
+                column = route.compared[0]
+                found[str(self.tables[column.occurrence])].append((column.column,))
+        return {table: list(dict.fromkeys(keys)) for table, keys in found.items()}
 
 
 def plan_gather(model: QueryModel) -> GatherPlan:
@@ -197,6 +204,9 @@ class _Routes:
         hops: list[Hop] = []
         passed: set[int | None] = set()
         at, unit = occurrence, model.units[model.occurrences[occurrence].unit]
+        if unit.compared is not None:
+            route = self._route(unit.compared[0].occurrence)
+            return None if route is None else replace(route, compared=unit.compared)
         while not unit.independent:
             passed |= {unit.number, unit.other_side}
             if unit.link is None and unit.entries:

@@ -18,6 +18,7 @@ from typing import Literal, TypeAlias
 
 from headrace.derived.aggregate_calls import GENERATORS, after_call, is_any_aggregate
 from headrace.derived.gathering import constructs
+from headrace.derived.gathering.between import can_be_between
 from headrace.derived.gathering.constructs import Construct
 from headrace.derived.gathering.model import Link, Occurrence, Ordering, Origin, Output, Place, QueryModel, Unit
 from headrace.sql_text.expressions import ends_operand
@@ -25,6 +26,7 @@ from headrace.sql_text.query_text import Block, Item, QueryText, Range, Relation
 
 _UNCLEAR_IN_FROM = ("PIVOT", "UNPIVOT", "TABLESAMPLE", "MATCH_RECOGNIZE", "ASOF", "STREAM")
 _LIMITS = ("LIMIT", "OFFSET")
+_COMPARISONS = ("=", "==", "<", "<=", ">", ">=", "<>", "!=")
 _SETS = ("ROLLUP", "CUBE", "GROUPING")
 _AFTER_NAMES = ("LATERAL", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "JOIN", "ON")
 # Aggregates that choose the value of any row of a group, and of the row that is the first in an order.
@@ -992,6 +994,7 @@ class _Reader:
                 outputs = self.query(index + 1, text.closing[index], ctes, scope, own.number).outputs
                 if filters:
                     self._membership(start, end, index, outputs, scope, own)
+                    own.compared = self._comparison(start, end, index, outputs, ctes, scope, own)
                 index = text.after(index)
             else:
                 index += 1
@@ -1029,6 +1032,52 @@ class _Reader:
         if negated and not all(self._is_never_null(place) for place in (*left, *right)):
             return
         self._note(right, left, unit.number, frozenset((unit.number,)))
+
+    def _comparison(
+        self, start: int, end: int, opening: int, outputs: Sequence[Output], ctes: _Ctes, scope: _Scope, unit: Unit
+    ) -> tuple[Place, Place] | None:
+        """Return the column that a filter compares with the value of a table with one row, and that of the value."""
+        text, after = self._text, self._text.after(opening)
+        first, last = next(each for each in self._wholes(start, end) if each[0] <= opening < each[1])
+        if last == after and text.is_name(first):
+            name, operator = text.dotted(first)
+            operators = range(operator, opening)
+        else:
+            named = next((each for each in range(after, last) if text.is_name(each)), last)
+            if first != opening or named == last or text.dotted(named)[1] != last:
+                return None
+            name, operators = text.dotted(named)[0], range(after, named)
+        if "".join(text.tokens[each].text for each in operators) not in _COMPARISONS or len(outputs) != 1:
+            return None
+        column, value = scope.origin(name), outputs[0][1]
+        if column is None or value is None or len(column) > 1 or len(value) > 1 or unit.parent is None:
+            return None
+        (compared,), (of_value,) = column, value
+        is_value = self._is_table(opening + 1, after - 1, ctes) and self.model.has_one_row_of(of_value.occurrence)
+        is_beside = self._is_key(compared) and compared.occurrence in self.model.inside(unit.parent)
+        if is_value and is_beside and can_be_between(self._kind(compared), self._kind(of_value)):
+            return compared, of_value
+        return None
+
+    def _is_table(self, start: int, end: int, ctes: _Ctes) -> bool:
+        """Return whether a query has all rows of one table."""
+        text = self._text
+        if not text.is_word(start, "SELECT") or text.is_word(start + 1, "DISTINCT"):
+            return False
+        relations = list(text.relations(*text.block(start, end).from_))
+        if len(relations) != 1:
+            return False
+        (relation,) = relations
+        after = relation.end + text.is_word(relation.end, "AS")
+        if after + (relation.alias is not None and relation.columns is None) != end:
+            return False
+        if relation.query is not None:
+            return self._is_table(relation.query + 1, text.closing[relation.query], ctes)
+        name = "" if relation.table is None else relation.table.lower()
+        if name in ctes and len(relation.name) == 1:
+            inside, _, known = ctes[name]
+            return self._is_table(*inside, known)
+        return name in self._tables
 
     def _wholes(self, start: int, end: int) -> Iterator[Range]:
         for each in self._text.conjuncts(start, end):

@@ -151,6 +151,11 @@ def reads(gathering: Gathering, occurrence: int, note: Callable[[Hop], str] = la
     if route is None:
         return "all rows of all tables"
     notes: dict[str, str] = {}
+    if route.compared is not None:
+        column = route.compared[0]
+        table = str(plan.tables[column.occurrence])
+        shown = gathering.tables[table].shown([column.column])
+        notes[f"{_named(gathering, table)} by ({shown}) between the old and the new value"] = ""
     for hop in plan.lookups_of(occurrence):
         end = str(plan.tables[hop.end])
         step = f"{_named(gathering, end)} by ({gathering.tables[end].shown(hop.columns)})"
