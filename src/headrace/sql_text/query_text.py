@@ -147,6 +147,15 @@ class QueryText(TokenText):
             for first, following in pairwise((*selects, end)):
                 yield self.block(first, next((i for i in operations if first < i < following), following))
 
+    def outside_of_queries(self, start: int, end: int) -> Iterator[int]:
+        """Yield the indices of a range, without those of the queries in brackets in it."""
+        while start < end:
+            if self.is_symbol(start, "(") and self.is_query(start):
+                start = self.after(start)
+                continue
+            yield start
+            start += 1
+
     def set_operations(self, start: int, end: int) -> Iterator[int]:
         """Yield the words of the set operations of one level."""
         return (index for index in self.top(start, end) if self._is_set_operation(index, end))

@@ -193,8 +193,10 @@ def _last_select(tokens: QueryText, *, has_subqueries: bool) -> tuple[Range, Sel
     if start is None or any(tokens.set_operations(start, end)):
         raise tokens.error("the query does not end with one SELECT", first)
     block = tokens.block(start, end)
-    ranges = ((start + 1, block.from_[0]), (block.where_end, end))
-    inside = [index for each in ranges for index in _indices(tokens, *each, in_subqueries=not has_subqueries)]
+    inside = [*range(start + 1, block.from_[0]), *range(block.where_end, end)]
+    if has_subqueries:
+        outside = set(tokens.outside_of_queries(start, end))
+        inside = [index for index in inside if index in outside]
     unkept = next((index for index in inside if _is_not_kept(tokens, index)), None)
     if unkept is not None or tokens.is_word(start + 1, "DISTINCT"):
         raise tokens.error("this part of the query is not kept by group", start if unkept is None else unkept)
@@ -202,17 +204,6 @@ def _last_select(tokens: QueryText, *, has_subqueries: bool) -> tuple[Range, Sel
     if not grouped and not any(is_aggregate_call(tokens, index) for index in inside):
         raise tokens.error("the query has no groups", start)
     return (first, start), Select(block, tuple(tokens.item(*each) for each in tokens.split(*block.select)), ())
-
-
-def _indices(tokens: QueryText, start: int, end: int, *, in_subqueries: bool) -> Iterator[int]:
-    """Yield the indices of a range, perhaps without those of subqueries."""
-    while start < end:
-        is_query = tokens.is_symbol(start, "(") and tokens.is_query(start)
-        if is_query and not in_subqueries:
-            start = tokens.after(start)
-            continue
-        yield start
-        start += 1
 
 
 def _is_not_kept(tokens: QueryText, index: int) -> bool:

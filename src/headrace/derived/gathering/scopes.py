@@ -13,25 +13,23 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from headrace.derived.aggregate_calls import GENERATORS, after_call, is_any_aggregate
+from headrace.derived.aggregate_calls import GENERATORS, is_any_aggregate
 from headrace.derived.gathering import constructs
 from headrace.derived.gathering.between import can_be_between
 from headrace.derived.gathering.constructs import Construct
-from headrace.derived.gathering.model import Link, Occurrence, Ordering, Origin, Output, Place, QueryModel, Unit
+from headrace.derived.gathering.model import Link, Occurrence, Origin, Output, Place, QueryModel, Unit
+from headrace.derived.gathering.names import Scope, Visible, alike
+from headrace.derived.gathering.orderings import LIMITS, Groups, Orderings
 from headrace.sql_text.expressions import ends_operand
 from headrace.sql_text.query_text import Block, Item, QueryText, Range, Relation
 
 _UNCLEAR_IN_FROM = ("PIVOT", "UNPIVOT", "TABLESAMPLE", "MATCH_RECOGNIZE", "ASOF", "STREAM")
-_LIMITS = ("LIMIT", "OFFSET")
 _COMPARISONS = ("=", "==", "<", "<=", ">", ">=", "<>", "!=")
 _SETS = ("ROLLUP", "CUBE", "GROUPING")
 _AFTER_NAMES = ("LATERAL", "WHERE", "GROUP", "HAVING", "ORDER", "LIMIT", "JOIN", "ON")
-# Aggregates that choose the value of any row of a group, and of the row that is the first in an order.
-_OF_ANY_ROW = ("ANY_VALUE", "FIRST", "FIRST_VALUE", "LAST", "LAST_VALUE")
-_OF_THE_FIRST_ROW = ("MAX_BY", "MIN_BY")
 Kind: TypeAlias = Literal["join", "subquery", "derived"]
 
 
@@ -77,60 +75,6 @@ def read_model(text: QueryText, tables: Mapping[str, Columns]) -> QueryModel:
     return reader.model
 
 
-@dataclass
-class _Visible:
-    """A relation of FROM as names see it.
-
-    Attributes:
-        columns: its columns; None if they are not known.
-        hides: it has further columns, whose names are not known.
-    """
-
-    qualifiers: tuple[str, ...]
-    columns: dict[str, Origin | None] | None
-    hides: bool = False
-
-
-@dataclass
-class _Scope:
-    """The relations that the names of a SELECT can mean."""
-
-    outer: _Scope | None
-    relations: list[_Visible] = field(default_factory=list)
-    merged: bool = False
-    """Whether columns of several relations are one, so that a star has another order."""
-    rows: list[int] = field(default_factory=list)
-    """The relations whose rows make a row of the SELECT."""
-    star: Sequence[Output] | None = None
-    """The columns of a star; None if they are not known."""
-
-    def origin(self, parts: Sequence[str]) -> Origin | None:
-        """Return the columns that a name means; None if it is computed, or not certain."""
-        *qualifier, name = (part.lower() for part in parts)
-        found: list[Origin | None] = []
-        for relation in self.relations:
-            named = tuple(qualifier) == relation.qualifiers[-len(qualifier) :] if qualifier else True
-            if relation.columns is None and (named or not relation.qualifiers):
-                return None
-            if not named or relation.columns is None:
-                continue
-            if name in relation.columns:
-                found.append(relation.columns[name])
-        if found:
-            return found[0] if len(found) == 1 else None
-        if self.outer is None or self._has_field(qualifier) or any(each.hides for each in self.relations):
-            return None
-        return self.outer.origin(parts)
-
-    def _has_field(self, qualifier: Sequence[str]) -> bool:
-        """Return whether a qualified name can be a field of a column in this scope, or names one of its relations."""
-        return any(
-            tuple(qualifier[-1:]) == relation.qualifiers[-1:] or qualifier[0] in (relation.columns or ())
-            for relation in self.relations
-            if qualifier
-        )
-
-
 @dataclass(frozen=True)
 class _Equality:
     """An equality of a filter, in the unit of its SELECT; or of the condition of an outer join, between its units."""
@@ -149,21 +93,6 @@ class _Answer:
     outputs: Sequence[Output]
 
 
-@dataclass(frozen=True)
-class _Groups:
-    """The groups of a SELECT.
-
-    Attributes:
-        origins: the columns of GROUP BY, with None for each computed one; nothing for sets of groups.
-        places: the same, with a column of the relation of the groups for each computed one. None for sets of groups.
-        number: the relation of the groups.
-    """
-
-    origins: list[Origin | None]
-    places: tuple[Place, ...] | None
-    number: int
-
-
 _Ctes: TypeAlias = "Mapping[str, tuple[Range, tuple[str, ...], _Ctes]]"
 
 
@@ -175,17 +104,16 @@ class _Reader:
         self._equalities: list[_Equality] = []
         # The columns that partition the rows of a unit, the best ones first.
         self._partitions: dict[int, list[Origin]] = {}
-        # For a column of several branches that of the set operation.
-        self._united: dict[Origin, Place] = {}
         self._has_collations = any(table.collated for table in tables.values()) or any(
             token.is_word("COLLATE") for token in text.tokens
         )
         self.selects: set[int] = set()
         self.model = QueryModel()
+        self._orderings = Orderings(text, self.model, self._kind, has_collations=self._has_collations)
 
     # -- queries ----------------------------------------------------------------------------------------
 
-    def query(self, start: int, end: int, ctes: _Ctes, outer: _Scope | None, unit: int) -> _Answer:
+    def query(self, start: int, end: int, ctes: _Ctes, outer: Scope | None, unit: int) -> _Answer:
         """Read a query into a unit; return what it gives."""
         text = self._text
         while text.is_symbol(start, "(") and text.closing[start] == end - 1:
@@ -239,7 +167,7 @@ class _Reader:
         return tuple(self._text.tokens[each].name for each in inside if self._text.is_name(each))
 
     def _set_operation(
-        self, start: int, end: int, operations: Sequence[int], ctes: _Ctes, outer: _Scope | None, unit: int
+        self, start: int, end: int, operations: Sequence[int], ctes: _Ctes, outer: Scope | None, unit: int
     ) -> _Answer:
         text = self._text
         united = all(text.is_word(each, "UNION") and text.is_word(each + 1, "ALL") for each in operations)
@@ -249,7 +177,7 @@ class _Reader:
             text.is_word(each + 1, "BY", "NAME") or text.is_word(each + 2, "BY") for each in operations
         ):
             raise UnclearStructure("ORDER BY or LIMIT in a set operation, or BY NAME")
-        limits = [index for index in text.top(tail, end) if text.is_word(index, *_LIMITS)]
+        limits = [index for index in text.top(tail, end) if text.is_word(index, *LIMITS)]
         words = list(dict.fromkeys(text.tokens[each].text.upper() for each in operations))
         if limits:
             united = False
@@ -269,13 +197,13 @@ class _Reader:
         outputs = [(columns[0][0], self._all_of(columns)) for columns in zip(*branches, strict=False)]
         number = self.model.make()
         places = [Place(number, f"column {each}") for each in range(len(outputs))]
-        self._united |= {
+        self._orderings.united |= {
             origin: place for (_, origin), place in zip(outputs, places, strict=True) if origin is not None
         }
         columns = [(name, origin or (place,)) for (name, origin), place in zip(outputs, places, strict=True)]
         named = [(name, place) for (name, _), place in zip(outputs, places, strict=True)]
         for index in limits:
-            self._limit(index, tail, _Scope(None), named, number)
+            self._orderings.limit(index, tail, Scope(None), named, number)
         if not united or not at.independent:
             self._partitions[unit] = [] if limits else [origin for _, origin in outputs if origin is not None]
             if not self._partitions[unit]:
@@ -284,7 +212,7 @@ class _Reader:
 
     def _has_tail(self, index: int) -> bool:
         text = self._text
-        return text.is_word(index, *_LIMITS) or (text.is_word(index, "ORDER", "SORT") and text.is_word(index + 1, "BY"))
+        return text.is_word(index, *LIMITS) or (text.is_word(index, "ORDER", "SORT") and text.is_word(index + 1, "BY"))
 
     def _all_of(self, columns: Sequence[Output]) -> Origin | None:
         """Return the origin of a column of a set operation: that of each branch, all of one kind."""
@@ -298,11 +226,11 @@ class _Reader:
 
     # -- one SELECT -------------------------------------------------------------------------------------
 
-    def _select(self, start: int, end: int, ctes: _Ctes, outer: _Scope | None, unit: int) -> _Answer:
+    def _select(self, start: int, end: int, ctes: _Ctes, outer: Scope | None, unit: int) -> _Answer:
         text = self._text
         if not text.is_word(start, "SELECT"):
             raise UnclearStructure(f"a query that begins with {text.tokens[start].text.upper()}")
-        block, scope = text.block(start, end), _Scope(outer)
+        block, scope = text.block(start, end), Scope(outer)
         self.selects.add(start)
         if any(text.is_pair(index, "|", ">") for index in text.top(start, end)):
             raise UnclearStructure("a pipe")
@@ -311,15 +239,15 @@ class _Reader:
         self._subqueries(*block.where, ctes, scope, unit, filters=True)
         self._subqueries(start + 1, block.from_[0], ctes, scope, unit)
         # After GROUP BY a name can be an alias of an item.
-        self._subqueries(block.where_end, end, ctes, _Scope(None, [_Visible((), None)]), unit)
+        self._subqueries(block.where_end, end, ctes, Scope(None, [Visible((), None)]), unit)
         number = self.model.make(tuple(scope.rows))
         outputs, places = self._outputs(block, scope, number)
         groups = self._groups(block, scope, outputs, places, number) if self._is_aggregated(block) else None
         if groups is not None:
             self.model.aggregated.add(block.start)
             self.model.made[-number - 1].parts = (groups.number,)
-        self._orderings(block, end, scope, outputs, places, groups, number)
-        self.model.made[-number - 1].keys += self._numbered(block, end, scope, number)
+        self._orderings.note(block, end, scope, outputs, places, groups, number)
+        self.model.made[-number - 1].keys += self._orderings.numbered(block, end, scope, number)
         allowed = self._partition(block, end, scope, outputs, groups, self.model.units[unit])
         if allowed is None:
             named = [(name, origin or (place,)) for (name, origin), place in zip(outputs, places, strict=True)]
@@ -340,9 +268,9 @@ class _Reader:
         self,
         block: Block,
         end: int,
-        scope: _Scope,
+        scope: Scope,
         outputs: Sequence[Output],
-        groups: _Groups | None,
+        groups: Groups | None,
         unit: Unit,
     ) -> list[Origin] | None:
         """Return the columns that partition the rows of a SELECT; None if its rows do not influence each other."""
@@ -355,18 +283,18 @@ class _Reader:
         return allowed
 
     def _groupings(
-        self, block: Block, end: int, scope: _Scope, outputs: Sequence[Output], groups: _Groups | None
+        self, block: Block, end: int, scope: Scope, outputs: Sequence[Output], groups: Groups | None
     ) -> Iterator[tuple[str, Construct, list[Origin]]]:
         """Yield why the rows of a SELECT influence each other: text, construct, and columns that partition the rows."""
         text = self._text
         if groups is not None:
             yield *self._grouping(block), [origin for origin in groups.origins if origin is not None]
-        for _, window in self._windows(block, end):
+        for _, window in self._orderings.windows(block, end):
             shown = text.shown(window, text.closing.get(window, window) + 1)
             yield f"OVER {shown}", constructs.WINDOW, self._window_keys(window, scope)
         if text.is_word(block.start + 1, "DISTINCT") and not text.is_symbol(block.start + 2, ","):
             yield "DISTINCT", constructs.DISTINCT, [origin for _, origin in outputs if origin is not None]
-        if any(text.is_word(index, *_LIMITS) for index in text.top(block.where_end, end)):
+        if any(text.is_word(index, *LIMITS) for index in text.top(block.where_end, end)):
             yield "LIMIT", constructs.LIMIT, []
 
     def _grouping(self, block: Block) -> tuple[str, Construct]:
@@ -378,202 +306,16 @@ class _Reader:
         sets = any(text.is_word(index, *_SETS) for index in text.top(start, last))
         return f"GROUP BY {text.shown(start, last)}", constructs.SETS if sets else constructs.GROUPS
 
-    def _orderings(
-        self,
-        block: Block,
-        end: int,
-        scope: _Scope,
-        outputs: Sequence[Output],
-        places: Sequence[Place],
-        groups: _Groups | None,
-        number: int,
-    ) -> None:
-        """Note the orders of the windows and of LIMIT, and what aggregates choose."""
-        text = self._text
-        rows = tuple(scope.rows) if groups is None else (groups.number,)
-        named = [(name, place) for (name, _), place in zip(outputs, places, strict=True)]
-        for index, opening in self._windows(block, end):
-            columns: list[Place] = []
-            inside = (opening + 1, text.closing.get(opening, opening + 1))
-            for at in text.top(*inside):
-                columns += self._ordered_by(at, inside[1], scope, named, number, own_first=True)
-            self.model.orderings.append(Ordering(index, tuple(columns), rows))
-        if groups is not None:
-            group = groups.places or ()
-            for index in self._outside_of_queries(block.start + 1, end):
-                if text.is_call(index) and not text.is_symbol(index - 1, "."):
-                    self._choice(index, scope, named, group, number)
-        for index in text.top(block.where_end, end):
-            if text.is_word(index, *_LIMITS):
-                self._limit(index, block.where_end, scope, named, number)
-
-    def _numbered(self, block: Block, end: int, scope: _Scope, number: int) -> Iterator[tuple[Place, ...]]:
-        """Yield the keys of a SELECT that are numbers of rows, with the columns of PARTITION BY."""
-        text = self._text
-        for start, after in text.split(*block.select):
-            last = text.item(start, after).end
-            opening = self._window(start + 4, block, end)
-            numbered = text.is_word(start, "ROW_NUMBER") and text.is_word(start + 3, "OVER")
-            if numbered and text.is_symbol(opening, "(") and text.after(start + 4) == last:
-                columns = [self._place(start, last, scope, (), number)]
-                if text.is_word(opening + 1, "PARTITION"):
-                    inside = opening + 3, text.closing[opening]
-                    ends = (index for index in text.top(*inside) if text.is_word(index, "ORDER", "SORT"))
-                    parts = text.split(inside[0], next(ends, inside[1]))
-                    columns += [self._place(*part, scope, (), number) for part in parts]
-                yield tuple(columns)
-
-    def _limit(
-        self, index: int, start: int, scope: _Scope, named: Sequence[tuple[str | None, Place]], number: int
-    ) -> None:
-        """Note the order of a LIMIT over a relation that the query makes."""
-        columns: list[Place] = []
-        for at in self._text.top(start, index):
-            if self._text.is_word(at, "ORDER") and self._text.is_word(at + 2, "ALL"):
-                columns += self._sortable(place for _, place in named)
-            elif self._text.is_word(at, "ORDER"):
-                columns += self._ordered_by(at, index, scope, named, number)
-        self.model.orderings.append(Ordering(index, tuple(columns), (number,)))
-
-    def _choice(
-        self,
-        index: int,
-        scope: _Scope,
-        named: Sequence[tuple[str | None, Place]],
-        group: tuple[Place, ...],
-        number: int,
-    ) -> None:
-        """Note what an aggregate chooses from the rows of a group."""
-        text, closing = self._text, self._text.closing[index + 1]
-        after = after_call(text, index)
-        arguments = text.split(index + 2 + text.is_word(index + 2, "DISTINCT"), closing)
-        if text.is_word(after, "OVER", "IGNORE", "RESPECT") and not text.is_word(after + 1, "NULLS"):
-            return
-        if text.is_word(index, *_OF_ANY_ROW):
-            value = self._place(*arguments[0], scope, (), number)
-            self.model.orderings.append(Ordering(index, group, values=(value,)))
-        elif text.is_word(index, *_OF_THE_FIRST_ROW) and len(arguments) == 2:
-            first, last = arguments[1]
-            if text.is_word(first, "STRUCT") and text.after(first + 1) == last:
-                parts = text.split(first + 2, last - 1)
-            else:
-                parts = [(first, last)]
-            order = tuple(self._place(*part, scope, (), number) for part in parts)
-            self.model.orderings.append(Ordering(index, (*group, *self._sortable(order)), tuple(scope.rows)))
-        elif text.is_word(closing + 1, "WITHIN") and text.is_symbol(closing + 3, "("):
-            columns = tuple(self._ordered_by(closing + 4, text.closing[closing + 3], scope, (), number))
-            # Equal texts are the same, unless by a collation.
-            same = self._place(*arguments[0], scope, (), number) in columns and not self._has_collations
-            rows = () if same else tuple(scope.rows)
-            self.model.orderings.append(Ordering(index, (*group, *columns), rows))
-
-    def _ordered_by(
-        self,
-        index: int,
-        end: int,
-        scope: _Scope,
-        named: Sequence[tuple[str | None, Place]],
-        number: int,
-        *,
-        own_first: bool = False,
-    ) -> Iterator[Place]:
-        """Yield the columns of PARTITION BY or ORDER BY, if it begins at a token."""
-        text = self._text
-        if not (text.is_word(index, "PARTITION", "ORDER", "SORT", "DISTRIBUTE") and text.is_word(index + 1, "BY")):
-            return
-        ends = ("PARTITION", "ORDER", "SORT", "DISTRIBUTE", "ROWS", "RANGE", "GROUPS", *_LIMITS)
-        last = next((each for each in text.top(index + 2, end) if text.is_word(each, *ends)), end)
-        places = []
-        for first, after in text.split(index + 2, last):
-            if text.is_word(after - 2, "NULLS") and text.is_word(after - 1, "FIRST", "LAST"):
-                after -= 2
-            after -= text.is_word(after - 1, "ASC", "DESC")
-            if first < after:
-                places.append(self._place(first, after, scope, named, number, own_first=own_first))
-        yield from self._sortable(places)
-
-    def _sortable(self, places: Iterable[Place]) -> Iterator[Place]:
-        """Yield the columns whose values are the same if an order finds them equal."""
-        for place in places:
-            if self._kind(place) is not None or (place.occurrence < 0 and not self._has_collations):
-                yield place
-
-    def _place(
-        self,
-        start: int,
-        end: int,
-        scope: _Scope,
-        named: Sequence[tuple[str | None, Place]],
-        number: int,
-        *,
-        own_first: bool = False,
-    ) -> Place:
-        """Return the column that an expression is: also of the relation ``number``, under the expression's text.
-
-        Args:
-            named: the columns of the SELECT by name, which the expression can mean by name or number.
-            own_first: whether a name is first that of a column of FROM.
-        """
-        text = self._text
-        while text.is_symbol(start, "(") and text.after(start) == end:
-            start, end = start + 1, end - 1
-        alias = None
-        if end == start + 1 and named:
-            token = text.tokens[start]
-            if token.text.isdecimal() and 1 <= int(token.text) <= len(named) and not own_first:
-                return named[int(token.text) - 1][1]
-            alias = next((place for name, place in named if token.is_name and name and _alike(name, token.name)), None)
-        if alias is not None and not own_first:
-            return alias
-        if text.is_name(start) and text.dotted(start)[1] == end:
-            # An alias comes before a column of a query around this one.
-            own = scope if alias is None else _Scope(None, scope.relations)
-            origin = own.origin(text.dotted(start)[0])
-            if origin is not None:
-                return self._identity(origin)
-            if alias is not None:
-                return alias
-        return Place(number, self._written(start, end, scope))
-
-    def _identity(self, origin: Origin) -> Place:
-        return origin[0] if len(origin) == 1 else self._united[origin]
-
-    def _written(self, start: int, end: int, scope: _Scope) -> str:
-        """Return an expression as a text that is the same if it is written in another way."""
-        text, words, index = self._text, list[str](), start
-        while index < end:
-            token, following = text.tokens[index], index + 1
-            word = token.name.lower() if token.is_name else token.text
-            if token.is_name and not text.is_symbol(index - 1, "."):
-                parts, after = text.dotted(index)
-                origin = None if text.is_symbol(after, "(") else scope.origin(parts)
-                if origin is not None:
-                    place = self._identity(origin)
-                    word, following = f"{place.occurrence} {place.column}", after
-            words.append(word)
-            index = following
-        return "\n".join(words)
-
     def _is_aggregated(self, block: Block) -> bool:
         items = (block.start + 1, block.select[1])
         return block.group is not None or block.having is not None or self._has_aggregate(items)
 
     def _has_aggregate(self, items: Range) -> bool:
-        return any(is_any_aggregate(self._text, index) for index in self._outside_of_queries(*items))
-
-    def _outside_of_queries(self, start: int, end: int) -> Iterator[int]:
-        """Yield the indices of a range, without those of subqueries in it."""
-        text, index = self._text, start
-        while index < end:
-            if text.is_symbol(index, "(") and text.is_query(index):
-                index = text.after(index)
-                continue
-            yield index
-            index += 1
+        return any(is_any_aggregate(self._text, index) for index in self._text.outside_of_queries(*items))
 
     def _groups(
-        self, block: Block, scope: _Scope, outputs: Sequence[Output], places: Sequence[Place], select: int
-    ) -> _Groups:
+        self, block: Block, scope: Scope, outputs: Sequence[Output], places: Sequence[Place], select: int
+    ) -> Groups:
         """Return the groups of a SELECT with aggregates, which makes the relation ``select``."""
         text, number = self._text, self.model.make()
         named = [(name, place) for (name, _), place in zip(outputs, places, strict=True)]
@@ -582,18 +324,18 @@ class _Reader:
         start, end = block.group or (0, 0)
         tail = next((index for index in text.top(start, end) if self._ends_groups(index)), end)
         if any(text.is_word(index, *_SETS) for index in text.top(start, tail)):
-            return _Groups([], None, number)
+            return Groups([], None, number)
         if text.is_word(start, "ALL") and start + 1 == tail:
             origins = [origin for _, origin in outputs]
             items = text.split(*block.select)
             if len(items) != len(places):
-                return _Groups(origins, None, number)
+                return Groups(origins, None, number)
             keys = [place for place, item in zip(places, items, strict=True) if not self._has_aggregate(item)]
         elif block.group is not None:
             for first, last in text.split(start, tail):
                 token = text.tokens[first]
                 is_number = last == first + 1 and token.text.isdecimal()
-                keys.append(self._place(first, last, scope, named, select, own_first=not is_number))
+                keys.append(self._orderings.place(first, last, scope, named, select, own_first=not is_number))
                 if is_number:
                     number_of_item = int(token.text)
                     inside = 1 <= number_of_item <= len(outputs)
@@ -603,43 +345,22 @@ class _Reader:
                 else:
                     origins.append(None)
         self.model.made[-number - 1].keys.append(tuple(keys))
-        return _Groups(origins, tuple(keys), number)
+        return Groups(origins, tuple(keys), number)
 
     def _ends_groups(self, index: int) -> bool:
         text = self._text
         window = text.is_word(index, "WINDOW") and text.is_name(index + 1) and text.is_word(index + 2, "AS")
         return window or self._has_tail(index) or (text.is_word(index, "QUALIFY") and ends_operand(text, index - 1))
 
-    def _group(self, parts: tuple[str, ...], scope: _Scope, outputs: Sequence[Output]) -> Origin | None:
+    def _group(self, parts: tuple[str, ...], scope: Scope, outputs: Sequence[Output]) -> Origin | None:
         origin = scope.origin(parts)
         if origin is None and len(parts) == 1:
             # The alias of an item.
-            named = [origin for name, origin in outputs if name is not None and _alike(name, parts[0])]
+            named = [origin for name, origin in outputs if name is not None and alike(name, parts[0])]
             return named[0] if len(named) == 1 else None
         return origin
 
-    def _windows(self, block: Block, end: int) -> Iterator[tuple[int, int]]:
-        """Yield the tokens after OVER, outside of subqueries, and the brackets of their windows."""
-        text = self._text
-        for index in self._outside_of_queries(block.start, end):
-            of_nulls = text.is_word(index - 1, "NULLS") and text.is_word(index - 2, "IGNORE", "RESPECT")
-            if text.is_word(index, "OVER") and text.is_symbol(index - 3 if of_nulls else index - 1, ")"):
-                yield index + 1, self._window(index + 1, block, end)
-
-    def _window(self, index: int, block: Block, end: int) -> int:
-        """Return the opening bracket of a window, which can have a name in the clause WINDOW; else the token."""
-        text = self._text
-        if not text.is_name(index):
-            return index
-        name = text.tokens[index].name
-        for each in text.top(block.where_end, end):
-            defined = text.is_word(each - 2, "WINDOW") or text.is_symbol(each - 2, ",")
-            defined = defined and text.is_word(each, "AS") and text.is_symbol(each + 1, "(")
-            if defined and text.is_name(each - 1) and _alike(text.tokens[each - 1].name, name):
-                return each + 1
-        return index
-
-    def _window_keys(self, opening: int, scope: _Scope) -> list[Origin]:
+    def _window_keys(self, opening: int, scope: Scope) -> list[Origin]:
         text = self._text
         if not text.is_symbol(opening, "(") or not text.is_word(opening + 1, "PARTITION"):
             return []
@@ -649,7 +370,7 @@ class _Reader:
         found = [scope.origin(text.dotted(first)[0]) for first, after in parts if text.dotted(first)[1] == after]
         return [origin for origin in found if origin is not None]
 
-    def _outputs(self, block: Block, scope: _Scope, number: int) -> tuple[list[Output], list[Place]]:
+    def _outputs(self, block: Block, scope: Scope, number: int) -> tuple[list[Output], list[Place]]:
         """Return the columns of a SELECT, and the same with a column of the relation ``number`` for computed ones."""
         text, outputs, places = self._text, list[Output](), list[Place]()
         for start, end in text.split(*block.select):
@@ -661,14 +382,14 @@ class _Reader:
                 for name, origin in self._star(item, scope):
                     outputs.append((name, origin))
                     columns = Place(number, f"column {len(places)}")
-                    places.append(columns if origin is None else self._identity(origin))
+                    places.append(columns if origin is None else self._orderings.identity(origin))
                 continue
             origin = scope.origin(item.path) if item.kind == "column" else None
             outputs.append((item.name, origin))
-            places.append(self._place(item.start, item.end, scope, (), number))
+            places.append(self._orderings.place(item.start, item.end, scope, (), number))
         return outputs, places
 
-    def _star(self, item: Item, scope: _Scope) -> Iterator[Output]:
+    def _star(self, item: Item, scope: Scope) -> Iterator[Output]:
         """Yield the columns of a star."""
         text, qualifier = self._text, tuple(part.lower() for part in item.path)
         after = item.start + 1 + 2 * len(item.path)
@@ -697,7 +418,7 @@ class _Reader:
 
     # -- FROM -------------------------------------------------------------------------------------------
 
-    def _from_clause(self, start: int, end: int, ctes: _Ctes, scope: _Scope, unit: int) -> Sequence[Output] | None:
+    def _from_clause(self, start: int, end: int, ctes: _Ctes, scope: Scope, unit: int) -> Sequence[Output] | None:
         """Read a FROM clause, or joins in brackets; return the columns of a star, or None if they are not known."""
         text = self._text
         for index in text.top(start, end):
@@ -741,7 +462,7 @@ class _Reader:
             own.append(before[0])
         return star
 
-    def _lateral_view(self, index: int, scope: _Scope) -> Sequence[Output] | None:
+    def _lateral_view(self, index: int, scope: Scope) -> Sequence[Output] | None:
         """Read what follows LATERAL VIEW: ``[OUTER] f(…) alias [AS] column, …``; return its columns."""
         text, number = self._text, self.model.make()
         scope.rows.append(number)
@@ -758,10 +479,10 @@ class _Reader:
                 break
             index += 1
         if not alias or not names:
-            scope.relations.append(_Visible((), None))
+            scope.relations.append(Visible((), None))
             return None
         outputs = self._generated(number, names)
-        scope.relations.append(_Visible((alias,), {name.lower(): origin for name, origin in outputs if name}))
+        scope.relations.append(Visible((alias,), {name.lower(): origin for name, origin in outputs if name}))
         return outputs
 
     def _generated(self, number: int, names: Iterable[str]) -> Sequence[Output]:
@@ -803,7 +524,7 @@ class _Reader:
         return left
 
     def _relation(
-        self, relation: Relation, ctes: _Ctes, scope: _Scope, unit: int, *, lateral: bool
+        self, relation: Relation, ctes: _Ctes, scope: Scope, unit: int, *, lateral: bool
     ) -> Sequence[Output] | None:
         """Read a relation of FROM; return the columns of a star over it, or None if they are not known."""
         text = self._text
@@ -824,7 +545,7 @@ class _Reader:
             number = self.model.make()
             if not names:
                 scope.rows.append(number)
-                scope.relations.append(_Visible(qualifiers, None))
+                scope.relations.append(Visible(qualifiers, None))
                 return None
             outputs = self._generated(number, names)
         elif relation.query is not None:
@@ -848,7 +569,7 @@ class _Reader:
             if column is not None:
                 visible[column.lower()] = None if column.lower() in visible else origin
         hides = len(visible) < len(outputs)
-        scope.relations.append(_Visible(qualifiers, visible, hides))
+        scope.relations.append(Visible(qualifiers, visible, hides))
         return None if hides else outputs
 
     def _table(self, name: str, unit: int, alias: str) -> tuple[int, list[Output]]:
@@ -858,7 +579,7 @@ class _Reader:
         return number, [(column, (Place(number, column),)) for column in columns.kinds]
 
     def _derived(
-        self, inside: Range, ctes: _Ctes, outer: _Scope | None, unit: int, name: str, *, lateral: bool
+        self, inside: Range, ctes: _Ctes, outer: Scope | None, unit: int, name: str, *, lateral: bool
     ) -> tuple[int, Sequence[Output]]:
         """Read a subquery in FROM. Its rows are in the unit around it, unless they influence each other."""
         label = f"LATERAL {name}" if lateral else f"subquery {name}"
@@ -871,7 +592,7 @@ class _Reader:
             for place, (output, origin) in enumerate(answer.outputs):
                 column = Place(number, f"column {place}")
                 if origin is not None:
-                    self.model.made[-number - 1].copies.append((column, self._identity(origin)))
+                    self.model.made[-number - 1].copies.append((column, self._orderings.identity(origin)))
                 outputs.append((output, (column,)))
             return number, outputs
         if not own.grouped:
@@ -896,7 +617,7 @@ class _Reader:
     # -- conditions -------------------------------------------------------------------------------------
 
     def _condition(
-        self, relation: Relation, end: int, ctes: _Ctes, scope: _Scope, unit: int, joined: frozenset[int]
+        self, relation: Relation, end: int, ctes: _Ctes, scope: Scope, unit: int, joined: frozenset[int]
     ) -> Sequence[str]:
         """Read the ON or USING of a join, up to the next one; return the names of USING."""
         text = self._text
@@ -920,7 +641,7 @@ class _Reader:
         self,
         names: Iterable[str],
         words: Sequence[str],
-        sides: tuple[list[_Visible], list[_Visible]],
+        sides: tuple[list[Visible], list[Visible]],
         unit: int,
         joined: frozenset[int],
     ) -> None:
@@ -929,7 +650,7 @@ class _Reader:
         outer = bool({"RIGHT", "FULL"} & set(words))
         for name in names:
             holding = [each for each in left if each.columns is None or name.lower() in each.columns]
-            first, second = (_Scope(None, side).origin((name,)) for side in (holding, right))
+            first, second = (Scope(None, side).origin((name,)) for side in (holding, right))
             self._note(first, second, unit, joined)
             for visible in right:
                 # The name is now that of one column: the left one, if the join keeps all its rows.
@@ -938,7 +659,7 @@ class _Reader:
                 elif visible.columns is not None:
                     visible.columns.pop(name.lower(), None)
 
-    def _equal(self, condition: Range, scope: _Scope, unit: int, joined: frozenset[int]) -> None:
+    def _equal(self, condition: Range, scope: Scope, unit: int, joined: frozenset[int]) -> None:
         for left, right in self._equal_names(*condition):
             self._note(scope.origin(left), scope.origin(right), unit, joined)
 
@@ -983,9 +704,7 @@ class _Reader:
             return None
         return self._tables[self.model.occurrences[place.occurrence].table].kinds[place.column]
 
-    def _subqueries(
-        self, start: int, end: int, ctes: _Ctes, scope: _Scope, unit: int, *, filters: bool = False
-    ) -> None:
+    def _subqueries(self, start: int, end: int, ctes: _Ctes, scope: Scope, unit: int, *, filters: bool = False) -> None:
         """Read the subqueries of expressions; ``filters`` says that the range is the condition of a WHERE."""
         text, index = self._text, start
         while index < end:
@@ -1012,7 +731,7 @@ class _Reader:
         return "scalar subquery", constructs.SCALAR
 
     def _membership(
-        self, start: int, end: int, opening: int, outputs: Sequence[Output], scope: _Scope, unit: Unit
+        self, start: int, end: int, opening: int, outputs: Sequence[Output], scope: Scope, unit: Unit
     ) -> None:
         """Note the equality of ``x IN (SELECT y …)`` where only rows stay for which it is true.
 
@@ -1034,7 +753,7 @@ class _Reader:
         self._note(right, left, unit.number, frozenset((unit.number,)))
 
     def _comparison(
-        self, start: int, end: int, opening: int, outputs: Sequence[Output], ctes: _Ctes, scope: _Scope, unit: Unit
+        self, start: int, end: int, opening: int, outputs: Sequence[Output], ctes: _Ctes, scope: Scope, unit: Unit
     ) -> tuple[Place, Place] | None:
         """Return the column that a filter compares with the value of a table with one row, and that of the value."""
         text, after = self._text, self._text.after(opening)
@@ -1205,10 +924,6 @@ class _Reader:
         return []
 
 
-def _alike(left: str, right: str) -> bool:
-    return left.lower() == right.lower()
-
-
 def _common(left: Iterable[Output], right: Iterable[Output]) -> list[str]:
     """Return the names of the columns of a NATURAL join."""
     names = {name.lower() for name, _ in right if name is not None}
@@ -1223,7 +938,7 @@ def _merged(
     origins = dict(left if "RIGHT" not in words else right)
     merged: list[Output] = []
     for name in names:
-        origin = next((each for key, each in origins.items() if key is not None and _alike(key, name)), None)
+        origin = next((each for key, each in origins.items() if key is not None and alike(key, name)), None)
         merged.append((name, None if "FULL" in words else origin))
     rest = [each for side in (left, right) for each in side if each[0] is None or each[0].lower() not in chosen]
     return [*merged, *rest]
