@@ -16,10 +16,11 @@ from headrace.errors import SchemaError, StoreBusyError, StoreError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
 from headrace.rows import to_arrow
-from headrace_lake.delta import changes, commits, maintenance, places
-from headrace_lake.delta.lookup import Keys
+from headrace_lake import places
+from headrace_lake.delta import changes, commits, maintenance
 from headrace_lake.delta.snapshot import ConflictError
 from headrace_lake.delta.table import DeltaTable
+from headrace_lake.lookup import Keys
 from tests.lake.lakes import COLUMNS, Interference, append, foreign, opened, orphans, rows_of
 
 OLD = [{"id": number, "name": "old"} for number in range(6)]

@@ -17,7 +17,8 @@ from headrace.errors import SchemaError
 from headrace.model.findings import Status
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store
-from headrace_lake.delta import data_files, maintenance
+from headrace_lake import data_files
+from headrace_lake.delta import maintenance
 from headrace_lake.delta.table import DeltaTable
 from tests.lake.jobs import write
 from tests.lake.lakes import Interference, append, foreign, opened, rows_of

@@ -18,7 +18,7 @@ from headrace.errors import NotFoundError, OptionError, SchemaError, StoreError,
 from headrace.model.tables.conditions import KeyRange
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import Store
-from headrace_lake.delta import data_files, reading
+from headrace_lake import data_files, scanning
 from tests.lake.lakes import append, foreign, opened, rows_of
 
 DAY = datetime.date(2026, 1, 31)
@@ -250,7 +250,7 @@ def test_a_merge_needs_no_bounds() -> None:
         for values in ([1, 4], [2, 9], [3])
     ]
     sources = [(None, lambda part=part: iter([part])) for part in parts]
-    found = [row["id"] for batch in reading._merged(sources, ["id"]) for row in batch.to_pylist()]
+    found = [row["id"] for batch in scanning._merged(sources, ["id"]) for row in batch.to_pylist()]
     assert found == [1, 2, 3, 4, 9]
 
 

@@ -13,6 +13,7 @@ import uuid
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -23,38 +24,24 @@ from headrace.model.tables.change_columns import CHANGE_TYPE
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
 from headrace.rows import check_not_null
-from headrace.rows.by_position import aggregated, aligned, compared, last_rows
+from headrace.rows.by_position import compared, last_rows
 from headrace.rows.fields import with_fields
-from headrace_lake.delta import data_files, vectors
+from headrace_lake import data_files
+from headrace_lake.data_files import RowNumbers
+from headrace_lake.delta import vectors
 from headrace_lake.delta.actions import Actions, Added, Shortened
 from headrace_lake.delta.commits import remove_files
-from headrace_lake.delta.data_files import RowNumbers
 from headrace_lake.delta.log import FEED, DataFile
-from headrace_lake.delta.lookup import Keys
 from headrace_lake.delta.partitions import divided
-from headrace_lake.delta.places import Place, second_name
 from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.vectors import Vector
+from headrace_lake.folding import DELETED, TableWrite, last_state
+from headrace_lake.lookup import Keys
+from headrace_lake.places import Place, second_name
 
 _FILE_ROWS = 2_000_000
 _MOST_DELETED = 0.25
 """The share of deleted rows of a file, which each reader reads, beyond which it is rewritten."""
-# A name that no column has: names are not empty.
-_DELETED = ""
-
-
-@dataclass(frozen=True)
-class TableWrite:
-    """Rows and their change of a table.
-
-    Attributes:
-        rows: rows in the types of the table: all columns, or for an update some, or for a delete the key.
-        keep_nulls: whether a null of an update sets the cell.
-    """
-
-    change: RowChange
-    rows: pa.Table
-    keep_nulls: bool = False
 
 
 @dataclass(frozen=True)
@@ -168,10 +155,10 @@ class Planner:
         return self._inserted
 
     def _folded(self, snapshot: Snapshot, writes: Sequence[TableWrite]) -> list[Added]:
-        state = _last_state(writes, snapshot)
+        state = last_state(writes, snapshot.schema, partial(find, snapshot))
         if snapshot.schema.primary_key:
             self._keys = Keys(snapshot.schema, state)
-        alive = state.filter(pc.invert(state.column(_DELETED))).drop_columns([_DELETED])
+        alive = state.filter(pc.invert(state.column(DELETED))).drop_columns([DELETED])
         check_not_null(alive, snapshot.schema)
         parts = (alive.slice(n, _FILE_ROWS) for n in range(0, len(alive), _FILE_ROWS))
         return [file for part in parts for file in self._written_files(snapshot, part)]
@@ -208,7 +195,7 @@ class Planner:
 
         def removal(file: DataFile) -> _Removal | None:
             same = (file.path, file.vector, snapshot.writes_vectors)
-            if same not in self._removals and (found := keys.rows_of(snapshot, file)) is not None:
+            if same not in self._removals and (found := _rows_of(keys, snapshot, file)) is not None:
                 self._removals[same] = self._removal(snapshot, file, found[0])
             return self._removals.get(same)
 
@@ -286,50 +273,6 @@ def read_keys(files: Iterable[Place], schema: TableSchema) -> pa.Table:
     return pa.concat_tables(parts)
 
 
-# -- the last state of each key -----------------------------------------------------------------------------------
-
-
-def _last_state(writes: Sequence[TableWrite], snapshot: Snapshot) -> pa.Table:
-    """Return the last state of each key: all columns, and whether the row is removed, in column `_DELETED`."""
-    schema, key = snapshot.schema, snapshot.schema.primary_key
-    state = _marked(schema.nullable().empty_table(), deleted=False)
-    anew = False
-    for write in writes:
-        if write.change is RowChange.REPLACE_ALL:
-            state, anew = state.slice(0, 0), True
-        rows = write.rows
-        if write.change is RowChange.UPDATE:
-            rows = _updated(write, state, None if anew else snapshot, schema)
-        full = pa.table({name: _column(rows, name, schema) for name in schema.names})
-        both = pa.concat_tables([state, _marked(full, deleted=write.change is RowChange.DELETE)])
-        state = both.take(pa.array(last_rows(both, key))) if key else both
-    return state
-
-
-def _column(rows: pa.Table, name: str, schema: TableSchema) -> pa.ChunkedArray:
-    if name in rows.column_names:
-        return rows.column(name)
-    return pa.chunked_array([pa.nulls(rows.num_rows, schema.column(name).type)])
-
-
-def _marked(rows: pa.Table, *, deleted: bool) -> pa.Table:
-    return rows.append_column(_DELETED, pa.array(np.full(rows.num_rows, deleted)))
-
-
-def _updated(write: TableWrite, state: pa.Table, snapshot: Snapshot | None, schema: TableSchema) -> pa.Table:
-    """Return the whole rows after an update."""
-    key = schema.primary_key
-    rows = write.rows.take(pa.array(last_rows(write.rows, key))) if write.keep_nulls else _cells(write.rows, key)
-    old_rows = [] if snapshot is None else [find(snapshot, rows)]
-    before = pa.concat_tables([*old_rows, state.drop_columns([_DELETED])])
-    before = before.take(pa.array(last_rows(before, key)))
-    old = aligned(rows, before, key, schema.nullable())
-    new = {name: rows.column(name) for name in rows.column_names}
-    if not write.keep_nulls:
-        new = {name: pc.coalesce(column, old.column(name)) for name, column in new.items()}
-    return pa.table({name: new.get(name, old.column(name)) for name in schema.names})
-
-
 def find(snapshot: Snapshot, keys: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
     """Return the rows of a version with some keys, in no order: the columns of the key, and further ones.
 
@@ -340,16 +283,17 @@ def find(snapshot: Snapshot, keys: pa.Table, columns: Sequence[str] | None = Non
     wanted, schema = Keys(snapshot.schema, keys), snapshot.schema
     names = [name for name in schema.names if columns is None or name in columns or name in schema.primary_key]
     with ThreadPoolExecutor(os.cpu_count()) as pool:
-        found = list(pool.map(lambda file: wanted.rows_of(snapshot, file, names), snapshot.files))
+        found = list(pool.map(lambda file: _rows_of(wanted, snapshot, file, names), snapshot.files))
     fields = schema.nullable(names)
     parts = [with_fields(rows, fields) for _, rows in filter(None, found)]
     return pa.concat_tables([fields.empty_table(), *parts])
 
 
-def _cells(rows: pa.Table, key: Sequence[str]) -> pa.Table:
-    """Return a row for each key, with the last value of each column that is not null."""
-    rest = [name for name in rows.column_names if name not in key]
-    places = [pa.array(np.arange(rows.num_rows), mask=np.asarray(rows.column(name).is_null())) for name in rest]
-    keys, last = aggregated(rows.select(list(key)).columns, [("max", each) for each in places])
-    cells = [rows.column(name).take(each) for name, each in zip(rest, last, strict=True)]
-    return pa.table([*keys, *cells], [*key, *rest]).select(rows.column_names)
+def _rows_of(
+    keys: Keys, snapshot: Snapshot, file: DataFile, columns: Sequence[str] = ()
+) -> tuple[RowNumbers, pa.Table] | None:
+    """Return the rows of a file with some keys; see `Keys.rows_of`."""
+    if not keys.can_be_between(file.bounds):
+        return None
+    path, constants = snapshot.directory / file.path, snapshot.constants(file)
+    return keys.rows_of(path, columns, constants, snapshot.deleted(file))

@@ -22,8 +22,8 @@ from headrace.errors import HeadraceError, StoreBusyError, StoreError
 from headrace.support import failpoints
 from headrace_lake.delta.actions import Actions
 from headrace_lake.delta.log import LOG
-from headrace_lake.delta.places import Place, sync
 from headrace_lake.delta.snapshot import ConflictError, Snapshot, UncertainCommitError
+from headrace_lake.places import Place, sync
 
 _PATIENCE_SECONDS = 120.0
 _LONGEST_PAUSE = 0.2

@@ -23,7 +23,7 @@ from headrace.model.tables.schema import Column
 from headrace.model.types import parse_type, type_name
 from headrace.ports import Claim, Staged, Store, Table, Write
 from headrace.stores import registry
-from headrace_lake.delta.places import Place
+from headrace_lake.places import Place
 
 OWN_DIRECTORY = "_headrace"
 

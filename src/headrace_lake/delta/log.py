@@ -16,8 +16,8 @@ from urllib.parse import unquote
 import pyarrow.parquet as pq
 
 from headrace.errors import DataLossError, StoreDamagedError
-from headrace_lake.delta.places import Place, open_input
 from headrace_lake.delta.vectors import Vector
+from headrace_lake.places import Place, open_input
 
 LOG = "_delta_log"
 FEED = "_change_data"

@@ -18,15 +18,16 @@ from headrace.model.findings import Finding, Status
 from headrace.model.tables.conditions import KeyRange
 from headrace.rows.by_position import repeats
 from headrace.rows.rebatching import rebatched
+from headrace_lake.data_files import PREFIX, MissingFileError
 from headrace_lake.delta import reading
 from headrace_lake.delta.actions import Actions, Added
 from headrace_lake.delta.commits import commit, remove_files
-from headrace_lake.delta.data_files import PREFIX, MissingFileError
 from headrace_lake.delta.log import FEED, LOG, DataFile
-from headrace_lake.delta.places import files_below
 from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.table import DeltaTable
 from headrace_lake.delta.vectors import DIRECTORY, FILES, location_of
+from headrace_lake.places import files_below
+from headrace_lake.scanning import Selection
 
 TARGET_BYTES = 64 << 20
 SMALL_BYTES, MOST_SMALL = 8 << 20, 50
@@ -146,7 +147,7 @@ def _is_worth(group: Sequence[DataFile]) -> bool:
 
 
 def _merged(snapshot: Snapshot, files: Sequence[DataFile], target_bytes: int, written: set[str]) -> Iterator[Added]:
-    selection = reading.Selection(snapshot.schema.names, KeyRange(), ())
+    selection = Selection(snapshot.schema.names, KeyRange(), ())
     rows = reading.scan(snapshot, selection, files)
     for part in rebatched(rows, _PACKED * target_bytes, by_bytes=True):
         path = snapshot.new_path(PREFIX, files[0].partition)
@@ -263,7 +264,7 @@ def _problems(snapshot: Snapshot) -> Iterator[str]:
             if bounds["min"].as_py() < file.bounds[0] or bounds["max"].as_py() > file.bounds[1]:
                 yield f"file {file.path} has a key outside of the bounds in the log"
     last: pa.RecordBatch | None = None
-    for part in reading.scan(snapshot, reading.Selection(key, KeyRange(), ())):
+    for part in reading.scan(snapshot, Selection(key, KeyRange(), ())):
         pieces = [part] if last is None else [last, part]
         if repeats(pa.Table.from_batches(pieces), key):
             yield "two rows have the same key"

@@ -81,8 +81,8 @@ def _open_bucket(url: str, options: Mapping[str, Any]) -> DeltaStore:
         OptionError: the URL has another form, an option has an invalid value, or option ``home`` is missing.
         StoreError: the service cannot be reached, or refuses the keys.
     """
-    from headrace_lake.delta.places import Bucket, ObjectPath
     from headrace_lake.delta.store import DeltaStore
+    from headrace_lake.places import Bucket, ObjectPath
 
     key = unquote(url.partition("://")[2]).strip("/")
     if not _KEY.fullmatch(key):

@@ -31,16 +31,18 @@ from headrace.ports.publication import alterations_of
 from headrace.rows import to_arrow
 from headrace.rows.by_position import repeats
 from headrace.support import failpoints
-from headrace_lake.delta import data_files, maintenance
+from headrace_lake import data_files
+from headrace_lake.data_files import MissingFileError
+from headrace_lake.delta import maintenance
 from headrace_lake.delta.actions import Actions
-from headrace_lake.delta.changes import Planner, ReadyFiles, TableWrite, has_keys, read_keys
+from headrace_lake.delta.changes import Planner, ReadyFiles, has_keys, read_keys
 from headrace_lake.delta.commits import commit
-from headrace_lake.delta.data_files import MissingFileError
 from headrace_lake.delta.home import JOBS, Home, Intent, JobRecord
-from headrace_lake.delta.places import Place
 from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.staging import WHOLE_ROWS, Staging
 from headrace_lake.delta.table import DeltaTable
+from headrace_lake.folding import TableWrite
+from headrace_lake.places import Place
 
 _COLUMNS: dict[RowChange, Literal["all", "given", "keys"]] = {RowChange.UPDATE: "given", RowChange.DELETE: "keys"}
 FindTable = Callable[[str], DeltaTable]

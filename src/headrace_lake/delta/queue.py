@@ -18,7 +18,7 @@ from headrace.model.queues.columns import QueueSchema
 from headrace.model.queues.values import Bounds, QueueOptions, QueuePage, RowRange
 from headrace.ports import Queue, QueueDescription, QueuePartition, Rows
 from headrace.rows.fields import with_fields
-from headrace_lake.delta.data_files import MissingFileError
+from headrace_lake.data_files import MissingFileError
 from headrace_lake.delta.log import DataFile, Entry, Log
 from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.table import DeltaTable

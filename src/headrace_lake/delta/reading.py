@@ -1,199 +1,32 @@
-"""Reading the rows of a version in key order.
-
-Files of headrace are in key order, so they are merged: of each open file one piece is in memory, and a file is opened
-when its first key can come next. Files of other programs are sorted first, each as a whole.
-"""
+"""Reading the rows of a version in key order: see `headrace_lake.scanning`."""
 
 from __future__ import annotations
 
-import bisect
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
 from functools import partial
-from itertools import pairwise
-from typing import Any
 
 import pyarrow as pa
-import pyarrow.compute as pc
 
-from headrace.model.tables.conditions import KeyRange, Predicate
-from headrace.model.tables.schema import Key, TableSchema
-from headrace.rows.by_position import sort_indices
-from headrace.rows.satisfied import satisfied
-from headrace_lake.delta import data_files
+from headrace.model.tables.conditions import KeyRange
+from headrace_lake import scanning
 from headrace_lake.delta.log import DataFile
 from headrace_lake.delta.snapshot import Snapshot
-
-
-@dataclass(frozen=True)
-class Selection:
-    """The rows and columns of a scan.
-
-    Attributes:
-        names: the columns of the result.
-        keys: the range of the keys, in the types of the key columns.
-    """
-
-    names: Sequence[str]
-    keys: KeyRange
-    conditions: Sequence[Predicate]
-
-    def fields(self, schema: TableSchema, *, wanted: bool = False) -> pa.Schema:
-        """Return the columns to read; with ``wanted`` those to keep: of the result and of the key."""
-        names = [*schema.primary_key, *self.names]
-        if not wanted:
-            names += [condition.column for condition in self.conditions]
-        return schema.nullable(list(dict.fromkeys(names)))
+from headrace_lake.scanning import Selection
 
 
 def scan(snapshot: Snapshot, selection: Selection, files: Sequence[DataFile] | None = None) -> Iterator[pa.RecordBatch]:
     """Yield the rows of a version, or of some of its files, in key order; of a table without a key in no order."""
-    schema = snapshot.schema
-    files = [file for file in files or snapshot.files if _can_have(file.bounds, selection.keys)]
-    if not schema.primary_key:
-        for file in files:
-            yield from (part.select(list(selection.names)) for part in _rows(snapshot, selection, file))
-        return
-    sources = [(file.bounds and file.bounds[0], partial(_rows, snapshot, selection, file)) for file in files]
-    for rows in _merged(sources, schema.primary_key):
-        yield rows.select(list(selection.names))
-
-
-def _can_have(bounds: tuple[Any, Any] | None, keys: KeyRange) -> bool:
-    """Return whether keys between bounds of the first column can be in a range."""
-    if bounds is None:
-        return True
-    below = keys.low is not None and bounds[1] < keys.low[0]
-    above = keys.high is not None and bounds[0] > keys.high[0]
-    return not below and not above
+    sources = [
+        scanning.Source(file.bounds, partial(_rows, snapshot, selection, file)) for file in files or snapshot.files
+    ]
+    return scanning.scan(sources, snapshot.schema, selection)
 
 
 def _rows(snapshot: Snapshot, selection: Selection, file: DataFile) -> Iterator[pa.RecordBatch]:
-    """Yield the selected rows of a file, with the key, in key order."""
-    schema = snapshot.schema
-    key = schema.primary_key
-    columns = [schema.column(condition.column) for condition in selection.conditions]
-    wanted = selection.fields(schema, wanted=True).names
-    with data_files.opened(snapshot.directory / file.path) as opened:
-        groups = list(range(opened.num_row_groups))
-        if key and data_files.has_bounds(schema.column(key[0]).type):
-            groups = [
-                number
-                for number, bounds in enumerate(data_files.group_bounds(opened, key[0]))
-                if _can_have(bounds, selection.keys)
-            ]
-        in_order = not key or data_files.is_sorted(opened, snapshot.id)
-        deleted = snapshot.deleted(file)
-        for part in [[group] for group in groups] if in_order else [groups]:
-            rows = data_files.read(opened, selection.fields(schema), part, snapshot.constants(file), deleted)
-            if not in_order:
-                rows = rows.take(sort_indices(rows, key))
-            for batch in rows.combine_chunks().to_batches(max_chunksize=data_files.ROW_GROUP_ROWS):
-                found = satisfied(_in_range(batch, key, selection.keys), columns, selection.conditions)
-                if found.num_rows:
-                    yield found.select(wanted)
-
-
-def _in_range(rows: pa.RecordBatch, key: Sequence[str], keys: KeyRange) -> pa.RecordBatch:
-    for bound, below in ((keys.low, False), (keys.high, True)):
-        if bound is not None and rows.num_rows:
-            rows = rows.filter(_less(rows, key, bound) if below else pc.invert(_less(rows, key, bound)))
-    return rows
-
-
-def _less(rows: pa.RecordBatch, key: Sequence[str], bound: Key) -> pa.Array:
-    """Return which keys are less than a bound, of which a prefix may be given."""
-    less = pa.repeat(False, rows.num_rows)
-    for name, value in reversed(list(zip(key, bound, strict=False))):
-        column = rows.column(name)
-        scalar = pa.scalar(value, column.type)
-        less = pc.or_(pc.less(column, scalar), pc.and_(pc.equal(column, scalar), less))
-    return less
-
-
-# -- merging ------------------------------------------------------------------------------------------------------
-
-
-class _Source:
-    """The rows of a file that are not yielded: the first piece, and the rest."""
-
-    def __init__(self, rows: Iterator[pa.RecordBatch], key: Sequence[str]) -> None:
-        self._rest = rows
-        self._key = key
-        self._piece = next(rows, None)
-
-    @property
-    def is_empty(self) -> bool:
-        return self._piece is None
-
-    @property
-    def last(self) -> tuple[Any, ...]:
-        """The last key of the piece."""
-        assert self._piece is not None
-        return self._at(self._piece.num_rows - 1)
-
-    def take(self, bound: tuple[Any, ...]) -> pa.RecordBatch:
-        """Return the rows of the piece up to a key, and remove them."""
-        assert self._piece is not None
-        piece = self._piece
-        count = bisect.bisect_right(range(piece.num_rows), bound, key=self._at)
-        self._piece = piece.slice(count) if count < piece.num_rows else next(self._rest, None)
-        return piece.slice(0, count)
-
-    def _at(self, row: int) -> tuple[Any, ...]:
-        assert self._piece is not None
-        return tuple(_comparable(self._piece.column(name)[row]) for name in self._key)
-
-
-def _comparable(value: pa.Scalar) -> Any:
-    return value.value if pa.types.is_timestamp(value.type) else value.as_py()
-
-
-def _merged(
-    sources: Sequence[tuple[Any, Callable[[], Iterator[pa.RecordBatch]]]], key: Sequence[str]
-) -> Iterator[pa.RecordBatch]:
-    """Merge sources of rows in key order; each has a lower bound of its first key column, or None."""
-    waiting = sorted(sources, key=lambda each: (each[0] is not None, each[0]))
-    reading: list[_Source] = []
-    while waiting or reading:
-        bound = min((source.last for source in reading), default=None)
-        while waiting and (bound is None or waiting[0][0] is None or waiting[0][0] <= bound[0]):
-            source = _Source(waiting.pop(0)[1](), key)
-            if not source.is_empty:
-                reading.append(source)
-                bound = source.last if bound is None else min(bound, source.last)
-        if bound is None:
-            return
-        parts = [part for part in (source.take(bound) for source in reading) if part.num_rows]
-        reading = [source for source in reading if not source.is_empty]
-        if len(parts) == 1:
-            yield parts[0]
-            continue
-        rows = pa.Table.from_batches(parts)
-        yield from rows.take(sort_indices(rows, key)).combine_chunks().to_batches()
-
-
-# -- ranges -------------------------------------------------------------------------------------------------------
+    path, constants = snapshot.directory / file.path, snapshot.constants(file)
+    yield from scanning.file_rows(path, snapshot.schema, selection, snapshot.id, constants, snapshot.deleted(file))
 
 
 def ranges(snapshot: Snapshot, count: int) -> list[KeyRange]:
     """Return at most ``count`` ranges of keys of about equal size, by the bounds of row groups."""
-    key = snapshot.schema.primary_key
-    if count < 2 or not key or not data_files.has_bounds(snapshot.schema.column(key[0]).type):
-        return [KeyRange()]
-    groups: list[tuple[Any, int]] = []
-    for file in snapshot.files:
-        with data_files.opened(snapshot.directory / file.path) as opened:
-            for number, bounds in enumerate(data_files.group_bounds(opened, key[0])):
-                if bounds is not None:
-                    groups.append((bounds[0], opened.metadata.row_group(number).num_rows))
-    groups.sort()
-    total = sum(rows for _, rows in groups)
-    cuts: list[Any] = []
-    passed = 0
-    for low, rows in groups:
-        if passed * count >= total * (len(cuts) + 1) and low > (cuts[-1] if cuts else groups[0][0]):
-            cuts.append(low)
-        passed += rows
-    bounds_of = [None, *((cut,) for cut in cuts), None]
-    return [KeyRange(low, high) for low, high in pairwise(bounds_of)]
+    return scanning.ranges([snapshot.directory / file.path for file in snapshot.files], snapshot.schema, count)

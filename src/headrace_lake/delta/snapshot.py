@@ -25,7 +25,8 @@ from headrace.errors import NotFoundError, StoreDamagedError, StoreError, Unsupp
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.schema import TableSchema
 from headrace.support.cached import cached_property
-from headrace_lake.delta import data_files
+from headrace_lake import data_files
+from headrace_lake.data_files import RowNumbers
 from headrace_lake.delta.actions import (
     FEATURES_READER,
     FEATURES_WRITER,
@@ -42,12 +43,11 @@ from headrace_lake.delta.actions import (
     text_of,
     with_features,
 )
-from headrace_lake.delta.data_files import RowNumbers
 from headrace_lake.delta.log import FEED, LOG, DataFile, added_files, log_entry
 from headrace_lake.delta.partitions import check_partitions, directory_of, partition_text, scalar_of
-from headrace_lake.delta.places import Place, create, storage_options
 from headrace_lake.delta.schemas import check_schema, table_schema
 from headrace_lake.delta.vectors import Vector, load
+from headrace_lake.places import Place, create, storage_options
 
 # Other readers and writers than these versions, or these features, need what headrace does not do.
 # delta-rs adds variantType to tables with deletion vectors: `_VARIANT` finds columns of the type.

@@ -19,9 +19,9 @@ from headrace.ports import Staged
 from headrace.rows.by_position import last_rows
 from headrace.rows.rebatching import rebatched
 from headrace.support import failpoints
-from headrace_lake.delta import data_files
-from headrace_lake.delta.places import Place, remove_tree
+from headrace_lake import data_files
 from headrace_lake.delta.snapshot import Snapshot
+from headrace_lake.places import Place, remove_tree
 
 _FILE_BYTES = 128 << 20
 WHOLE_ROWS = (RowChange.PUT, RowChange.REPLACE_ALL)

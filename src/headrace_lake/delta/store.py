@@ -36,7 +36,6 @@ from headrace_lake.delta.commits import SyncedLog
 from headrace_lake.delta.home import OWN_DIRECTORY, Home
 from headrace_lake.delta.log import LOG
 from headrace_lake.delta.partitions import check_partitions
-from headrace_lake.delta.places import Place, directories_in, moment_of, remove_tree, sync
 from headrace_lake.delta.publisher import DeltaPublisher
 from headrace_lake.delta.queue import DeltaQueue
 from headrace_lake.delta.schemas import check_schema, properties_of
@@ -45,6 +44,7 @@ from headrace_lake.delta.table import DELETION_VECTORS, PARTITION_BY, DeltaTable
 from headrace_lake.delta.tunnels import records
 from headrace_lake.delta.tunnels.records import StoredTunnel, TunnelRecords
 from headrace_lake.delta.tunnels.tunnel import DeltaTunnel, new_tunnel
+from headrace_lake.places import Place, directories_in, moment_of, remove_tree, sync
 
 # Readers take paths as URLs, and skip names that begin with a dot or an underscore.
 _NAME_PART = re.compile(r"[^\W_][\w @+,=.~()-]*")

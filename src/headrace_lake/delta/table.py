@@ -20,13 +20,16 @@ from headrace.rows import to_arrow
 from headrace.rows.by_position import aligned, repeats
 from headrace.rows.conditions import check_scan_sizes, typed_key, typed_range
 from headrace.rows.fields import with_fields
-from headrace_lake.delta import changes, data_files, reading
+from headrace_lake import data_files
+from headrace_lake.delta import changes, reading
 from headrace_lake.delta.actions import WRITES_VECTORS, Actions
-from headrace_lake.delta.changes import Planner, TableWrite
+from headrace_lake.delta.changes import Planner
 from headrace_lake.delta.commits import SyncedLog, commit
-from headrace_lake.delta.places import Place
 from headrace_lake.delta.schemas import PRE_IMAGES, keeps_pre_images, text_of
 from headrace_lake.delta.snapshot import Snapshot
+from headrace_lake.folding import TableWrite
+from headrace_lake.places import Place
+from headrace_lake.scanning import Selection
 
 _DEFAULT = TableOptions()
 PARTITION_BY = "partition_by"
@@ -172,7 +175,7 @@ class DeltaTable(Table):
         conditions = parse_where(where)
         for condition in conditions:
             schema.column(condition.column)
-        selection = reading.Selection(names, typed_range(schema, keys or KeyRange()), conditions)
+        selection = Selection(names, typed_range(schema, keys or KeyRange()), conditions)
         fields = pa.schema([schema.arrow.field(name) for name in names])
 
         def parts() -> Any:

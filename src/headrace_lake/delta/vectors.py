@@ -19,8 +19,8 @@ import numpy as np
 import pyroaring
 
 from headrace.errors import StoreDamagedError, UnsupportedError
-from headrace_lake.delta.data_files import PREFIX, MissingFileError, RowNumbers
-from headrace_lake.delta.places import Place, open_input, write_new
+from headrace_lake.data_files import PREFIX, MissingFileError, RowNumbers
+from headrace_lake.places import Place, open_input, write_new
 
 DIRECTORY = PREFIX.rstrip("-")
 FILES = "deletion_vector_*.bin"

@@ -34,7 +34,6 @@ from headrace.model.tunnels.values import (
 from headrace.ports import ChannelDescription, Tunnel, TunnelClient, TunnelDescription
 from headrace.support.cached import cached_property
 from headrace_lake.delta.log import DataFile, Entry, Log
-from headrace_lake.delta.places import moment_of
 from headrace_lake.delta.schemas import keeps_pre_images
 from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.table import DeltaTable
@@ -42,6 +41,7 @@ from headrace_lake.delta.tunnels import clients
 from headrace_lake.delta.tunnels.clients import Channels
 from headrace_lake.delta.tunnels.records import Progress, StoredTunnel, TunnelBatches, TunnelRecords
 from headrace_lake.delta.tunnels.version_changes import Part, changes, parts_of, read_or_lost
+from headrace_lake.places import moment_of
 
 STREAM = "stream"
 _BASE = "base-"

@@ -18,7 +18,7 @@ from headrace.model.tables.schema import TableSchema
 from headrace.rows.by_position import compared, sort_indices
 from headrace.rows.differing import unequal_rows
 from headrace.rows.fields import with_fields
-from headrace_lake.delta.data_files import MissingFileError
+from headrace_lake.data_files import MissingFileError
 from headrace_lake.delta.log import DataFile, Entry
 from headrace_lake.delta.schemas import PRIMARY_KEY
 from headrace_lake.delta.snapshot import Snapshot

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,10 +12,9 @@ import pyarrow.compute as pc
 
 from headrace.model.tables.schema import TableSchema
 from headrace.rows.by_position import compared
-from headrace_lake.delta import data_files
-from headrace_lake.delta.data_files import RowNumbers
-from headrace_lake.delta.log import DataFile
-from headrace_lake.delta.snapshot import Snapshot
+from headrace_lake import data_files
+from headrace_lake.data_files import RowNumbers
+from headrace_lake.places import Place
 
 
 class Keys:
@@ -26,6 +25,7 @@ class Keys:
     """
 
     def __init__(self, schema: TableSchema, rows: pa.Table) -> None:
+        self._schema = schema
         self._fields = pa.schema([schema.arrow.field(name) for name in schema.primary_key])
         self._names = schema.primary_key
         self._rows = rows.select(list(schema.primary_key)).combine_chunks()
@@ -51,19 +51,23 @@ class Keys:
         return bool(pc.any(inside).as_py())
 
     def rows_of(
-        self, snapshot: Snapshot, file: DataFile, columns: Sequence[str] = ()
+        self,
+        path: Place,
+        columns: Sequence[str] = (),
+        constants: Mapping[str, pa.Scalar] | None = None,
+        deleted: RowNumbers | None = None,
     ) -> tuple[RowNumbers, pa.Table] | None:
-        """Return the rows of a file with these keys, without deleted ones.
+        """Return the rows of a file with these keys.
 
         Args:
             columns: further columns of the result.
+            constants: the values of columns that the file does not have.
+            deleted: the rows of the file that are left out.
 
         Returns:
             The numbers of the rows in the file, and the rows themselves; None if there are none.
         """
-        if not self.can_be_between(file.bounds):
-            return None
-        with data_files.opened(snapshot.directory / file.path) as opened:
+        with data_files.opened(path) as opened:
             groups = [
                 number
                 for number, bounds in enumerate(data_files.group_bounds(opened, self._names[0]))
@@ -71,13 +75,11 @@ class Keys:
             ]
             if not groups:
                 return None
-            deleted = snapshot.deleted(file)
             starts = data_files.group_starts(opened)
             numbers: list[RowNumbers] = []
             found: list[pa.Table] = []
             names = [*self._names, *(name for name in columns if name not in self._names)]
-            fields = pa.schema([snapshot.schema.arrow.field(name) for name in names])
-            constants = snapshot.constants(file)
+            fields = pa.schema([self._schema.arrow.field(name) for name in names])
             for group in groups:
                 keys = data_files.read(opened, self._fields, [group], constants)
                 places = self._matches(keys)

@@ -18,12 +18,13 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.errors import SchemaError, StoreDamagedError, StoreError
+from headrace.errors import StoreDamagedError, StoreError
 from headrace.model.tables.schema import TableSchema
+from headrace.rows import key_years
 from headrace.rows.by_position import sort_indices
 from headrace.rows.fields import with_fields
-from headrace_lake.delta.nested_nulls import with_inner_values
-from headrace_lake.delta.places import Place, open_input, write_new
+from headrace_lake.nested_nulls import with_inner_values
+from headrace_lake.places import Place, open_input, write_new
 
 ROW_GROUP_ROWS = 65_536
 PREFIX = "hr-"
@@ -69,18 +70,9 @@ def write_sorted(path: Place, rows: pa.Table, schema: TableSchema, table: str, w
 
 
 def _check_years(rows: pa.Table, key: Sequence[str]) -> None:
-    for name in key:
-        column = rows.column(name)
-        if len(column) and (pa.types.is_timestamp(column.type) or pa.types.is_date32(column.type)):
-            for bound in pc.min_max(column).values():
-                try:
-                    bound.as_py()
-                except (OverflowError, ValueError):
-                    raise SchemaError(
-                        f"key column {name!r} has a date or time of a year that Python does not have",
-                        received=repr(bound.value),
-                        valid="1 to 9999",
-                    ) from None
+    for column in rows.select(list(key)).columns:
+        if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
+            key_years.check_years(column)
 
 
 def write(path: Place, rows: pa.Table) -> None:
