@@ -60,6 +60,7 @@ PUBLIC_MODULES = {
     "headrace.formats.source",
     "headrace.stores.embedded.for_servers",
     "headrace.stores.opening",
+    "headrace.stores.postgres.for_lakes",
     "headrace.stores.registry",
     "headrace.wire.texts",
 }

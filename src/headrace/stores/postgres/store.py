@@ -19,7 +19,7 @@ from headrace.model.tables.json_forms import PLAIN, JsonForm
 from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.validation import Named, check_start_of_several, find
 from headrace.model.tunnels.values import Start, StartKind, TunnelKind
-from headrace.ports import Capabilities, Publisher, RetriedRows, Store, Tunnel
+from headrace.ports import Capabilities, RetriedRows, Store, Tunnel
 from headrace.stores.postgres import diagnosis
 from headrace.stores.postgres.connection import Address, PostgresConnection
 from headrace.stores.postgres.files import PostgresFiles
@@ -90,6 +90,11 @@ class PostgresStore(Store):
 
     def __repr__(self) -> str:
         return f"PostgresStore({self.url!r})"
+
+    @property
+    def connection(self) -> PostgresConnection:
+        """The connections to the database, for stores with tables of another form in it."""
+        return self._connection
 
     @cached_property
     def id(self) -> str:
@@ -325,7 +330,7 @@ class PostgresStore(Store):
     def files(self) -> PostgresFiles:
         return PostgresFiles(self._connection, self._schema)
 
-    def publisher(self, job: str, sink: str = "") -> Publisher:
+    def publisher(self, job: str, sink: str = "") -> PostgresPublisher:
         return PostgresPublisher(self._connection, self._schema, job, sink)
 
     def create_bad_rows(self, table: str) -> None:

@@ -6,7 +6,7 @@ The marker comes first. Its row lock lets a second publisher of the same sink wa
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 
 import adbc_driver_postgresql.dbapi as adbc
@@ -125,6 +125,16 @@ class PostgresPublisher(Publisher):
         key = self._key(batch)
         self._tables.run(lambda session: staging.delete(session, self._tables.schema, key, staged), repeatable=True)
 
+    def staged_rows(self, bulk: Bulk, batch: int, receipts: Iterable[Staged]) -> Iterator[pa.Table]:
+        """Yield the staged rows of receipts, as they were staged.
+
+        Raises:
+            PublicationError: they do not exist.
+        """
+        with bulk.cursor() as cursor:
+            for each in receipts:
+                yield staging.load(cursor, self._tables.schema, self._key(batch), each)
+
     # -- publishing ---------------------------------------------------------------------------------------
 
     def publish(
@@ -141,6 +151,25 @@ class PostgresPublisher(Publisher):
 
         Raises:
             RowsNotWrittenError: rows violate a constraint of their table; nothing is changed.
+        """
+        return self.publish_with(batch, writes, None, advances=advances, content=content, last=last, claim=claim)
+
+    def publish_with(
+        self,
+        batch: int,
+        writes: Sequence[Write | Append],
+        also: Callable[[Bulk], None] | None,
+        *,
+        advances: Sequence[Advance] = (),
+        content: str = "",
+        last: bool = False,
+        claim: Claim | None = None,
+    ) -> bool:
+        """Publish a batch with further changes of the database; see `publish`.
+
+        Args:
+            also: makes the further changes in the transaction, before the staged rows are removed. It runs again if
+                the transaction is repeated, and leaves the search path as it is.
         """
         if advances:
             raise UnsupportedError("this store has no consumers", received=repr(advances[0].consumer))
@@ -160,6 +189,8 @@ class PostgresPublisher(Publisher):
                         continue
                     self._apply(bulk, cursor, batch, write, deletes, now, care)
                     set_path(bulk, CATALOG_PATH)
+                if also is not None:
+                    also(bulk)
                 failpoints.reach("rows-written")
                 if not self.in_process:
                     staging.sweep(cursor, self._tables.schema, self._key(batch))
