@@ -26,7 +26,7 @@ SITE ?= dev
 FIRST_SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clusters test-all test-lowest test-matrix test-postgres test-recipes seeds durations docs docs-deploy release lint format types bench chaos soak proto clean check-python check-java
+.PHONY: help setup demo test test-clusters test-all test-lowest test-matrix test-postgres test-recipes ducklake-referee seeds durations docs docs-deploy release lint format types bench chaos soak proto clean check-python check-java
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -75,6 +75,12 @@ test-recipes: $(READY) check-java ## Run a job from Airflow and from Dagster, wh
 		$(PYTHON) -m venv build/recipes/$$each && build/recipes/$$each/bin/python -m pip install --quiet $$each || exit 1; \
 	done
 	$(BIN)/python -m pytest tests/spark/test_recipes.py $(ARGS)
+
+# DuckDB's extensions come in wheels that need one version of DuckDB.
+ducklake-referee: ## Install the DuckDB that tests of DuckLake compare with, into build/ducklake
+	$(PYTHON) -m venv build/ducklake
+	build/ducklake/bin/python -m pip install --quiet duckdb==1.5.5 duckdb-extension-ducklake==1.5.5 \
+		duckdb-extension-postgres-scanner==1.5.5 pytz
 
 test-matrix: $(READY) check-java ## Run a slice of the tests with each version of Spark, Python and PostgreSQL: the table of README.md
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group matrix

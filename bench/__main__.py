@@ -11,6 +11,7 @@ from pathlib import Path
 from bench import (
     capacity,
     checkpoints,
+    ducklake,
     following,
     lake,
     latency,
@@ -71,6 +72,7 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "yson_encode": yson.yson_encode,
     "postgres_put": postgres.postgres_put,
     "postgres_scan": postgres.postgres_scan,
+    "ducklake_inlined": ducklake.ducklake_inlined,
     "postgres_slot": postgres_tunnels.postgres_slot,
     "postgres_snapshot": postgres_tunnels.postgres_snapshot,
     "postgres_stream": postgres_tunnels.postgres_stream,

@@ -60,16 +60,25 @@ def write_sorted(path: Place, rows: pa.Table, schema: TableSchema, table: str, w
         SchemaError: a date or timestamp of a key is outside the years 1 to 9999.
     """
     if schema.primary_key:
-        _check_years(rows, schema.primary_key)
+        check_years(rows, schema.primary_key)
         rows = rows.take(sort_indices(rows, schema.primary_key))
     rows = with_fields(rows, schema.arrow).drop_columns(list(without))
     statistics = _statistics(rows)
-    metadata = {_TABLE: table.encode(), _STATISTICS: statistics.encode()}
-    write(path, rows.replace_schema_metadata(metadata))
+    write(path, _marked(rows, table, statistics))
     return statistics
 
 
-def _check_years(rows: pa.Table, key: Sequence[str]) -> None:
+def marked_as_sorted(rows: pa.Table, table: str) -> pa.Table:
+    """Return rows with the metadata of a file whose rows are in key order; see `is_sorted`."""
+    return _marked(rows, table, json.dumps({"numRecords": rows.num_rows}))
+
+
+def _marked(rows: pa.Table, table: str, statistics: str) -> pa.Table:
+    return rows.replace_schema_metadata({_TABLE: table.encode(), _STATISTICS: statistics.encode()})
+
+
+def check_years(rows: pa.Table, key: Sequence[str]) -> None:
+    """Raise `SchemaError` for a date or time of a key that Python does not have."""
     for column in rows.select(list(key)).columns:
         if pa.types.is_timestamp(column.type) or pa.types.is_date(column.type):
             key_years.check_years(column)

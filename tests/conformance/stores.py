@@ -16,6 +16,7 @@ from headrace.stores.postgres.store import PostgresStore
 from headrace.testing import Place, Traits
 from headrace.testing.capabilities import lacking
 from headrace_lake.delta.store import DeltaStore
+from headrace_lake.ducklake.store import DuckLakeStore
 from headrace_tablestore.store.store import TablestoreStore
 from headrace_ytsaurus.store.files import YtFiles
 from headrace_ytsaurus.store.store import YtStore
@@ -72,10 +73,23 @@ class PostgresPlace(Place):
     """A database of the PostgreSQL server that all tests share, created when it is opened."""
 
     def __reduce__(self) -> tuple[Callable[..., Place], tuple[Any, ...]]:
-        return _elsewhere, (vars(self), serving.variables())
+        return _elsewhere, (type(self), vars(self), serving.variables())
 
     def open(self) -> Store:
         return headrace.open(serving.postgres_database(self.name), **self.options)
+
+
+class DuckLakePlace(PostgresPlace):
+    """A DuckLake in a database of its own, with data files in the test's directory."""
+
+    def open(self) -> Store:
+        url = f"ducklake+{serving.postgres_database(self.name)}"
+        return headrace.open(url, create=True, data=str(self.directory / "files"), **self.options)
+
+
+def ducklake(directory: Path) -> Place:
+    """Return the place of a DuckLake."""
+    return DuckLakePlace("ducklake+postgresql:", directory, {"retry_seconds": 20})
 
 
 def postgres(directory: Path) -> Place:
@@ -83,10 +97,10 @@ def postgres(directory: Path) -> Place:
     return PostgresPlace("postgresql:", directory, {"retry_seconds": 20})
 
 
-def _elsewhere(fields: dict[str, Any], servers: dict[str, str]) -> Place:
+def _elsewhere(kind: type[PostgresPlace], fields: dict[str, Any], servers: dict[str, str]) -> Place:
     """Return a place in another process, which may have started before this process's server."""
     os.environ.update(servers)
-    return PostgresPlace(**fields)
+    return kind(**fields)
 
 
 class Kind(NamedTuple):
@@ -107,6 +121,11 @@ STORES = {
         delta,
         DeltaStore.capabilities,
         Traits(tells_changes=True, logs_calls=False, logs_equal_rows=False, forks=False),
+    ),
+    "ducklake": Kind(
+        ducklake,
+        DuckLakeStore.capabilities,
+        Traits(tells_changes=True, logs_calls=False),
     ),
     "postgres": Kind(
         postgres,

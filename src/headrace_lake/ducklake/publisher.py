@@ -1,0 +1,111 @@
+"""Publishes the batches of a job into a DuckLake and the database with its catalog, each in one transaction."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from functools import partial
+from typing import Literal
+
+import pyarrow as pa
+
+from headrace.errors import SchemaError
+from headrace.model.tables.changes import RowChange
+from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
+from headrace.rows import to_arrow
+from headrace.stores.postgres.for_lakes import Bulk, PostgresPublisher
+from headrace_lake.ducklake.catalog import Definition
+from headrace_lake.ducklake.database import LakeDatabase
+from headrace_lake.ducklake.names import in_database
+from headrace_lake.ducklake.writing import NewFiles
+from headrace_lake.folding import TableWrite
+
+_COLUMNS: dict[RowChange, Literal["all", "given", "keys"]] = {RowChange.UPDATE: "given", RowChange.DELETE: "keys"}
+
+
+class DuckLakePublisher(Publisher):
+    """Publishes the batches of one sink of a job, each exactly once.
+
+    Args:
+        inner: the publisher of the database, which has the markers and the staged rows.
+    """
+
+    def __init__(self, database: LakeDatabase, inner: PostgresPublisher) -> None:
+        self.job = inner.job
+        self.sink = inner.sink
+        self._database = database
+        self._inner = inner
+
+    def __repr__(self) -> str:
+        return f"DuckLakePublisher(job={self.job!r}, sink={self.sink!r})"
+
+    def published(self, batch: int) -> bool:
+        return self._inner.published(batch)
+
+    def last_batch(self) -> int | None:
+        return self._inner.last_batch()
+
+    def stage(
+        self,
+        batch: int,
+        rows: Iterable[pa.RecordBatch],
+        *,
+        table: str | None = None,
+        change: RowChange | None = None,
+    ) -> list[Staged]:
+        return self._inner.stage(batch, rows)
+
+    def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
+        self._inner.discard(batch, staged)
+
+    def publish(
+        self,
+        batch: int,
+        writes: Sequence[Write | Append],
+        *,
+        advances: Sequence[Advance] = (),
+        content: str = "",
+        last: bool = False,
+        claim: Claim | None = None,
+    ) -> bool:
+        lake: dict[str, list[Write]] = {}
+        others: list[Write | Append] = []
+        for write in writes:
+            own = in_database(write.table) if isinstance(write, Write) else None
+            if not isinstance(write, Write):
+                others.append(write)
+            elif own is not None:
+                others.append(replace(write, table=own))
+            elif write.staged or write.change is RowChange.REPLACE_ALL:
+                lake.setdefault(write.table, []).append(write)
+        files = NewFiles()
+        full: list[str] = []
+        information = {"headrace": {"job": self.job, "sink": self.sink, "batch": batch}}
+
+        def change(bulk: Bulk) -> None:
+            tables = {name: partial(self._loaded, bulk, batch, found) for name, found in lake.items()}
+            _, full[:] = self._database.change(bulk, tables, files, information)
+
+        try:
+            published = self._inner.publish_with(
+                batch, others, change if lake else None, advances=advances, content=content, last=last, claim=claim
+            )
+        finally:
+            self._database.clean(files)
+        if published:
+            self._database.flush_quietly(full)
+        return published
+
+    def _loaded(self, bulk: Bulk, batch: int, writes: Sequence[Write], definition: Definition) -> list[TableWrite]:
+        """Return the writes to a table with their staged rows, in its types."""
+        schema = definition.schema
+        found = []
+        for write in writes:
+            parts = list(self._inner.staged_rows(bulk, batch, write.staged))
+            columns = _COLUMNS.get(write.change, "all")
+            rows = pa.concat_tables(parts, promote_options="default") if parts else schema.arrow.empty_table()
+            typed = to_arrow(rows, schema, columns=columns)
+            if write.change is RowChange.UPDATE and typed.num_columns == len(schema.primary_key):
+                raise SchemaError("an update needs a column to set besides the key", received=typed.column_names)
+            found.append(TableWrite(write.change, typed))
+        return found

@@ -1,0 +1,181 @@
+"""The store of a DuckLake and of the PostgreSQL database with its catalog."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError
+from headrace.model.findings import Finding, Status
+from headrace.model.own_names import is_internal
+from headrace.model.tables.conditions import OPERATORS
+from headrace.model.tables.schema import TableSchema
+from headrace.ports import Capabilities, Files, Publisher, Store, Table
+from headrace.stores.postgres.for_lakes import Bulk, PostgresStore
+from headrace.support.cached import cached_property
+from headrace_lake.ducklake.catalog import MAIN, parts_of
+from headrace_lake.ducklake.columns import MAX_COLUMNS, check_schema, numbered
+from headrace_lake.ducklake.database import LakeDatabase
+from headrace_lake.ducklake.names import DATABASE, check_name, in_database
+from headrace_lake.ducklake.publisher import DuckLakePublisher
+from headrace_lake.ducklake.table import LakeTable, check_options
+
+_CATALOG_TABLES = "ducklake_"
+
+
+class DuckLakeStore(Store):
+    """The tables of a DuckLake, and of the database with its catalog.
+
+    It can be pickled, with the password. No message contains the password.
+
+    Args:
+        database: the store of the database.
+        catalog: the schema of the database with the tables of the catalog.
+        data: the directory of the data files; None if the catalog has it.
+    """
+
+    capabilities = Capabilities(
+        transactions=True,
+        whole_rows=True,
+        pre_images=False,
+        add_columns=True,
+        queues=False,
+        predicates=frozenset(OPERATORS),
+        column_types=(
+            *("boolean", "byte", "short", "int", "long", "float", "double", "string", "binary"),
+            *("date", "timestamp", "timestamp_ntz", "decimal(10,2)", "decimal(12,2)", "decimal(20,3)"),
+        ),
+        trims=False,
+        tunnels=False,
+        files=True,
+        row_times=False,
+        backup_tool="the tools of PostgreSQL, and then a copy of the directory of the data files",
+        max_columns=MAX_COLUMNS,
+    )
+
+    def __init__(self, database: PostgresStore, catalog: str, data: str | None) -> None:
+        self.url = f"ducklake+{database.url}"
+        self._store = database
+        self._database = LakeDatabase(database, catalog, data)
+        self._catalog = catalog
+
+    def __repr__(self) -> str:
+        return f"DuckLakeStore({self.url!r})"
+
+    @cached_property
+    def id(self) -> str:
+        """The identity of the database, and the schema of the catalog."""
+        return f"ducklake:{self._store.id}/{self._catalog}"
+
+    def create(self) -> None:
+        """Create the DuckLake, unless it exists."""
+        self._database.create()
+
+    # -- tables -------------------------------------------------------------------------------------------
+
+    def tables(self) -> list[str]:
+        lake = self._database.read(self._database.lake.names)
+        others = [name for name in self._store.tables() if not name.rpartition(".")[2].startswith(_CATALOG_TABLES)]
+        return sorted([*lake, *(name if is_internal(name) else f"{DATABASE}{name}" for name in others)])
+
+    def create_table(
+        self,
+        name: str,
+        columns: Mapping[str, str | pa.DataType] | pa.Schema,
+        primary_key: str | Sequence[str],
+        *,
+        exist_ok: bool = False,
+        **options: Any,
+    ) -> Table:
+        own = in_database(name)
+        if own is not None:
+            return self._store.create_table(own, columns, primary_key, exist_ok=exist_ok, **options)
+        schema = TableSchema.of(columns, primary_key)
+        check_name(name)
+        check_schema(schema)
+        check_options(options)
+        lake = self._database.lake
+
+        def create(bulk: Bulk) -> bool:
+            if _spelling(name) in map(_spelling, lake.names(bulk)):
+                return False
+            lake.create_table(bulk, name, schema, numbered(schema.arrow, 1))
+            return True
+
+        if self._database.write(create):
+            return LakeTable(self._database, name)
+        if not exist_ok:
+            raise AlreadyExistsError(
+                f"a table of this name exists in {self.url}",
+                received=repr(name),
+                remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
+            )
+        table = LakeTable(self._database, name)
+        if table.schema != schema:
+            raise SchemaError(
+                f"{name!r} exists with other columns or another key",
+                received=f"{', '.join(schema.names)}; key {', '.join(schema.primary_key)}",
+                valid=f"{', '.join(table.schema.names)}; key {', '.join(table.schema.primary_key)}",
+            )
+        return table
+
+    def table(self, name: str, columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None) -> Table:
+        own = in_database(name)
+        if own is not None:
+            return self._store.table(own, columns)
+        table = LakeTable(self._database, name)
+        table.definition()
+        return table
+
+    def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
+        own = in_database(name)
+        if own is not None:
+            self._store.drop_table(own, missing_ok=missing_ok)
+            return
+
+        def drop(bulk: Bulk) -> None:
+            self._database.lake.drop_table(bulk, self._database.lake.definition(bulk, name))
+
+        try:
+            self._database.write(drop)
+        except NotFoundError:
+            if not missing_ok:
+                raise
+
+    def beside(self, table: str, name: str) -> str:
+        own = in_database(table)
+        if own is not None:
+            return self._store.beside(own, name)
+        schema, _ = parts_of(table)
+        return name if schema == MAIN else f"{name}_of_{schema}"
+
+    # -- publication, files, waiting ------------------------------------------------------------------------
+
+    def publisher(self, job: str, sink: str = "") -> Publisher:
+        return DuckLakePublisher(self._database, self._store.publisher(job, sink))
+
+    def files(self) -> Files:
+        return self._store.files()
+
+    def checkpoint_directory(self) -> str:
+        return self._store.checkpoint_directory()
+
+    def wait_for_change(self, timeout: float) -> bool:
+        return self._store.wait_for_change(timeout)
+
+    def diagnose(self, table: str | None = None) -> list[Finding]:
+        if table is not None:
+            return super().diagnose(table)
+        found = self._database.read(self._database.lake.names)
+        return [Finding("Store", Status.OK, f"{self.url} has {len(found)} DuckLake tables"), *self._store.diagnose()]
+
+    def close(self) -> None:
+        self._store.close()
+
+
+def _spelling(name: str) -> tuple[str, str]:
+    """Return a name as DuckDB compares it: without upper and lower case."""
+    schema, table = parts_of(name)
+    return schema.lower(), table.lower()

@@ -1,0 +1,461 @@
+"""Changes of a table in a snapshot: writes of rows by key become deleted and new rows."""
+
+from __future__ import annotations
+
+import os
+import uuid
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg import sql
+
+from headrace.model.tables.changes import RowChange
+from headrace.rows import check_not_null
+from headrace.rows.by_position import sort_indices
+from headrace.rows.fields import with_fields
+from headrace.stores.postgres.for_lakes import STAGE, Bulk, stage
+from headrace_lake import data_files
+from headrace_lake.data_files import RowNumbers
+from headrace_lake.ducklake import state
+from headrace_lake.ducklake.catalog import Definition, Lake, Snapshot
+from headrace_lake.ducklake.state import LakeFile, State
+from headrace_lake.ducklake.statistics import ColumnStatistics, statistics_of
+from headrace_lake.ducklake.values import can_be_inlined, to_catalog
+from headrace_lake.folding import DELETED, TableWrite, last_state
+from headrace_lake.lookup import Keys
+from headrace_lake.places import sync
+
+INLINED_ROWS = 1_000
+"""The maximum number of rows of a write that the catalog keeps; more are in a file."""
+MAX_INLINED_DELETES = 10_000
+"""The maximum number of deleted rows of a file that the catalog keeps; from then on they are in a file."""
+_FILE_ROWS = 2_000_000
+ROW_COLUMN, SNAPSHOT_COLUMN = "_ducklake_internal_row_id", "_ducklake_internal_snapshot_id"
+"""The columns of files whose rows have numbers and snapshots of their own."""
+_FIELD_IDS = {"file_path": 2147483646, "pos": 2147483645, ROW_COLUMN: 2147483540, SNAPSHOT_COLUMN: 2147483539}
+# The directories of a table, of its schema and of the DuckLake.
+_LEVELS = 3
+_CHANGES = ("inserted_into_table", "deleted_from_table", "inlined_insert", "inlined_delete")
+
+
+@dataclass
+class NewFiles:
+    """The files that the attempts at a transaction have written."""
+
+    paths: list[Path] = field(default_factory=list)
+
+    def path(self, directory: Path, ending: str = "") -> Path:
+        """Return the path of a new file, whose directory exists."""
+        directory.mkdir(parents=True, exist_ok=True)
+        self.paths.append(directory / f"{data_files.PREFIX}{uuid.uuid4()}{ending}.parquet")
+        return self.paths[-1]
+
+    def sync(self) -> None:
+        """Wait until the entries of the directories are on the disk."""
+        for directory in {parent for path in self.paths for parent in (*path.parents,)[:_LEVELS]}:
+            sync(directory)
+
+    def clean(self, lake: Lake, bulk: Bulk) -> None:
+        """Delete the files that the catalog does not have: those of attempts that were rolled back."""
+        for path in self.paths:
+            found = lake.rows(
+                bulk,
+                "SELECT 1 AS there FROM {c}.ducklake_data_file WHERE path = {name} UNION ALL"
+                " SELECT 1 FROM {c}.ducklake_delete_file WHERE path = {name}",
+                name=path.name,
+            )
+            if not found:
+                with suppress(FileNotFoundError):
+                    path.unlink()
+
+
+@dataclass
+class TableChange:
+    """The change of one table in a snapshot.
+
+    Args:
+        snapshot: the snapshot that the transaction adds.
+        files: the files of the transaction.
+    """
+
+    lake: Lake
+    bulk: Bulk
+    snapshot: Snapshot
+    definition: Definition
+    files: NewFiles
+    inlined: int = field(default=0, init=False)
+    """The rows in the catalog before the change, with deleted ones, if it adds some."""
+    _done: set[str] = field(default_factory=set, init=False)
+    _staged: Mapping[str, sql.Identifier] = field(default_factory=dict, init=False)
+
+    def apply(self, writes: Sequence[TableWrite]) -> list[str]:
+        """Apply writes; return what has changed, as the catalog names it."""
+        schema = self.definition.schema
+        changes = {write.change for write in writes}
+        if changes - {RowChange.PUT, RowChange.REPLACE_ALL}:
+            schema.check_keyed()
+        before = state.load(self.lake, self.bulk, self.definition, inlined=RowChange.UPDATE in changes)
+        rows = last_state(writes, schema, before.find)
+        alive = rows.filter(pc.invert(rows.column(DELETED))).drop_columns([DELETED])
+        check_not_null(alive, schema)
+        data_files.check_years(alive, schema.primary_key)
+        if RowChange.REPLACE_ALL in changes:
+            self._end_all()
+            staged = False
+        else:
+            staged = bool(schema.primary_key) and rows.num_rows > 0
+        inlines = alive.num_rows <= INLINED_ROWS and self._has_inlined_table()
+        inlines = inlines and can_be_inlined(alive, self.definition.columns)
+        if staged:
+            self._stage(rows if inlines else rows.select([*schema.primary_key, DELETED]))
+            self._end_inlined()
+            self._delete_in_files(before, Keys(schema, rows))
+        elif inlines and alive.num_rows:
+            self._stage(alive.append_column(DELETED, pa.array(np.zeros(alive.num_rows, np.bool_))))
+            staged = True
+        if alive.num_rows:
+            found = statistics_of(alive, self.definition.columns)
+            first, size = self._row_ids(alive.num_rows), 0
+            if inlines:
+                self._inline(first)
+            else:
+                size = self._write_files(alive, first)
+            self._add_statistics(found, size, is_first=first == 0)
+        if staged:
+            self._run("DROP TABLE pg_temp.{stage}", stage=sql.Identifier(STAGE))
+        return [f"{name}:{self.definition.id}" for name in _CHANGES if name in self._done]
+
+    def _run(self, text: str, **parts: Any) -> None:
+        self.lake.run(self.bulk, text, **parts)
+
+    # -- old rows -----------------------------------------------------------------------------------------
+
+    def _end_all(self) -> None:
+        """Delete all rows."""
+        for name in ("ducklake_data_file", "ducklake_delete_file"):
+            self._run(
+                "UPDATE {c}.{name} SET end_snapshot = {snapshot} WHERE table_id = {table} AND end_snapshot IS NULL",
+                name=sql.Identifier(name),
+                snapshot=self.snapshot.id,
+                table=self.definition.id,
+            )
+        for each in self.definition.inlined:
+            self._run(
+                "UPDATE {c}.{table} SET end_snapshot = {snapshot} WHERE end_snapshot IS NULL",
+                table=sql.Identifier(each.name),
+                snapshot=self.snapshot.id,
+            )
+        self._done |= {"deleted_from_table", "inlined_delete"}
+
+    def _stage(self, rows: pa.Table) -> None:
+        """Copy rows, or keys, into the temporary table, as the catalog has them."""
+        kinds = {column.name: column.kind for column in self.definition.columns}
+        columns = [
+            rows.column(name) if name == DELETED else to_catalog(rows.column(name), kinds[name])
+            for name in rows.column_names
+        ]
+        stage(self.bulk, pa.table(columns, names=rows.column_names))
+        self._staged = {name: sql.Identifier("s", f"c{place}") for place, name in enumerate(rows.column_names)}
+
+    def _end_inlined(self) -> None:
+        """Delete the inlined rows whose keys are staged."""
+        same = sql.SQL(" AND ").join(
+            sql.SQL("t.{} OPERATOR(pg_catalog.=) {}").format(sql.Identifier(name), self._staged[name])
+            for name in self.definition.schema.primary_key
+        )
+        for each in self.definition.inlined:
+            found = self.lake.rows(
+                self.bulk,
+                "WITH ended AS (UPDATE {c}.{table} t SET end_snapshot = {snapshot} FROM pg_temp.{stage} s"
+                " WHERE t.end_snapshot IS NULL AND {same} RETURNING 1) SELECT count(*) AS ended FROM ended",
+                table=sql.Identifier(each.name),
+                stage=sql.Identifier(STAGE),
+                snapshot=self.snapshot.id,
+                same=same,
+            )
+            if found[0]["ended"]:
+                self._done.add("inlined_delete")
+
+    def _delete_in_files(self, before: State, keys: Keys) -> None:
+        """Delete the rows of files with these keys."""
+        found = [(file, rows) for file, (rows, _) in before.matches(keys)]
+        few = sum(len(rows) for _, rows in found) <= INLINED_ROWS and self.definition.deletes is not None
+        inlined: list[tuple[int, int]] = []
+        for file, rows in found:
+            if few and len(file.positions) + len(rows) <= MAX_INLINED_DELETES:
+                inlined += [(file.id, int(row)) for row in rows]
+            else:
+                self._write_deletes(file, rows)
+        if inlined:
+            self._run(
+                "INSERT INTO {c}.{table} SELECT f, r, {snapshot} FROM unnest({files}::bigint[], {rows}::bigint[])"
+                " AS new (f, r)",
+                table=sql.Identifier(str(self.definition.deletes)),
+                snapshot=self.snapshot.id,
+                files=[file for file, _ in inlined],
+                rows=[row for _, row in inlined],
+            )
+            # DuckDB looks for the second one only before it commits merged files without these rows.
+            self._done |= {"inlined_delete", "deleted_from_table"}
+
+    def _write_deletes(self, file: LakeFile, rows: RowNumbers) -> None:
+        """Delete rows of a data file: replace its file with deleted positions; end a data file without other rows."""
+        everything = len(file.deleted()) + len(rows) == file.rows
+        self._done.add("deleted_from_table")
+        ended = [("ducklake_delete_file", "delete_file_id", file.delete_file_id)]
+        if everything:
+            ended.append(("ducklake_data_file", "data_file_id", file.id))
+        for table, column, number in ended:
+            if number is not None:
+                self._run(
+                    "UPDATE {c}.{table} SET end_snapshot = {snapshot} WHERE {column} = {number}",
+                    table=sql.Identifier(table),
+                    column=sql.Identifier(column),
+                    snapshot=self.snapshot.id,
+                    number=number,
+                )
+        if everything:
+            return
+        # Without those in the catalog: DuckDB expects each position once.
+        positions = pa.array(np.union1d(file.deleted_by_file(), rows).astype(np.int64))
+        add_delete_file(self.lake, self.bulk, self.snapshot, self.definition, self.files, file.id, file.path, positions)
+
+    # -- new rows -----------------------------------------------------------------------------------------
+
+    def _row_ids(self, count: int) -> int:
+        """Take numbers for new rows; return the first one."""
+        found = self.lake.rows(
+            self.bulk,
+            "UPDATE {c}.ducklake_table_stats SET next_row_id = next_row_id + {count},"
+            " record_count = record_count + {count} WHERE table_id = {table} RETURNING next_row_id",
+            count=count,
+            table=self.definition.id,
+        )
+        if found:
+            return int(found[0]["next_row_id"]) - count
+        self._run(
+            "INSERT INTO {c}.ducklake_table_stats VALUES ({table}, {count}, {count}, 0)",
+            table=self.definition.id,
+            count=count,
+        )
+        return 0
+
+    def _has_inlined_table(self) -> bool:
+        """Return whether the catalog has a table for inlined rows with all columns."""
+        names = tuple(column.name for column in self.definition.columns)
+        return any(each.columns == names for each in self.definition.inlined[-1:])
+
+    def _inline(self, first: int) -> None:
+        """Insert the staged rows into the catalog."""
+        names = [name for name in self._staged if name != DELETED]
+        found = self.lake.rows(
+            self.bulk,
+            "WITH new AS (INSERT INTO {c}.{table} (row_id, begin_snapshot, {names})"
+            " SELECT {first} + row_number() OVER () - 1, {snapshot}, {values} FROM pg_temp.{stage} s"
+            " WHERE NOT {deleted}) SELECT count(*) AS before FROM {c}.{table}",
+            table=sql.Identifier(self.definition.inlined[-1].name),
+            names=sql.SQL(", ").join(map(sql.Identifier, names)),
+            first=first,
+            snapshot=self.snapshot.id,
+            values=sql.SQL(", ").join(self._staged[name] for name in names),
+            stage=sql.Identifier(STAGE),
+            deleted=self._staged[DELETED],
+        )
+        self.inlined = found[0]["before"]
+        # DuckDB keeps the statistics of a table, with the numbers of rows, until the number of the next file changes.
+        self.snapshot.new_file_id()
+        self._done.add("inlined_insert")
+
+    def _write_files(self, rows: pa.Table, first: int) -> int:
+        """Write rows into files; return their size."""
+        self._done.add("inserted_into_table")
+        size = 0
+        for start in range(0, rows.num_rows, _FILE_ROWS):
+            size += self._write_file(rows.slice(start, _FILE_ROWS), first + start)
+        return size
+
+    def _write_file(self, rows: pa.Table, first: int) -> int:
+        definition = self.definition
+        if definition.schema.primary_key:
+            rows = rows.take(sort_indices(rows, definition.schema.primary_key))
+        typed = with_fields(rows, definition.fields)
+        _, _, size = add_file(self.lake, self.bulk, self.snapshot, definition, self.files, typed, first)
+        return size
+
+    def _add_statistics(self, found: Mapping[int, ColumnStatistics], size: int, *, is_first: bool) -> None:
+        """Widen the statistics of the table by those of new rows.
+
+        A column that was added to a table with rows has none: those of the new rows would exclude the old ones.
+        """
+        if size:
+            self._run(
+                "UPDATE {c}.ducklake_table_stats SET file_size_bytes = file_size_bytes + {size}"
+                " WHERE table_id = {table}",
+                size=size,
+                table=self.definition.id,
+            )
+        known = {
+            row["column_id"]: row
+            for row in self.lake.rows(
+                self.bulk,
+                "SELECT column_id, contains_null, contains_nan, min_value, max_value"
+                " FROM {c}.ducklake_table_column_stats WHERE table_id = {table}",
+                table=self.definition.id,
+            )
+        }
+        new, wider = [], []
+        for column, each in found.items():
+            row = known.get(column)
+            if row is None:
+                new.append((self.definition.id, column, each.nulls > 0, each.nan, each.low, each.high))
+                continue
+            before = ColumnStatistics(
+                each.kind,
+                0,
+                int(row["contains_null"] is not False),
+                row["min_value"],
+                row["max_value"],
+                row["contains_nan"],
+            )
+            after = before.merged(each)
+            if (after.nulls > 0, after.low, after.high, after.nan) != (
+                row["contains_null"],
+                before.low,
+                before.high,
+                before.nan,
+            ):
+                wider.append((column, after.nulls > 0, after.nan, after.low, after.high))
+        if new and is_first:
+            self._run(
+                "INSERT INTO {c}.ducklake_table_column_stats (table_id, column_id, contains_null, contains_nan,"
+                " min_value, max_value) VALUES {rows}",
+                rows=_values(new),
+            )
+        if wider:
+            self._run(
+                "UPDATE {c}.ducklake_table_column_stats t SET contains_null = n.nulls::boolean,"
+                " contains_nan = n.nan::boolean, min_value = n.low::varchar, max_value = n.high::varchar"
+                " FROM (VALUES {rows}) AS n (column_id, nulls, nan, low, high)"
+                " WHERE t.table_id = {table} AND t.column_id = n.column_id",
+                rows=_values(wider),
+                table=self.definition.id,
+            )
+
+
+def add_file(
+    lake: Lake,
+    bulk: Bulk,
+    snapshot: Snapshot,
+    definition: Definition,
+    files: NewFiles,
+    rows: pa.Table,
+    first: int,
+    *,
+    since: int | None = None,
+    until: int | None = None,
+) -> tuple[int, Path, int]:
+    """Add a data file to a table; return its number, path and size.
+
+    Args:
+        rows: rows in key order, with the field ids of Parquet.
+        first: the number of the first row.
+        since: the first snapshot that has some of the rows; the one of the transaction by default.
+        until: the first one that has all of them, if the rows name their snapshots.
+    """
+    path = files.path(definition.path)
+    data_files.write(path, data_files.marked_as_sorted(rows, definition.uuid))
+    size, number = path.stat().st_size, snapshot.new_file_id()
+    lake.run(
+        bulk,
+        "INSERT INTO {c}.ducklake_data_file (data_file_id, table_id, begin_snapshot, path, path_is_relative,"
+        " file_format, record_count, file_size_bytes, footer_size, row_id_start, partial_max) VALUES ({id}, {table},"
+        " {snapshot}, {path}, true, 'parquet', {count}, {size}, {footer}, {first}, {until})",
+        id=number,
+        table=definition.id,
+        snapshot=snapshot.id if since is None else since,
+        path=path.name,
+        count=rows.num_rows,
+        size=size,
+        footer=_footer_size(path),
+        first=first,
+        until=until,
+    )
+    present = [column for column in definition.columns if column.name in rows.column_names]
+    lake.run(
+        bulk,
+        "INSERT INTO {c}.ducklake_file_column_stats (data_file_id, table_id, column_id, value_count, null_count,"
+        " min_value, max_value, contains_nan) VALUES {rows}",
+        rows=_values(
+            (number, definition.id, column, each.values, each.nulls, each.low, each.high, each.nan)
+            for column, each in statistics_of(rows, present).items()
+        ),
+    )
+    return number, path, size
+
+
+def add_delete_file(
+    lake: Lake,
+    bulk: Bulk,
+    snapshot: Snapshot,
+    definition: Definition,
+    files: NewFiles,
+    data_file: int,
+    data_path: Path,
+    positions: pa.Array,
+    snapshots: pa.Array | None = None,
+) -> None:
+    """Add a file with the positions of deleted rows of a data file.
+
+    Args:
+        positions: the positions, ascending.
+        snapshots: the snapshots that have deleted them; the one of the transaction by default.
+    """
+    columns = {"file_path": pa.repeat(str(data_path), len(positions)), "pos": positions}
+    if snapshots is not None:
+        columns[SNAPSHOT_COLUMN] = snapshots
+    fields = pa.schema(
+        [
+            pa.field(name, values.type, metadata={b"PARQUET:field_id": str(_FIELD_IDS[name]).encode()})
+            for name, values in columns.items()
+        ]
+    )
+    path = files.path(definition.path, "-delete")
+    data_files.write(path, pa.table(list(columns.values()), fields))
+    bounds = None if snapshots is None else pc.min_max(snapshots)
+    lake.run(
+        bulk,
+        "INSERT INTO {c}.ducklake_delete_file (delete_file_id, table_id, begin_snapshot, data_file_id, path,"
+        " path_is_relative, format, delete_count, file_size_bytes, footer_size, partial_max) VALUES ({id}, {table},"
+        " {snapshot}, {file}, {path}, true, 'parquet', {count}, {size}, {footer}, {until})",
+        id=snapshot.new_file_id(),
+        table=definition.id,
+        snapshot=snapshot.id if bounds is None else bounds["min"].as_py(),
+        file=data_file,
+        path=path.name,
+        count=len(positions),
+        size=path.stat().st_size,
+        footer=_footer_size(path),
+        until=None if bounds is None else bounds["max"].as_py(),
+    )
+
+
+def internal_field(name: str) -> pa.Field:
+    """Return the field of a column that DuckLake adds to files."""
+    return pa.field(name, pa.int64(), metadata={b"PARQUET:field_id": str(_FIELD_IDS[name]).encode()})
+
+
+def _values(rows: Any) -> sql.Composable:
+    """Return rows as they are in a list of values."""
+    return sql.SQL(", ").join(sql.SQL("({})").format(sql.SQL(", ").join(map(sql.Literal, row))) for row in rows)
+
+
+def _footer_size(path: Path) -> int:
+    with path.open("rb") as file:
+        file.seek(-8, os.SEEK_END)
+        return int.from_bytes(file.read(4), "little")
