@@ -34,6 +34,7 @@ from headrace.derived.own_names import (
     STATE_DDL,
     inner_groups,
     inner_table,
+    output_column,
 )
 from headrace.derived.used_names import used_names
 from headrace.errors import SchemaError, SqlError, UnsupportedError
@@ -344,6 +345,9 @@ class _InnerGroups:
             # Raises SchemaError for a type that no table can have.
             type_name(field.type)
         views.plain[table] = views.view(types)
+        # Under the names of the query, Spark would take a name that is left in an item as the alias of another item.
+        numbered = [output_column(place) for place in range(len(analysed.schema))]
+        _analysed(spark, with_views(query.groups.select(numbered, table), views.plain))
         select = query.groups.select(analysed.schema.names, table)
         _check_same(analysed.schema, _analysed(spark, with_views(select, views.plain)), analysed.schema.names)
         label, labels = inner_groups(number), query.groups.texts
