@@ -41,6 +41,14 @@ def test_a_table_is_copied_and_the_next_run_continues(
         assert store.table("past").describe().rows == 3
 
 
+@pytest.mark.parametrize("option", [["--create"], ["--to-option", "synchronous=off"]])
+def test_options_of_the_store_of_the_copy_need_it(
+    shop: str, option: list[str], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["mirror", "orders", "copy", "-s", shop, "--available-now", *option]) == 2
+    assert "give --to" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
 def test_a_signal_ends_a_worker_after_its_batch(shop: str, number: signal.Signals) -> None:
     command = [sys.executable, "-m", "headrace.cli.main", "mirror", "orders", "copy", "-s", shop]

@@ -93,6 +93,8 @@ def mirror(
 
     if metrics_port is not None:
         check_extras("this command", METRICS, *app.store_extras())
+    if to is None and (create or to_option):
+        raise click.UsageError("--create and --to-option are about the store of the copy: give --to.")
     with contextlib.ExitStack() as stack:
         source = stack.enter_context(app.store())
         target = source
