@@ -15,6 +15,7 @@ import pytest
 from deltalake import DeltaTable as LakeTable
 from deltalake import write_deltalake
 
+from headrace.cli.main import main
 from headrace.errors import DataLossError, StoreDamagedError, UnsupportedError
 from headrace.model.findings import Status
 from headrace.model.tables.changes import ChangeOp
@@ -200,6 +201,14 @@ def test_a_file_with_many_deleted_rows_is_rewritten(table: DeltaTable, tmp_path:
     table.delete({"id": 99})
     assert table.snapshot().files == ()
     assert ids(tmp_path) == []
+
+
+def test_the_command_line_gives_vectors_to_a_table(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    with opened(tmp_path) as store:
+        store.table("t").put({"id": 1, "name": "a"})
+    assert main(["table", "set", "t", "deletion_vectors=true", "-s", f"delta://{tmp_path}", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["deletion_vectors"] is True
+    assert "deletionVectors" in (foreign(tmp_path).protocol().reader_features or ())
 
 
 def test_an_existing_table_gets_vectors(tmp_path: Path) -> None:

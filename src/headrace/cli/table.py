@@ -338,17 +338,17 @@ def alter(
 @click.argument("name")
 @click.argument("options", nargs=-1, required=True, metavar="OPTION=VALUE…")
 def set_options(app: App, name: str, options: tuple[str, ...]) -> None:
-    """Change the options of a table's change log.
+    """Change the options of a table.
 
-    Options: pre_images, retention_seconds, retention_bytes, retention_ignores_tunnels. The value none removes a limit.
-    With pre_images=true, each later update and delete has its old row.
+    Options: pre_images, retention_seconds, retention_bytes, retention_ignores_tunnels; deletion_vectors of a Delta
+    table. The value none removes a limit. With pre_images=true, each later update and delete has its old row.
 
     Example: headrace table set orders pre_images=true retention_seconds=86400 -s shop
     """
     changes = {option: _option_value(text) for option, text in parse_pairs(options, "OPTION=VALUE").items()}
     with app.store() as store:
         changed = store.table(name).set_options(**changes)
-    app.output.record({"table": name, **vars(changed)})
+    app.output.record({"table": name, **changes, **vars(changed)})
 
 
 @table.store_command("trim")
