@@ -33,7 +33,10 @@ MEMBERSHIP = Construct(
     "IN (SELECT …) outside of WHERE, beside OR, or of several columns", "write EXISTS, with an = for each column"
 )
 NOT_IN = Construct("NOT IN (SELECT …)", "write NOT EXISTS: a null in the list of NOT IN decides about all rows")
-SCALAR = Construct("a scalar subquery that no equality links", f"{_LINK}; or {_TOTALS}")
+SCALAR = Construct(
+    "a scalar subquery that no equality links",
+    f"{_LINK}, or in WHERE a plain column with one aggregate as it is; or {_TOTALS}",
+)
 GROUPS = Construct("GROUP BY of computed columns", "group by a plain column of a followed table")
 SETS = Construct("ROLLUP, CUBE or GROUPING SETS", "write a query for each grouping")
 TOTAL = Construct("aggregates of all rows", f"group by a plain column; or {_TOTALS}")
