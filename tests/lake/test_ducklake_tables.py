@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
 import headrace
+from headrace.cli.main import main
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError, UnsupportedError
 from headrace.ports import Store
 from headrace_lake.ducklake.values import wider
@@ -41,11 +43,15 @@ def test_a_database_without_a_ducklake(url: str, tmp_path: Path) -> None:
         headrace.open(lake, catalog="lake", data=str(tmp_path / "other")).tables()
 
 
-def test_names_of_the_lake_and_of_the_database(store: Store) -> None:
+def test_names_of_the_lake_and_of_the_database(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
     store.create_table("sales.t", {"id": "long"}, "id")
     store.create_table("postgresql:t", {"id": "long"}, "id").put([{"id": 5}])
     assert store.tables() == ["postgresql:t", "sales.t", "t"]
     assert list(store.table("postgresql:t")) == [{"id": 5}]
+    assert main(["table", "list", "-s", store.url, "--json"]) == 0
+    assert [each["name"] for each in json.loads(capsys.readouterr().out)] == ["postgresql:t", "sales.t", "t"]
+    with pytest.raises(NotFoundError, match=r"valid: sales\.t, t; .*prefix postgresql:"):
+        store.table("u")
     with pytest.raises(AlreadyExistsError):
         store.create_table("SALES.T", {"id": "long"}, "id")
     for name in ("", ".t", "a.b.c", "a/b", 'a"b', "1a"):

@@ -53,7 +53,7 @@ def list_tables(app: App, internal: bool) -> None:
 
     with app.store() as store:
         names = [name for name in store.tables() if internal or not is_internal(name)]
-        records = [table_summary(store.table(name).describe()) for name in names]
+        records = [table_summary(name, store.table(name).describe()) for name in names]
     app.output.records(
         records, columns=("name", "columns", "primary_key", "rows", "partitions"), nothing="The store has no tables."
     )
@@ -399,9 +399,10 @@ def _show_rows(app: App, name: str, conditions: tuple[str, ...], columns: tuple[
             app.output.note("No rows.")
 
 
-def table_summary(description: TableDescription) -> dict[str, Any]:
+def table_summary(name: str, description: TableDescription) -> dict[str, Any]:
+    """Return the row of a table in a list; its store can know it by another name than the table itself."""
     return {
-        "name": description.name,
+        "name": name,
         "columns": list(description.schema.names),
         "primary_key": list(description.schema.primary_key),
         "rows": description.rows,

@@ -20,6 +20,7 @@ from headrace.errors import NotFoundError, StoreDamagedError, UnsupportedError
 from headrace.model.tables.schema import KeylessSchema, TableSchema, parse_columns
 from headrace.stores.postgres.for_lakes import Bulk
 from headrace_lake.ducklake.columns import LakeColumn, every, parse
+from headrace_lake.ducklake.names import DATABASE
 from headrace_lake.ducklake.values import inlined_type
 
 VERSION = "1.0"
@@ -235,7 +236,12 @@ class Lake:
             table=table,
         )
         if not found:
-            raise NotFoundError("no such DuckLake table", received=repr(name))
+            raise NotFoundError(
+                "no such DuckLake table",
+                received=repr(name),
+                valid=sorted(self.names(bulk)),
+                remedy=f"a table of the database has the prefix {DATABASE}",
+            )
         row = found[0]
         if row["partitioned"]:
             raise UnsupportedError("headrace does not support partitioned DuckLake tables", received=repr(name))

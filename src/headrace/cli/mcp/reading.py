@@ -60,8 +60,8 @@ class ReadingTools:
         opened = self._sources.store(store)
         match kind:
             case "table":
-                names = [name for name in opened.tables() if not is_internal(name)]
-                return _listed(_matching(names, search), lambda name: table_summary(opened.table(name).describe()))
+                names = _matching([name for name in opened.tables() if not is_internal(name)], search)
+                return _listed(names, lambda name: table_summary(name, opened.table(name).describe()))
             case "queue":
                 names = _matching(opened.queues(), search)
                 return _listed(names, lambda name: queue_summary(opened.queue(name).describe()))
