@@ -29,7 +29,7 @@ def test_a_table_is_copied_and_the_next_run_continues(
     assert main(command) == 1
     assert "no store here" in capsys.readouterr().err
     assert main([*command, "--create"]) == 0
-    assert capsys.readouterr().out == "Copied 1 changes of orders into orders.\n"
+    assert capsys.readouterr().out == "Changes of orders copied into orders: 1.\n"
     with headrace.open(shop) as store:
         store.table("orders").put([{"id": 2}, {"id": 3}])
     assert main([*command, "--json"]) == 0
@@ -61,7 +61,7 @@ def test_a_signal_ends_a_worker_after_its_batch(shop: str, number: signal.Signal
                 time.sleep(0.05)
             worker.send_signal(number)
             printed = worker.communicate(timeout=60)
-            assert (worker.returncode, printed) == (0, ("Copied 1 changes of orders into copy.\n", ""))
+            assert (worker.returncode, printed) == (0, ("Changes of orders copied into copy: 1.\n", ""))
             (described,) = [each.describe() for each in store.tunnels()]
         assert [each.client for each in described.channels] == [None] * len(described.channels)
         assert described.backlog_rows == 0

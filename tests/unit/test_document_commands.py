@@ -48,7 +48,7 @@ def all_commands_of(document: str, *left_out: str) -> str:
     ("document", "prepare", "left_out", "shown"),
     [
         ("docs/embedded-store.md", prepare_shop, (), "u1"),
-        ("docs/workers.md", prepare_two_tables, ("postgresql://",), "Copied 1 changes of orders into orders_past."),
+        ("docs/workers.md", prepare_two_tables, ("postgresql://",), "Changes of orders copied into orders_past: 1."),
         ("docs/load-and-query.md", prepare_files, (), '7,"AA",90'),
         (
             "docs/operations.md",

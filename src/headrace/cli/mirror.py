@@ -168,5 +168,5 @@ class _Progress:
 
     def end(self) -> None:
         table, copy = self._tables
-        text = f"Copied {self._changes} changes of {table} into {copy}."
+        text = f"Changes of {table} copied into {copy}: {self._changes}."
         self._output.done(text, table=table, copy=copy, changes=self._changes)
