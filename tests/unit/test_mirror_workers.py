@@ -63,11 +63,19 @@ def opened(shop: Store, copies: Store) -> MirrorCopy:
     return MirrorCopy(shop, copies, begin)
 
 
+def first_batches(copied: MirrorCopy) -> list[ChangeBatch]:
+    """Return the first batch of each open channel, from the tunnel's position."""
+    batches = []
+    for channel in copied.tunnel.channels():
+        if channel.state == "open":
+            page = copied.tunnel.read(channel.id, channel.committed, 100)
+            batches.append(ChangeBatch(channel.id, page.changes, page.next, ("id",), lambda: None, channel.committed))
+    return batches
+
+
 def first_batch(copied: MirrorCopy) -> ChangeBatch:
-    """Return the first batch of the only open channel, from the tunnel's position."""
-    (channel,) = [each for each in copied.tunnel.channels() if each.state == "open"]
-    page = copied.tunnel.read(channel.id, channel.committed, 100)
-    return ChangeBatch(channel.id, page.changes, page.next, ("id",), lambda: None, channel.committed)
+    (batch,) = first_batches(copied)
+    return batch
 
 
 def test_of_two_workers_with_one_batch_one_publishes_it(shop: Store, copies: Store, orders: Table) -> None:
@@ -164,6 +172,21 @@ def test_the_target_gets_the_changes_of_columns_with_the_rows_behind_them(
     following = first_batch(other)
     assert not other.publish(following)
     assert other.publish(following)
+    assert headrace.diff_tables(orders, copies.table("orders")).equal
+
+
+def test_channels_that_were_read_before_a_change_of_columns_are_read_again(
+    shop: Store, copies: Store, orders: Table
+) -> None:
+    orders.put([{"id": number, "name": "a", "price": 1.0} for number in range(64)])
+    for _ in range(8):
+        orders.split()
+    copied = opened(shop, copies)
+    before = first_batches(copied)
+    assert len(before) == 9
+    orders.add_columns({"note": "string"})
+    assert not any(map(copied.publish, before))
+    assert all(map(copied.publish, first_batches(copied)))
     assert headrace.diff_tables(orders, copies.table("orders")).equal
 
 

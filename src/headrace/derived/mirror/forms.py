@@ -119,8 +119,9 @@ class MirrorForm(ABC):
 
 
 def is_newer_source(error: BaseException) -> bool:
-    """Return whether the error of a job is that of `MirrorForm.rows`."""
-    return (own_message(str(error)) or "").startswith(_NEWER)
+    """Return whether an error is that of `MirrorForm.rows`, or of a job of Spark that had it."""
+    text = str(error)
+    return (own_message(text) or text).startswith(_NEWER)
 
 
 @dataclass(frozen=True)

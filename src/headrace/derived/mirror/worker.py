@@ -12,7 +12,7 @@ import logging
 import os
 import random
 import time
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Callable
 from contextlib import ExitStack
 from dataclasses import replace
@@ -62,7 +62,7 @@ _BEGIN_PAUSE = 0.2
 _LOOK_SECONDS = 1.0
 # How long a batch is attempted again after errors that can pass. The store itself repeats calls before that.
 _RETRY_SECONDS = 120.0
-# A batch begins again when the source has got other columns meanwhile.
+# How often a channel is read again when the source has got other columns meanwhile.
 _ATTEMPTS = 5
 _log = logging.getLogger("headrace")
 
@@ -223,8 +223,8 @@ class MirrorCopy:
         self._publishers: dict[str, Publisher] = {}
         self._places: dict[str, _Place] = {}
         self._next_look = 0.0
-        # Batches one after the other that had other columns than the source.
-        self._misfits = 0
+        # How many batches of a channel, one after the other, had other columns than the source.
+        self._misfits = Counter[str]()
         self._check_target()
 
     def _prepared(self) -> tuple[Tunnel, MirrorState]:
@@ -327,15 +327,15 @@ class MirrorCopy:
                 raise
             published = False
         except SchemaError as error:
-            if not is_newer_source(error) or self._misfits == _ATTEMPTS:
+            if not is_newer_source(error) or self._misfits[channel] == _ATTEMPTS:
                 raise
             _log.info("channel %s is read again: its source has got other columns", channel)
-            self._misfits += 1
+            self._misfits[channel] += 1
             published = False
         finally:
             publisher.discard(number)
         if published:
-            self._misfits = 0
+            del self._misfits[channel]
             self._state = state.published()
             if batch.position == FINISHED:
                 del self._publishers[channel]
