@@ -10,7 +10,7 @@ import pytest
 
 import headrace
 from headrace.batches.sinks.jobs import TargetJob, TargetJobs
-from headrace.derived.mirror.evolution import EVOLVE, Evolution
+from headrace.derived.mirror.evolution import EVOLVE, LENIENT, Evolution
 from headrace.derived.mirror.forms import LatestRows
 from headrace.derived.mirror.setup import MirrorSetup
 from headrace.derived.mirror.worker import MirrorCopy
@@ -47,18 +47,18 @@ def copy(shop: Store, copies: Store, **options: Any) -> int:
     return sum(changes)
 
 
-def setup(shop: Store, copies: Store, *, by_workers: bool) -> MirrorSetup:
+def setup(shop: Store, copies: Store, *, by_workers: bool, keeps: bool = False) -> MirrorSetup:
     source = shop.table("orders")
     form = LatestRows(source.schema, "orders")
-    evolution = Evolution(EVOLVE, keeps=False)
+    evolution = Evolution(LENIENT if keeps else EVOLVE, keeps=keeps)
     return MirrorSetup(
         shop, source, copies, form, "mirror-orders", create_tunnel=True, evolution=evolution, by_workers=by_workers
     )
 
 
-def opened(shop: Store, copies: Store) -> MirrorCopy:
+def opened(shop: Store, copies: Store, *, keeps: bool = False) -> MirrorCopy:
     def begin() -> tuple[Table, MirrorSetup]:
-        return shop.table("orders"), setup(shop, copies, by_workers=True)
+        return shop.table("orders"), setup(shop, copies, by_workers=True, keeps=keeps)
 
     return MirrorCopy(shop, copies, begin)
 
@@ -187,6 +187,23 @@ def test_channels_that_were_read_before_a_change_of_columns_are_read_again(
     orders.add_columns({"note": "string"})
     assert not any(map(copied.publish, before))
     assert all(map(copied.publish, first_batches(copied)))
+    assert headrace.diff_tables(orders, copies.table("orders")).equal
+
+
+def test_a_worker_that_keeps_columns_learns_of_those_that_another_has_added(
+    shop: Store, copies: Store, orders: Table
+) -> None:
+    copy(shop, copies, schema_change="lenient")
+    one, other = opened(shop, copies, keeps=True), opened(shop, copies, keeps=True)
+    orders.add_columns({"note": "string"})
+    orders.put({"id": 9, "name": "b", "note": "n"})
+    batch = first_batch(one)
+    assert one.publish(batch)
+    orders.put({"id": 10, "name": "c", "note": "n"})
+    shop.tunnel("mirror-orders").commit({batch.channel: batch.position})
+    following = first_batch(other)
+    assert not other.publish(following)
+    assert other.publish(following)
     assert headrace.diff_tables(orders, copies.table("orders")).equal
 
 

@@ -311,7 +311,14 @@ class MirrorCopy:
             if place is not None and place.position != batch.start:
                 return False
         number = 0 if place is None else place.number + 1
-        state = self._state.as_of_now(self._source, self._table, self._target)
+        try:
+            state = self._state.as_of_now(self._source, self._table, self._target)
+        except (SchemaError, UnsupportedError) as error:
+            # Another worker has made the changes of columns: the target does not fit the columns before them.
+            if not TargetJobs(self._target).is_lost(self._state.claim):
+                raise
+            self._join_again(number, error)
+            return False
         publisher = self._publishers[channel] = self._publishers.get(channel) or self._publisher(channel)
         content = end_to_json(ChannelEnd(batch.position, len(batch)))
         try:
@@ -367,7 +374,7 @@ class MirrorCopy:
         is_base = rows.num_rows > 0 and changes.ops[0].as_py() == ChangeOp.BASE
         return [replace(each, new=is_base and each.change is RowChange.PUT) for each in writes]
 
-    def _join_again(self, number: int, error: ClaimLostError) -> None:
+    def _join_again(self, number: int, error: HeadraceError) -> None:
         """Read the record of the mirror again, which another worker has changed.
 
         Raises:
