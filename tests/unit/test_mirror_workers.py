@@ -16,6 +16,7 @@ from headrace.derived.mirror.setup import MirrorSetup
 from headrace.derived.mirror.worker import MirrorCopy
 from headrace.errors import AlreadyExistsError, DataLossError, HeadraceError, OptionError, SchemaError
 from headrace.model.tables.alterations import Alteration
+from headrace.model.tunnels.leases import Saved
 from headrace.ports import Store, Table
 from headrace.support import counters
 from headrace.workers import ChangeBatch
@@ -187,6 +188,24 @@ def test_channels_that_were_read_before_a_change_of_columns_are_read_again(
     orders.add_columns({"note": "string"})
     assert not any(map(copied.publish, before))
     assert all(map(copied.publish, first_batches(copied)))
+    assert headrace.diff_tables(orders, copies.table("orders")).equal
+
+
+def test_values_of_a_dropped_column_do_not_get_into_a_new_one_of_its_name(
+    shop: Store, copies: Store, orders: Table
+) -> None:
+    copy(shop, copies)
+    orders.put({"id": 1, "name": "former", "price": 2.0})
+    copied = opened(shop, copies)
+    (channel,) = [each for each in copied.tunnel.channels() if each.state == "open"]
+    saved = Saved(channel.committed, 0)
+    copied.resume(channel.id, saved)
+    batch = first_batch(copied)
+    orders.alter(Alteration(dropped=["name"]))
+    orders.add_columns({"name": "string"})
+    assert not copied.publish(batch)
+    copied.resume(channel.id, saved)
+    assert copied.publish(first_batch(copied))
     assert headrace.diff_tables(orders, copies.table("orders")).equal
 
 

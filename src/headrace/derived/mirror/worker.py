@@ -21,7 +21,7 @@ from typing import NamedTuple
 import pyarrow as pa
 
 from headrace.batches.sinks.jobs import TargetJobs, target_taken
-from headrace.derived.mirror.evolution import EVOLVE, LENIENT, Evolution
+from headrace.derived.mirror.evolution import EVOLVE, LENIENT, Evolution, SourceColumn, source_columns
 from headrace.derived.mirror.evolution import schema_change as parse_schema_change
 from headrace.derived.mirror.forms import MirrorForm, is_newer_source
 from headrace.derived.mirror.history import form_of
@@ -222,6 +222,8 @@ class MirrorCopy:
         self.tunnel = prepared.with_truncations()
         self._publishers: dict[str, Publisher] = {}
         self._places: dict[str, _Place] = {}
+        # The columns of the source when a channel began to be read, or was read again.
+        self._columns: dict[str, tuple[SourceColumn, ...]] = {}
         self._next_look = 0.0
         # How many batches of a channel, one after the other, had other columns than the source.
         self._misfits = Counter[str]()
@@ -253,6 +255,7 @@ class MirrorCopy:
         Raises:
             DataLossError: the target does not have it, and workers have copied changes of the channel.
         """
+        self._columns[channel] = source_columns(self._table, self._table.schema)
         place = self._place(channel)
         if place is None and saved.sequence:
             raise self._older_target(channel)
@@ -319,6 +322,10 @@ class MirrorCopy:
                 raise
             self._join_again(number, error)
             return False
+        if self._columns.get(channel, state.columns) != state.columns:
+            # A page that was read before can have the values of another column with the same name.
+            _log.info("channel %s is read again: its source has got other columns", channel)
+            return False
         publisher = self._publishers[channel] = self._publishers.get(channel) or self._publisher(channel)
         content = end_to_json(ChannelEnd(batch.position, len(batch)))
         try:
@@ -346,6 +353,7 @@ class MirrorCopy:
             self._state = state.published()
             if batch.position == FINISHED:
                 del self._publishers[channel]
+                self._columns.pop(channel, None)
             else:
                 self._places[channel] = _Place(number, batch.position)
             self._look()
