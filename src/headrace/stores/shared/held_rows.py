@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from itertools import groupby
+from operator import attrgetter
 
 import pyarrow as pa
 
@@ -16,14 +18,15 @@ class HeldRows:
         self._tables: dict[int, pa.Table] = {}
 
     def hold(self, rows: Iterable[pa.RecordBatch]) -> list[Staged]:
-        """Stage rows, and return their receipt; none if there are no rows."""
+        """Stage rows, and return their receipts: one for all rows with the same columns, as they follow each other."""
+        # If the input fails, nothing is staged.
         parts = list(rows)
-        if not parts:
-            return []
-        table = pa.Table.from_batches(parts)
-        receipt = Staged(len(self._tables), table.num_rows)
-        self._tables[receipt.id] = table
-        return [receipt]
+        return [self._add(pa.Table.from_batches(list(same))) for _, same in groupby(parts, attrgetter("schema"))]
+
+    def _add(self, rows: pa.Table) -> Staged:
+        receipt = Staged(len(self._tables), rows.num_rows)
+        self._tables[receipt.id] = rows
+        return receipt
 
     def load(self, receipt: Staged) -> pa.Table:
         return self._tables[receipt.id]

@@ -66,6 +66,22 @@ def test_refused_rows_are_kept_and_the_others_are_published(store: Store) -> Non
     assert found["error"].startswith("column 'n' is NOT NULL")
 
 
+def test_rows_that_are_staged_in_memory_are_kept_too(store: Store) -> None:
+    (target, _), fields = _targets(), pa.schema([*_FIELDS[:1], pa.field("n", pa.string()), _FIELDS[2]])
+    publisher = store.publisher("job")
+    publisher.in_process = True
+    # Rows that the table can have are staged in its types, and others in their own.
+    parts = [
+        pa.RecordBatch.from_pylist([row("a", 1)], pa.schema(_FIELDS)),
+        pa.RecordBatch.from_pylist([{"id": "b", "n": "no number", "note": None}], fields),
+    ]
+    staged = target.stage_rows(store, publisher, 0, parts)
+    assert publisher.publish(0, [target.write(staged)])
+    assert publisher.refused == 1
+    assert rows_of(store.table(TABLE)) == [row("a", 1)]
+    assert list(bad(store)) == ['{"id":"b"}']
+
+
 def test_a_later_change_of_the_key_replaces_a_bad_row(store: Store) -> None:
     assert publish(store, 0, [row("a", None), row("b", None), row("c", None), row("d", 1)]) == 3
     assert publish(store, 1, [row("a", 5), row("b", None, "newer"), row("d", None)], [{"id": "c"}]) == 2

@@ -341,9 +341,7 @@ class PostgresPublisher(Publisher):
         assert write.bad_rows is not None
         table, key = self._layout(write.table, layouts), self._key(batch)
         changes = [
-            (each.change, [staging.load(cursor, self._tables.schema, key, receipt) for receipt in each.staged])
-            for each in (write, deletes)
-            if each is not None
+            (each.change, list(self._staged(cursor, batch, each))) for each in (write, deletes) if each is not None
         ]
         bad = self._layout(write.bad_rows.table, layouts)
         return apply_apart(
@@ -386,18 +384,21 @@ class PostgresPublisher(Publisher):
         self, cursor: adbc.Cursor, batch: int, write: Write, table: TableLayout, *, at_once: bool
     ) -> Iterator[pa.Table]:
         """Yield staged rows in the types of their table, in pieces that are large enough for a statement, or in one."""
-        loaded = (
-            self._held.load(each)
-            if self.in_process
-            else staging.load(cursor, self._tables.schema, self._key(batch), each)
-            for each in write.staged
-        )
+        loaded = self._staged(cursor, batch, write)
         if write.bad_rows is not None:
             # Rows that their table cannot have are staged as they are, in other types.
             loaded = (_typed(rows, table, write.change) for rows in loaded)
         parts = list(loaded) if at_once else []
         for rows in [_joined(parts)] if parts else _pieces(loaded):
             yield _typed(rows, table, write.change)
+
+    def _staged(self, cursor: adbc.Cursor, batch: int, write: Write) -> Iterator[pa.Table]:
+        """Yield the staged rows of a write."""
+        for receipt in write.staged:
+            if self.in_process:
+                yield self._held.load(receipt)
+            else:
+                yield staging.load(cursor, self._tables.schema, self._key(batch), receipt)
 
     def _marker(self, connection: psycopg.Connection) -> Marker | None:
         row = connection.execute(
