@@ -10,6 +10,7 @@ import pytest
 
 import headrace
 from headrace.batches.sinks.jobs import TargetJob, TargetJobs
+from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.mirror.evolution import EVOLVE, LENIENT, Evolution
 from headrace.derived.mirror.forms import LatestRows
 from headrace.derived.mirror.setup import MirrorSetup
@@ -223,6 +224,25 @@ def test_a_worker_that_keeps_columns_learns_of_those_that_another_has_added(
     following = first_batch(other)
     assert not other.publish(following)
     assert other.publish(following)
+    assert headrace.diff_tables(orders, copies.table("orders")).equal
+
+
+def test_a_worker_begins_a_batch_again_if_another_changes_the_columns_meanwhile(
+    shop: Store, copies: Store, orders: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    copy(shop, copies)
+    one, other = opened(shop, copies), opened(shop, copies)
+    orders.add_columns({"note": "string"})
+    orders.put({"id": 9, "name": "b", "note": "n"})
+    batch, stage = first_batch(one), TableTarget.stage_rows
+
+    def late(*arguments: Any) -> Any:
+        monkeypatch.undo()
+        assert one.publish(batch)
+        return stage(*arguments)
+
+    monkeypatch.setattr(TableTarget, "stage_rows", late)
+    assert not other.publish(batch)
     assert headrace.diff_tables(orders, copies.table("orders")).equal
 
 

@@ -314,21 +314,14 @@ class MirrorCopy:
             if place is not None and place.position != batch.start:
                 return False
         number = 0 if place is None else place.number + 1
-        try:
-            state = self._state.as_of_now(self._source, self._table, self._target)
-        except (SchemaError, UnsupportedError) as error:
-            # Another worker has made the changes of columns: the target does not fit the columns before them.
-            if not TargetJobs(self._target).is_lost(self._state.claim):
-                raise
-            self._join_again(number, error)
-            return False
-        if self._columns.get(channel, state.columns) != state.columns:
-            # A page that was read before can have the values of another column with the same name.
-            _log.info("channel %s is read again: its source has got other columns", channel)
-            return False
         publisher = self._publishers[channel] = self._publishers.get(channel) or self._publisher(channel)
         content = end_to_json(ChannelEnd(batch.position, len(batch)))
         try:
+            state = self._state.as_of_now(self._source, self._table, self._target)
+            if self._columns.get(channel, state.columns) != state.columns:
+                # A page that was read before can have the values of another column with the same name.
+                _log.info("channel %s is read again: its source has got other columns", channel)
+                return False
             writes = self._writes(state.form, publisher, number, batch)
             published = publisher.publish(number, writes, content=content, claim=state.claim)
         except ClaimLostError as error:
@@ -340,11 +333,15 @@ class MirrorCopy:
             if marker is None or marker.batch < number:
                 raise
             published = False
-        except SchemaError as error:
-            if not is_newer_source(error) or self._misfits[channel] == _ATTEMPTS:
+        except (SchemaError, UnsupportedError) as error:
+            if TargetJobs(self._target).is_lost(self._state.claim):
+                # Another worker has changed the columns of the target.
+                self._join_again(number, error)
+            elif is_newer_source(error) and self._misfits[channel] < _ATTEMPTS:
+                _log.info("channel %s is read again: its source has got other columns", channel)
+                self._misfits[channel] += 1
+            else:
                 raise
-            _log.info("channel %s is read again: its source has got other columns", channel)
-            self._misfits[channel] += 1
             published = False
         finally:
             publisher.discard(number)
