@@ -153,7 +153,7 @@ def test_a_mirror_follows_new_columns_and_refuses_other_changes_by_name(
             form = LatestRows(orders.schema, "orders")
             evolution = Evolution(policy, keeps=policy == LENIENT)
             setup = MirrorSetup(shop, orders, lake, form, "mirror", create_tunnel=True, evolution=evolution)
-            setup.register(setup.prepare())
+            setup.register(setup.prepare(setup.record()))
 
         prepare()
         lake.table("orders").put({"id": 1, "name": "x", "n": 1})

@@ -13,7 +13,7 @@ from headrace.batches.sinks.jobs import TargetJob, TargetJobs
 from headrace.batches.sinks.targets import TableTarget
 from headrace.derived.mirror.evolution import EVOLVE, LENIENT, Evolution
 from headrace.derived.mirror.forms import LatestRows
-from headrace.derived.mirror.setup import MirrorSetup
+from headrace.derived.mirror.setup import MirrorRecord, MirrorSetup
 from headrace.derived.mirror.worker import MirrorCopy
 from headrace.errors import AlreadyExistsError, DataLossError, HeadraceError, OptionError, SchemaError
 from headrace.model.tables.alterations import Alteration
@@ -101,16 +101,33 @@ def test_a_worker_continues_at_the_position_in_the_target(shop: Store, copies: S
     assert copy(shop, copies) == 1
 
 
+def test_a_worker_does_not_drop_the_tunnel_of_another_that_begins(
+    shop: Store, copies: Store, orders: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, other = (setup(shop, copies, by_workers=True) for _ in range(2))
+    before, save = other.record(), MirrorSetup._save
+
+    def late(begun: MirrorSetup, record: MirrorRecord) -> None:
+        if record.tunnel is not None:
+            monkeypatch.undo()
+            with pytest.raises(AlreadyExistsError):
+                other.prepare(before)
+        save(begun, record)
+
+    monkeypatch.setattr(MirrorSetup, "_save", late)
+    assert one.prepare(one.record()).id == shop.tunnel("mirror-orders").id
+
+
 def test_a_query_of_spark_hands_a_mirror_to_workers_and_never_takes_it_back(
     shop: Store, copies: Store, orders: Table
 ) -> None:
     spark = setup(shop, copies, by_workers=False)
-    claimed = spark.register(spark.prepare()).claim
+    claimed = spark.register(spark.prepare(spark.record())).claim
     assert copy(shop, copies) == 4
     # The query publishes nothing more.
     assert TargetJobs(copies).is_lost(claimed)
     with pytest.raises(OptionError, match="workers without Spark fill mirror 'orders'"):
-        setup(shop, copies, by_workers=False).prepare()
+        spark.prepare(spark.record())
     orders.put({"id": 9, "name": "b", "price": 2.0})
     assert copy(shop, copies) == 1
 

@@ -241,7 +241,7 @@ def prepare(
         create_tunnel=not tunnel,
         evolution=evolution or Evolution("evolve", keeps=history),
     )
-    prepared = setup.prepare()
+    prepared = setup.prepare(setup.record())
     setup.register(prepared)
     return prepared
 

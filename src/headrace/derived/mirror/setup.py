@@ -129,8 +129,11 @@ class MirrorSetup:
             raise OptionError("the source and the target of a mirror are the same table", received=repr(table.name))
         self._wanted = MirrorRecord(form.target, source.id, table.name, form.kind, None, tunnel, create_tunnel)
 
-    def prepare(self) -> Tunnel:
+    def prepare(self, record: MirrorRecord | None) -> Tunnel:
         """Create what is missing, and return the tunnel to read.
+
+        Args:
+            record: the record of the target, as `record` has returned it.
 
         Raises:
             AlreadyExistsError: the target has rows that are not from this source, or another job fills it; or the
@@ -141,7 +144,6 @@ class MirrorSetup:
                 of new columns.
             OptionError: another tunnel fills the target, or workers do, and this is a query of Spark.
         """
-        record = self.record()
         found = self._target_table()
         if found is not None and self._is_new(found):
             # An empty table is built as if it did not exist.
@@ -201,16 +203,18 @@ class MirrorSetup:
         job = self._jobs.find(self._form.target)
         return None if job is None or COLUMNS not in job.definition else parse_columns(job.definition[COLUMNS])
 
-    def is_beginning(self) -> bool:
-        """Return whether this mirror is recorded without its tunnel: another worker may be creating it now."""
-        record = self.record()
+    def is_beginning(self, record: MirrorRecord | None) -> bool:
+        """Return whether this mirror is recorded without its tunnel: another worker may be creating it now.
+
+        Args:
+            record: the record of the target, as `record` has returned it.
+        """
         if record is None or not record.has_source_of(self._wanted) or record.tunnel is not None:
             return False
         job = self._jobs.find(self._form.target)
         if job is not None and READER in job.definition and self._tunnel(job.job):
             # Two workers have begun at the same time, and the one that failed was the last to write.
             self._save(replace(record, tunnel=job.job))
-            return False
         return True
 
     def register(self, tunnel: Tunnel) -> MirrorState:

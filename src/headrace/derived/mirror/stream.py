@@ -91,7 +91,7 @@ class MirrorStream(BatchedStream):
                 create_tunnel=self.tunnel is None,
                 evolution=evolution,
             )
-            prepared = setup.prepare()
+            prepared = setup.prepare(setup.record())
             begun = TargetJobs(target).find(self.target_table)
             state = setup.register(prepared)
             prepare(target, form.targets[0])

@@ -235,10 +235,11 @@ class MirrorCopy:
         while True:
             self._table, setup = self._begin()
             waits, record = time.monotonic() < deadline, setup.record()
-            if not (waits and setup.is_beginning()):
+            # Later, it could be that of a worker that is creating the tunnel, which would be dropped.
+            if not (waits and setup.is_beginning(record)):
                 tunnel = None
                 try:
-                    tunnel = setup.prepare()
+                    tunnel = setup.prepare(record)
                     return tunnel, setup.register(tunnel)
                 except (AlreadyExistsError, NotFoundError):
                     if not waits or setup.record() == record:
