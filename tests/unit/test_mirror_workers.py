@@ -17,6 +17,7 @@ from headrace.derived.mirror.setup import MirrorRecord, MirrorSetup
 from headrace.derived.mirror.worker import MirrorCopy
 from headrace.errors import AlreadyExistsError, DataLossError, HeadraceError, OptionError, SchemaError
 from headrace.model.tables.alterations import Alteration
+from headrace.model.tables.bad_rows import table_name
 from headrace.model.tunnels.leases import Saved
 from headrace.ports import Store, Table
 from headrace.support import counters
@@ -130,6 +131,19 @@ def test_a_query_of_spark_hands_a_mirror_to_workers_and_never_takes_it_back(
         spark.prepare(spark.record())
     orders.put({"id": 9, "name": "b", "price": 2.0})
     assert copy(shop, copies) == 1
+
+
+def test_a_mirror_that_keeps_no_bad_rows_does_not_begin_with_some(shop: Store, copies: Store, orders: Table) -> None:
+    copy(shop, copies)
+    copies.create_bad_rows("orders")
+    orders.put({"id": 9, "name": "b", "price": 2.0})
+    assert copy(shop, copies) == 1
+    bad = copies.table(table_name("orders"))
+    bad.put({"key": '{"id":9}', "change": "put", "row": '{"id":9}'})
+    with pytest.raises(OptionError, match="the target has bad rows"):
+        copy(shop, copies)
+    bad.delete({"key": '{"id":9}'})
+    assert copy(shop, copies) == 0
 
 
 def test_the_mirror_of_a_target_is_not_that_of_another(shop: Store, copies: Store, orders: Table) -> None:

@@ -34,6 +34,7 @@ from headrace.errors import (
 )
 from headrace.formats.location import Location
 from headrace.model.own_names import PREFIX
+from headrace.model.tables import bad_rows
 from headrace.model.tables.schema import Column, TableSchema
 from headrace.model.tunnels.values import ChannelKind, TunnelKind
 from headrace.model.types import can_hold, type_name
@@ -142,8 +143,10 @@ class MirrorSetup:
                 dropped.
             SchemaError, UnsupportedError: the target's columns do not fit, and cannot be added, or its rows lack values
                 of new columns.
-            OptionError: another tunnel fills the target, or workers do, and this is a query of Spark.
+            OptionError: another tunnel fills the target, or workers do, and this is a query of Spark; or the target has
+                bad rows, and this mirror keeps none.
         """
+        self._check_bad_rows()
         found = self._target_table()
         if found is not None and self._is_new(found):
             # An empty table is built as if it did not exist.
@@ -237,6 +240,22 @@ class MirrorSetup:
                 received="a query of Spark",
                 remedy="go on with `headrace mirror` or headrace.mirror_worker; or drop the target table, "
                 f"{_WITH_NEW_CHECKPOINT}: it copies all rows again",
+            )
+
+    def _check_bad_rows(self) -> None:
+        """Raise `OptionError` for bad rows that would be written again after later changes of their keys."""
+        if self._form.bad_rows is not None or not self._target.capabilities.bad_rows:
+            return
+        name = bad_rows.table_name(self._form.target)
+        try:
+            table = self._target.table(name)
+        except NotFoundError:
+            return
+        if table.schema.names == bad_rows.SCHEMA.names and _has_rows(table):
+            raise OptionError(
+                "the target has bad rows, which a mirror without option badRows does not remove when their keys change",
+                received=f"rows in table {name!r}",
+                remedy="write them again (`headrace stream retry-rows`, or Store.retry_bad_rows), or delete them",
             )
 
     # -- the parts of a start -------------------------------------------------------------------------------
