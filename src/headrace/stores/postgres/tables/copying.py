@@ -11,7 +11,7 @@ from headrace.stores.postgres.tables.writing import set_path
 
 # Fewer rows are not worth the check.
 _FEWEST = 1000
-# The types that the driver writes in the binary format of a column: a key of type int4 is a long here.
+# The types that the driver writes in the binary format of a column.
 _BINARY = {
     "bool": pa.bool_(),
     "bytea": pa.binary(),
