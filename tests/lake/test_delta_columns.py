@@ -19,6 +19,7 @@ from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import ChangeOp, RowChange
 from headrace.model.tables.schema import Column
 from headrace.ports import Publisher, Store, Write
+from headrace.support import failpoints
 from headrace.testing.reading import drain
 from headrace_lake.delta.publisher import DeltaPublisher
 from tests.lake.lakes import Interference, foreign, opened, orphans, rows_of
@@ -64,6 +65,29 @@ def test_rows_and_their_columns_are_one_commit(store: Store, tmp_path: Path) -> 
     assert publisher.publish(1, [staged(store, publisher, 1, [ROW | {"size": 1.0}], Alteration())])
     assert [row["size"] for row in rows_of(tmp_path)] == [1.0, None]
     assert [each.op for each in drain(tunnel)] == [ChangeOp.REPLACE, ChangeOp.REPLACE]
+
+
+def test_an_intent_is_completed_after_its_columns_were_added(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store.create_table("u", {"id": "long"}, "id")
+    publisher = store.publisher("job", "t")
+    writes = [
+        staged(store, publisher, 0, [ROW], MORE),
+        staged(store, publisher, 0, [{"id": 1}], Alteration(), "u"),
+    ]
+
+    def dead(point: str) -> None:
+        if point == "intent-written":
+            raise InterruptedError
+
+    monkeypatch.setattr(failpoints, "reach", dead)
+    with pytest.raises(InterruptedError):
+        publisher.publish(0, writes)
+    monkeypatch.undo()
+    store.table("t").add_columns({column.name: column.type for column in MORE.added})
+    assert store.publisher("job", "t").resume(0)
+    assert rows_of(tmp_path) == [ROW, OLD]
 
 
 def test_another_commit_before_it_costs_an_attempt(

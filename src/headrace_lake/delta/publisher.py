@@ -326,7 +326,12 @@ class DeltaPublisher(Publisher):
             known, _ = self._marker(snapshot)
             if snapshot.id != identity or (known is not None and known >= intent.batch):
                 continue
-            (part,) = self._parts(intent.batch, [write for write in intent.writes if write.table == name])
+            writes = [
+                replace(each, alteration=_remaining(each.alteration, snapshot.schema))
+                for each in intent.writes
+                if each.table == name
+            ]
+            (part,) = self._parts(intent.batch, writes)
             self._commit_part(part, intent.batch, intent.content)
         self._staging.sweep(intent.batch)
 
@@ -396,6 +401,13 @@ def _check(snapshot: Snapshot, planner: Planner) -> None:
         snapshot.schema.check_keyed()
     replaces = RowChange.REPLACE_ALL in planner.changes
     snapshot.check_writable(removes=replaces or bool(snapshot.schema.primary_key))
+
+
+def _remaining(alteration: Alteration | None, schema: TableSchema) -> Alteration | None:
+    """Return changes of columns without the new ones that a table has: its job adds them, too, when it starts again."""
+    if alteration is None:
+        return None
+    return replace(alteration, added=[each for each in alteration.added if each.name not in schema]) or None
 
 
 def _is_altered(fields: pa.Schema, schema: TableSchema) -> bool:
