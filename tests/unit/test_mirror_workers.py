@@ -258,6 +258,20 @@ def test_a_worker_that_keeps_columns_learns_of_those_that_another_has_added(
     assert headrace.diff_tables(orders, copies.table("orders")).equal
 
 
+def test_a_worker_that_begins_does_not_bring_back_former_columns(shop: Store, copies: Store, orders: Table) -> None:
+    copy(shop, copies, schema_change="lenient")
+    running = opened(shop, copies, keeps=True)
+    orders.add_columns({"note": "string"})
+    orders.put({"id": 9, "name": "b", "note": "n"})
+    beginning = setup(shop, copies, by_workers=True, keeps=True)
+    tunnel = beginning.prepare(beginning.record())
+    assert running.publish(first_batch(running))
+    with pytest.raises(OptionError):
+        beginning.register(tunnel)
+    assert copy(shop, copies, schema_change="lenient") == 0
+    assert headrace.diff_tables(orders, copies.table("orders")).equal
+
+
 def test_a_worker_begins_a_batch_again_if_another_changes_the_columns_meanwhile(
     shop: Store, copies: Store, orders: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:

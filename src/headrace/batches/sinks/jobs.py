@@ -208,20 +208,23 @@ class TargetJobs:
         )
         return now, Claim(self._registry_of(now.target), _row_of(fenced), _row_of(now))
 
-    def register(self, job: TargetJob, tables: Iterable[str] = ()) -> Claim:
+    def register(self, job: TargetJob, tables: Iterable[str] = (), *, known: TargetJob | None = None) -> Claim:
         """Record a mirror as the job of its target, and return the claim of its publications.
 
         Args:
             tables: its tables besides the target.
+            known: the record on which the definition of the job depends; None if it depends on none.
 
         Raises:
-            OptionError: another job has taken the target at the same time.
+            OptionError: another job has taken the target at the same time, or the record is no longer the known one.
             AlreadyExistsError: another job fills the target, under another of its names.
         """
         alias = self._under_other_name(job.target)
         if alias is not None:
             raise target_filled(alias)
         row = self._row(job.target)
+        if known is not None and (row is None or _job_of(row) != known):
+            raise target_taken(job.target, job.job, 0)
         wanted = replace(job, tables=self._registered(job.target, tables))
         claim = self._claim(row, wanted)
         if claim.before != claim.after:

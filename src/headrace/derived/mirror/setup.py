@@ -126,6 +126,8 @@ class MirrorSetup:
         self._evolution = evolution
         self._by_workers = by_workers
         self._columns = source_columns(table, form.source)
+        # The record of the job with the columns that `_columns` follow.
+        self._known: TargetJob | None = None
         if source.id == target.id and any(map(self._is_source, form.tables)):
             raise OptionError("the source and the target of a mirror are the same table", received=repr(table.name))
         self._wanted = MirrorRecord(form.target, source.id, table.name, form.kind, None, tunnel, create_tunnel)
@@ -203,7 +205,7 @@ class MirrorSetup:
 
     def _recorded(self) -> tuple[SourceColumn, ...] | None:
         """Return the columns of the source as of the last published batch."""
-        job = self._jobs.find(self._form.target)
+        self._known = job = self._jobs.find(self._form.target)
         return None if job is None or COLUMNS not in job.definition else parse_columns(job.definition[COLUMNS])
 
     def is_beginning(self, record: MirrorRecord | None) -> bool:
@@ -224,11 +226,11 @@ class MirrorSetup:
         """Record the mirror as the job of its target, and return its state.
 
         Raises:
-            OptionError: another job has taken the target since `prepare`.
+            OptionError: another job has taken the target since `prepare`, or another worker has changed its columns.
         """
         definition = {COLUMNS: json.dumps(self._columns)} | ({READER: WORKERS} if self._by_workers else {})
         job = TargetJob(self._form.target, tunnel.id, definition, kind=MIRROR)
-        claim = self._jobs.register(job, [table.name for table in self._form.tables[1:]])
+        claim = self._jobs.register(job, [table.name for table in self._form.tables[1:]], known=self._known)
         return MirrorState(self._form, tunnel.id, self._evolution, self._columns, claim)
 
     def _check_reader(self) -> None:

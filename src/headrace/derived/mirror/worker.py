@@ -245,7 +245,7 @@ class MirrorCopy:
                     if not waits or setup.record() == record:
                         raise
                 except OptionError:
-                    # Of two workers that register the mirror, one has the row.
+                    # Of two workers that change the record of the mirror, one has the row.
                     if tunnel is None or not waits:
                         raise
             time.sleep(_BEGIN_PAUSE * random.uniform(0.5, 1.5))
