@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import json
+from decimal import Decimal
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import headrace
 from headrace.cli.main import main
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError, UnsupportedError
 from headrace.ports import Store
-from headrace_lake.ducklake.values import wider
+from headrace_lake.ducklake.values import bound_of, wider
 from tests.lake.ducklakes import catalog, database, opened
 
 _INSTANTS = ("2026-01-01 00:00:00", "2026-01-01 00:00:00.5")
@@ -150,3 +152,9 @@ def test_a_table_without_a_key_takes_appends(store: Store, url: str) -> None:
 def test_bounds_only_become_wider(kind: str, bounds: tuple[str, str], low: str, high: str) -> None:
     assert wider(kind, *bounds, up=False) == low
     assert wider(kind, *bounds, up=True) == high
+
+
+def test_bounds_of_small_decimals_have_no_exponent() -> None:
+    """DuckDB cannot read a table with the bound 1E-38."""
+    least = pa.scalar(Decimal("1E-38"), pa.decimal128(38, 38))
+    assert bound_of(least, "decimal(38,38)", up=False) == f"0.{'0' * 37}1"

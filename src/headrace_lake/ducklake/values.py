@@ -107,6 +107,9 @@ def bound_of(value: pa.Scalar, kind: str, *, up: bool) -> str:
     if kind == "float32":
         # The shortest text of the same double is no bound of the float.
         return repr(value.cast(pa.float64()).as_py())
+    if kind.startswith("decimal"):
+        # Without an exponent, which DuckDB does not read in all decimals.
+        return f"{value.as_py():f}"
     return str(value.as_py())
 
 
