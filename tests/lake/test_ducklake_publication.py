@@ -17,11 +17,17 @@ from headrace.ports import Claim, Publisher, Store, Write
 from headrace.support import failpoints
 from headrace.testing.effort import THOROUGH
 from headrace.testing.processes import CONTEXT
+from headrace_lake.ducklake.store import DuckLakeStore
+from headrace_lake.ducklake.writing import NewFiles
 from tests.lake.ducklakes import catalog, database, opened
 from tests.lake.jobs import write
 
 STATE, TARGETS = f"{PREFIX}state", f"{PREFIX}targets"
 BATCHES, MANY = 3, 1500
+NEXT_SNAPSHOT = (
+    b"INSERT INTO public.ducklake_snapshot SELECT max(snapshot_id) + 1, now(), max(schema_version),"
+    b" max(next_catalog_id), max(next_file_id) FROM public.ducklake_snapshot"
+)
 # The second publication: `committed` of the transactions before it are those of staging.
 POINTS: tuple[str, ...] = ("rows-staged:8", "marker-written:2", "parts-written:2", "rows-written:2", "published:2")
 if THOROUGH:
@@ -99,9 +105,11 @@ def test_a_driver_that_is_killed_at_any_step_publishes_each_batch_once(url: str,
 
 
 @pytest.fixture
-def store(url: str, tmp_path: Path) -> Store:
+def store(url: str, tmp_path: Path) -> DuckLakeStore:
     create(url, tmp_path)
-    return opened(url, tmp_path)
+    found = opened(url, tmp_path)
+    assert isinstance(found, DuckLakeStore)
+    return found
 
 
 def files_of(directory: Path) -> set[str]:
@@ -135,13 +143,9 @@ def _lost() -> Write:
 
 def test_another_writer_has_the_next_snapshot(store: Store, url: str) -> None:
     """It commits, or it gives up: both are waited for."""
-    snapshot = (
-        "INSERT INTO public.ducklake_snapshot SELECT max(snapshot_id) + 1, now(), max(schema_version),"
-        " max(next_catalog_id), max(next_file_id) FROM public.ducklake_snapshot"
-    )
     for commits in (True, False):
         with psycopg.connect(url) as other:
-            other.execute(snapshot.encode())
+            other.execute(NEXT_SNAPSHOT)
             waiting = threading.Thread(target=store.table("t").put, args=([{"id": int(commits), "name": "n"}],))
             waiting.start()
             waiting.join(0.3)
@@ -153,6 +157,24 @@ def test_another_writer_has_the_next_snapshot(store: Store, url: str) -> None:
     assert [row["id"] for row in store.table("t")] == [0, 1]
     numbers = catalog(url, "SELECT count(*), max(snapshot_id) + 1 FROM ducklake_snapshot")
     assert numbers[0][0] == numbers[0][1]
+
+
+def test_files_of_a_commit_whose_answer_is_lost_stay(store: DuckLakeStore, url: str, tmp_path: Path) -> None:
+    """The server may still commit when the driver deletes the files of attempts."""
+    files = NewFiles()
+    for path in (files.path(tmp_path / "files", ending) for ending in ("-a", "-b")):
+        path.touch()
+    committed, rolled_back = files.paths
+    with psycopg.connect(url) as server:
+        server.execute(NEXT_SNAPSHOT)
+        server.execute("INSERT INTO public.ducklake_data_file (data_file_id, path) VALUES (999, %s)", (committed.name,))
+        waiting = threading.Thread(target=store._database.clean, args=(files,))
+        waiting.start()
+        waiting.join(0.3)
+        assert waiting.is_alive()
+    waiting.join(30)
+    assert committed.exists()
+    assert not rolled_back.exists()
 
 
 def test_writers_at_the_same_time_lose_no_row(url: str, store: Store, tmp_path: Path) -> None:

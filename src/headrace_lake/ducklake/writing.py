@@ -63,16 +63,27 @@ class NewFiles:
 
     def clean(self, lake: Lake, bulk: Bulk) -> None:
         """Delete the files that the catalog does not have: those of attempts that were rolled back."""
-        for path in self.paths:
-            found = lake.rows(
+        if not self._missing(lake, bulk):
+            return
+        # The answer of a commit can be lost before the commit is done, so no other transaction may have a snapshot.
+        snapshot = Snapshot.next(lake, bulk)
+        for path in self._missing(lake, bulk):
+            with suppress(FileNotFoundError):
+                path.unlink()
+        snapshot.finish(bulk, [])
+
+    def _missing(self, lake: Lake, bulk: Bulk) -> list[Path]:
+        """Return the files that the catalog does not have."""
+        return [
+            path
+            for path in self.paths
+            if not lake.rows(
                 bulk,
                 "SELECT 1 AS there FROM {c}.ducklake_data_file WHERE path = {name} UNION ALL"
                 " SELECT 1 FROM {c}.ducklake_delete_file WHERE path = {name}",
                 name=path.name,
             )
-            if not found:
-                with suppress(FileNotFoundError):
-                    path.unlink()
+        ]
 
 
 @dataclass
