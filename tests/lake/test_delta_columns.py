@@ -117,8 +117,9 @@ def test_columns_may_become_null(store: Store, tmp_path: Path) -> None:
     assert table.schema.column("must").nullable
 
 
+@pytest.mark.parametrize("by_hand", [{}, {"size": "double"}], ids=["", "by-hand"])
 def test_a_decided_batch_of_several_tables_keeps_its_columns(
-    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_hand: dict[str, str]
 ) -> None:
     store.create_table("u", {"id": "long", "name": "string"}, "id")
     publisher = store.publisher("job", "sink")
@@ -132,6 +133,8 @@ def test_a_decided_batch_of_several_tables_keeps_its_columns(
         with pytest.raises(KeyboardInterrupt):
             publisher.publish(0, writes)
     assert "size" not in store.table("t").schema
+    if by_hand:
+        store.table("t").add_columns(by_hand)
     assert store.publisher("job", "sink").resume(0)
     assert rows_of(tmp_path) == [ROW, OLD]
     assert rows_of(tmp_path, "u") == [ROW]
