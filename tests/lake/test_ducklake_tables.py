@@ -45,7 +45,7 @@ def test_a_database_without_a_ducklake(url: str, tmp_path: Path) -> None:
         headrace.open(lake, catalog="lake", data=str(tmp_path / "other")).tables()
 
 
-def test_names_of_the_lake_and_of_the_database(store: Store, capsys: pytest.CaptureFixture[str]) -> None:
+def test_names_of_the_lake_and_of_the_database(store: Store, url: str, capsys: pytest.CaptureFixture[str]) -> None:
     store.create_table("sales.t", {"id": "long"}, "id")
     store.create_table("postgresql:t", {"id": "long"}, "id").put([{"id": 5}])
     assert store.tables() == ["postgresql:t", "sales.t", "t"]
@@ -56,6 +56,9 @@ def test_names_of_the_lake_and_of_the_database(store: Store, capsys: pytest.Capt
         store.table("u")
     with pytest.raises(AlreadyExistsError):
         store.create_table("SALES.T", {"id": "long"}, "id")
+    catalog(url, "INSERT INTO ducklake_view (view_id, schema_id, view_name) VALUES (99, 0, 'Seen')")
+    with pytest.raises(AlreadyExistsError, match="view"):
+        store.create_table("seen", {"id": "long"}, "id")
     for name in ("", ".t", "a.b.c", "a/b", 'a"b', "1a"):
         with pytest.raises(OptionError, match="cannot have this name"):
             store.create_table(name, {"id": "long"}, "id")

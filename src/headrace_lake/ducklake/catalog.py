@@ -205,6 +205,19 @@ class Lake:
         )
         return [name_of(row["schema_name"], row["table_name"]) for row in found]
 
+    def has_name(self, bulk: Bulk, name: str) -> bool:
+        """Return whether a table or a view has a name as DuckDB compares it: without upper and lower case."""
+        schema, table = parts_of(name)
+        found = self.rows(
+            bulk,
+            "SELECT s.schema_name, r.name FROM (SELECT schema_id, table_name AS name FROM {c}.ducklake_table"
+            " WHERE end_snapshot IS NULL UNION ALL SELECT schema_id, view_name FROM {c}.ducklake_view"
+            " WHERE end_snapshot IS NULL) r JOIN {c}.ducklake_schema s USING (schema_id) WHERE s.end_snapshot IS NULL",
+        )
+        return any(
+            (row["schema_name"].lower(), row["name"].lower()) == (schema.lower(), table.lower()) for row in found
+        )
+
     def schema_version(self, bulk: Bulk) -> int:
         """Return the version of all definitions."""
         found = self.rows(bulk, "SELECT schema_version FROM {c}.ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1")

@@ -99,7 +99,7 @@ class DuckLakeStore(Store):
         lake = self._database.lake
 
         def create(bulk: Bulk) -> bool:
-            if _spelling(name) in map(_spelling, lake.names(bulk)):
+            if lake.has_name(bulk, name):
                 return False
             lake.create_table(bulk, name, schema, numbered(schema.arrow, 1))
             return True
@@ -108,7 +108,7 @@ class DuckLakeStore(Store):
             return LakeTable(self._database, name)
         if not exist_ok:
             raise AlreadyExistsError(
-                f"a table of this name exists in {self.url}",
+                f"a table or view of this name exists in {self.url}",
                 received=repr(name),
                 remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
             )
@@ -173,9 +173,3 @@ class DuckLakeStore(Store):
 
     def close(self) -> None:
         self._store.close()
-
-
-def _spelling(name: str) -> tuple[str, str]:
-    """Return a name as DuckDB compares it: without upper and lower case."""
-    schema, table = parts_of(name)
-    return schema.lower(), table.lower()
