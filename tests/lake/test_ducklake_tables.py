@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 from decimal import Decimal
 from pathlib import Path
@@ -161,3 +162,18 @@ def test_bounds_of_small_decimals_have_no_exponent() -> None:
     """DuckDB cannot read a table with the bound 1E-38."""
     least = pa.scalar(Decimal("1E-38"), pa.decimal128(38, 38))
     assert bound_of(least, "decimal(38,38)", up=False) == f"0.{'0' * 37}1"
+
+
+def test_times_of_other_programs_that_headrace_does_not_read(store: Store, url: str) -> None:
+    table = store.create_table("times", {"day": "date", "at": "timestamp"}, "day")
+    days = [datetime.date(2000, 1, 1) + datetime.timedelta(number) for number in range(1200)]
+    table.put([{"day": day, "at": None} for day in days])
+    table.put([{"day": datetime.date(1999, 1, 1), "at": None}])
+    ((inlined,),) = catalog(url, "SELECT max(table_name) FROM ducklake_inlined_data_tables WHERE table_id > 1")
+    catalog(url, f"UPDATE {inlined} SET at = 'infinity'")
+    with pytest.raises(UnsupportedError, match=r"years 1 to 9999.*infinity.*flush"):
+        list(table)
+    catalog(url, f"DELETE FROM {inlined}")
+    catalog(url, "UPDATE ducklake_file_column_stats SET max_value = '12000-01-01' WHERE max_value LIKE '2003%'")
+    with pytest.raises(UnsupportedError, match=r"years 1 to 9999.*12000"):
+        list(table)

@@ -26,6 +26,7 @@ from headrace_lake.ducklake.values import from_catalog
 from headrace_lake.lookup import Keys
 from headrace_lake.scanning import Selection
 
+_FLUSH = "CALL ducklake_flush_inlined_data('…') in DuckDB writes them into a file"
 _OWN = ("row_id", "begin_snapshot", "end_snapshot")
 
 
@@ -174,7 +175,14 @@ def _file(definition: Definition, row: Mapping[str, Any], kind: pa.DataType | No
         )
     bounds = None
     if kind is not None and row["low"] is not None and row["high"] is not None and data_files.has_bounds(kind):
-        bounds = tuple(pa.scalar(row[side]).cast(kind).as_py() for side in ("low", "high"))
+        try:
+            bounds = tuple(pa.scalar(row[side]).cast(kind).as_py() for side in ("low", "high"))
+        except pa.ArrowInvalid:
+            raise UnsupportedError(
+                f"DuckLake table {definition.name!r} has keys outside of the years 1 to 9999",
+                received=f"{row['path']}: {row['low']} to {row['high']}",
+                remedy="DELETE these rows in DuckDB",
+            ) from None
     path = definition.path / row["path"] if row["relative"] else Path(row["path"])
     delete = row["delete_path"]
     return LakeFile(
@@ -208,7 +216,7 @@ def stored_rows(
     """Return inlined rows that satisfy a condition: the columns of the table, and those of DuckLake.
 
     Raises:
-        UnsupportedError: they have nested values.
+        UnsupportedError: they have nested values, or times that the catalog does not get from headrace.
     """
     columns = [column for column in definition.columns if column.name in table.columns and not column.inner]
     selected = [
@@ -225,8 +233,16 @@ def stored_rows(
     if found.num_rows and len(columns) < len(table.columns):
         raise UnsupportedError(
             f"DuckLake table {definition.name!r} has nested values in the catalog, which headrace does not read",
-            remedy="CALL ducklake_flush_inlined_data('…') in DuckDB writes them into a file",
+            remedy=_FLUSH,
         )
-    values = [from_catalog(found.column(place), column) for place, column in enumerate(columns)]
+    try:
+        values = [from_catalog(found.column(place), column) for place, column in enumerate(columns)]
+    except pa.ArrowInvalid as error:
+        raise UnsupportedError(
+            f"DuckLake table {definition.name!r} has times outside of the years 1 to 9999 in the catalog, which "
+            "headrace does not read",
+            received=str(error),
+            remedy=_FLUSH,
+        ) from None
     rows = pa.table(values, [column.name for column in columns]) if values else pa.table({"": pa.nulls(found.num_rows)})
     return rows, found.select(list(range(len(columns), found.num_columns)))
