@@ -1,1 +1,1 @@
-"""Lake tables for headrace: the store of a directory of Delta Lake tables."""
+"""Lake tables for headrace: directories of Delta Lake tables, and DuckLakes in PostgreSQL databases."""
