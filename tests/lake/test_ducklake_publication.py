@@ -17,6 +17,7 @@ from headrace.ports import Claim, Publisher, Store, Write
 from headrace.support import failpoints
 from headrace.testing.effort import THOROUGH
 from headrace.testing.processes import CONTEXT
+from headrace_lake.ducklake import flushing
 from headrace_lake.ducklake.store import DuckLakeStore
 from headrace_lake.ducklake.writing import NewFiles
 from tests.lake.ducklakes import catalog, database, opened
@@ -175,6 +176,22 @@ def test_files_of_a_commit_whose_answer_is_lost_stay(store: DuckLakeStore, url: 
     waiting.join(30)
     assert committed.exists()
     assert not rolled_back.exists()
+
+
+def test_a_flush_that_fails_is_no_error_of_the_write_before(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flushing, "MAX_INLINED_ROWS", 0)
+    table = store.table("t")
+    table.put([{"id": 1, "name": "a"}])
+    directory = tmp_path / "files" / "main" / "t"
+    directory.parent.mkdir(parents=True)
+    directory.touch()
+    table.put([{"id": 2, "name": "b"}])
+    directory.unlink()
+    table.put([{"id": 3, "name": "c"}])
+    assert [row["id"] for row in table] == [1, 2, 3]
+    assert len(files_of(tmp_path)) == 1
 
 
 def test_writers_at_the_same_time_lose_no_row(url: str, store: Store, tmp_path: Path) -> None:

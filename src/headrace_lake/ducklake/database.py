@@ -160,7 +160,7 @@ class LakeDatabase:
     def flush_quietly(self, names: Sequence[str]) -> None:
         """Flush tables after a write that has succeeded: after an error, the next write tries again."""
         for name in names:
-            with suppress(HeadraceError):
+            with suppress(HeadraceError, OSError):
                 self.flush(name)
 
     def clean(self, files: NewFiles) -> None:
