@@ -7,14 +7,14 @@ Property `headrace.preImages` is the table's option of that name.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 
 import pyarrow as pa
 
-from headrace.errors import SchemaError, StoreDamagedError
+from headrace.errors import StoreDamagedError
 from headrace.model.tables.column_limits import check_columns
 from headrace.model.tables.schema import KeylessSchema, TableSchema, parse_columns
-from headrace.model.types import type_name
+from headrace_lake.column_checks import check_columns_in_files
 from headrace_lake.delta.actions import WRITES_VECTORS
 
 PRIMARY_KEY, PRE_IMAGES = "headrace.primaryKey", "headrace.preImages"
@@ -23,37 +23,7 @@ PRIMARY_KEY, PRE_IMAGES = "headrace.primaryKey", "headrace.preImages"
 def check_schema(schema: TableSchema) -> None:
     """Raise `SchemaError` if a Delta table cannot have these columns."""
     check_columns(schema)
-    _check_names(schema.names)
-    for column in schema.columns:
-        _check_type(column.name, column.type)
-
-
-def _check_type(column: str, kind: pa.DataType) -> None:
-    if pa.types.is_duration(kind):
-        raise SchemaError(
-            f"column {column!r} has a type that Delta Lake does not have",
-            received=type_name(kind),
-            remedy="store the interval as a long, in microseconds",
-        )
-    inner = [kind.field(n) for n in range(kind.num_fields)]
-    if pa.types.is_struct(kind):
-        _check_names([field.name for field in inner])
-    for field in inner:
-        _check_type(column, field.type)
-
-
-def _check_names(names: Iterable[str]) -> None:
-    spellings: dict[str, str] = {}
-    for name in names:
-        other = spellings.setdefault(name.lower(), name)
-        if other != name:
-            raise SchemaError(
-                "two columns of a Delta table cannot differ in upper and lower case only",
-                received=f"{other!r}, {name!r}",
-                remedy="rename one of them",
-            )
-        if "\0" in name or not name:
-            raise SchemaError("a column of a Delta table cannot have this name", received=repr(name))
+    check_columns_in_files(schema, "Delta Lake")
 
 
 def properties_of(schema: TableSchema, *, pre_images: bool, deletion_vectors: bool) -> dict[str, str]:

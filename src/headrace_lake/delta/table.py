@@ -2,24 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import OptionError, SchemaError, UnsupportedError
+from headrace.errors import UnsupportedError
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
-from headrace.model.tables.conditions import KeyRange, Where, parse_where
+from headrace.model.tables.conditions import KeyRange
 from headrace.model.tables.options import TableOptions
-from headrace.model.tables.schema import KeyValue, TableSchema, parse_columns
+from headrace.model.tables.schema import TableSchema, parse_columns
 from headrace.options.names import check_names
-from headrace.ports import Rows, Table, TableDescription, TrimReport
+from headrace.ports import TableDescription
 from headrace.ports.arguments import flag
-from headrace.rows import to_arrow
-from headrace.rows.by_position import aligned, repeats
-from headrace.rows.conditions import check_scan_sizes, typed_key, typed_range
-from headrace.rows.fields import with_fields
 from headrace_lake import data_files
 from headrace_lake.delta import changes, reading
 from headrace_lake.delta.actions import WRITES_VECTORS, Actions
@@ -30,6 +27,7 @@ from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.folding import TableWrite
 from headrace_lake.places import Place
 from headrace_lake.scanning import Selection
+from headrace_lake.tables import FileTable
 
 _DEFAULT = TableOptions()
 PARTITION_BY = "partition_by"
@@ -53,7 +51,7 @@ def check_options(given: Mapping[str, Any]) -> None:
             )
 
 
-class DeltaTable(Table):
+class DeltaTable(FileTable):
     """A table: a directory with data files and a log.
 
     Args:
@@ -83,32 +81,15 @@ class DeltaTable(Table):
         snapshot.check_readable()
         return snapshot
 
+    def _version(self) -> _Rows:
+        return _Rows(self._readable())
+
     @property
     def schema(self) -> TableSchema:
         return self.snapshot().schema
 
     def identity(self) -> str:
         return self.snapshot().id
-
-    # -- writing ------------------------------------------------------------------------------------------
-
-    def put(self, rows: Rows) -> int:
-        return self._write(RowChange.PUT, to_arrow(rows, self._keyed(), columns="all"))
-
-    def update(self, rows: Rows, *, keep_nulls: bool = True) -> int:
-        schema = self._keyed()
-        typed = to_arrow(rows, schema, columns="given")
-        if typed.num_columns == len(schema.primary_key):
-            raise SchemaError("an update needs a column to set besides the key", received=typed.column_names)
-        return self._write(RowChange.UPDATE, typed, keep_nulls=keep_nulls)
-
-    def delete(self, keys: Rows) -> int:
-        return self._write(RowChange.DELETE, to_arrow(keys, self._keyed(), columns="keys"))
-
-    def _keyed(self) -> TableSchema:
-        schema = self.schema
-        schema.check_keyed()
-        return schema
 
     def _write(self, change: RowChange, rows: pa.Table, *, keep_nulls: bool = True) -> int:
         if not rows.num_rows:
@@ -133,67 +114,6 @@ class DeltaTable(Table):
         planner.clean(done)
         assert version is not None
         return version
-
-    # -- reading ------------------------------------------------------------------------------------------
-
-    def get(self, key: Mapping[str, KeyValue], columns: Sequence[str] | None = None) -> dict[str, Any] | None:
-        snapshot = self._readable()
-        schema = snapshot.schema
-        schema.check_keyed()
-        if set(key) != set(schema.primary_key):
-            raise SchemaError("a key needs exactly the key columns", received=list(key), valid=schema.primary_key)
-        values = typed_key(schema, [key[name] for name in schema.primary_key])
-        names = _names(schema, columns)
-        fields = pa.schema([schema.arrow.field(name) for name in schema.primary_key])
-        keys = pa.table([pa.array([value], each.type) for value, each in zip(values, fields, strict=True)], fields)
-        rows: list[dict[str, Any]] = changes.find(snapshot, keys, names).select(names).to_pylist()
-        return rows[0] if rows else None
-
-    def get_many(self, keys: Rows, columns: Sequence[str] | None = None) -> pa.Table:
-        snapshot = self._readable()
-        schema = snapshot.schema
-        typed = to_arrow(keys, schema, columns="keys")
-        if typed.num_rows and repeats(typed, schema.primary_key):
-            raise OptionError("keys of get_many must be different", received=f"{typed.num_rows} keys")
-        fields = schema.nullable(_names(schema, columns))
-        return aligned(typed, changes.find(snapshot, typed, fields.names), schema.primary_key, fields)
-
-    def scan(
-        self,
-        columns: Sequence[str] | None = None,
-        where: Where | None = None,
-        *,
-        keys: KeyRange | None = None,
-        limit: int | None = None,
-        batch_rows: int = 65536,
-        read_ahead: bool = True,
-    ) -> pa.RecordBatchReader:
-        check_scan_sizes(limit, batch_rows)
-        snapshot = self._readable()
-        schema = snapshot.schema
-        names = _names(schema, columns)
-        conditions = parse_where(where)
-        for condition in conditions:
-            schema.column(condition.column)
-        selection = Selection(names, typed_range(schema, keys or KeyRange()), conditions)
-        fields = pa.schema([schema.arrow.field(name) for name in names])
-
-        def parts() -> Any:
-            left = limit
-            for rows in reading.scan(snapshot, selection):
-                for start in range(0, rows.num_rows, batch_rows):
-                    part = rows.slice(start, batch_rows if left is None else min(batch_rows, left))
-                    if left is not None:
-                        left -= part.num_rows
-                    yield with_fields(part, fields) if names else part
-                    if left == 0:
-                        return
-
-        found = iter(()) if limit == 0 else parts()
-        return pa.RecordBatchReader.from_batches(fields, found)
-
-    def splits(self, count: int, *, size: int | None = None) -> list[KeyRange]:
-        return reading.ranges(self._readable(), count)
 
     # -- columns, options ---------------------------------------------------------------------------------
 
@@ -230,9 +150,22 @@ class DeltaTable(Table):
         rows = sum(count for count in counts if count is not None) if None not in counts else None
         return TableDescription(self.name, snapshot.schema, self._options(snapshot), rows, ())
 
-    def trim(self, *, before: Mapping[int, int] | None = None, cut_tunnels: bool = False) -> TrimReport:
-        return TrimReport(0, 0)
 
+@dataclass(frozen=True)
+class _Rows:
+    """The rows of a version."""
 
-def _names(schema: TableSchema, columns: Sequence[str] | None) -> list[str]:
-    return [schema.column(name).name for name in (schema.names if columns is None else columns)]
+    snapshot: Snapshot
+
+    @property
+    def schema(self) -> TableSchema:
+        return self.snapshot.schema
+
+    def find(self, keys: pa.Table, columns: Sequence[str]) -> pa.Table:
+        return changes.find(self.snapshot, keys, columns)
+
+    def scan(self, selection: Selection) -> Iterator[pa.RecordBatch]:
+        return reading.scan(self.snapshot, selection)
+
+    def ranges(self, count: int) -> list[KeyRange]:
+        return reading.ranges(self.snapshot, count)

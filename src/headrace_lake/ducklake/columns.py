@@ -16,7 +16,7 @@ import pyarrow as pa
 from headrace.errors import SchemaError, UnsupportedError
 from headrace.model.tables.column_limits import check_columns
 from headrace.model.tables.schema import TableSchema
-from headrace.model.types import type_name
+from headrace_lake.column_checks import check_columns_in_files
 
 _TYPES: dict[str, pa.DataType] = {
     "boolean": pa.bool_(),
@@ -172,7 +172,7 @@ def _parse(table: str, row: dict[str, Any], rows: Sequence[dict[str, Any]]) -> L
 def check_schema(schema: TableSchema) -> None:
     """Raise `SchemaError` if a DuckLake table cannot have these columns."""
     check_columns(schema, MAX_COLUMNS)
-    _check_names(schema.names)
+    check_columns_in_files(schema, "DuckLake", empty_structs=False)
     for name in schema.names:
         short = len(name.encode()) <= _LONGEST_NAME
         if not short or name.lower() in _RESERVED or name.lower().startswith(_RESERVED_PREFIX):
@@ -181,35 +181,3 @@ def check_schema(schema: TableSchema) -> None:
                 received=repr(name)[:200],
                 valid=f"up to {_LONGEST_NAME} bytes, and none of {', '.join(_RESERVED)}",
             )
-    for column in schema.columns:
-        _check_type(column.name, column.type)
-
-
-def _check_type(column: str, kind: pa.DataType) -> None:
-    if pa.types.is_duration(kind):
-        raise SchemaError(
-            f"column {column!r} has a type that headrace does not write into DuckLake tables",
-            received=type_name(kind),
-            remedy="store the interval as a long, in microseconds",
-        )
-    inner = [kind.field(n) for n in range(kind.num_fields)]
-    if pa.types.is_struct(kind):
-        if not inner:
-            raise SchemaError(f"column {column!r} has a struct without fields, which DuckLake does not have")
-        _check_names([field.name for field in inner])
-    for field in inner:
-        _check_type(column, field.type)
-
-
-def _check_names(names: Iterable[str]) -> None:
-    spellings: dict[str, str] = {}
-    for name in names:
-        other = spellings.setdefault(name.lower(), name)
-        if other != name:
-            raise SchemaError(
-                "two columns of a DuckLake table cannot differ in upper and lower case only",
-                received=f"{other!r}, {name!r}",
-                remedy="rename one of them",
-            )
-        if "\0" in name or not name:
-            raise SchemaError("a column of a DuckLake table cannot have this name", received=repr(name))

@@ -16,6 +16,7 @@ from psycopg import sql
 
 from headrace.errors import UnsupportedError
 from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.schema import TableSchema
 from headrace.rows.by_position import compared, sort_indices
 from headrace.rows.fields import with_fields
 from headrace.stores.postgres.for_lakes import Bulk
@@ -72,6 +73,10 @@ class State:
     definition: Definition
     files: Sequence[LakeFile]
     inlined: pa.Table
+
+    @property
+    def schema(self) -> TableSchema:
+        return self.definition.schema
 
     def scan(self, selection: Selection) -> Iterator[pa.RecordBatch]:
         """Yield rows in key order; of a table without a key in no order."""
