@@ -4,19 +4,22 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.errors import SchemaError
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
+from headrace.rows import to_arrow
 from headrace.rows.by_position import aggregated, aligned, last_rows
 
 DELETED = ""
 """The column of a state that marks removed rows: a name that no column has."""
 FindRows: TypeAlias = Callable[[pa.Table], pa.Table]
+_COLUMNS: dict[RowChange, Literal["all", "given", "keys"]] = {RowChange.UPDATE: "given", RowChange.DELETE: "keys"}
 
 
 @dataclass(frozen=True)
@@ -31,6 +34,19 @@ class TableWrite:
     change: RowChange
     rows: pa.Table
     keep_nulls: bool = False
+
+    @classmethod
+    def of(cls, change: RowChange, parts: Sequence[pa.Table], schema: TableSchema) -> TableWrite:
+        """Return staged rows in the types of a table.
+
+        Raises:
+            SchemaError: the rows are not those of the table, or an update has no column besides the key.
+        """
+        rows = pa.concat_tables(parts, promote_options="default") if parts else schema.arrow.empty_table()
+        typed = to_arrow(rows, schema, columns=_COLUMNS.get(change, "all"))
+        if change is RowChange.UPDATE and typed.num_columns == len(schema.primary_key):
+            raise SchemaError("an update needs a column to set besides the key", received=typed.column_names)
+        return cls(change, typed)
 
 
 def last_state(writes: Sequence[TableWrite], schema: TableSchema, find: FindRows) -> pa.Table:

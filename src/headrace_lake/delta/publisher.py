@@ -17,11 +17,10 @@ import itertools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Literal
 
 import pyarrow as pa
 
-from headrace.errors import NotFoundError, PublicationError, SchemaError, StoreError, UnsupportedError
+from headrace.errors import NotFoundError, PublicationError, StoreError, UnsupportedError
 from headrace.model.own_names import is_internal
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
@@ -44,7 +43,6 @@ from headrace_lake.delta.table import DeltaTable
 from headrace_lake.folding import TableWrite
 from headrace_lake.places import Place
 
-_COLUMNS: dict[RowChange, Literal["all", "given", "keys"]] = {RowChange.UPDATE: "given", RowChange.DELETE: "keys"}
 FindTable = Callable[[str], DeltaTable]
 
 
@@ -383,16 +381,7 @@ class DeltaPublisher(Publisher):
         return None if repeats(found, schema.primary_key) else ReadyFiles(whole[0].change, files, found)
 
     def _loaded(self, batch: int, write: Write, schema: TableSchema) -> TableWrite:
-        parts = [self._staging.load(batch, each) for each in write.staged]
-        columns = _COLUMNS.get(write.change, "all")
-        if not parts:
-            empty = schema.arrow.empty_table()
-            return TableWrite(write.change, empty.select(list(schema.primary_key)) if columns == "keys" else empty)
-        rows = pa.concat_tables(parts, promote_options="default")
-        typed = to_arrow(rows, schema, columns=columns)
-        if write.change is RowChange.UPDATE and typed.num_columns == len(schema.primary_key):
-            raise SchemaError("an update needs a column to set besides the key", received=typed.column_names)
-        return TableWrite(write.change, typed)
+        return TableWrite.of(write.change, [self._staging.load(batch, each) for each in write.staged], schema)
 
 
 def _check(snapshot: Snapshot, planner: Planner) -> None:

@@ -5,22 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Literal
 
 import pyarrow as pa
 
-from headrace.errors import SchemaError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
-from headrace.rows import to_arrow
 from headrace.stores.postgres.for_lakes import Bulk, PostgresPublisher
 from headrace_lake.ducklake.catalog import Definition
 from headrace_lake.ducklake.database import LakeDatabase
 from headrace_lake.ducklake.names import in_database
 from headrace_lake.ducklake.writing import NewFiles
 from headrace_lake.folding import TableWrite
-
-_COLUMNS: dict[RowChange, Literal["all", "given", "keys"]] = {RowChange.UPDATE: "given", RowChange.DELETE: "keys"}
 
 
 class DuckLakePublisher(Publisher):
@@ -98,14 +93,7 @@ class DuckLakePublisher(Publisher):
 
     def _loaded(self, bulk: Bulk, batch: int, writes: Sequence[Write], definition: Definition) -> list[TableWrite]:
         """Return the writes to a table with their staged rows, in its types."""
-        schema = definition.schema
-        found = []
-        for write in writes:
-            parts = list(self._inner.staged_rows(bulk, batch, write.staged))
-            columns = _COLUMNS.get(write.change, "all")
-            rows = pa.concat_tables(parts, promote_options="default") if parts else schema.arrow.empty_table()
-            typed = to_arrow(rows, schema, columns=columns)
-            if write.change is RowChange.UPDATE and typed.num_columns == len(schema.primary_key):
-                raise SchemaError("an update needs a column to set besides the key", received=typed.column_names)
-            found.append(TableWrite(write.change, typed))
-        return found
+        return [
+            TableWrite.of(write.change, list(self._inner.staged_rows(bulk, batch, write.staged)), definition.schema)
+            for write in writes
+        ]
