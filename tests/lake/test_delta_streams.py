@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -14,62 +14,16 @@ import headrace
 from headrace.errors import SchemaError
 from headrace.ports import Store
 from tests.lake.lakes import foreign, rows_of
+from tests.lake.streaming import ONCE, change, reader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-ONCE = {"availableNow": True}
-
-
-@pytest.fixture
-def shop(tmp_path: Path) -> Iterator[Store]:
-    with headrace.open(tmp_path / "shop", create=True) as store:
-        orders = store.create_table("orders", {"id": "long", "user": "string", "n": "long"}, "id", pre_images=True)
-        orders.put([{"id": number, "user": f"u{number % 2}", "n": number} for number in range(6)])
-        yield store
 
 
 @pytest.fixture
 def lake(tmp_path: Path) -> Iterator[Store]:
     with headrace.open(f"delta://{tmp_path}/lake", create=True) as store:
         yield store
-
-
-def change(shop: Store) -> None:
-    """Change, add and delete rows of the source."""
-    orders = shop.table("orders")
-    orders.put([{"id": 1, "user": "u0", "n": 10}, {"id": 6, "user": "u2", "n": 6}])
-    orders.delete([{"id": 0}])
-
-
-def reader(spark: SparkSession, shop: Store, tunnel: str, **options: str) -> Any:
-    return spark.readStream.format("headrace").options(store=shop.url, tunnel=tunnel, **options).load()
-
-
-def test_a_mirror_and_its_history(spark: SparkSession, tmp_path: Path, shop: Store, lake: Store) -> None:
-    for attempt in ("the start", "a restart"):
-        for history in (False, True):
-            mirror = headrace.mirror(
-                spark,
-                source=shop.url,
-                table="orders",
-                to=lake.url,
-                to_table="versions" if history else "orders",
-                history=history,
-                checkpoint=tmp_path / f"checkpoint-{history}",
-                trigger=ONCE,
-            )
-            mirror.start().awaitTermination()
-        if attempt == "the start":
-            change(shop)
-            shop.table("orders").add_columns({"note": "string"})
-            shop.table("orders").put([{"id": 7, "user": "u1", "n": 7, "note": "new"}])
-    assert rows_of(tmp_path / "lake", "orders") == list(shop.table("orders"))
-    versions = rows_of(tmp_path / "lake", "versions")
-    current = [row for row in versions if row["is_current"]]
-    assert [{name: row[name] for name in ("id", "user", "n", "note")} for row in current] == list(shop.table("orders"))
-    assert [row["id"] for row in versions if not row["is_current"]] == [0, 1]
-    assert headrace.diff_tables(shop.table("orders"), lake.table("orders")).changed == 0
 
 
 def test_a_running_mirror_gets_new_columns_with_their_rows(
@@ -125,64 +79,6 @@ def test_a_followed_query_with_its_state_in_the_home(
         {"user": "u1", "orders": 2, "n": 8},
         {"user": "u2", "orders": 1, "n": 6},
     ]
-
-
-def test_merge_and_several_outputs(spark: SparkSession, tmp_path: Path, shop: Store, lake: Store) -> None:
-    for name in ("last", "small", "large"):
-        lake.create_table(name, {"id": "long", "n": "long"}, "id")
-        shop.create_tunnel("orders", name)
-    statement = """
-        MERGE INTO last AS t USING changes AS s ON t.id = s.id
-        WHEN MATCHED AND s._change_type = 'delete' THEN DELETE
-        WHEN MATCHED THEN UPDATE SET n = s.n
-        WHEN NOT MATCHED AND s._change_type <> 'delete' THEN INSERT (id, n) VALUES (s.id, s.n)
-    """
-    outputs = [
-        headrace.Output(table="small", select=lambda rows: rows.where("n < 3").select("id", "n")),
-        headrace.Output(table="large", select=lambda rows: rows.where("n >= 3").select("id", "n")),
-    ]
-    for attempt in ("the start", "a restart"):
-        scans = {"changes": reader(spark, shop, "last")}
-        merge = headrace.merge(spark, statement, scans=scans, store=lake.url, checkpoint=tmp_path / "merge")
-        merge.trigger(**ONCE).start().awaitTermination()
-        rows = reader(spark, shop, "small").where("_change_type IN ('insert', 'update_postimage')")
-        writer = headrace.write_stream(
-            rows, store=lake.url, outputs=outputs, checkpoint=tmp_path / "outputs", trigger=ONCE
-        )
-        writer.start().awaitTermination()
-        if attempt == "the start":
-            change(shop)
-    present = [{"id": row["id"], "n": row["n"]} for row in shop.table("orders")]
-    assert rows_of(tmp_path / "lake", "last") == present
-    # A row that grows is in both, and nothing deletes a row.
-    assert [row["id"] for row in rows_of(tmp_path / "lake", "small")] == [0, 1, 2]
-    assert [row["id"] for row in rows_of(tmp_path / "lake", "large")] == [1, 3, 4, 5, 6]
-
-
-def test_complete_mode_batches_and_sql(spark: SparkSession, tmp_path: Path, shop: Store, lake: Store) -> None:
-    shop.create_tunnel("orders", "counts", "BaseData")
-    shop.create_tunnel("orders", "log", "BaseData")
-    lake.create_table("counts", {"user": "string", "count": "long"}, "user").put([{"user": "old", "count": 1}])
-    counts = reader(spark, shop, "counts").groupBy("user").count()
-    # The home keeps the checkpoint.
-    stream = headrace.write_stream(counts, name="counts", store=lake.url, table="counts", mode="complete", trigger=ONCE)
-    stream.start().awaitTermination()
-    assert list(lake.table("counts")) == [{"user": "u0", "count": 3}, {"user": "u1", "count": 3}]
-    # A table of another program, without a key.
-    write_deltalake(str(tmp_path / "lake" / "log"), pa.table({"user": ["u7"], "count": [7]}))
-    changes = reader(spark, shop, "log").selectExpr("user", "n AS count")
-    log = headrace.write_stream(changes, name="log", store=lake.url, table="log", trigger=ONCE)
-    log.start().awaitTermination()
-    assert foreign(tmp_path / "lake", "log").to_pyarrow_table().num_rows == 7
-    with pytest.raises(SchemaError, match=r"headrace\.primaryKey"):
-        headrace.write_stream(counts, name="no", store=lake.url, table="log", mode="update").start()
-    sql = headrace.sql(spark, tmp_path / "workspace")
-    sql.run(f"CREATE TABLE counts USING headrace OPTIONS (store = '{lake.url}', table = 'counts')")
-    sql.run("INSERT INTO counts SELECT 'u9' AS user, 9L AS count")
-    assert sql.run("SELECT sum(count) FROM counts")[0].fetch()[0][0] == 15
-    frame = spark.read.format("headrace").options(store=lake.url, table="counts").load()
-    frame.where("user = 'u9'").write.format("headrace").options(store=lake.url, table="counts").mode("overwrite").save()
-    assert list(lake.table("counts")) == [{"user": "u9", "count": 9}]
 
 
 def test_delta_tables_are_followed_mirrored_and_read_as_queues(
@@ -246,3 +142,17 @@ def test_delta_tables_are_followed_mirrored_and_read_as_queues(
     assert list(lake.table("seen")) == [{"id": 1, "times": 1}, {"id": 2, "times": 2}]
     batch = spark.read.format("headrace").options(store=lake.url, queue="events").load()
     assert sorted(row["id"] for row in batch.collect()) == [1, 2, 2]
+
+
+def test_a_table_without_a_key_takes_appended_rows(
+    spark: SparkSession, tmp_path: Path, shop: Store, lake: Store
+) -> None:
+    shop.create_tunnel("orders", "log", "BaseData")
+    # A table of another program, without a key.
+    write_deltalake(str(tmp_path / "lake" / "log"), pa.table({"user": ["u7"], "count": [7]}))
+    changes = reader(spark, shop, "log").selectExpr("user", "n AS count")
+    log = headrace.write_stream(changes, name="log", store=lake.url, table="log", trigger=ONCE)
+    log.start().awaitTermination()
+    assert foreign(tmp_path / "lake", "log").to_pyarrow_table().num_rows == 7
+    with pytest.raises(SchemaError, match=r"headrace\.primaryKey"):
+        headrace.write_stream(changes, name="no", store=lake.url, table="log", mode="update").start()
