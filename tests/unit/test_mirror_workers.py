@@ -15,11 +15,12 @@ from headrace.derived.mirror.evolution import EVOLVE, LENIENT, Evolution
 from headrace.derived.mirror.forms import LatestRows
 from headrace.derived.mirror.setup import MirrorRecord, MirrorSetup
 from headrace.derived.mirror.worker import MirrorCopy
-from headrace.errors import AlreadyExistsError, DataLossError, HeadraceError, OptionError, SchemaError
+from headrace.errors import AlreadyExistsError, DataLossError, HeadraceError, OptionError, SchemaError, StoreError
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.bad_rows import table_name
 from headrace.model.tunnels.leases import Saved
-from headrace.ports import Store, Table
+from headrace.ports import Marker, Store, Table
+from headrace.stores.embedded.publication.publisher import EmbeddedPublisher
 from headrace.support import counters
 from headrace.workers import ChangeBatch
 
@@ -100,6 +101,21 @@ def test_a_worker_continues_at_the_position_in_the_target(shop: Store, copies: S
     assert headrace.diff_tables(orders, copies.table("orders")).equal
     orders.put({"id": 9, "name": "b", "price": 2.0})
     assert copy(shop, copies) == 1
+
+
+def test_a_target_that_does_not_respond_when_a_channel_begins_is_asked_again(
+    shop: Store, copies: Store, orders: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    marker, errors = EmbeddedPublisher.marker, iter([StoreError("the server ended the connection")] * 2)
+
+    def later(self: EmbeddedPublisher) -> Marker | None:
+        if (error := next(errors, None)) is not None:
+            raise error
+        return marker(self)
+
+    monkeypatch.setattr(EmbeddedPublisher, "marker", later)
+    assert copy(shop, copies) == 4
+    assert next(errors, None) is None
 
 
 def test_a_worker_does_not_drop_the_tunnel_of_another_that_begins(

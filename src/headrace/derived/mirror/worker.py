@@ -36,6 +36,7 @@ from headrace.errors import (
     OptionError,
     PublicationError,
     SchemaError,
+    StoreBusyError,
     StoreError,
     UnsupportedError,
 )
@@ -255,9 +256,18 @@ class MirrorCopy:
 
         Raises:
             DataLossError: the target does not have it, and workers have copied changes of the channel.
+            StoreBusyError: a store does not respond.
         """
-        self._columns[channel] = source_columns(self._table, self._table.schema)
-        place = self._place(channel)
+        try:
+            self._columns[channel] = source_columns(self._table, self._table.schema)
+            place = self._place(channel)
+        except StoreError as error:
+            # A lost connection, see `MirrorWorker._publish`. The worker asks again after a pause.
+            if type(error) is not StoreError:
+                raise
+            raise StoreBusyError(
+                f"a store of mirror {self._state.form.target!r} does not respond", received=str(error)
+            ) from error
         if place is None and saved.sequence:
             raise self._older_target(channel)
         return saved.position if place is None else place.position
