@@ -74,6 +74,7 @@ def receivers(store: Store) -> dict[str, Any]:
     """Return one of everything that has methods to call, making those that are not there."""
     table = store.create_table("t", COLUMNS, "id", exist_ok=True)
     table.put([{"id": "a", "n": 1}, {"id": "b", "n": 2}])
+    store.create_bad_rows("t")
     queue = store.create_queue("q", QUEUE_COLUMNS, partitions=2, exist_ok=True)
     consumer = store.create_consumer("c", exist_ok=True)
     store.register_consumer("q", "c", vital=True)

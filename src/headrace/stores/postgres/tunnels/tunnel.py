@@ -328,14 +328,15 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         *,
         total: int | None = None,
     ) -> Page:
-        while True:
-            view = self._fresh()
-            try:
-                return self._read(view, channel, position, max_rows, until, total)
-            except DataLossError:
-                # The error may be of the former definition of a table that has changed meanwhile.
-                if self._fresh() is view:
-                    raise
+        view = self._fresh()
+        try:
+            return self._read(view, channel, position, max_rows, until, total)
+        except DataLossError:
+            # The error may be of the former definition of a table that has changed meanwhile.
+            newer = self._fresh()
+            if newer is view:
+                raise
+        return self._read(newer, channel, position, max_rows, until, total)
 
     def _read(
         self, view: _View, channel: str, position: Position, max_rows: int, until: Position | None, total: int | None
