@@ -29,7 +29,7 @@ _ITEM = re.compile(r"^( *)([-*]|\d+\.) +(?=\S)")
 _REFERENCE = {
     "Stores": ["open", "restore", "Store"],
     "Tables": ["Table", "checksum_table", "TableChecksum", "diff_tables", "TableDiff"],
-    "Tunnels": ["Tunnel", "TunnelWorker", "ChangeBatch"],
+    "Tunnels": ["Tunnel", "TunnelWorker", "ChangeBatch", "mirror_worker"],
     "Queues": ["Queue", "Consumer", "Producer"],
     "Spark": ["session", "checkpoint", "write_stream", "Output", "follow", "mirror", "merge", "LagListener", "lag_of"],
     "Streaming SQL": ["sql", "StreamingSql"],
