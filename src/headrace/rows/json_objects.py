@@ -39,7 +39,10 @@ def row_of(text: str, schema: TableSchema) -> dict[str, Any]:
 
 
 def typed_keys(keys: Sequence[str], schema: TableSchema) -> tuple[pa.Table, list[int]]:
-    """Return keys in the types of a table, and the index of each among the texts; others have no form there."""
+    """Return keys with the types of a table's key columns, in key order, and the index of each among the texts.
+
+    A text that has no form in the table is left out.
+    """
     done: list[pa.Table] = []
     indexes: list[int] = []
 
@@ -50,7 +53,9 @@ def typed_keys(keys: Sequence[str], schema: TableSchema) -> tuple[pa.Table, list
     for rows, of_rows in sift(len(keys), typed, (SchemaError,), most=len(keys))[0]:
         done.append(rows)
         indexes += of_rows
-    return (pa.concat_tables(done) if done else pa.table({name: [] for name in schema.primary_key})), indexes
+    names = list(schema.primary_key)
+    found = pa.concat_tables(done) if done else to_arrow(pa.table({name: [] for name in names}), schema, columns="keys")
+    return found.select(names), indexes
 
 
 def sift(

@@ -126,6 +126,26 @@ def test_a_row_that_others_have_changed_since_is_not_overwritten(store: Store, o
     assert "another row of this key" in bad(store)['{"id":"a"}']["error"]
 
 
+def test_key_columns_may_be_in_another_order_than_the_columns(store: Store) -> None:
+    fields = [pa.field("part", pa.string()), pa.field("id", pa.string()), pa.field("n", pa.int64(), nullable=False)]
+    store.create_table("parts", pa.schema(fields), ["id", "part"])
+    target = TableTarget("parts", RowChange.PUT, bad_rows=bad_rows_of("parts", "copy"))
+    prepare(store, target)
+    table, bad_rows = store.table("parts"), store.table("parts_bad_rows")
+    table.put([{"id": "a", "part": "p", "n": 1}])
+    writer = BatchWriter(store, "job", [target])
+    refused = pa.RecordBatch.from_pylist([{"id": "a", "part": "p", "n": None}], pa.schema(fields))
+    writer.publisher.publish(0, writer.writes([writer.stage(0, target, [refused])]))
+    (found,) = rows_of(bad_rows)
+    assert found["former"] == '{"part":"p","id":"a","n":1}'
+    bad_rows.update([{"key": found["key"], "row": found["row"].replace("null", "9")}])
+    table.put([{"id": "a", "part": "p", "n": 2}])
+    assert store.retry_bad_rows("parts") == RetriedRows(0, 0, 1)
+    table.put([{"id": "a", "part": "p", "n": 1}])
+    assert store.retry_bad_rows("parts") == RetriedRows(1, 0, 0)
+    assert rows_of(table) == [{"part": "p", "id": "a", "n": 9}]
+
+
 def test_keys_of_any_length_and_rows_of_any_value_come_back(store: Store) -> None:
     long = "k" * 3000
     publish(store, 0, [row(long, None, 'a "quoted" text\n'), row("ä\\", None)])
