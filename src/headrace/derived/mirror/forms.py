@@ -21,7 +21,7 @@ from headrace.derived.last_rows import last_rows
 from headrace.derived.own_names import ORDER, SIGN
 from headrace.errors import SchemaError, own_message
 from headrace.model.tables.alterations import Alteration
-from headrace.model.tables.bad_rows import KEY, key_of
+from headrace.model.tables.bad_rows import KEY, stored_keys
 from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, TRUNCATE, ChangeShape
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.packed_rows import PACKED, unpacked
@@ -149,13 +149,9 @@ class LatestRows(MirrorForm):
         """Yield the keys that the target and its bad rows had before the batch."""
         yield from self.keys_of(store, self.tables[0])
         if self.bad_rows is not None:
-            stored = store.table(self.bad_rows.table).scan([KEY, "row"]).read_all().to_pylist()
-            keys = [key_of(each[KEY], each["row"], self.source) for each in stored]
-            yield from typed_keys(keys, self.source)[0].cast(_keys_of(self.source)).to_batches()
-
-
-def _keys_of(schema: TableSchema) -> pa.Schema:
-    return pa.schema([schema.arrow.field(name) for name in schema.primary_key])
+            stored = store.table(self.bad_rows.table).scan([KEY, "row"]).read_all()
+            keys = stored_keys(stored.to_pylist(), self.source)
+            yield from typed_keys(keys, self.source)[0].to_batches()
 
 
 def with_deletes(

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any, Final
 
 from headrace.model.json_values import plain
@@ -60,9 +60,11 @@ def key_text(key: str) -> str:
     return key if len(encoded) <= _LONGEST_KEY else f"{_DIGEST}{hashlib.sha256(encoded).hexdigest()}"
 
 
-def key_of(key: str, row: str, schema: TableSchema) -> str:
-    """Return the key of a bad row as a JSON object, from its columns ``key`` and ``row``."""
-    if not key.startswith(_DIGEST):
-        return key
+def stored_keys(rows: Iterable[Mapping[str, Any]], schema: TableSchema) -> list[str]:
+    """Return the keys of bad rows as JSON objects, from their columns ``key`` and ``row``."""
+    return [_whole_key(each["row"], schema) if each[KEY].startswith(_DIGEST) else each[KEY] for each in rows]
+
+
+def _whole_key(row: str, schema: TableSchema) -> str:
     values = json.loads(row)
     return json_object({name: values.get(name) for name in schema.primary_key})

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import HeadraceError, SchemaError
-from headrace.model.tables.bad_rows import KEY, SCHEMA, key_of, key_text
+from headrace.model.tables.bad_rows import KEY, SCHEMA, key_text, stored_keys
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import BadRows, RetriedRows
@@ -101,6 +101,18 @@ def not_superseded(
     return [each for index, each in enumerate(refused) if last.get(index, -1) < each.position]
 
 
+def of_keys(stored: pa.Table, rows: Iterable[pa.Table], schema: TableSchema, canonical: Canonical) -> pa.Table:
+    """Return the keys of the bad rows that have the keys of some rows, in a table with column `KEY`.
+
+    Args:
+        stored: the bad rows.
+        rows: rows in the types of the table.
+    """
+    keys = stored_keys(stored.to_pylist(), schema)
+    found = {index for each in rows for index, _ in matches(keys, each, schema, canonical)}
+    return stored.select([KEY]).take(pa.array(sorted(found), pa.int64()))
+
+
 def matches(keys: Sequence[str], rows: pa.Table, schema: TableSchema, canonical: Canonical) -> list[tuple[int, int]]:
     """Return which of some keys are those of which rows, as indexes of both.
 
@@ -112,7 +124,7 @@ def matches(keys: Sequence[str], rows: pa.Table, schema: TableSchema, canonical:
     if not typed.num_rows or not rows.num_rows:
         return []
     names = schema.primary_key
-    wanted, given = canonical(typed.select(names)), canonical(rows.select(names))
+    wanted, given = canonical(typed), canonical(rows.select(names))
     near: Any = None
     for name in names:
         found = pc.is_in(given.column(name), wanted.column(name).combine_chunks())
@@ -153,7 +165,7 @@ def records(
     ordered = sorted(refused, key=lambda each: each.position)
     keys = [_key_of(each, schema) for each in ordered]
     typed, indexes = typed_keys(keys, schema)
-    before = dict(zip(indexes, map(former.get, _tuples(canonical(typed))), strict=True)) if indexes else {}
+    before = dict(zip(indexes, map(former.get, _tuples(canonical(typed))), strict=True))
     found = [
         {
             KEY: key_text(keys[index]),
@@ -218,10 +230,9 @@ def retry(
         write: writes rows to put and keys to delete, each with its `POSITION`, and returns those that are refused.
     """
     bad = stored.to_pylist()
-    keys = [key_of(each[KEY], each["row"], schema) for each in bad]
-    typed, indexes = typed_keys(keys, schema)
-    tuples = dict(zip(indexes, _tuples(canonical(typed)), strict=True)) if indexes else {}
-    now = former_rows(current(typed), schema, canonical) if indexes else {}
+    typed, indexes = typed_keys(stored_keys(bad, schema), schema)
+    tuples = dict(zip(indexes, _tuples(canonical(typed)), strict=True))
+    now = former_rows(current(typed), schema, canonical)
     errors = {
         index: _OUTDATED
         for index, each in enumerate(bad)

@@ -9,8 +9,7 @@ from typing import Any
 import apsw
 import pyarrow as pa
 
-from headrace.model.tables import bad_rows as model
-from headrace.model.tables.bad_rows import KEY
+from headrace.model.tables.bad_rows import KEY, SCHEMA
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import RetriedRows, Write
@@ -64,7 +63,7 @@ def retry(connection: apsw.Connection, table: EmbeddedTable, bad: EmbeddedTable,
         return []
 
     done = shared.retry(
-        bad.rows_in(connection, model.SCHEMA.names),
+        bad.rows_in(connection, SCHEMA.names),
         schema,
         _same,
         partial(_typed, schema),
@@ -83,13 +82,9 @@ def _forget(
     connection: apsw.Connection, bad: EmbeddedTable, good: pa.Table, schema: TableSchema, version: int, ts: int
 ) -> None:
     """Remove the bad rows with the keys of rows that the table takes."""
-    stored = bad.rows_in(connection, [KEY, "row"])
-    if not (stored.num_rows and good.num_rows):
-        return
-    keys = [model.key_of(each[KEY], each["row"], schema) for each in stored.to_pylist()]
-    gone = sorted({index for index, _ in shared.matches(keys, good, schema, _same)})
-    if gone:
-        bad.apply(connection, RowChange.DELETE, stored.select([KEY]).take(pa.array(gone)), version, ts)
+    gone = shared.of_keys(bad.rows_in(connection, [KEY, "row"]), [good], schema, _same)
+    if gone.num_rows:
+        bad.apply(connection, RowChange.DELETE, gone, version, ts)
 
 
 def _current(connection: apsw.Connection, table: EmbeddedTable, keys: pa.Table) -> pa.Table:

@@ -16,7 +16,6 @@ import pyarrow.compute as pc
 from psycopg import sql
 
 from headrace.errors import HeadraceError, UnsupportedError
-from headrace.model.tables import bad_rows as model
 from headrace.model.tables.bad_rows import KEY, SCHEMA
 from headrace.model.tables.changes import RowChange
 from headrace.ports import BadRows, RetriedRows
@@ -60,14 +59,9 @@ def forget(bulk: Bulk, table: TableLayout, bad: TableLayout, keys: Callable[[], 
         keys: returns the keys, in the types of the table; called only if there are bad rows.
     """
     stored = _stored(bulk, bad, [KEY, "row"])
-    if not stored.num_rows:
-        return
-    texts = [model.key_of(each[KEY], each["row"], table.schema) for each in stored.to_pylist()]
-    found = {
-        index for rows in keys() for index, _ in shared.matches(texts, rows, table.schema, partial(_canonical, table))
-    }
-    if found:
-        _apply(bulk, bad, RowChange.DELETE, stored.select([KEY]).take(pa.array(sorted(found))), path)
+    if stored.num_rows:
+        gone = shared.of_keys(stored, keys(), table.schema, partial(_canonical, table))
+        _apply(bulk, bad, RowChange.DELETE, gone, path)
 
 
 def apply_apart(
