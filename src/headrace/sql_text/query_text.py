@@ -186,6 +186,16 @@ class QueryText(TokenText):
 
     # -- blocks -----------------------------------------------------------------------------------------
 
+    def query_of_with(self, index: int) -> int | None:
+        """Return the opening bracket of the query of WITH whose name is at an index; None if there is none."""
+        if not self.is_name(index):
+            return None
+        after = index + 1
+        if self.is_symbol(after, "(") and not self.is_query(after):
+            after = self.after(after)
+        after += self.is_word(after, "AS")
+        return after if self.is_symbol(after, "(") and self.is_query(after) else None
+
     def block(self, start: int, end: int) -> Block:
         """Return the SELECT that a range is."""
         level = list(self.top(start + 1, end))

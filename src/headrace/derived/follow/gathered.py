@@ -109,11 +109,7 @@ def _refuse_clauses(tokens: QueryText) -> None:
 def _tables(tokens: QueryText, scans: Mapping[str, FollowedScan]) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
     """Return the scans and the other tables that a query names, and whether it names several."""
     known = {name.lower(): name for name in scans}
-    queries = {
-        tokens.tokens[index].name.lower()
-        for index in range(len(tokens.tokens))
-        if tokens.is_name(index) and is_of_with(tokens, index)
-    }
+    queries = {tokens.tokens[index].name.lower() for index in range(len(tokens.tokens)) if is_of_with(tokens, index)}
     read: list[str] = []
     others: list[str] = []
     count = 0
@@ -172,12 +168,8 @@ def named_elsewhere(tokens: QueryText) -> Iterator[str]:
 
 def is_of_with(tokens: QueryText, index: int) -> bool:
     """Return whether a name is that of a query of WITH."""
-    after = index + 1
-    if tokens.is_symbol(after, "(") and not tokens.is_query(after):
-        after = tokens.after(after)
-    after += tokens.is_word(after, "AS")
     follows = tokens.is_word(index - 1, "WITH") or tokens.is_symbol(index - 1, ",")
-    return follows and tokens.is_symbol(after, "(") and tokens.is_query(after)
+    return follows and tokens.query_of_with(index) is not None
 
 
 def _last_select(tokens: QueryText, *, has_subqueries: bool) -> tuple[Range, Select]:

@@ -88,22 +88,12 @@ class InnerQueries:
         text = self._text
         for index in range(len(text.tokens)):
             at, more = index + 1, text.is_word(index, "WITH")
-            while more and (opening := self._query_of_with(at)) is not None:
+            while more and (opening := text.query_of_with(at)) is not None:
                 around = [closing for outer, closing in text.closing.items() if outer < at < closing]
                 last = min(around, default=len(text.tokens))
                 yield _Definition(text.tokens[at].name.lower(), at, text.after(opening), last)
                 at = text.after(opening) + 1
                 more = text.is_symbol(at - 1, ",")
-
-    def _query_of_with(self, index: int) -> int | None:
-        """Return the opening bracket of a query of WITH whose name is at an index; None if there is none."""
-        text, after = self._text, index + 1
-        if not text.is_name(index):
-            return None
-        if text.is_symbol(after, "(") and not text.is_query(after):
-            after = text.after(after)
-        after += text.is_word(after, "AS")
-        return after if text.is_symbol(after, "(") and text.is_query(after) else None
 
 
 def _names(text: str) -> set[str]:
