@@ -73,7 +73,7 @@ class Orderings:
             group = groups.places or ()
             for index in text.outside_of_queries(block.start + 1, end):
                 if text.is_call(index) and not text.is_symbol(index - 1, "."):
-                    self._choice(index, scope, named, group, number)
+                    self._choice(index, scope, group, number)
         for index in text.top(block.where_end, end):
             if text.is_word(index, *LIMITS):
                 self.limit(index, block.where_end, scope, named, number)
@@ -110,7 +110,6 @@ class Orderings:
         self,
         index: int,
         scope: Scope,
-        named: Sequence[tuple[str | None, Place]],
         group: tuple[Place, ...],
         number: int,
     ) -> None:
