@@ -81,9 +81,8 @@ def rows_of(heading: str) -> list[tuple[str, str]]:
 
 
 def refuse(sql: str) -> None:
-    scans = dict.fromkeys(TABLES)
     refuse_constructs(sql)
-    gathered_query(sql, scans, None, keeps_groups=False)  # type: ignore[arg-type]
+    gathered_query(sql, TABLES)
     refuse_orders(QueryText(sql), read_model(QueryText(sql), TABLES))
 
 

@@ -11,7 +11,7 @@ import duckdb
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.derived.follow.gathered import gathered_query
+from headrace.derived.follow.gathered import grouped_query
 from headrace.derived.follow.inner_queries import InnerQueries
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.split import Grouping
@@ -146,7 +146,7 @@ class GatheredGroups:
             return DuckNames(self._evaluate, self._tables, with_, from_)
 
         scans = {name: FollowedScan(name, None, ()) for name in self._tables}  # type: ignore[arg-type]
-        query = gathered_query(text, scans, names_of, keeps_groups=True, has_subqueries=True)
+        query = grouped_query(text, scans, names_of, has_subqueries=True)
         groups, name = query.groups, inner_table(len(self._inner) + 1)
         assert groups is not None
         # A query that names a column of the queries around it is an error by itself.

@@ -67,29 +67,31 @@ def refuse_constructs(text: str) -> None:
     _refuse_clauses(tokens)
 
 
-def gathered_query(
-    text: str,
-    scans: Mapping[str, FollowedScan],
-    names_of: NamesOf,
-    *,
-    keeps_groups: bool,
-    has_subqueries: bool = False,
+def gathered_query(text: str, scans: Collection[str]) -> FollowedQuery:
+    """Return a query as a whole.
+
+    Raises:
+        SqlError: the query has a construct that cannot be followed.
+    """
+    tokens = QueryText(text, strict=True)
+    read, others, joins = _tables(tokens, scans)
+    whole = tokens.render(0, len(tokens.tokens), [])
+    return FollowedQuery(tokens, (0, 0), (), read, others, joins, whole)
+
+
+def grouped_query(
+    text: str, scans: Collection[str], names_of: NamesOf, *, has_subqueries: bool = False
 ) -> FollowedQuery:
-    """Return a query, with its groups or as a whole.
+    """Return a query whose aggregates at its end are kept by group.
 
     Args:
-        names_of: is called only if the query keeps groups.
-        keeps_groups: whether to keep the aggregates at the end of the query by group.
-        has_subqueries: whether items and HAVING of these groups can have subqueries.
+        has_subqueries: whether items and HAVING can have subqueries.
 
     Raises:
         SqlError: the query has a construct that cannot be followed; or its groups cannot be kept.
     """
     tokens = QueryText(text, strict=True)
     read, others, joins = _tables(tokens, scans)
-    if not keeps_groups:
-        whole = tokens.render(0, len(tokens.tokens), [])
-        return FollowedQuery(tokens, (0, 0), (), read, others, joins, whole)
     with_range, select = _last_select(tokens, has_subqueries=has_subqueries)
     items = Items(tokens, select, names_of(tokens.render(*with_range), f"FROM {tokens.render(*select.block.source)}"))
     rows_sql, groups = with_aggregates(tokens, with_range, select, items)
@@ -106,7 +108,7 @@ def _refuse_clauses(tokens: QueryText) -> None:
             raise tokens.error(f"a followed query cannot have {token.text.upper()}", index, remedy=remedy)
 
 
-def _tables(tokens: QueryText, scans: Mapping[str, FollowedScan]) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
+def _tables(tokens: QueryText, scans: Collection[str]) -> tuple[tuple[str, ...], tuple[str, ...], bool]:
     """Return the scans and the other tables that a query names, and whether it names several."""
     known = {name.lower(): name for name in scans}
     queries = {tokens.tokens[index].name.lower() for index in range(len(tokens.tokens)) if is_of_with(tokens, index)}

@@ -13,11 +13,12 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.derived.follow.analysis import EmptyViews, Origins, SparkNames
 from headrace.derived.follow.determinism import check_deterministic
-from headrace.derived.follow.gathered import check_exact, gathered_query, gathering_of, refuse_constructs
+from headrace.derived.follow.gathered import check_exact, gathered_query, gathering_of, grouped_query, refuse_constructs
 from headrace.derived.follow.inner_queries import InnerQueries
 from headrace.derived.follow.plan import FollowedPlan
 from headrace.derived.follow.scans import FollowedScan
@@ -100,17 +101,13 @@ def _read(spark: SparkSession, text: str, scans: Mapping[str, FollowedScan], vie
     Raises:
         SqlError: it has none of these.
     """
-
-    def names_of(with_: str, from_: str) -> SparkNames:
-        return SparkNames(spark, views.plain, with_, from_)
-
     # What a way cannot follow, the next one may: the last error is the one to show.
     with suppress(SqlError, UnsupportedError):
-        plan = _check(spark, text, split_query(text, scans, names_of), scans, views)
+        plan = _check(spark, text, split_query(text, scans, partial(SparkNames, spark, views.plain)), scans, views)
         plan.states(keeps_previous=False)
         return plan
     refuse_constructs(text)
-    query = gathered_query(text, scans, names_of, keeps_groups=False)
+    query = gathered_query(text, scans)
     analysed = _analyse_text(spark, text, query, views)
     plan = _gathered_plan(spark, text, scans, views, analysed)
     assert plan.gathering is not None
@@ -124,14 +121,10 @@ def _gathered_plan(
     spark: SparkSession, text: str, scans: Mapping[str, FollowedScan], views: EmptyViews, analysed: _AnalysedText
 ) -> FollowedPlan:
     """Return the plan of a query over gathered rows, with its groups or without."""
-
-    def names_of(with_: str, from_: str) -> SparkNames:
-        return SparkNames(spark, views.plain, with_, from_)
-
-    query = gathered_query(text, scans, names_of, keeps_groups=False)
+    query = gathered_query(text, scans)
     whole = _check_gathered(spark, query, scans, views, analysed)
     with suppress(SqlError, UnsupportedError):
-        kept = gathered_query(text, scans, names_of, keeps_groups=True)
+        kept = grouped_query(text, scans, partial(SparkNames, spark, views.plain))
         plan = _check_gathered(spark, kept, scans, views, analysed)
         plan.states(keeps_previous=False)
         return replace(plan, as_whole=whole)
@@ -143,15 +136,8 @@ def _check(
 ) -> FollowedPlan:
     """Analyse a query and its parts, and check that the parts give the rows of the query."""
     time_zone = str(spark.conf.get("spark.sql.session.timeZone"))
-    static = _static_columns(spark, query)
-    plain = with_views(text, views.plain)
-    schema = spark.sql(plain).schema
-    plan = _check_operators(spark, plain, aggregates=0 if query.groups is None else 1)
-    _check_names(schema)
+    schema = _analyse_text(spark, text, query, views, _OPERATORS, aggregates=0 if query.groups is None else 1).schema
     read, names = tuple(scans[name] for name in query.scans), tuple(schema.names)
-    # Without a semicolon or a comment at its end.
-    whole = query.tokens.render(0, len(query.tokens.tokens), [])
-    check_deterministic(spark, with_views(views.without_static(whole, static), views.plain), plan)
     rows_sql = with_views(query.rows_sql, views.signed)
     rows = _analysed(spark, rows_sql)
     _check_operators(spark, rows_sql)
@@ -166,7 +152,7 @@ def _check(
 
 
 class _AnalysedText(NamedTuple):
-    """What Spark says about the text of a query that is evaluated as it is written.
+    """What Spark says about the text of a query.
 
     Attributes:
         schema: the output columns.
@@ -181,13 +167,26 @@ class _AnalysedText(NamedTuple):
     tokens: QueryText
 
 
-def _analyse_text(spark: SparkSession, text: str, query: FollowedQuery, views: EmptyViews) -> _AnalysedText:
-    """Analyse the text of a query over gathered rows, and check that it is deterministic."""
+def _analyse_text(
+    spark: SparkSession,
+    text: str,
+    query: FollowedQuery,
+    views: EmptyViews,
+    known: frozenset[str] = _OPERATORS | _OF_SEVERAL_ROWS,
+    *,
+    aggregates: int = 0,
+) -> _AnalysedText:
+    """Analyse the text of a query, and check that it is deterministic.
+
+    Args:
+        known: the operators that the query can have, besides ``aggregates`` times Aggregate.
+    """
     static = _static_columns(spark, query)
     plain = with_views(text, views.plain)
     schema = spark.sql(plain).schema
-    plan = _check_operators(spark, plain, _OPERATORS | _OF_SEVERAL_ROWS)
+    plan = _check_operators(spark, plain, known, aggregates=aggregates)
     _check_names(schema)
+    # Without a semicolon or a comment at its end.
     whole = query.tokens.render(0, len(query.tokens.tokens), [])
     check_deterministic(spark, with_views(views.without_static(whole, static), views.plain), plan)
     return _AnalysedText(schema, plan, static, query.tokens)
@@ -326,11 +325,8 @@ class _InnerGroups:
 
     def _kept(self, text: str) -> str:
         spark, views = self._spark, self._views
-
-        def names_of(with_: str, from_: str) -> SparkNames:
-            return SparkNames(spark, views.plain, with_, from_)
-
-        query = gathered_query(text, self._scans, names_of, keeps_groups=True, has_subqueries=True)
+        names_of = partial(SparkNames, spark, views.plain)
+        query = grouped_query(text, self._scans, names_of, has_subqueries=True)
         assert query.groups is not None
         if not query.scans:
             raise SqlError("an inner query that reads no followed scan is computed as it is written")
