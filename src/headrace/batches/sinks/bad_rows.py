@@ -2,16 +2,13 @@
 
 from __future__ import annotations
 
-import logging
-
 from headrace.batches.sinks.targets import QueueTarget, TableTarget, Target
 from headrace.errors import OptionError
 from headrace.model.tables.bad_rows import KEY, table_name
 from headrace.model.tables.changes import RowChange
-from headrace.ports import BadRows, Publisher, Store
+from headrace.ports import BadRows, Store
 
 OPTION = "badRows=table"
-_log = logging.getLogger("headrace")
 
 
 def bad_rows_of(table: str, stream: str | None) -> BadRows:
@@ -55,9 +52,3 @@ def refuse_queue(target: Target) -> None:
         raise OptionError(
             "a queue refuses no single rows", received=f"{OPTION}, and queue {target.name!r}", valid="a table"
         )
-
-
-def warn(publisher: Publisher, batch: int, tables: list[str]) -> None:
-    """Log how many rows of a batch were refused. Their values are in their table only."""
-    if publisher.refused:
-        _log.warning("%d rows of batch %d were refused, and are in %s", publisher.refused, batch, ", ".join(tables))

@@ -11,13 +11,15 @@ A batch that has a marker can run again: both steps then change nothing.
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Iterator, Sequence
 
 import pyarrow as pa
 
-from headrace.batches.sinks.bad_rows import warn
 from headrace.batches.sinks.targets import TableTarget, Target
 from headrace.ports import Append, Staged, Store, Write
+
+_log = logging.getLogger("headrace")
 
 
 class BatchWriter:
@@ -50,9 +52,10 @@ class BatchWriter:
         return [target.write(receipts) for target, receipts in zip(self._targets, staged, strict=True)]
 
     def warn_of_bad_rows(self, batch: int) -> None:
-        """Log how many rows the last publication has put into tables of bad rows."""
-        kept = {each.bad_rows.table for each in self._targets if isinstance(each, TableTarget) and each.bad_rows}
-        warn(self.publisher, batch, sorted(kept))
+        """Log how many rows the last publication has put into tables of bad rows. Their values are only there."""
+        if refused := self.publisher.refused:
+            kept = {each.bad_rows.table for each in self._targets if isinstance(each, TableTarget) and each.bad_rows}
+            _log.warning("%d rows of batch %d were refused, and are in %s", refused, batch, ", ".join(sorted(kept)))
 
     def stage(
         self, batch: int, target: Target, rows: Iterable[pa.RecordBatch], rows_per_write: int | None = None
