@@ -153,18 +153,19 @@ class _Progress:
         self._output = app.output
         self._tables = table, copy
         self._changes = self._shown = 0
-        self._next = time.monotonic() + _SHOWN_SECONDS
+        self._since = time.monotonic()
 
     def add(self, changes: int) -> None:
         self._changes += changes
-        if time.monotonic() >= self._next:
-            rate = (self._changes - self._shown) / (time.monotonic() - self._next + _SHOWN_SECONDS)
+        seconds = time.monotonic() - self._since
+        if seconds >= _SHOWN_SECONDS:
+            rate = (self._changes - self._shown) / seconds
             self._output.event(
                 f"{self._changes} changes copied, {rate:.0f} a second",
                 changes=self._changes,
                 changes_per_second=round(rate, 1),
             )
-            self._shown, self._next = self._changes, time.monotonic() + _SHOWN_SECONDS
+            self._shown, self._since = self._changes, time.monotonic()
 
     def end(self) -> None:
         table, copy = self._tables
