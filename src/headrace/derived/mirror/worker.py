@@ -326,7 +326,7 @@ class MirrorCopy:
                 return False
         number = 0 if place is None else place.number + 1
         publisher = self._publishers[channel] = self._publishers.get(channel) or self._publisher(channel)
-        content = end_to_json(ChannelEnd(batch.position, len(batch)))
+        content, published = end_to_json(ChannelEnd(batch.position, len(batch))), False
         try:
             state = self._state.as_of_now(self._source, self._table, self._target)
             if self._columns.get(channel, state.columns) != state.columns:
@@ -337,13 +337,11 @@ class MirrorCopy:
             published = publisher.publish(number, writes, content=content, claim=state.claim)
         except ClaimLostError as error:
             self._join_again(number, error)
-            published = False
         except PublicationError:
             # Another worker has published this number, with another end.
             marker = publisher.marker()
             if marker is None or marker.batch < number:
                 raise
-            published = False
         except (SchemaError, UnsupportedError) as error:
             if TargetJobs(self._target).is_lost(self._state.claim):
                 # Another worker has changed the columns of the target.
@@ -353,7 +351,6 @@ class MirrorCopy:
                 self._misfits[channel] += 1
             else:
                 raise
-            published = False
         finally:
             publisher.discard(number)
         if published:
