@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Any
+from typing import Any, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -36,6 +36,8 @@ from headrace.stores.shared import bad_rows as shared
 from headrace.stores.shared.bad_rows import POSITION, Refused
 from headrace.support import failpoints
 
+_Write: TypeAlias = Callable[[pa.Table | None, pa.Table | None, Care], None]
+"""Writes rows to put and keys to delete, or raises an error of `REFUSALS` and has no effect."""
 _UUID = "uuid"
 
 
@@ -97,7 +99,7 @@ def apply_apart(
     path = connection.server.writing_path
     forget(bulk, table, bad, lambda: list(good.values()), path)
     puts, gone = good.get(RowChange.PUT), good.get(RowChange.DELETE)
-    refused += _write_apart(bulk, connection, table, puts, gone)
+    refused += _write_apart(table, partial(_attempt, bulk, connection, table), puts, gone)
     if refused:
         keys = shared.keys_of(refused, schema)
         former = shared.former_rows(_current(bulk, connection, table, keys), schema, canonical)
@@ -119,13 +121,14 @@ def retry(bulk: Bulk, connection: PostgresConnection, table: TableLayout, bad: T
         check_values(typed, table)
         return typed
 
+    write = partial(_attempt, bulk, connection, table)
     done = shared.retry(
         _stored(bulk, bad, SCHEMA.names, locked=True),
         table.schema,
         partial(_canonical, table),
         convert,
         partial(_current, bulk, connection, table),
-        lambda puts, gone: _write_apart(bulk, connection, table, puts, gone, most=puts.num_rows + gone.num_rows),
+        lambda puts, gone: _write_apart(table, write, puts, gone, most=puts.num_rows + gone.num_rows),
     )
     path = connection.server.writing_path
     _apply(bulk, bad, RowChange.DELETE, done.done, path)
@@ -135,17 +138,12 @@ def retry(bulk: Bulk, connection: PostgresConnection, table: TableLayout, bad: T
 
 
 def _write_apart(
-    bulk: Bulk,
-    connection: PostgresConnection,
-    table: TableLayout,
-    puts: pa.Table | None,
-    gone: pa.Table | None,
-    *,
-    most: int = MOST_REFUSED,
+    table: TableLayout, write: _Write, puts: pa.Table | None, gone: pa.Table | None, *, most: int = MOST_REFUSED
 ) -> list[Refused]:
     """Write rows, and return those that the server refuses.
 
     Args:
+        write: `_attempt` in the transaction.
         puts: rows to put, with their `POSITION`, each key once.
         gone: keys to delete, with their `POSITION`. One that is also put is not deleted.
         most: the maximum number of refused rows.
@@ -156,7 +154,7 @@ def _write_apart(
         gone = gone.take(compared(deleted, put, key).only_left)
     refused: list[Refused] = []
     while True:
-        found = _sifted(bulk, connection, table, puts, gone, most)
+        found = _sifted(write, puts, gone, most)
         final = [each for each in found if not _may_pass(each)]
         refused += final
         again = [each for each in found if _may_pass(each)]
@@ -168,14 +166,7 @@ def _write_apart(
         )
 
 
-def _sifted(
-    bulk: Bulk,
-    connection: PostgresConnection,
-    table: TableLayout,
-    puts: pa.Table | None,
-    gone: pa.Table | None,
-    most: int,
-) -> list[Refused]:
+def _sifted(write: _Write, puts: pa.Table | None, gone: pa.Table | None, most: int) -> list[Refused]:
     deletes = _count(gone)
 
     def attempt(begin: int, end: int) -> None:
@@ -183,7 +174,7 @@ def _sifted(
         second = (
             None if puts is None or end <= deletes else puts.slice(max(begin - deletes, 0), end - max(begin, deletes))
         )
-        attempts(lambda care: _attempt(bulk, connection, table, second, first, care), end - begin)
+        attempts(lambda care: write(second, first, care), end - begin)
 
     refused = []
     for index, error in sift(deletes + _count(puts), attempt, REFUSALS, most=most)[1]:
