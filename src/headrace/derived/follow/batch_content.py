@@ -230,13 +230,16 @@ class FollowedBatch(BatchContent):
 
     def _routed(self, rows: pa.RecordBatch) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows of the target to put, and the keys to delete."""
-        for name in self.query.key:
-            if rows.column(name).null_count:
-                raise null_key(name)
+        self._check_null_keys(rows)
         kept = rows.column(KEEP)
         shown = rows.drop_columns([KEEP])
         yield PUTS, shown.filter(kept)
         yield DELETES, shown.select(list(self.query.key)).filter(pc.invert(kept))
+
+    def _check_null_keys(self, rows: pa.Table | pa.RecordBatch) -> None:
+        for name in self.query.key:
+            if rows.column(name).null_count:
+                raise null_key(name)
 
     def _check_unique(self, several: int) -> None:
         """Raise `UnsupportedError` if the result has rows with the key of another one, ``several`` of them."""

@@ -22,7 +22,7 @@ from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.gathering.gather import TableChange, difference
 from headrace.derived.gathering.routes import GatherPlan
 from headrace.derived.gathering.row_keys import ID, row_bytes
-from headrace.derived.last_rows import DELETES, PUTS, LastRows, null_key
+from headrace.derived.last_rows import DELETES, PUTS, LastRows
 from headrace.derived.own_names import ALIVE, SIGN, STATE
 from headrace.derived.state.state_tables import StateRows
 from headrace.formats.source import splits
@@ -85,11 +85,6 @@ class GatheredInTasks(FollowedBatch):
         """Return rows such that a task has all rows of a key of the target."""
         key = [rows[quote_name(name)] for name in self.query.key]
         return rows.repartition(*key) if tasks is None else rows.repartition(tasks, *key)
-
-    def _check_null_keys(self, rows: pa.Table | pa.RecordBatch) -> None:
-        for name in self.query.key:
-            if rows.column(name).null_count:
-                raise null_key(name)
 
     def _puts_and_deletes(self, rows: Mapping[int, pa.Table]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows of the target to put, and the keys to delete, for rows that leave (-1) and enter (1)."""
