@@ -45,8 +45,8 @@ class RetriedRows:
 
     Attributes:
         written: the rows that the table has taken.
-        refused: those that it has refused again.
-        outdated: those whose key has another row in the table now than when they were refused.
+        refused: the rows that it has refused again.
+        outdated: the rows whose key has another row in the table now than when they were refused.
     """
 
     written: int

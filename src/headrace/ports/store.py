@@ -232,7 +232,9 @@ class Store(Port):
             NotFoundError: the table or its table of bad rows does not exist.
             UnsupportedError: the store has no `Capabilities.bad_rows`.
         """
-        raise UnsupportedError("this store keeps no bad rows", received=repr(table))
+        raise UnsupportedError(
+            "this store keeps no bad rows", received=repr(table), valid="an embedded store or a PostgreSQL database"
+        )
 
     def diagnose(self, table: str | None = None) -> list[Finding]:
         """Check the store or its service, and the rights of the user, for `headrace doctor`.

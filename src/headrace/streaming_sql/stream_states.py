@@ -79,7 +79,9 @@ def retry_bad_rows(status: StreamStatus, catalog: Catalog) -> RetriedRows:
     location = _target(status, catalog)
     if location is None or not location.table:
         raise UnsupportedError(
-            f"stream {status.name} writes no table of a store, so it keeps no bad rows", received=status.target
+            f"stream {status.name} writes no table of a store, so it keeps no bad rows",
+            received=status.target,
+            valid="a stream into a table of an embedded store or PostgreSQL, with badRows = 'table'",
         )
     with location.open_store() as store:
         return store.retry_bad_rows(location.table)

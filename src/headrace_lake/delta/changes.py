@@ -71,7 +71,7 @@ class _Removal:
     Attributes:
         replacements: the files that replace it; None if it gets a vector.
         rows: the rows that it loses.
-        deleted: its deleted rows: these, and those that were deleted before.
+        deleted: its deleted rows: these, and earlier ones.
     """
 
     file: DataFile

@@ -31,7 +31,11 @@ def check_options(given: Mapping[str, Any]) -> None:
     check_names("a table", given, sorted(vars(_DEFAULT)))
     for name, value in given.items():
         if value not in (None, getattr(_DEFAULT, name), getattr(_OPTIONS, name)):
-            raise UnsupportedError("headrace reads no changes of DuckLake tables", received=f"{name}={value}")
+            raise UnsupportedError(
+                "headrace reads no changes of DuckLake tables",
+                received=f"{name}={value}",
+                remedy="leave out the option; in DuckDB, ducklake_table_changes has the changes",
+            )
 
 
 class LakeTable(FileTable):

@@ -7,7 +7,7 @@ From CREATE STREAM over a scan with readAs = 'table' to a published aggregate, i
 2. `scans`: `FollowedScan.of` checks that a DataFrame is a reader of one table, or of the tables of a tunnel, and notes
    its table and its key.
 3. `planning`: `read_plan` splits the query, lets Spark analyse the parts over empty views (`analysis`), and refuses
-   what is not deterministic (`determinism`). `plan` is the answer, with the rules for the key of the target.
+   expressions that are not deterministic (`determinism`). `plan` is the answer, with the rules for the target's key.
 4. `split` makes of the text the rows SQL, the aggregates and the result SQL. `relations` carries the sign and the order
    from the scans up to the result; `items` replaces aggregates and groups by columns. Both read `sql_text`.
 5. `stream`: `followed_stream` puts the values of variables into the text before all this, notes the settings on which

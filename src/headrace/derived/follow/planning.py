@@ -298,7 +298,7 @@ class _InnerGroups:
         return replace(self._with_inner(plan), as_whole=whole)
 
     def _with_inner(self, plan: FollowedPlan) -> FollowedPlan:
-        """Return the plan of the query around the inner ones with those that it reads."""
+        """Return the plan of the outer query with the plans of the inner queries that it reads."""
         assert plan.gathering is not None
         named, inner = set(plan.query.scans), dict[int, FollowedPlan]()
         for number, each in reversed(self._plans.items()):

@@ -5,7 +5,7 @@ out. So reading too many rows costs time only. Spark evaluates the user's text, 
 
 1. `scopes` reads the structure of the text into a `model`: which tables are named where, which parts of the query
    matter as a whole, and which columns must be equal. `names` says what a name means. `orderings` notes on which orders
-   the result depends, and `orders` refuses those that the query does not determine.
+   the result depends, and `orders` refuses orders that the query does not determine.
 2. `routes` makes lookups of the equalities: from a changed row outwards, and then to all rows of the parts that matter
    as a whole. Where no equality leads on, a table is read as a whole; `constructs` has the names of the reasons. Of
    rows that are compared with a total, those between its old and its new value are read (`between`).

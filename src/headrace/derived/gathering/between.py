@@ -12,7 +12,7 @@ from headrace.derived.gathering.row_keys import row_keys
 
 _NUMBERS = ("integer", "double", "decimal")
 _EXACT = Context(prec=400)
-# Spark's types of comparisons keep so many digits after the point, if the values have as many.
+# Spark's types of comparisons keep at least this number of digits after the point, if the values have as many.
 _LEAST_SCALE = 6
 
 

@@ -1,7 +1,7 @@
 """Rows that a table refuses, apart from the others of their batch; see `headrace.model.tables.bad_rows`.
 
 A batch without them costs one look at the table of bad rows. Otherwise its rows are halved until the refused ones are
-alone: those whose values have no form in the columns here, and those that the server of a store refuses there.
+alone: here rows whose values have no form in the columns, and in the stores rows that the server refuses.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ class Refused(NamedTuple):
 def converted(
     parts: Iterable[pa.Table], change: RowChange, convert: Callable[[pa.Table], pa.Table], first: int = 0
 ) -> tuple[pa.Table, list[Refused]]:
-    """Return rows in the types of their table, with their `POSITION`, and those that it cannot have.
+    """Return rows in the types of their table, with their `POSITION`, and the rows that it cannot have.
 
     Args:
         parts: the staged rows, in order.
@@ -227,7 +227,7 @@ def retry(
         schema: the columns of their table.
         convert: returns the rows of a row change in the types of the table, or raises `SchemaError`.
         current: returns the rows of the table with some keys.
-        write: writes rows to put and keys to delete, each with its `POSITION`, and returns those that are refused.
+        write: writes rows to put and keys to delete, each with its `POSITION`, and returns the refused ones.
     """
     bad = stored.to_pylist()
     typed, indexes = typed_keys(stored_keys(bad, schema), schema)

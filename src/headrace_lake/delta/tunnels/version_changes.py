@@ -129,7 +129,7 @@ def _keys_only(rows: pa.Table, schema: TableSchema) -> pa.Table:
 
 
 def _rows(files: Sequence[DataFile], others: Sequence[DataFile], snapshot: Snapshot) -> pa.Table:
-    """Return the rows of files, without those that other files have: a file with another deletion vector."""
+    """Return the rows of files, without rows that other files have: a file with another deletion vector."""
     fields = snapshot.schema.nullable()
     same = {file.path: file for file in others}
     parts = (read_or_lost(snapshot, file, fields, same.get(file.path)) for file in files)

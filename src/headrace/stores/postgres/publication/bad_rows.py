@@ -140,7 +140,7 @@ def retry(bulk: Bulk, connection: PostgresConnection, table: TableLayout, bad: T
 def _write_apart(
     table: TableLayout, write: _Write, puts: pa.Table | None, gone: pa.Table | None, *, most: int = MOST_REFUSED
 ) -> list[Refused]:
-    """Write rows, and return those that the server refuses.
+    """Write rows, and return the rows that the server refuses.
 
     Args:
         write: `_attempt` in the transaction.
@@ -230,7 +230,7 @@ def _stored(bulk: Bulk, bad: TableLayout, columns: Sequence[str], *, locked: boo
 
 
 def _current(bulk: Bulk, connection: PostgresConnection, table: TableLayout, keys: pa.Table) -> pa.Table:
-    """Return the rows of some keys, which nobody changes until the end of the transaction."""
+    """Return the rows of some keys, and lock them until the end of the transaction."""
     wanted = table.schema.arrow
     keys = without_nul(keys)
 

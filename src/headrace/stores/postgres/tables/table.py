@@ -254,7 +254,7 @@ def rows_of_keys(
     """Return the rows of a table with some keys, or with some beginnings of keys, in a transaction of ADBC.
 
     Args:
-        locked: nobody changes the rows until the end of the transaction.
+        locked: lock the rows until the end of the transaction.
     """
     statement = sql.SQL("SELECT {} FROM {} t JOIN pg_temp.{} s ON {}{}").format(
         selected(layout, wanted.names),
