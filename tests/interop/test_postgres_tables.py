@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import psycopg
 import pytest
 from psycopg import sql
 
 import headrace
-from headrace.errors import NotFoundError, RowsNotWrittenError, SchemaError
+from headrace.errors import AlreadyExistsError, NotFoundError, RowsNotWrittenError, SchemaError
 from headrace.model.tables.conditions import KeyRange, Predicate
 from headrace.ports import Store
 from headrace.stores.postgres.tables.conditions import where
 from headrace.stores.postgres.tables.table import PostgresTable
+from headrace.testing.queue_reading import wait_until
 from tests.conformance import serving
 
 
@@ -27,6 +29,17 @@ def store() -> Iterator[Store]:
 def session(store: Store) -> Iterator[psycopg.Connection]:
     with psycopg.connect(store.url, autocommit=True) as opened:
         yield opened
+
+
+def test_two_sessions_that_create_one_table_get_a_table_and_an_error(store: Store, session: psycopg.Connection) -> None:
+    with ThreadPoolExecutor() as threads:
+        with session.transaction():
+            session.execute("CREATE TABLE t (id bigint PRIMARY KEY)")
+            other = threads.submit(store.create_table, "t", {"id": "long"}, "id")
+            wait_until(lambda: session.execute("SELECT FROM pg_locks WHERE NOT granted").rowcount == 1)
+        with pytest.raises(AlreadyExistsError, match="'t'"):
+            other.result(30)
+    assert store.create_table("t", {"id": "long"}, "id", exist_ok=True).schema.names == ("id",)
 
 
 def test_changes_of_a_table_by_others_are_noticed(store: Store, session: psycopg.Connection) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import shutil
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -87,3 +90,28 @@ def test_a_row_that_moves_between_partitions(tmp_path: Path) -> None:
         table.put({"id": 1, "name": "c d"})
         assert feed(tmp_path, 3, "p") == [(3, 1, POST, "c d"), (3, 1, PRE, "a/b")]
         assert len(list((tmp_path / "p" / "_change_data").glob("hr-*"))) == 2
+
+
+def test_complete_mode_deletes_and_inserts_all_rows_without_a_file_of_the_feed(store: Store, tmp_path: Path) -> None:
+    publisher = store.publisher("job", "t")
+    rows = [{"id": number, "name": "new"} for number in (1, 50)]
+    assert publisher.publish(0, [write(store, publisher, 0, "t", rows, RowChange.REPLACE_ALL)])
+    version = foreign(tmp_path).version()
+    assert feed(tmp_path, version) == sorted(
+        [(version, number, "delete", "old") for number in range(40)]
+        + [(version, number, "insert", "new") for number in (1, 50)]
+    )
+    assert not (tmp_path / "t" / "_change_data").exists()
+
+
+def test_vacuum_deletes_files_of_the_feed_that_the_log_does_not_name(store: Store, tmp_path: Path) -> None:
+    table = store.table("t")
+    assert isinstance(table, DeltaTable)
+    table.put({"id": 1, "name": "new"})
+    (named,) = (tmp_path / "t" / "_change_data").iterdir()
+    dead = named.with_name(named.name.replace("hr-", "hr-0"))
+    shutil.copy(named, dead)
+    for path in (named, dead):
+        os.utime(path, (time.time() - 9 * 86400,) * 2)
+    assert maintenance.vacuum(table) == 1
+    assert list((tmp_path / "t" / "_change_data").iterdir()) == [named]

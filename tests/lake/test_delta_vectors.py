@@ -287,3 +287,11 @@ def test_a_vector_that_was_deleted_is_an_error(store: Store, table: DeltaTable, 
         list(table)
     (finding,) = maintenance.check(table)
     assert (finding.status, "deletion vectors does not exist" in finding.found) == (Status.FAIL, True)
+
+
+def test_a_vector_outside_of_the_directory_is_refused() -> None:
+    content = {"storageType": "p", "pathOrInlineDv": "s3://b/v.bin", "offset": 1, "sizeInBytes": 34, "cardinality": 1}
+    vector = Vector.of(content)
+    assert vector is not None
+    with pytest.raises(UnsupportedError, match=r"s3://b/v\.bin; .*REORG"):
+        assert vector.file

@@ -74,6 +74,7 @@ def test_names_of_the_lake_and_of_the_database(store: Store, url: str, capsys: p
         ({"id": "long", "ID": "long"}, "upper and lower case"),
         ({"id": "long", "row_id": "long"}, "row_id"),
         ({"id": "long", "n" * 64: "long"}, "63 bytes"),
+        ({"id": "long", **{f"c{number}": "long" for number in range(1500)}}, "at most 1500"),
         ({"id": "long", "i": "interval day to second"}, "long, in microseconds"),
     ],
 )
@@ -131,6 +132,31 @@ def test_a_snapshot_names_what_it_has_changed(store: Store, url: str) -> None:
     files = catalog(url, "SELECT next_file_id FROM ducklake_snapshot WHERE snapshot_id > 0 ORDER BY snapshot_id")
     # DuckDB keeps statistics as long as the number is the same.
     assert [number for (number,) in files] == [0, 1, 2, 3, 3]
+
+
+def test_rows_and_deletes_are_inlined_up_to_a_limit(store: Store, url: str) -> None:
+    table, files = store.table("t"), "SELECT count(*) FROM ducklake_data_file"
+    table.put([{"id": number} for number in range(1000)])
+    assert catalog(url, files) == [(0,)]
+    table.put([{"id": number} for number in range(1000, 3100)])
+    assert catalog(url, files) == [(1,)]
+    for first, count, deletes in ((1000, 1000, 0), (2000, 1001, 1)):
+        table.delete([{"id": number} for number in range(first, first + count)])
+        assert catalog(url, "SELECT count(*) FROM ducklake_delete_file") == [(deletes,)]
+
+
+def test_the_catalog_keeps_10000_rows_of_a_table_and_deletes_of_a_file(store: Store, url: str) -> None:
+    table, parts = store.table("t"), range(0, 11_000, 1000)
+    for first in parts:
+        table.put([{"id": number} for number in range(first, first + 1000)])
+    assert catalog(url, "SELECT count(*) FROM ducklake_data_file") == [(0,)]
+    table.put([{"id": number} for number in range(11_000, 12_000)])
+    assert catalog(url, "SELECT record_count FROM ducklake_data_file") == [(12_000,)]
+    for first in parts:
+        assert catalog(url, "SELECT count(*) FROM ducklake_delete_file") == [(0,)]
+        table.delete([{"id": number} for number in range(first, first + 1000)])
+    assert catalog(url, "SELECT count(*) FROM ducklake_delete_file") == [(1,)]
+    assert [row["id"] for row in table] == list(range(11_000, 12_000))
 
 
 def test_a_table_without_a_key_takes_appends(store: Store, url: str) -> None:

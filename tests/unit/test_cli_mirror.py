@@ -13,6 +13,7 @@ import pytest
 
 import headrace
 from headrace.cli.main import main
+from headrace.cli.mirror import _stopping
 
 
 @pytest.fixture
@@ -68,3 +69,17 @@ def test_a_signal_ends_a_worker_after_its_batch(shop: str, number: signal.Signal
     finally:
         worker.kill()
         worker.wait()
+
+
+def test_a_second_signal_has_its_former_handler() -> None:
+    stopped, former = list[str](), signal.getsignal(signal.SIGTERM)
+    second = list[int]()
+    signal.signal(signal.SIGTERM, lambda number, frame: second.append(number))
+    try:
+        with _stopping(lambda: stopped.append("stop")):
+            signal.raise_signal(signal.SIGTERM)
+            assert (stopped, second) == (["stop"], [])
+            signal.raise_signal(signal.SIGTERM)
+        assert (stopped, second) == (["stop"], [signal.SIGTERM])
+    finally:
+        signal.signal(signal.SIGTERM, former)

@@ -11,6 +11,7 @@ import pytest
 import headrace
 from headrace.batches.sinks.jobs import TargetJob, TargetJobs
 from headrace.batches.sinks.targets import TableTarget
+from headrace.derived.mirror import worker
 from headrace.derived.mirror.evolution import EVOLVE, LENIENT, Evolution
 from headrace.derived.mirror.forms import LatestRows
 from headrace.derived.mirror.setup import MirrorRecord, MirrorSetup
@@ -19,6 +20,7 @@ from headrace.errors import AlreadyExistsError, DataLossError, HeadraceError, Op
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.bad_rows import table_name
 from headrace.model.tunnels.leases import Saved
+from headrace.monitoring.exposition import exposition, make_registry
 from headrace.ports import Marker, Store, Table
 from headrace.stores.embedded.publication.publisher import EmbeddedPublisher
 from headrace.support import counters
@@ -321,13 +323,58 @@ def test_a_mirror_with_schema_change_fail_ends_and_a_lenient_one_keeps_columns(
         headrace.mirror_worker(shop, "orders", copies, schema_change="any")
 
 
-def test_changes_are_counted(shop: Store, copies: Store, orders: Table) -> None:
+def test_a_mirror_can_read_an_unread_tunnel_of_the_user(shop: Store, copies: Store, orders: Table) -> None:
+    given = shop.create_tunnel("orders", "given")
+    assert copy(shop, copies, tunnel=given.id) == 4
+    assert [tunnel.name for tunnel in shop.tunnels()] == ["given"]
+    with pytest.raises(OptionError, match="base data of the tunnel has been read"):
+        copy(shop, copies, to_table="other", tunnel="given")
+
+
+def test_a_batch_whose_answer_is_lost_is_copied_once(
+    shop: Store, copies: Store, orders: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, errors = EmbeddedPublisher.publish, iter([StoreError("the server ended the connection")])
+
+    def lost(publisher: EmbeddedPublisher, number: int, writes: Any, **options: Any) -> bool:
+        published = publish(publisher, number, writes, **options)
+        if writes and (error := next(errors, None)) is not None:
+            raise error
+        return published
+
+    monkeypatch.setattr(EmbeddedPublisher, "publish", lost)
+    copy(shop, copies, history=True)
+    assert next(errors, None) is None
+    assert copies.table("orders").describe().rows == 4
+
+
+def test_a_batch_that_fails_for_a_long_time_ends_the_worker(
+    shop: Store, copies: Store, orders: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    publish, failures = EmbeddedPublisher.publish, list[int]()
+
+    def fail(publisher: EmbeddedPublisher, number: int, writes: Any, **options: Any) -> bool:
+        if writes:
+            failures.append(number)
+            raise StoreError("the server ended the connection")
+        return publish(publisher, number, writes, **options)
+
+    monkeypatch.setattr(EmbeddedPublisher, "publish", fail)
+    monkeypatch.setattr(worker, "_RETRY_SECONDS", 0.3)
+    with pytest.raises(StoreError, match="ended the connection"):
+        copy(shop, copies)
+    assert len(failures) > 1
+    monkeypatch.undo()
+    assert copy(shop, copies) == 4
+
+
+def test_metrics_have_the_changes(shop: Store, copies: Store, orders: Table) -> None:
     # Another test of the process may have enabled them.
     counters.disable()
-    counters.enable()
+    registry = make_registry(None, shop)
     try:
         copy(shop, copies)
-        (tally,) = counters.of_family("mirror").values()
+        text, _ = exposition(registry)
     finally:
         counters.disable()
-    assert tally.count == 4
+    assert b'headrace_mirror_changes_total{table="orders"} 4.0' in text

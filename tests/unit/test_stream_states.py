@@ -17,6 +17,7 @@ import headrace
 from headrace.batches.sinks import batch_figures
 from headrace.batches.sinks.jobs import TargetJob, TargetJobs
 from headrace.cli.main import main
+from headrace.model.tunnels.lag import Lag
 from headrace.monitoring.exposition import exposition, make_registry
 from headrace.ports import Store
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
@@ -111,11 +112,11 @@ def test_the_page_shows_state_and_the_parts_of_the_last_batch(followed: Followed
         site.close()
 
 
-def test_metrics_have_the_state_and_the_parts_of_batches(followed: Followed) -> None:
+def test_metrics_have_the_state_the_lag_and_the_parts_of_batches(followed: Followed) -> None:
     registry = make_registry(followed.workspace)
-    durations = {"triggerExecution": 1.0, "addBatch": 0.9, **PARTS}
+    durations, lag = {"triggerExecution": 1.0, "addBatch": 0.9, **PARTS}, Lag(3, seconds=2.5, bytes=90)
     StreamRegistry(followed.workspace).set_progress(
-        "spent", 1, 1.0, None, [BatchRecord(time.time() + 1, 1, 1, 1, durations, state_rows=7, state_bytes=70)]
+        "spent", 1, 1.0, lag, [BatchRecord(time.time() + 1, 1, 1, 1, durations, state_rows=7, state_bytes=70)]
     )
     text, _ = exposition(registry)
     found = {
@@ -128,6 +129,7 @@ def test_metrics_have_the_state_and_the_parts_of_batches(followed: Followed) -> 
     assert found["headrace_batch_part_seconds_sum", "gather"] == 0.25
     assert found["headrace_batch_part_seconds_count", "publish"] == 1
     assert found["headrace_stream_state_rows",] == 7
+    assert (found["headrace_stream_lag_seconds",], found["headrace_stream_lag_bytes",]) == (2.5, 90)
     assert ("headrace_batch_seconds_sum", "gather") not in found
 
 

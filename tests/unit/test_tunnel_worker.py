@@ -90,6 +90,29 @@ def test_a_break_releases_the_channels(tunnel: Tunnel) -> None:
     assert ids(quick(tunnel, idle="stop")) == list(range(30))
 
 
+def test_pages_are_prefetched_up_to_a_limit_of_all_channels(
+    store: Store, table: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put(table, *range(2000))
+    tunnel = store.create_tunnel("orders", "base", "BaseData", base_channels=40)
+    pages, read = list[str](), type(tunnel).read
+
+    def count(tunnel: Tunnel, channel: str, *arguments: Any) -> Any:
+        pages.append(channel)
+        # All readers begin while there is room.
+        time.sleep(0.02)
+        return read(tunnel, channel, *arguments)
+
+    monkeypatch.setattr(type(tunnel), "read", count)
+    with quick(tunnel) as batches:
+        next(batches)
+        until(lambda: len(pages) >= 9)
+        time.sleep(0.3)
+        # 7 pages and one of each reader wait, beside the batch in hand.
+        assert 9 <= len(pages) <= 12
+        assert len(set(pages)) > 8
+
+
 def test_an_error_in_the_loop_keeps_the_batches_before_it(tunnel: Tunnel) -> None:
     def fail_at_the_second() -> None:
         with quick(tunnel) as batches:
