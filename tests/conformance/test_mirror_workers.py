@@ -9,7 +9,8 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.errors import UnsupportedError
+from headrace.errors import OptionError, UnsupportedError
+from headrace.model.tunnels.values import ChannelKind
 from headrace.ports import Store
 from headrace.testing import Place
 from headrace.testing.effort import THOROUGH
@@ -62,6 +63,19 @@ def test_workers_share_the_channels_while_the_table_changes(place: Place, store:
         worker.join(DEADLINE)
     mirroring.work(place, tmp_path)
     assert mirroring.log_of(copied) == mirroring.log_of(source)
+
+
+@from_whole_rows
+def test_a_tunnel_whose_base_data_is_read_in_part_fills_no_mirror(place: Place, store: Store, tmp_path: Path) -> None:
+    table = store.create_table("orders", mirroring.COLUMNS, "id")
+    table.put([{"id": str(number), "price": number} for number in range(4)])
+    tunnel = store.create_tunnel("orders", "given", base_channels=1)
+    channel = next(each for each in tunnel.channels() if each.kind is ChannelKind.BASE_DATA)
+    tunnel.commit({channel.id: tunnel.read(channel.id, channel.committed, 2).next})
+    with mirroring.target_of(place, store, tmp_path, create=True) as target:
+        with pytest.raises(OptionError, match=r"base data.*at least in part.*leave out the tunnel"):
+            headrace.mirror_worker(store, "orders", target, "copy", tunnel="given", idle="stop").run()
+        assert "copy" not in target.tables()
 
 
 @from_whole_rows

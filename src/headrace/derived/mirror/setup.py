@@ -36,7 +36,7 @@ from headrace.formats.location import Location
 from headrace.model.own_names import PREFIX
 from headrace.model.tables import bad_rows
 from headrace.model.tables.schema import Column, TableSchema
-from headrace.model.tunnels.values import ChannelKind, TunnelKind
+from headrace.model.tunnels.values import ChannelKind, Start, StartKind, TunnelKind
 from headrace.model.types import can_hold, type_name
 from headrace.ports import Store, Table, Tunnel
 
@@ -341,9 +341,9 @@ class MirrorSetup:
                 received=f"{tunnel.name}: {tunnel.kind}",
                 valid=str(TunnelKind.BASE_AND_STREAM),
             )
-        if tunnel.describe().stage != ChannelKind.BASE_DATA:
+        if not _is_unread(tunnel):
             raise OptionError(
-                "the base data of the tunnel has been read, so a new mirror would miss rows",
+                "the base data of the tunnel has been read, at least in part, so a new mirror would miss rows",
                 received=tunnel.name,
                 remedy="leave out the tunnel: the mirror creates one",
             )
@@ -479,3 +479,13 @@ def _fit_columns(found: Table, wanted: MirrorTable, *, can_add: bool) -> None:
             remedy="add them to the target with the tools of its store, and start the mirror again",
         )
     found.add_columns({column.name: column.type for column in missing})
+
+
+def _is_unread(tunnel: Tunnel) -> bool:
+    """Return whether no row of the base data of a tunnel is processed."""
+    try:
+        first = tunnel.start_positions(Start(StartKind.BEGINNING))
+    except DataLossError:
+        return False
+    base = [each for each in tunnel.channels() if each.kind is ChannelKind.BASE_DATA]
+    return all(each.committed == first[each.id] for each in base)

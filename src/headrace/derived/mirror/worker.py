@@ -246,8 +246,8 @@ class MirrorCopy:
                     if not waits or setup.record() == record:
                         raise
                 except OptionError:
-                    # Of two workers that change the record of the mirror, one has the row.
-                    if tunnel is None or not waits:
+                    # Of two workers that change the record of the mirror, one has the row, or reads a given tunnel.
+                    if not waits or (tunnel is None and setup.record() == record):
                         raise
             time.sleep(_BEGIN_PAUSE * random.uniform(0.5, 1.5))
 
