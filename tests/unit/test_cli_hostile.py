@@ -18,6 +18,8 @@ from headrace.cli.main import main
 HOSTILE = ["", "\udcff", "\ud800=\ud800", "9" * 25, "9" * 5_000, "nan", '{"id": "\\ud800"}', "0=nan", "/" + "y" * 5_000]
 # Commands that start services and sessions, check the machine, or follow changes.
 LEFT_OUT = {"demo", "serve", "bench", "run", "sql", "doctor", "stream", "tail", "ui"}
+# Flags without which a command follows changes until it is stopped.
+ENDING: dict[tuple[str, ...], list[str]] = {("mirror",): ["--available-now"]}
 NAMES = {"table": "t", "queue": "q", "consumer": "c", "tunnel": "tn", "export": "t"}
 
 
@@ -74,7 +76,7 @@ def test_commands_with_hostile_arguments_end_with_a_clear_message(
             monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(b"{}")))
             monkeypatch.setattr(sys, "stdout", stream)
             monkeypatch.setattr(sys, "stderr", stream)
-            line = [*path, "-s", place, *arguments(path, command, parameter, value)]
+            line = [*path, *ENDING.get(path, []), "-s", place, *arguments(path, command, parameter, value)]
             code = main(["--json", *line] if number % 2 else line)
             stream.flush()
             said = printed.getvalue().decode()
