@@ -17,13 +17,14 @@ import headrace
 from headrace.batches.sinks import batch_figures
 from headrace.batches.sinks.jobs import TargetJob, TargetJobs
 from headrace.cli.main import main
+from headrace.formats.location import Location
 from headrace.model.tunnels.lag import Lag
 from headrace.monitoring.exposition import exposition, make_registry
 from headrace.ports import Store
 from headrace.streaming_sql.catalog import Catalog, TableDefinition
 from headrace.streaming_sql.stream_history import BatchRecord
 from headrace.streaming_sql.stream_registry import StreamRegistry
-from headrace.streaming_sql.stream_states import states_of
+from headrace.streaming_sql.stream_states import kept_beside
 from headrace.streaming_sql.workspace import Workspace
 from headrace.ui.requests import Request
 from headrace.ui.site import Site
@@ -42,8 +43,8 @@ class Followed:
     store: Store
 
     def states(self) -> dict[str, int | None]:
-        found = states_of(StreamRegistry(self.workspace).all(), Catalog(self.workspace))
-        return {each.content: each.size.rows for each in found.get("spent", [])}
+        found = kept_beside(StreamRegistry(self.workspace).all(), Catalog(self.workspace))
+        return {each.content: each.size.rows for each in found["spent"].states}
 
 
 @pytest.fixture
@@ -95,6 +96,34 @@ def test_the_command_shows_state_and_the_parts_of_the_last_batch(
     assert [shown[f"{part}_seconds"] for part in PARTS] == list(PARTS.values())
     assert main(arguments) == 0
     assert re.search(r"orders by \(user\) +500", capsys.readouterr().out)
+
+
+@pytest.mark.parametrize("face", ["command", "page", "metrics"])
+def test_state_and_bad_rows_are_read_from_one_opened_store(
+    followed: Followed, monkeypatch: pytest.MonkeyPatch, face: str
+) -> None:
+    followed.store.create_bad_rows("totals")
+    followed.store.table("totals_bad_rows").put({"key": '{"id":1}', "change": "put", "row": "{}", "stream": "spent"})
+    opened: list[Location] = []
+    open_store = Location.open_store
+
+    def counted(location: Location) -> Store:
+        opened.append(location)
+        return open_store(location)
+
+    monkeypatch.setattr(Location, "open_store", counted)
+    if face == "command":
+        assert main(["stream", "describe", "spent", "-w", str(followed.directory), "--json"]) == 0
+    elif face == "page":
+        site = Site(followed.store, followed.directory)
+        values = stream_page(site, REQUEST).values
+        site.close()
+        assert (len(values["states"]), values["bad_rows"]) == (2, 1)
+    else:
+        text = exposition(make_registry(followed.workspace))[0].decode()
+        assert 'headrace_stream_bad_rows{stream="spent"} 1.0' in text
+        assert "headrace_state_table_rows" in text
+    assert len(opened) == 1
 
 
 def test_the_page_shows_state_and_the_parts_of_the_last_batch(followed: Followed) -> None:

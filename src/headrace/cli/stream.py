@@ -70,7 +70,7 @@ def describe_stream(app: App, workspace: Path, name: str) -> None:
     """
     from headrace.streaming_sql.catalog import Catalog
     from headrace.streaming_sql.stream_history import PARTS, StreamHistory
-    from headrace.streaming_sql.stream_states import bad_rows_of, states_of
+    from headrace.streaming_sql.stream_states import kept_beside
     from headrace.streaming_sql.workspace import Workspace
 
     opened = Workspace(workspace)
@@ -78,10 +78,9 @@ def describe_stream(app: App, workspace: Path, name: str) -> None:
     last = StreamHistory(opened).last_batch(status.name)
     facts = _facts(app, status)
     facts |= {f"{part}_seconds": None if last is None else last.durations.get(part) for part in PARTS}
-    catalog = Catalog(opened)
-    states = states_of([status], catalog).get(status.name, [])
-    facts["bad_rows"] = bad_rows_of([status], catalog).get(status.name)
-    app.output.record({**facts, "script": status.script, "state_tables": [each.facts() for each in states]})
+    kept = kept_beside([status], Catalog(opened))[status.name]
+    facts["bad_rows"] = kept.bad_rows
+    app.output.record({**facts, "script": status.script, "state_tables": [each.facts() for each in kept.states]})
 
 
 @_command("stop")

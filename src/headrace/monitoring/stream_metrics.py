@@ -13,7 +13,7 @@ from prometheus_client.registry import Collector
 from headrace.streaming_sql.catalog import Catalog
 from headrace.streaming_sql.stream_history import PARTS, PHASES, WHOLE_BATCH, BatchRecord, StreamHistory
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
-from headrace.streaming_sql.stream_states import bad_rows_of, states_of
+from headrace.streaming_sql.stream_states import kept_beside
 from headrace.streaming_sql.workspace import Workspace
 
 MOST_STREAMS = 200
@@ -95,18 +95,17 @@ class StreamCollector(Collector):
             "headrace_state_table_rows", "Rows of a table of state in a stream's target store.", labels=labels
         )
         sizes = GaugeMetricFamily("headrace_state_table_bytes", "Bytes of a table of state.", labels=labels)
-        for name, states in states_of(streams, self._catalog).items():
-            for each in states:
-                for family, value in ((rows, each.size.rows), (sizes, each.size.bytes)):
-                    if value is not None:
-                        family.add_metric([name, each.content], value)
-        yield from (rows, sizes)
         bad = GaugeMetricFamily(
             "headrace_stream_bad_rows", "Rows in the table of the rows that the target has refused.", labels=["stream"]
         )
-        for name, count in bad_rows_of(streams, self._catalog).items():
-            bad.add_metric([name], count)
-        yield bad
+        for name, kept in kept_beside(streams, self._catalog).items():
+            if kept.bad_rows is not None:
+                bad.add_metric([name], kept.bad_rows)
+            for each in kept.states:
+                for family, value in ((rows, each.size.rows), (sizes, each.size.bytes)):
+                    if value is not None:
+                        family.add_metric([name, each.content], value)
+        yield from (rows, sizes, bad)
 
     def _counters(self, streams: list[StreamStatus]) -> Iterator[Metric]:
         rows = CounterMetricFamily(

@@ -1,15 +1,15 @@
-"""The state that the streams of a workspace keep in stores: each table of it, with its size.
+"""What the streams of a workspace keep beside their targets: tables of state with their sizes, and bad rows.
 
-The sizes are counters and statistics of the store, see `headrace.ports.Table.size`: no table is read.
+The sizes are counters and statistics of the store, see `headrace.ports.Table.size`: no table of state is read.
 """
 
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable
 from contextlib import ExitStack
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow.compute as pc
 
@@ -25,8 +25,6 @@ from headrace.streaming_sql.stream_registry import StreamStatus
 if TYPE_CHECKING:
     from headrace.formats.location import Location
     from headrace.ports import Store
-
-Result = TypeVar("Result")
 
 _log = logging.getLogger("headrace")
 
@@ -58,15 +56,38 @@ class StateSize:
         }
 
 
-def states_of(streams: Iterable[StreamStatus], catalog: Catalog) -> dict[str, list[StateSize]]:
-    """Return the tables of state of streams by the streams' names; of a stream whose store does not answer none."""
-    return dict(_in_targets(streams, catalog, _states))
+class KeptBeside(NamedTuple):
+    """What a stream keeps beside its target.
+
+    Attributes:
+        states: the tables of its state.
+        bad_rows: the number of its bad rows; None if the target has no table of them, or its store does not answer.
+    """
+
+    states: list[StateSize]
+    bad_rows: int | None
 
 
-def bad_rows_of(streams: Iterable[StreamStatus], catalog: Catalog) -> dict[str, int]:
-    """Return the number of bad rows of each stream whose target has a table of bad rows, by the streams' names."""
-    counts = _in_targets(streams, catalog, _bad_rows)
-    return {name: count for name, count in counts if count is not None}
+def kept_beside(streams: Iterable[StreamStatus], catalog: Catalog) -> dict[str, KeptBeside]:
+    """Return what streams keep beside their targets, by the streams' names. Each store is opened once."""
+    found: dict[str, KeptBeside] = {}
+    with ExitStack() as stack:
+        stores: dict[str, Store] = {}
+        for status in streams:
+            found[status.name] = KeptBeside([], None)
+            try:
+                location = _target(status, catalog)
+                if status.query_id is None or location is None or not location.table:
+                    continue
+                store = stores.get(location.store.url)
+                if store is None:
+                    store = stores[location.store.url] = stack.enter_context(location.open_store())
+                states = _states(store, location.table, status)
+                found[status.name] = KeptBeside(states, _bad_rows(store, location.table, status))
+            except HeadraceError as error:
+                # A page asks every few seconds, and shows nothing.
+                _log.debug("what stream %s keeps beside its target is unknown: %s", status.name, error)
+    return found
 
 
 def retry_bad_rows(status: StreamStatus, catalog: Catalog) -> RetriedRows:
@@ -85,26 +106,6 @@ def retry_bad_rows(status: StreamStatus, catalog: Catalog) -> RetriedRows:
         )
     with location.open_store() as store:
         return store.retry_bad_rows(location.table)
-
-
-def _in_targets(
-    streams: Iterable[StreamStatus], catalog: Catalog, read: Callable[[Store, str, StreamStatus], Result]
-) -> Iterator[tuple[str, Result]]:
-    """Yield the name of each stream, and what a function reads in the store of its target table."""
-    with ExitStack() as stack:
-        stores: dict[str, Store] = {}
-        for status in streams:
-            try:
-                location = _target(status, catalog)
-                if status.query_id is None or location is None or not location.table:
-                    continue
-                store = stores.get(location.store.url)
-                if store is None:
-                    store = stores[location.store.url] = stack.enter_context(location.open_store())
-                yield status.name, read(store, location.table, status)
-            except HeadraceError as error:
-                # A page asks every few seconds, and shows no state.
-                _log.debug("the state of stream %s is unknown: %s", status.name, error)
 
 
 def _bad_rows(store: Store, target: str, status: StreamStatus) -> int | None:

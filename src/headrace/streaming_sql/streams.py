@@ -30,7 +30,7 @@ from headrace.streaming_sql.scripts import script_of, stream_text
 from headrace.streaming_sql.stream_explanation import explanation
 from headrace.streaming_sql.stream_options import StreamOptions, no_checkpoint, no_target, read_stream_options
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
-from headrace.streaming_sql.stream_states import states_of
+from headrace.streaming_sql.stream_states import kept_beside
 from headrace.streaming_sql.stream_uses import StreamUses
 from headrace.streaming_sql.tables import Tables
 
@@ -243,8 +243,9 @@ class Streams:
         rows += [("lag", status.lag_text), ("eta_seconds", status.eta_seconds)]
         rows += [("error", status.error), ("remedy", status.remedy)]
         rows += [("started", _time_text(status.started)), ("updated", _time_text(status.updated))]
-        states = states_of([status], self._catalog).get(status.name, [])
-        rows += [("state table", f"{each.content}: {each.size}") for each in states]
+        kept = kept_beside([status], self._catalog)[status.name]
+        rows += [] if kept.bad_rows is None else [("bad_rows", kept.bad_rows)]
+        rows += [("state table", f"{each.content}: {each.size}") for each in kept.states]
         return Result(("property", "value"), (*rows, ("script", status.script)))
 
     def change(self, statement: st.CreateStream) -> list[tuple[str, str]]:

@@ -16,7 +16,7 @@ from headrace.ports import Store
 from headrace.streaming_sql.catalog import Catalog
 from headrace.streaming_sql.stream_history import StreamHistory
 from headrace.streaming_sql.stream_registry import StreamRegistry
-from headrace.streaming_sql.stream_states import StateSize
+from headrace.streaming_sql.stream_states import KeptBeside
 from headrace.streaming_sql.workspace import Workspace
 from headrace.ui.requests import Request, whole_number
 
@@ -43,7 +43,7 @@ class Site:
         self.catalog = Catalog(self.workspace)
         self.history = StreamHistory(self.workspace)
         self.guarantees: dict[tuple[str, str], str | None] = {}
-        self.states: dict[str, tuple[float, list[StateSize], int | None]] = {}
+        self.kept_beside: dict[str, tuple[float, KeptBeside]] = {}
         self.queries = QueryProcesses()
         self.started: list[subprocess.Popen[bytes]] = []
 

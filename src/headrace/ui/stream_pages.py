@@ -10,7 +10,7 @@ from headrace.errors import NotFoundError
 from headrace.streaming_sql.stream_history import PARTS
 from headrace.streaming_sql.stream_process import log_file, start_process
 from headrace.streaming_sql.stream_registry import STATES, StreamStatus
-from headrace.streaming_sql.stream_states import StateSize, bad_rows_of, states_of
+from headrace.streaming_sql.stream_states import KeptBeside, kept_beside
 from headrace.ui.requests import Page, Request, one_of
 from headrace.ui.site import Site, part_of
 from headrace.ui.stream_charts import charts_of
@@ -49,7 +49,7 @@ def stream_page(site: Site, request: Request) -> Page:
     batches = site.history.batches(status.name, since=since)
     last = site.history.last_batch(status.name)
     log = _log_file(site)
-    states, bad_rows = _states(site, status)
+    kept = _kept_beside(site, status)
     return Page(
         "stream.html",
         {
@@ -63,8 +63,8 @@ def stream_page(site: Site, request: Request) -> Page:
             "batches": len(batches),
             "last": last,
             "parts": {} if last is None else {part: last.durations.get(part) for part in PARTS},
-            "states": states,
-            "bad_rows": bad_rows,
+            "states": kept.states,
+            "bad_rows": kept.bad_rows,
             "error": site.history.last_error(status.name),
         },
     )
@@ -118,14 +118,13 @@ def _guarantee(site: Site, status: StreamStatus) -> str | None:
     return site.guarantees[key]
 
 
-def _states(site: Site, status: StreamStatus) -> tuple[list[StateSize], int | None]:
-    """Return the state of a stream and the number of its bad rows, as of the last seconds: it opens their store."""
-    asked, found, bad_rows = site.states.get(status.name, (-math.inf, [], None))
+def _kept_beside(site: Site, status: StreamStatus) -> KeptBeside:
+    """Return what a stream keeps beside its target, as of the last seconds: it opens the target's store."""
+    asked, kept = site.kept_beside.get(status.name, (-math.inf, KeptBeside([], None)))
     if time.monotonic() >= asked + _STEP_SECONDS / 2:
-        found = states_of([status], site.catalog).get(status.name, [])
-        bad_rows = bad_rows_of([status], site.catalog).get(status.name)
-        site.states[status.name] = time.monotonic(), found, bad_rows
-    return found, bad_rows
+        kept = kept_beside([status], site.catalog)[status.name]
+        site.kept_beside[status.name] = time.monotonic(), kept
+    return kept
 
 
 def _counts(site: Site) -> dict[str, int]:
