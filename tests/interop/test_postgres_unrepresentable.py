@@ -22,6 +22,7 @@ from headrace.model.tunnels.values import ChannelKind
 from headrace.monitoring.exposition import exposition, make_registry
 from headrace.ports import Store, Tunnel
 from headrace.support import counters
+from headrace.testing.reading import drain
 from tests.conformance import serving
 
 Server = psycopg.Connection[tuple[Any, ...]]
@@ -119,6 +120,24 @@ def test_nulls_and_texts_instead_of_values_that_stop_a_tunnel(
         assert texts.table("t").get({"id": 2}, ["grid"]) == {"grid": "{1,2}"}
         texts.table("t").put(texts.table("t").scan().read_all())
         assert server.execute(f"SELECT {_texts()} FROM t WHERE id = 1").fetchone() == tuple(own.values())
+
+
+@pytest.mark.parametrize("binary", [True, False])
+def test_a_key_can_be_a_text_and_not_null(url: str, server: Server, *, binary: bool) -> None:
+    server.execute(f"CREATE TABLE t (day date PRIMARY KEY{'' if binary else ', pause interval'})")
+    remedy = (
+        r"open the store with option unrepresentable='day=text'; on the command line it is "
+        r"--store-option 'unrepresentable=day=text'$"
+    )
+    with headrace.open(url) as store:
+        tunnel = store.create_tunnel("t", "changes")
+        server.execute("INSERT INTO t VALUES ('infinity')")
+        with pytest.raises(SchemaError, match=f"^column 'day' .*; {remedy}"):
+            store.table("t").scan().read_all()
+        with pytest.raises(SchemaError, match=f"^column 'day' .* the log have it, {remedy}"):
+            drain(tunnel)
+    with headrace.open(url, unrepresentable="day=text") as store:
+        assert store.table("t").scan(["day"]).read_all().to_pylist() == [{"day": "infinity"}]
 
 
 def test_nulls_are_counted_wherever_they_are_shown(

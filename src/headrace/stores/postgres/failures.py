@@ -21,6 +21,7 @@ from headrace.errors import (
     StoreError,
     UnsupportedError,
 )
+from headrace.wire.pgoutput.errors import shown_otherwise
 
 _SERIALIZATION = ("40001", "40P01")
 # The server, a lock or a replication slot was busy before the statement had any effect.
@@ -49,11 +50,12 @@ COPIES = "; a mirror, and a query with readAs=table, also need a new target and 
 """The end of the remedy of a loss: a copy of a table has all changes, and does not take ``failOnDataLoss=false``."""
 UNREADABLE = "headrace cannot read column "
 """The begin of the text that a query casts to a type, to fail with the name of a column."""
+UNREADABLE_KEY = f"{UNREADABLE}of the key "
 ROUNDED = "headrace does not round column "
 """The same for a value that is written."""
 FIXED = "headrace cannot change column "
 """The same for a row whose stored value of a column cannot be set."""
-_UNREADABLE = re.compile(re.escape(UNREADABLE) + r"(.*?): (.+)\"(?: DETAIL: .*)?$", re.DOTALL)
+_UNREADABLE = re.compile(re.escape(UNREADABLE) + r"(of the key )?(.*?): (.+)\"(?: DETAIL: .*)?$", re.DOTALL)
 _ROUNDED = re.compile(re.escape(ROUNDED) + r"(.*?): (.+)\"", re.DOTALL)
 _FIXED = re.compile(re.escape(FIXED) + r"(.+)\"", re.DOTALL)
 _NOTHING_APPLIED = "nothing of the write was applied"
@@ -225,12 +227,12 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
     received = message if state == _UNKNOWN else f"{message} ({state})"
     if unreadable := _UNREADABLE.search(message):
         return SchemaError(
-            f"column {unreadable[1]!r} has a value that Arrow cannot represent",
-            received=unreadable[2][:200],
+            f"column {unreadable[2]!r} has a value that Arrow cannot represent",
+            received=unreadable[3][:200],
             valid="finite dates, times and decimals; arrays of one dimension",
-            remedy=f"leave the column out, or open the store with option unrepresentable='{unreadable[1]}=null' (or "
-            f"{unreadable[1]}=text, for a key or a column of PostgreSQL's texts); on the command line it is "
-            f"--store-option 'unrepresentable={unreadable[1]}=null'",
+            remedy=shown_otherwise(unreadable[2], in_key=True)
+            if unreadable[1]
+            else f"leave the column out, or {shown_otherwise(unreadable[2])}",
         )
     if rounded := _ROUNDED.search(message):
         refused = RefusedValueError(

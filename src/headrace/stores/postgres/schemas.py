@@ -17,7 +17,7 @@ from psycopg import sql
 from headrace.errors import SchemaError
 from headrace.model.tables.schema import Column, KeylessSchema, TableSchema
 from headrace.model.types import is_key_type, type_name
-from headrace.stores.postgres.failures import ROUNDED, UNREADABLE
+from headrace.stores.postgres.failures import ROUNDED, UNREADABLE, UNREADABLE_KEY
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.unrepresentable import Choice, Choices, ShownAsNull
 from headrace.support.cached import cached_property
@@ -159,10 +159,11 @@ class PgColumn:
             return sql.SQL("CASE WHEN {} THEN {} END").format(fits, value)
         # ADBC would return infinity as another time. The invalid text depends on the row: a constant would fail when
         # the statement is planned.
+        problem = f"{UNREADABLE_KEY if self.in_key else UNREADABLE}{self.name}: "
         return sql.SQL(
             "CASE WHEN {column} IS NULL THEN NULL WHEN {fits} THEN {value} "
             "ELSE ({problem}::text || pg_catalog.format('%s', {column}))::{kind} END"
-        ).format(column=column, fits=fits, value=value, problem=sql.Literal(f"{UNREADABLE}{self.name}: "), kind=kind)
+        ).format(column=column, fits=fits, value=value, problem=sql.Literal(problem), kind=kind)
 
     def shown(self, table: str = "t") -> sql.Composable:
         """Return the column with null for values that are shown as null."""

@@ -11,6 +11,8 @@ import pyarrow as pa
 
 from headrace.errors import HeadraceError, SchemaError
 
+_REPLACE = "replace the value in the table; if changes in the log have it"
+
 
 class PgOutputError(HeadraceError):
     """Bytes are not valid messages of pgoutput."""
@@ -34,12 +36,29 @@ def value_error(
         f"column {column!r} has a value that does not fit its type",
         received=received,
         valid=valid,
-        remedy=f"replace the value in the table; if changes in the log have it, open the store with option "
-        f"unrepresentable='{column}=null' (or {column}=text, for a key or a column of PostgreSQL's texts); on the "
-        f"command line it is --store-option 'unrepresentable={column}=null'",
+        remedy=f"{_REPLACE}, {shown_otherwise(column)}",
     )
     error.unfit = unfit
     return error
+
+
+def of_key(error: UnfitValueError, column: str) -> UnfitValueError:
+    """Return the error of `value_error` for a column of the primary key."""
+    return UnfitValueError(
+        error.problem,
+        received=error.received,
+        valid=error.valid,
+        remedy=f"{_REPLACE}, {shown_otherwise(column, in_key=True)}",
+    )
+
+
+def shown_otherwise(column: str, *, in_key: bool = False) -> str:
+    """Return the remedy that shows the values of a column in another way: a key cannot be null."""
+    choice, other = ("text", "") if in_key else ("null", f" (or {column}=text, for a column of PostgreSQL's texts)")
+    return (
+        f"open the store with option unrepresentable='{column}={choice}'{other}; on the command line it is "
+        f"--store-option 'unrepresentable={column}={choice}'"
+    )
 
 
 def fitting(

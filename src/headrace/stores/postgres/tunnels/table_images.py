@@ -24,6 +24,7 @@ from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.unrepresentable import ShownAsNull
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.cells import Integers, Mask
+from headrace.wire.pgoutput.errors import UnfitValueError, of_key
 from headrace.wire.pgoutput.messages import ImageKind, Images, Transaction
 from headrace.wire.pgoutput.relations import Relation
 from headrace.wire.pgoutput.text_values import from_texts
@@ -103,21 +104,25 @@ class TableImages:
 
     def columns(self, names: Sequence[str]) -> list[pa.Array]:
         """Return columns of the images by their names in the table now."""
-        images, table = self.images, self.table
         columns = []
         for name in names:
-            if name in self.places:
-                place = self.places[name]
-                oid = images.relation.columns[place].type
-                base = table.base_types.get(oid, oid)
-                decoded = partial(_widened, partial(images.column, place, report=table.shown_as_null.get(name)), base)
-                if name in table.masked:
-                    columns.append(_without_keys(table.hidden(name, decoded, len(images)), images.kinds))
-                else:
-                    columns.append(decoded(table.schema.changes.field(name).type))
-            else:
-                columns.append(table.older(name, len(images)))
+            try:
+                columns.append(self._column(name))
+            except UnfitValueError as error:
+                raise (of_key(error, name) if name in self.table.schema.primary_key else error) from None
         return columns
+
+    def _column(self, name: str) -> pa.Array:
+        images, table = self.images, self.table
+        if name not in self.places:
+            return table.older(name, len(images))
+        place = self.places[name]
+        oid = images.relation.columns[place].type
+        base = table.base_types.get(oid, oid)
+        decoded = partial(_widened, partial(images.column, place, report=table.shown_as_null.get(name)), base)
+        if name in table.masked:
+            return _without_keys(table.hidden(name, decoded, len(images)), images.kinds)
+        return decoded(table.schema.changes.field(name).type)
 
     def check_unchanged(self) -> None:
         """Check that updates contain all their values.
