@@ -14,8 +14,11 @@ from pyspark.sql import SparkSession
 
 import headrace
 from headrace.cli.main import main
+from headrace.derived.mirror.setup import MirrorSetup
+from headrace.derived.mirror.state import MirrorState
 from headrace.errors import OptionError, UnsupportedError
 from headrace.monitoring.exposition import make_registry
+from headrace.ports import Tunnel
 from headrace.streaming_sql.workspace import Workspace
 from tests.conformance import serving
 from tests.spark.sql_scripts import sql_session
@@ -95,6 +98,39 @@ def test_a_mirror_goes_on_beside_refused_rows_until_they_are_written(
         server.execute("TRUNCATE items")
         run("START STREAM copying")
         assert (rows("copy"), bad_rows()) == ([], [])
+
+
+def test_a_new_mirror_that_was_killed_in_its_start_has_no_bad_rows_of_the_job_before(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with headrace.open(tmp_path / "shop", create=True) as shop:
+        shop.create_table("items", {"id": "long", "price": "long"}, "id").put({"id": 1, "price": 1})
+    with headrace.open(tmp_path / "copy", create=True) as copies:
+        copies.create_table("items", {"id": "long", "price": "long"}, "id")
+        copies.create_bad_rows("items")
+        copies.table("items_bad_rows").put({"key": '{"id":9}', "change": "put", "row": '{"id":9,"price":9}'})
+        mirror = headrace.mirror(
+            spark,
+            source=tmp_path / "shop",
+            table="items",
+            to=tmp_path / "copy",
+            checkpoint=tmp_path / "checkpoint",
+            to_options=BAD,
+            trigger={"availableNow": True},
+        )
+        register = MirrorSetup.register
+
+        def killed(setup: MirrorSetup, tunnel: Tunnel) -> MirrorState:
+            register(setup, tunnel)
+            raise InterruptedError
+
+        with monkeypatch.context() as patched:
+            patched.setattr(MirrorSetup, "register", killed)
+            with pytest.raises(InterruptedError):
+                mirror.start()
+        mirror.start().awaitTermination()
+        assert copies.table("items").scan().read_all().to_pylist() == [{"id": 1, "price": 1}]
+        assert copies.table("items_bad_rows").scan().read_all().num_rows == 0
 
 
 @pytest.mark.parametrize("native", [False, True])

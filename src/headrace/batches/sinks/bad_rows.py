@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from headrace.batches.sinks.targets import QueueTarget, TableTarget, Target
-from headrace.errors import OptionError
+from headrace.errors import NotFoundError, OptionError
 from headrace.model.tables.bad_rows import KEY, table_name
 from headrace.model.tables.changes import RowChange
 from headrace.ports import BadRows, Store
@@ -41,7 +41,10 @@ def prepare(store: Store, target: Target) -> None:
 
 def clear(store: Store, bad_rows: BadRows) -> None:
     """Delete the bad rows of an earlier job: its target was another table, or had other rows."""
-    table = store.table(bad_rows.table)
+    try:
+        table = store.table(bad_rows.table)
+    except NotFoundError:
+        return
     for keys in table.scan([KEY]):
         table.delete(keys)
 

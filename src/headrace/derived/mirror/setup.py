@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
+from headrace.batches.sinks.bad_rows import clear
 from headrace.batches.sinks.jobs import MIRROR, TargetJob, TargetJobs, target_filled, target_replaced
 from headrace.derived.mirror.evolution import (
     Evolution,
@@ -324,9 +325,11 @@ class MirrorSetup:
                 "tunnel",
             )
         self._save(wanted)
+        # State and bad rows of an earlier job. The record has no tunnel yet, so a start after a crash begins here.
         for further in self._form.tables[1:]:
-            # State of a mirror whose target was dropped.
             self._target.drop_table(further.name, missing_ok=True)
+        if self._form.bad_rows is not None:
+            clear(self._target, self._form.bad_rows)
         self._fit_tables()
         tunnel = given or self._source.create_tunnel(self._table.name, wanted.tunnel_name, TunnelKind.BASE_AND_STREAM)
         self._save(replace(wanted, tunnel=tunnel.id))

@@ -7,8 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.batches.sinks.bad_rows import OPTION, bad_rows_of, clear, prepare
-from headrace.batches.sinks.jobs import TargetJobs
+from headrace.batches.sinks.bad_rows import OPTION, bad_rows_of, prepare
 from headrace.derived.mirror.batches import MirrorBatches
 from headrace.derived.mirror.evolution import EVOLVE, LENIENT, Evolution, SchemaChange
 from headrace.derived.mirror.evolution import schema_change as parse_schema_change
@@ -92,11 +91,8 @@ class MirrorStream(BatchedStream):
                 evolution=evolution,
             )
             prepared = setup.prepare(setup.record())
-            begun = TargetJobs(target).find(self.target_table)
             state = setup.register(prepared)
             prepare(target, form.targets[0])
-            if form.bad_rows is not None and (begun is None or begun.job != prepared.id):
-                clear(target, form.bad_rows)
             kept = "history" if self.history else "rows"
             defined = replace(self, definition=f"the {kept} of {self.source.table} in {source.id}")
             changes = self._changes(form, prepared.id)
