@@ -13,9 +13,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
+from headrace.derived.mirror import batches
 from headrace.derived.mirror.history import HISTORY_COLUMNS
 from headrace.errors import UnsupportedError
+from headrace.model.tables.alterations import Alteration
 from headrace.ports import Store, Table
+from headrace.spark.batch_tasks import BatchTasks, publish_batch
 from headrace.support import failpoints
 from tests.conformance import serving
 from tests.spark.sql_scripts import sql_session
@@ -139,6 +142,40 @@ def test_no_value_of_a_new_column_is_lost(
     query.processAllAvailable()
     query.stop()
     assert content(copy.table("items")) == content(orders)
+
+
+def test_a_column_that_is_dropped_and_added_again_while_a_batch_is_read_has_its_own_values(
+    run: Run,
+    spark: SparkSession,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    orders: Table,
+    copy: Store,
+    checkpoint: str,
+) -> None:
+    run(to=tmp_path / "copy")
+    put(orders, 0, 3, 2.0)
+    changed: list[int] = []
+
+    def publish(store: Store, tasks: BatchTasks, *arguments: Any, **options: Any) -> None:
+        if not changed:
+            # The batch knows the columns of the source, and its tasks have read nothing.
+            orders.alter(Alteration(dropped=["name"]))
+            orders.add_columns({"name": "string"})
+            orders.put([{"id": 1, "name": "new", "price": 3.0}])
+        changed.append(tasks.batch)
+        publish_batch(store, tasks, *arguments, **options)
+
+    monkeypatch.setattr(batches, "publish_batch", publish)
+    mirror = headrace.mirror(
+        spark, source=tmp_path / "shop", table="orders", to=tmp_path / "copy", checkpoint=checkpoint
+    )
+    query = mirror.start()
+    query.processAllAvailable()
+    query.stop()
+    # The first batch has begun again.
+    assert changed[0] == changed[1]
+    assert headrace.diff_tables(orders, copy.table("orders")).equal
 
 
 def test_a_mirror_in_a_tablestore_instance_also_keeps_a_history(run: Run, tmp_path: Path, orders: Table) -> None:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.batches.sinks.jobs import TargetJobs, target_taken
 from headrace.batches.sinks.targets import TableTarget
+from headrace.derived.mirror.evolution import source_columns
 from headrace.derived.mirror.forms import MirrorForm, is_newer_source
 from headrace.derived.mirror.setup import followed_table
 from headrace.derived.mirror.state import MirrorState
@@ -30,11 +32,13 @@ class MirrorRows(BatchContent):
 
     Attributes:
         form: what the mirror keeps.
+        check_read: raises the error of `newer_source` if the source has got other columns since the batch began.
     """
 
     rereads_published = False
 
     form: MirrorForm
+    check_read: Callable[[], None]
 
     @property
     def targets(self) -> tuple[TableTarget, ...]:
@@ -43,7 +47,9 @@ class MirrorRows(BatchContent):
     def run(self, batch: DataFrame, tasks: BatchTasks) -> Receipts:
         with tasks.open_store() as target:
             TargetJobs(target).check_whole(self.form.target)
-        return tasks.stage_routed(batch, self.form.route)
+        receipts = tasks.stage_routed(batch, self.form.route)
+        self.check_read()
+        return receipts
 
 
 @dataclass
@@ -63,18 +69,23 @@ class MirrorBatches(StreamBatches):
 
     def publish(self, store: Store, job: str, batch: DataFrame, number: int) -> None:
         for attempt in range(1, _ATTEMPTS + 1):
-            with self.source.open_store() as source:
-                state = self.state.as_of_now(source, followed_table(source, self.source, self.given), store)
-            content = MirrorRows(state.form)
+            try:
+                self._publish(store, job, batch, number)
+            except Exception as error:
+                if not is_newer_source(error) or attempt == _ATTEMPTS:
+                    raise
+                _log.info("batch %d begins again: its source has got other columns", number)
+            else:
+                return
+
+    def _publish(self, store: Store, job: str, batch: DataFrame, number: int) -> None:
+        with self.source.open_store() as source:
+            table = followed_table(source, self.source, self.given)
+            state = self.state.as_of_now(source, table, store)
+            content = MirrorRows(state.form, lambda: state.check_read(source_columns(table, table.schema)))
             tasks = BatchTasks(self.sink, job, number, content.targets)
             try:
                 publish_batch(store, tasks, batch, content, check=not self._checked, claim=state.claim)
             except ClaimLostError as error:
                 raise target_taken(state.claim.after["target"], state.claim.after["job"], number) from error
-            except Exception as error:
-                if not is_newer_source(error) or attempt == _ATTEMPTS:
-                    raise
-                _log.info("batch %d begins again: its source has got other columns", number)
-                continue
-            self._checked, self.state = True, state.published()
-            return
+        self._checked, self.state = True, state.published()

@@ -97,7 +97,7 @@ class MirrorForm(ABC):
         for part in unpacked(parts):
             found = {each.name: type_name(each.type) for each in part.schema if each.name not in CHANGE_COLUMNS.names}
             if found != types:
-                raise SchemaError(_NEWER, received=", ".join(found), valid=self.source.names)
+                raise newer_source(found, self.source.names)
             yield part.select(names)
 
     def former(self, table: str, name: str) -> str:
@@ -118,8 +118,13 @@ class MirrorForm(ABC):
         return TableTarget(table.name, change, schema, is_state=is_state, alteration=alteration, bad_rows=self.bad_rows)
 
 
+def newer_source(received: Iterable[str], valid: Iterable[str]) -> SchemaError:
+    """Return the error for a source that has got other columns since a batch began; see `is_newer_source`."""
+    return SchemaError(_NEWER, received=", ".join(received), valid=valid)
+
+
 def is_newer_source(error: BaseException) -> bool:
-    """Return whether an error is that of `MirrorForm.rows`, or of a job of Spark that had it."""
+    """Return whether an error is that of `newer_source`, or of a job of Spark that had it."""
     text = str(error)
     return (own_message(text) or text).startswith(_NEWER)
 

@@ -9,7 +9,7 @@ from typing import Self
 
 from headrace.batches.sinks.jobs import TargetJobs
 from headrace.derived.mirror.evolution import Evolution, SourceColumn, difference, source_columns
-from headrace.derived.mirror.forms import MirrorForm
+from headrace.derived.mirror.forms import MirrorForm, newer_source
 from headrace.errors import SchemaError
 from headrace.ports import Claim, Store, Table
 
@@ -65,6 +65,19 @@ class MirrorState:
             _log.info("the columns of table %s have changed: %s", table.name, change)
         claim = TargetJobs(target).redefined(self.claim, {COLUMNS: json.dumps(columns)})
         return replace(self, form=form, columns=columns, claim=claim)
+
+    def check_read(self, columns: tuple[SourceColumn, ...]) -> None:
+        """Check that rows have the values of these columns, and not of others with the same names and types.
+
+        Args:
+            columns: the columns of the source at the other end of the time in which the rows were read.
+
+        Raises:
+            SchemaError: the source has got other columns meanwhile, see `headrace.derived.mirror.forms.newer_source`.
+        """
+        if columns != self.columns:
+            read, known = ([f"{each.name} (number {each.number})" for each in some] for some in (columns, self.columns))
+            raise newer_source(read, known)
 
     def published(self) -> Self:
         """Return the state after the publication of the batch."""

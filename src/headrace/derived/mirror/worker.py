@@ -329,10 +329,7 @@ class MirrorCopy:
         content, published = end_to_json(ChannelEnd(batch.position, len(batch))), False
         try:
             state = self._state.as_of_now(self._source, self._table, self._target)
-            if self._columns.get(channel, state.columns) != state.columns:
-                # A page that was read before can have the values of another column with the same name.
-                _log.info("channel %s is read again: its source has got other columns", channel)
-                return False
+            state.check_read(self._columns.get(channel, state.columns))
             writes = self._writes(state.form, publisher, number, batch)
             published = publisher.publish(number, writes, content=content, claim=state.claim)
         except ClaimLostError as error:
