@@ -211,7 +211,9 @@ def test_a_description_shows_the_kept_log_and_warns(
     found = server.execute("SELECT restart_lsn::text, confirmed_flush_lsn::text FROM pg_replication_slots").fetchone()
     assert found is not None
     # The server itself writes a little log at any time.
-    sizes = {name: described.details[name] for name in ("safe_wal_size", "retained_bytes")}
+    names = ("safe_wal_size", "retained_bytes", "confirmed_bytes", "current_lsn")
+    sizes = {name: described.details[name] for name in names}
+    assert 0 <= int(sizes["confirmed_bytes"] or 0) <= int(sizes["retained_bytes"] or 0)
     assert 0 <= int(sizes["retained_bytes"] or 0) < MB
     assert int(sizes["safe_wal_size"] or 0) > 100 * MB
     assert described.details == {
@@ -249,7 +251,8 @@ def test_a_description_shows_the_kept_log_and_warns(
     assert lost.details["wal_status"] == "lost"
     assert lost.channels[0].backlog.rows is None
     assert any("has invalidated slot" in each for each in lost.warnings)
-    assert store.tunnels()[0].describe().details == lost.details
+    (again,) = [each.describe().details for each in store.tunnels()]
+    assert {**again, "current_lsn": None} == {**lost.details, "current_lsn": None}
     assert slots(store) == {"lost"}
 
 
@@ -301,12 +304,36 @@ def test_a_slot_near_its_limit_is_told_by_each_reader_of_the_database(
         text = Browser(page.address).get(f"/tunnel?id={paused.id}").text
     finally:
         page.stop()
-    assert re.search(r"not read 2\d.*free up to the limit 1\d", unescape(text), re.DOTALL)
+    assert re.search(
+        r"Log of the server for slot headrace_\w+, \w+: read, and kept .*, not read 2\d.* MiB, "
+        r"free up to the limit 1\d.*Positions: restart_lsn \w+/\w+, .*current_lsn \w+/\w+, max_slot_bytes 40 MiB",
+        unescape(text),
+    )
     assert main(["doctor", "-s", store.url]) in (0, 1)
     assert "max_slot_bytes = 40 MB" in " ".join(capsys.readouterr().out.split())
     write(other, 25)
     drain(reader)
     assert len(drain(paused)) == 1
+
+
+def test_a_change_that_no_query_reads_is_reported_by_doctor_and_the_streams_page(
+    store: Store, server: Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tunnel = store.create_tunnel("orders", "paused", "Stream")
+    monkeypatch.setattr("headrace.ports.tunnels.WAITING_SECONDS", 0.0)
+    waiting = "PostgreSQL: tunnel paused of orders"
+    for inserted in (False, True):
+        if inserted:
+            server.execute("INSERT INTO orders VALUES ('a')")
+        found = {each.name: each.found for each in store.diagnose()}
+        page = UiThread(store, tmp_path, 0)
+        try:
+            text = Browser(page.address).get("/").text
+        finally:
+            page.stop()
+        assert (waiting in found) is inserted
+        assert (f"/tunnel?id={tunnel.id}" in text) is inserted
+    assert re.search(r"oldest unread change is \d s old, and the server keeps \d+ MB of log: start", found[waiting])
 
 
 def test_a_slot_that_is_to_be_dropped_at_its_limit_is_dropped_by_each_reader_and_the_reason_is_kept(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import shutil
 import signal
 import subprocess
@@ -13,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import psutil
+import psycopg
 import pytest
 
 import headrace
@@ -20,6 +22,7 @@ from headrace.ports import Store
 from headrace.streaming_sql.stream_registry import StreamRegistry
 from headrace.streaming_sql.workspace import Workspace
 from headrace.ui.server import UiThread
+from tests.postgres_server import USER, PostgresServer, create_database
 from tests.ui.conftest import Browser
 
 if TYPE_CHECKING:
@@ -95,6 +98,62 @@ def test_pages_are_accessible_and_fit_small_and_large_screens(
         if serious := problems(tab):
             found[path] = serious
     assert found == {}
+
+
+@pytest.fixture(scope="module")
+def cluster() -> Iterator[PostgresServer]:
+    """A server of these tests alone: other tests would write to its log."""
+    server = PostgresServer.start(max_wal_size="32MB", min_wal_size="32MB", max_slot_wal_keep_size="160MB")
+    create_database(server.port, "shop")
+    yield server
+    server.remove()
+
+
+def test_a_slot_is_a_picture_with_a_text_from_its_first_log_to_its_loss(
+    tab: Page, cluster: PostgresServer, tmp_path: Path
+) -> None:
+    url = f"postgresql://{USER}@127.0.0.1:{cluster.port}/shop"
+    with headrace.open(url) as store, psycopg.connect(url, autocommit=True) as connection:
+        store.create_table("orders", {"id": "long"}, "id")
+        tunnel = store.create_tunnel("orders", "paused", "Stream")
+        store.table("orders").put({"id": 1})
+        server = UiThread(store, tmp_path, 0)
+
+        def write(rows: int) -> None:
+            connection.execute("CREATE TABLE busy AS SELECT repeat('x', 1000) FROM generate_series(1, %s)", [rows])
+            connection.execute("DROP TABLE busy")
+
+        try:
+            tab.goto(f"{server.address}/tunnel?id={tunnel.id}")
+            tab.locator(".card.slot .badge.reserved").wait_for()
+            write(70_000)
+            tab.locator(".card.slot .badge.extended").wait_for()
+            picture = tab.get_by_role("img", name=re.compile("Log of the server for slot headrace_"))
+            text = picture.get_attribute("aria-label") or ""
+            assert re.search(r"not read [67]\d MiB, free up to the limit \d+ MiB\. Positions: restart_lsn ", text)
+            names = ["restart_lsn", "confirmed_flush_lsn", "current_lsn", "max_slot_wal_keep_size"]
+            assert tab.locator(".marks dt").all_inner_texts() == names
+            places = [float((each.get_attribute("x1") or "").rstrip("%")) for each in picture.locator(".mark").all()]
+            assert places == sorted(places)
+            assert 30 < places[2] < 60 < places[3]
+            for width in WIDTHS:
+                tab.set_viewport_size({"width": width, "height": 800})
+                assert not tab.evaluate("document.documentElement.scrollWidth > innerWidth")
+            assert problems(tab) == {}
+            tab.goto(server.address)
+            tab.locator(".held .badge.extended").wait_for()
+            assert problems(tab) == {}
+            for _ in range(2):
+                write(70_000)
+            connection.execute("CHECKPOINT")
+            tab.locator(".held .badge.lost").wait_for()
+            tab.goto(f"{server.address}/tunnels")
+            tab.locator(".grid .badge.lost").wait_for()
+            tab.goto(f"{server.address}/tunnel?id={tunnel.id}")
+            tab.locator(".card.slot .badge.lost").wait_for()
+            assert tab.locator("svg.log").count() == 0
+        finally:
+            server.stop()
 
 
 def test_a_page_updates_without_a_jump(tab: Page, page: Browser, shop: Store) -> None:

@@ -24,6 +24,10 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 
+WAITING_SECONDS = 60.0
+"""The age from which on an unread change of a tunnel is reported."""
+
+
 @dataclass(frozen=True)
 class ChannelDescription:
     """A channel and its uncommitted changes.
@@ -66,6 +70,16 @@ class TunnelDescription:
     def backlog_rows(self) -> int | None:
         """The number of unread rows; None if the store does not know it."""
         return self.lag.rows if self.lag.exact else None
+
+    @property
+    def oldest_unread(self) -> float | None:
+        """The age of the oldest unread change in seconds, as far as the store knows it."""
+        return max((each.backlog.seconds for each in self.channels if each.backlog.seconds is not None), default=None)
+
+    @property
+    def waits(self) -> bool:
+        """Whether a change has waited for more than a minute: nothing reads the tunnel, or too slowly."""
+        return (self.oldest_unread or 0.0) > WAITING_SECONDS
 
     @property
     def lag(self) -> Lag:

@@ -31,7 +31,7 @@ def shares(sizes: Sequence[int]) -> list[Share]:
 
 
 def offset_place(lower: int, upper: int, offset: int) -> float:
-    """Return the place of an offset between two row indexes, in percent; an offset outside of them is at an end."""
+    """Return the place of an offset between two others, in percent; one outside of them is at an end."""
     if not lower < offset < upper:
         return 0.0 if offset < upper else 100.0
     return round(100 * (offset - lower) / (upper - lower), 2)

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import math
 import re
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 from headrace.errors import NotFoundError
 from headrace.inspect.querying.process import QueryProcesses
@@ -44,6 +45,7 @@ class Site:
         self.history = StreamHistory(self.workspace)
         self.guarantees: dict[tuple[str, str], str | None] = {}
         self.kept_beside: dict[str, tuple[float, KeptBeside]] = {}
+        self.slots_in_need: tuple[float, list[dict[str, Any]]] = (-math.inf, [])
         self.queries = QueryProcesses()
         self.started: list[subprocess.Popen[bytes]] = []
 

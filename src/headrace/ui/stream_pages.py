@@ -15,6 +15,7 @@ from headrace.ui.requests import Page, Request, one_of
 from headrace.ui.site import Site, part_of
 from headrace.ui.stream_charts import charts_of
 from headrace.ui.stream_graph import StreamGraph, graph_of, guarantee_of
+from headrace.ui.tunnel_pages import slots_in_need
 
 _ORDER = ("failed", "lost", "starting", "running", "stopped", "finished")
 _STEP_SECONDS = 10
@@ -35,7 +36,7 @@ def stream_list(site: Site, request: Request) -> Page:
     part = part_of(list(streams), request, _LIST_LENGTH)
     shown = [{"status": streams[name], "graph": _graph(site, streams[name])} for name in part.items]
     values = {"part": part, "streams": shown, "states": states, "state": state, "counts": _counts(site)}
-    return Page("streams.html", values)
+    return Page("streams.html", {**values, "slots": slots_in_need(site)})
 
 
 def stream_page(site: Site, request: Request) -> Page:

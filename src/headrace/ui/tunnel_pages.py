@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from headrace.errors import HeadraceError, NotFoundError
 from headrace.ports import ChannelDescription, Tunnel, TunnelDescription
-from headrace.ui.pictures import Share, shares
 from headrace.ui.requests import Page, Request, whole_number
 from headrace.ui.site import LIST_LENGTH, Site, part_of
+from headrace.ui.slots import slot_of
 
 CHANNELS_LENGTH = 100
 _MAX_DEPTH = 12
 _TOKEN_LENGTH = 40
-_LIMITS = ("max_slot_bytes", "max_slot_wal_keep_size")
+_LOOK_SECONDS = 5.0
 
 
 def tunnel_list(site: Site, request: Request) -> Page:
@@ -39,8 +40,6 @@ def tunnel_page(site: Site, request: Request) -> Page:
         {
             "tunnel": tunnel_summary(described),
             "details": {name: value for name, value in described.details.items() if value is not None},
-            "warnings": described.warnings,
-            "log": kept_log(described.details),
             "states": states,
             "channels": [
                 {
@@ -74,7 +73,6 @@ def find_tunnel(site: Site, tunnel_id: str) -> Tunnel:
 
 def tunnel_summary(described: TunnelDescription) -> dict[str, Any]:
     """Return the values of a tunnel in a list."""
-    ages = [each.backlog.seconds for each in described.channels if each.backlog.seconds is not None]
     return {
         "id": described.id,
         "name": described.name,
@@ -85,21 +83,28 @@ def tunnel_summary(described: TunnelDescription) -> dict[str, Any]:
         "channels": len(described.channels),
         "lag_rows": described.backlog_rows,
         "lag_at_least": sum(each.backlog.known for each in described.channels),
-        "lag_seconds": max(ages, default=None),
+        "lag_seconds": described.oldest_unread,
+        "waits": described.waits,
         # The number that fills the disk of a server; of stores whose logs are not kept for tunnels, it is unknown.
         "retained_bytes": described.details.get("retained_bytes"),
+        "slot": slot_of(described.details),
+        "warnings": described.warnings,
     }
 
 
-def kept_log(details: Mapping[str, Any]) -> list[tuple[Share, str, int]]:
-    """Return the parts of the log that a server keeps for a tunnel, as shares of its limit with names and sizes."""
-    kept, unread = details.get("retained_bytes"), details.get("lag_bytes")
-    if not kept or unread is None:
+def slots_in_need(site: Site) -> list[dict[str, Any]]:
+    """Return the tunnels whose slots need a person, as of the last seconds: reads of their state cost the server work.
+
+    A stream that has failed or was stopped is such a tunnel's reader in most cases.
+    """
+    if not site.has_tunnels or "slot" not in site.store.capabilities.tunnel_options:
         return []
-    limits = [each for name in _LIMITS if (each := details.get(name)) is not None]
-    names = ("read, and kept", "not read", "free up to the limit")
-    sizes = (max(0, kept - unread), min(kept, unread), max(0, min(limits) - kept) if limits else 0)
-    return list(zip(shares(sizes), names, sizes, strict=True))
+    looked, found = site.slots_in_need
+    if time.monotonic() >= looked + _LOOK_SECONDS:
+        tunnels = {tunnel.id: tunnel for tunnel in site.store.tunnels()[:LIST_LENGTH]}
+        found = [each for each in _summaries(tunnels, tunnels) if each["slot"] and (each["warnings"] or each["waits"])]
+        site.slots_in_need = time.monotonic(), found
+    return found
 
 
 def in_tree_order(channels: Iterable[ChannelDescription]) -> list[tuple[ChannelDescription, int]]:
@@ -128,7 +133,8 @@ def _summaries(tunnels: Mapping[str, Tunnel], names: Iterable[str]) -> Iterable[
             yield {**tunnel_summary(tunnels[name].describe()), "problem": None}
         except HeadraceError as error:
             tunnel = tunnels[name]
-            yield {"id": tunnel.id, "name": tunnel.name, "table": tunnel.table.name, "problem": error.problem}
+            summary = {"id": tunnel.id, "name": tunnel.name, "table": tunnel.table.name, "slot": None}
+            yield {**summary, "problem": error.problem}
 
 
 def _short(token: str) -> str:

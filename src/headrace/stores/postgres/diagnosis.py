@@ -6,7 +6,7 @@ The statements of a finding grant what is missing and no more: a superuser who r
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from typing import NamedTuple
 
 from psycopg import sql
@@ -14,9 +14,10 @@ from psycopg.rows import class_row
 
 from headrace.errors import HeadraceError
 from headrace.model.findings import Finding, Status
+from headrace.ports import Tunnel
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables import stored_tables
-from headrace.stores.postgres.tunnels import followable, publications, retention, slots, tunnel_options
+from headrace.stores.postgres.tunnels import followable, publications, slots, tunnel_options
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 
@@ -95,10 +96,11 @@ class _Rights(NamedTuple):
     published_by: list[str]
 
 
-def diagnose(database: TunnelDatabase, table: str | None) -> list[Finding]:
+def diagnose(database: TunnelDatabase, tunnels: Callable[[], Sequence[Tunnel]], table: str | None) -> list[Finding]:
     """Return the findings about the server and the user's rights: for tunnels, and for writes by streams.
 
     Args:
+        tunnels: returns the tunnels of the database.
         table: the name of a table that should be followed.
     """
     try:
@@ -109,7 +111,7 @@ def diagnose(database: TunnelDatabase, table: str | None) -> list[Finding]:
         else:
             findings += _table(database, facts, table)
         if facts.has_schema and facts.can_use_schema and facts.can_use_tables:
-            findings += _tunnels(database)
+            findings += _tunnels(tunnels())
     except HeadraceError as error:
         return [Finding("PostgreSQL", Status.FAIL, error.problem, error.remedy or str(error))]
     return findings
@@ -348,18 +350,26 @@ def _publication(
     )
 
 
-def _tunnels(database: TunnelDatabase) -> Iterator[Finding]:
-    """Yield a finding for each slot of a tunnel that keeps much log."""
-    if not database.exist():
-        return
-    tunnels = database.query("SELECT name, slot FROM headrace.tunnel WHERE slot IS NOT NULL ORDER BY name, id")
-    warned = 0
-    for tunnel, slot in tunnels:
-        for warning in retention.describe(database, slot)[1]:
-            warned += 1
-            yield Finding(f"PostgreSQL: tunnel {tunnel}", Status.WARN, warning)
-    if tunnels and not warned:
-        yield Finding("PostgreSQL: tunnels", Status.OK, f"the slots of {len(tunnels)} tunnels keep little log")
+def _tunnels(tunnels: Sequence[Tunnel]) -> Iterator[Finding]:
+    """Yield a finding for each slot of a tunnel that keeps much log, or changes that wait for a reader."""
+    kept = warned = 0
+    for tunnel in tunnels:
+        described = tunnel.describe()
+        if "slot" not in described.details:
+            continue
+        kept += 1
+        found = list(described.warnings)
+        if described.waits:
+            log = tunnel_options.megabytes(int(described.details.get("retained_bytes") or 0))
+            found.append(
+                f"its oldest unread change is {described.oldest_unread:.0f} s old, and the server keeps {log} of log: "
+                "start the query that reads the tunnel, or drop the tunnel"
+            )
+        warned += bool(found)
+        for warning in found:
+            yield Finding(f"PostgreSQL: tunnel {described.name} of {described.table}", Status.WARN, warning)
+    if kept and not warned:
+        yield Finding("PostgreSQL: tunnels", Status.OK, f"the slots of {kept} tunnels keep little log")
 
 
 def _quoted(name: str) -> str:

@@ -323,7 +323,7 @@ class PostgresStore(Store):
         return PostgresTunnel(self._database, several, stored, follow)
 
     def diagnose(self, table: str | None = None) -> list[Finding]:
-        return diagnosis.diagnose(self._database, table)
+        return diagnosis.diagnose(self._database, self.tunnels, table)
 
     # -- files, publication, waiting ----------------------------------------------------------------------
 

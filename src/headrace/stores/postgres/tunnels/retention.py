@@ -32,12 +32,12 @@ _SCARCE = 0.2
 _STATE = """
 SELECT s.slot_name::text AS slot, s.active, s.restart_lsn::text AS restart_lsn,
     s.confirmed_flush_lsn::text AS confirmed_flush_lsn, s.wal_status, s.safe_wal_size,
-    (pg_current_wal_flush_lsn() - s.restart_lsn)::bigint AS retained_bytes,
-    (s.confirmed_flush_lsn - s.restart_lsn)::bigint AS behind,
+    w.lsn::text AS current_lsn, (w.lsn - s.restart_lsn)::bigint AS retained_bytes,
+    (s.confirmed_flush_lsn - s.restart_lsn)::bigint AS confirmed_bytes,
     (SELECT setting::bigint << 20 FROM pg_settings WHERE name = 'max_slot_wal_keep_size') AS allowed,
     -- From PostgreSQL 17 on.
     to_jsonb(s) ->> 'invalidation_reason' AS reason, (to_jsonb(s) ->> 'failover')::boolean AS failover
-FROM pg_replication_slots s WHERE s.slot_name = %s
+FROM pg_replication_slots s, pg_current_wal_flush_lsn() w (lsn) WHERE s.slot_name = %s
 """
 
 
@@ -93,7 +93,11 @@ class LogRelease:
 
 
 def describe(database: TunnelDatabase, slot: str) -> tuple[Mapping[str, int | str | bool | None], list[str]]:
-    """Return the state of a slot by the names of ``pg_replication_slots``, and warnings about it."""
+    """Return the state of a slot by the names of ``pg_replication_slots``, and warnings about it.
+
+    ``retained_bytes`` is the log from ``restart_lsn`` to ``current_lsn``, ``confirmed_bytes`` the part of it up to
+    ``confirmed_flush_lsn``.
+    """
 
     def read(statements: Any) -> dict[str, Any]:
         cursor = statements.execute(_STATE, (slot,))
@@ -113,7 +117,6 @@ def describe(database: TunnelDatabase, slot: str) -> tuple[Mapping[str, int | st
     if limit is not None:
         warnings += limit.warnings(state["retained_bytes"])
     allowed, reason, failover = (state.pop(name) for name in ("allowed", "reason", "failover"))
-    del state["behind"]
     state["max_slot_wal_keep_size"] = None if allowed < 0 else allowed
     state |= limits
     if reason is not None:
@@ -139,7 +142,7 @@ def _warnings(state: Mapping[str, Any]) -> list[str]:
             f"the server keeps {megabytes(kept)} of log for slot {state['slot']}, more than max_wal_size: start the "
             "query that reads the tunnel, or drop the tunnel"
         )
-    if state["behind"] > _LONG_TRANSACTION_BYTES:
+    if state["confirmed_bytes"] > _LONG_TRANSACTION_BYTES:
         warnings.append(
             f"{megabytes(state['behind'])} of this log are kept for a transaction that has been open for long: each "
             "read of the slot decodes them again"

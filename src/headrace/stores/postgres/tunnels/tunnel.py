@@ -195,9 +195,9 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
                 if holder is None
                 else ChannelDescription(channel, backlog, holder.client, holder.tag, holder.status)
             )
-        if isinstance(retained := details.get("retained_bytes"), int):
+        if details.get("retained_bytes") is not None:
             (stream,) = [each for each in described if each.channel.kind is ChannelKind.STREAM]
-            end = parse_lsn(str(details["restart_lsn"])) + retained
+            end = parse_lsn(str(details["current_lsn"]))
             unread = 0 if stream.backlog.rows == 0 else max(0, end - lsn_of(stream.channel.committed))
             details = {**details, "lag_bytes": unread}
         return TunnelDescription(
