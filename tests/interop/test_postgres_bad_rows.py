@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import random
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
+import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 import pyarrow as pa
 import pytest
@@ -19,6 +21,7 @@ from headrace.errors import PublicationError, UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import RetriedRows, Store
 from headrace.stores.postgres.publication import bad_rows
+from headrace.testing.effort import thorough
 from tests.conformance import serving
 
 Server = psycopg.Connection[Any]
@@ -37,11 +40,11 @@ def server(store: Store) -> Iterator[Server]:
         yield opened
 
 
-def publish(store: Store, batch: int, puts: Rows, deletes: Rows = (), table: str = "t") -> int:
+def publish(store: Store, batch: int, puts: Rows, deletes: Rows = (), table: str = "t", job: str = "job") -> int:
     kept = bad_rows_of(table, "copy")
     targets = [TableTarget(table, change, bad_rows=kept) for change in (RowChange.PUT, RowChange.DELETE)]
     prepare(store, targets[0])
-    writer = BatchWriter(store, "job", targets)
+    writer = BatchWriter(store, job, targets)
     staged = [
         writer.stage(batch, target, pa.Table.from_pylist([dict(row) for row in rows]).to_batches() if rows else [])
         for target, rows in zip(targets, (puts, deletes), strict=True)
@@ -118,6 +121,73 @@ def test_rows_that_need_each_other_are_taken_beside_refused_ones(store: Store, s
     assert publish(store, 0, [*swapped, {"k": 3, "v": 0, "p": None}, *family]) == 1
     assert rows(server, "k, v, p") == [(1, 20, None), (2, 10, None), (7, 70, 8), (8, 80, None)]
     assert list(bad(server)) == ["3"]
+
+
+def test_rows_that_need_each_other_are_taken_if_all_others_are_refused(store: Store, server: Server) -> None:
+    server.execute("CREATE TABLE t (k int PRIMARY KEY, v int UNIQUE CHECK (v <> 0))")
+    server.execute("INSERT INTO t VALUES (1, 10), (2, 20)")
+    assert publish(store, 0, [{"k": 1, "v": 20}, {"k": 2, "v": 10}, {"k": 3, "v": 0}]) == 1
+    assert rows(server) == [(1, 20), (2, 10)]
+
+
+def test_many_refused_rows_cost_no_round_trips_of_their_own(
+    store: Store, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server.execute("CREATE TABLE t (k int PRIMARY KEY, v int CHECK (v <> 0), u int UNIQUE)")
+    server.execute("INSERT INTO t SELECT -k, 1, k FROM generate_series(1, 5000) k")
+    refused = set(range(1, 5000, 70))
+    batch = [{"k": k, "v": k % 2 if k in refused else 1, "u": k if k in refused else -k} for k in range(1, 5000)]
+    statements: list[str] = []
+    execute = adbc.Cursor.execute
+
+    def counted(cursor: adbc.Cursor, operation: str, parameters: Any = None) -> None:
+        statements.append(operation)
+        execute(cursor, operation, parameters)
+
+    monkeypatch.setattr(adbc.Cursor, "execute", counted)
+    assert publish(store, 0, batch) == len(refused)
+    assert {int(key) for key in bad(server)} == refused
+    assert server.execute("SELECT count(*) FROM t WHERE k > 0").fetchone() == (4999 - len(refused),)
+    # Two rounds of attempts: of unique values, several could have been accepted together.
+    assert len(statements) < 100
+
+
+@pytest.mark.parametrize("seed", range(thorough(8)))
+def test_the_server_finds_the_rows_that_attempts_from_outside_find(
+    store: Store, server: Server, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    chosen = random.Random(seed)
+    server.execute(
+        "CREATE TABLE t (k int PRIMARY KEY, v int CHECK (v <> 0), u int UNIQUE, s varchar(3), p int REFERENCES t,"
+        " d int UNIQUE DEFERRABLE INITIALLY DEFERRED)"
+    )
+    keys = range(chosen.choice([4, 12, 60]))
+    values = [None, *range(1, 3 * len(keys))]
+
+    def row(key: int) -> dict[str, Any]:
+        parent = chosen.choice([None, None, None, *keys])
+        return {
+            "k": key,
+            "v": chosen.choice([0, 1, 1, 1, 1]),
+            "u": chosen.choice(values),
+            "s": chosen.choice(["abc", "abc", "abc", "abcd"]),
+            "p": parent,
+            "d": chosen.choice(values),
+        }
+
+    first, later = ([row(key) for key in keys if chosen.random() < 0.6] for _ in range(2))
+    gone = [{"k": key} for key in keys if chosen.random() < 0.2]
+    found = []
+    for on_server in (True, False):
+        if not on_server:
+            monkeypatch.setattr(bad_rows, "refused_rows", lambda *arguments: None)
+        server.execute("TRUNCATE t")
+        server.execute("DROP TABLE IF EXISTS t_bad_rows")
+        job = f"job {on_server}"
+        publish(store, 0, first, job=job)
+        publish(store, 1, later, gone, job=job)
+        found.append((rows(server, "*"), bad(server)))
+    assert found[0] == found[1]
 
 
 def test_rows_that_a_trigger_changes_are_taken(store: Store, server: Server) -> None:

@@ -64,6 +64,7 @@ def sift(
     failures: tuple[type[HeadraceError], ...],
     *,
     most: int = MOST_REFUSED,
+    apart: Callable[[int, int], list[tuple[int, HeadraceError]] | None] = lambda begin, end: None,
 ) -> tuple[list[Result], list[tuple[int, HeadraceError]]]:
     """Call a function for ranges of rows that together are all rows, except those for which it fails alone.
 
@@ -72,6 +73,8 @@ def sift(
         attempt: takes the begin and the end of a range; it has no effect if it fails.
         failures: the errors with which it refuses a row.
         most: the maximum number of refused rows.
+        apart: takes a range of several rows that was refused, and returns the indexes of its refused rows with their
+            errors, or None if it does not know them; there is no result for the others then.
 
     Returns:
         The results in the order of the rows, and the index of each refused row with its error.
@@ -87,11 +90,12 @@ def sift(
         try:
             results.append(attempt(begin, end))
         except failures as error:
-            if end - begin > 1:
+            found = [(begin, error)] if end - begin == 1 else apart(begin, end)
+            if found is None:
                 middle = (begin + end) // 2
                 waiting += [(middle, end), (begin, middle)]
                 continue
-            refused.append((begin, error))
+            refused += found
             if len(refused) > most:
                 raise PublicationError(
                     f"the table refuses more than {most} rows of a batch, which is no exception any more",

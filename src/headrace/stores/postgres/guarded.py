@@ -7,7 +7,7 @@ runs the statement in a block that catches what a row can cause, and keeps the e
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, TypeVar, cast
 
 import adbc_driver_postgresql.dbapi as adbc
@@ -20,7 +20,18 @@ from headrace.stores.postgres.failures import REFUSALS, Failure, headrace_error,
 
 Result = TypeVar("Result")
 
-_SETTING = "headrace.outcome"
+OUTCOME = "headrace.outcome"
+"""The setting with which a block tells what it has done."""
+CAUGHT = (
+    "data_exception OR integrity_constraint_violation OR cardinality_violation OR program_limit_exceeded"
+    " OR raise_exception"
+)
+"""The conditions that a row can cause."""
+DIAGNOSED = (
+    "a = RETURNED_SQLSTATE, b = MESSAGE_TEXT, c = PG_EXCEPTION_DETAIL, d = PG_EXCEPTION_HINT, e = CONSTRAINT_NAME,"
+    " f = SCHEMA_NAME, g = TABLE_NAME"
+)
+"""What a block keeps of an error, for `error_of`."""
 _SAVEPOINT = "headrace_rows"
 # They do not depend on rows, and need no block.
 _HARMLESS = ("DROP TABLE pg_temp.", "SELECT pg_catalog.set_config('search_path'")
@@ -32,10 +43,8 @@ BEGIN
     EXECUTE {statement};
     GET DIAGNOSTICS n = ROW_COUNT;
     PERFORM pg_catalog.set_config({setting}, n::pg_catalog.text, true);
-EXCEPTION WHEN data_exception OR integrity_constraint_violation OR cardinality_violation OR program_limit_exceeded
-    OR raise_exception THEN
-    GET STACKED DIAGNOSTICS a = RETURNED_SQLSTATE, b = MESSAGE_TEXT, c = PG_EXCEPTION_DETAIL, d = PG_EXCEPTION_HINT,
-        e = CONSTRAINT_NAME, f = SCHEMA_NAME, g = TABLE_NAME;
+EXCEPTION WHEN {caught} THEN
+    GET STACKED DIAGNOSTICS {diagnosed};
     PERFORM pg_catalog.set_config({setting}, pg_catalog.json_build_array(a, b, c, d, e, f, g)::pg_catalog.text, true);
 END
 """
@@ -94,14 +103,19 @@ class _GuardedCursor:
         if statement.startswith(_HARMLESS):
             self._cursor.execute(statement)
             return
-        block = sql.SQL(_BLOCK).format(statement=sql.Literal(statement), setting=sql.Literal(_SETTING))
+        block = sql.SQL(_BLOCK).format(
+            statement=sql.Literal(statement),
+            setting=sql.Literal(OUTCOME),
+            caught=sql.SQL(CAUGHT),
+            diagnosed=sql.SQL(DIAGNOSED),
+        )
         self._cursor.execute(sql.SQL("DO {}").format(sql.Literal(block.as_string(None))).as_string(None))
-        self._cursor.execute(f"SELECT current_setting('{_SETTING}')")
+        self._cursor.execute(f"SELECT current_setting('{OUTCOME}')")
         outcome = json.loads(self._cursor.fetchone()[0])
         if isinstance(outcome, int):
             self.rowcount = outcome
             return
-        raise self._error(*outcome)
+        raise error_of(outcome, self._url)
 
     def fetchone(self) -> Any:
         self._cursor.execute(*self._executed)
@@ -111,11 +125,11 @@ class _GuardedCursor:
         self._cursor.execute(*self._executed)
         return self._cursor.fetch_arrow_table()
 
-    def _error(
-        self, state: str, message: str, detail: str, hint: str, constraint: str, schema: str, table: str
-    ) -> HeadraceError:
-        failure = Failure(state, message, detail, hint, constraint, table_text(schema, table))
-        return headrace_error(failure, self._url)
+
+def error_of(diagnosed: Sequence[str], url: str) -> HeadraceError:
+    """Return the error of a block from `DIAGNOSED`."""
+    state, message, detail, hint, constraint, schema, table = diagnosed
+    return headrace_error(Failure(state, message, detail, hint, constraint, table_text(schema, table)), url)
 
 
 def _execute(bulk: Bulk, statement: str) -> None:

@@ -1,15 +1,17 @@
 """Rows that a table of PostgreSQL refuses: values that its columns do not have, and rows that violate a constraint.
 
 Nothing is looked for until a publication fails. Then the batch is published once more: each write of its rows has a
-savepoint, and what fails is halved until the refused rows are alone. Rows that satisfy a unique or foreign key together
-with others are written again together with all others that were refused, as long as fewer remain.
+savepoint, and what fails is divided until the refused rows are alone, on the server if the table permits it. Rows that
+satisfy a unique or foreign key together with others are written again together with all others of this kind that were
+refused, as long as fewer remain.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any, TypeAlias
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -25,6 +27,7 @@ from headrace.rows.json_objects import MOST_REFUSED, sift
 from headrace.stores.postgres.connection import Bulk, PostgresConnection
 from headrace.stores.postgres.failures import REFUSALS, Passes, ViolationError
 from headrace.stores.postgres.guarded import undone
+from headrace.stores.postgres.publication.refused_rows import MOST_ROWS, refused_rows
 from headrace.stores.postgres.publication.staging import BatchKey
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.session import CATALOG_PATH
@@ -36,8 +39,6 @@ from headrace.stores.shared import bad_rows as shared
 from headrace.stores.shared.bad_rows import POSITION, Refused
 from headrace.support import failpoints
 
-_Write: TypeAlias = Callable[[pa.Table | None, pa.Table | None, Care], None]
-"""Writes rows to put and keys to delete, or raises an error of `REFUSALS` and has no effect."""
 _UUID = "uuid"
 
 
@@ -99,7 +100,7 @@ def apply_apart(
     path = connection.server.writing_path
     forget(bulk, table, bad, lambda: list(good.values()), path)
     puts, gone = good.get(RowChange.PUT), good.get(RowChange.DELETE)
-    refused += _write_apart(table, partial(_attempt, bulk, connection, table), puts, gone)
+    refused += _write_apart(_Rows(bulk, connection, table), puts, gone)
     if refused:
         keys = shared.keys_of(refused, schema)
         former = shared.former_rows(_current(bulk, connection, table, keys), schema, canonical)
@@ -121,14 +122,14 @@ def retry(bulk: Bulk, connection: PostgresConnection, table: TableLayout, bad: T
         check_values(typed, table)
         return typed
 
-    write = partial(_attempt, bulk, connection, table)
+    rows = _Rows(bulk, connection, table)
     done = shared.retry(
         _stored(bulk, bad, SCHEMA.names, locked=True),
         table.schema,
         partial(_canonical, table),
         convert,
         partial(_current, bulk, connection, table),
-        lambda puts, gone: _write_apart(table, write, puts, gone, most=puts.num_rows + gone.num_rows),
+        lambda puts, gone: _write_apart(rows, puts, gone, most=puts.num_rows + gone.num_rows),
     )
     path = connection.server.writing_path
     _apply(bulk, bad, RowChange.DELETE, done.done, path)
@@ -138,27 +139,26 @@ def retry(bulk: Bulk, connection: PostgresConnection, table: TableLayout, bad: T
 
 
 def _write_apart(
-    table: TableLayout, write: _Write, puts: pa.Table | None, gone: pa.Table | None, *, most: int = MOST_REFUSED
+    rows: _Rows, puts: pa.Table | None, gone: pa.Table | None, *, most: int = MOST_REFUSED
 ) -> list[Refused]:
     """Write rows, and return the rows that the server refuses.
 
     Args:
-        write: `_attempt` in the transaction.
         puts: rows to put, with their `POSITION`, each key once.
         gone: keys to delete, with their `POSITION`. One that is also put is not deleted.
         most: the maximum number of refused rows.
     """
-    key = table.primary_key
+    key = rows.table.primary_key
     if puts is not None and gone is not None:
-        deleted, put = (_canonical(table, rows.select(key)) for rows in (gone, puts))
+        deleted, put = (_canonical(rows.table, each.select(key)) for each in (gone, puts))
         gone = gone.take(compared(deleted, put, key).only_left)
     refused: list[Refused] = []
     while True:
-        found = _sifted(write, puts, gone, most)
+        found = _sifted(rows, puts, gone, most)
         final = [each for each in found if not _may_pass(each)]
         refused += final
         again = [each for each in found if _may_pass(each)]
-        if not again or len(found) == _count(puts) + _count(gone):
+        if not again or len(again) == _count(puts) + _count(gone):
             return [each._replace(row=each.row.drop_columns([POSITION])) for each in refused + again]
         puts, gone = (
             pa.concat_tables(tables) if (tables := [each.row for each in again if each.change is change]) else None
@@ -166,7 +166,7 @@ def _write_apart(
         )
 
 
-def _sifted(write: _Write, puts: pa.Table | None, gone: pa.Table | None, most: int) -> list[Refused]:
+def _sifted(rows: _Rows, puts: pa.Table | None, gone: pa.Table | None, most: int) -> list[Refused]:
     deletes = _count(gone)
 
     def attempt(begin: int, end: int) -> None:
@@ -174,41 +174,59 @@ def _sifted(write: _Write, puts: pa.Table | None, gone: pa.Table | None, most: i
         second = (
             None if puts is None or end <= deletes else puts.slice(max(begin - deletes, 0), end - max(begin, deletes))
         )
-        attempts(lambda care: write(second, first, care), end - begin)
+        attempts(lambda care: rows.attempt(second, first, care), end - begin)
+
+    def apart(begin: int, end: int) -> list[tuple[int, HeadraceError]] | None:
+        if end <= deletes and gone is not None:
+            found = rows.refused(RowChange.DELETE, gone.slice(begin, end - begin), most)
+        elif begin >= deletes and puts is not None:
+            found = rows.refused(RowChange.PUT, puts.slice(begin - deletes, end - begin), most)
+        else:
+            return None
+        return None if found is None else [(begin + index, error) for index, error in found]
 
     refused = []
-    for index, error in sift(deletes + _count(puts), attempt, REFUSALS, most=most)[1]:
-        rows, place = (gone, index) if index < deletes else (puts, index - deletes)
-        assert rows is not None
+    for index, error in sift(deletes + _count(puts), attempt, REFUSALS, most=most, apart=apart)[1]:
+        changes, place = (gone, index) if index < deletes else (puts, index - deletes)
+        assert changes is not None
         change = RowChange.DELETE if index < deletes else RowChange.PUT
-        row = rows.slice(place, 1)
+        row = changes.slice(place, 1)
         refused.append(Refused(row.column(POSITION)[0].as_py(), change, row, error))
     return refused
 
 
-def _attempt(
-    bulk: Bulk,
-    connection: PostgresConnection,
-    table: TableLayout,
-    puts: pa.Table | None,
-    gone: pa.Table | None,
-    care: Care,
-) -> None:
-    """Write rows without an effect if the server refuses one of them; then raise one of `REFUSALS`."""
-    path = connection.server.writing_path
+@dataclass(frozen=True)
+class _Rows:
+    """Writes rows into a table, in the transaction of a connection. All rows have their `POSITION`."""
 
-    def write(bulk: Bulk) -> None:
-        if puts is not None:
-            keys = None if gone is None else gone.drop_columns([POSITION])
-            apply(bulk, table, RowChange.PUT, puts.drop_columns([POSITION]), path, gone=keys, care=care)
-        elif gone is not None:
-            apply(bulk, table, RowChange.DELETE, gone.drop_columns([POSITION]), path, care=care)
-        with bulk.cursor() as cursor:
-            # A constraint that is checked at the commit would refuse the batch there.
-            cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
-        set_path(bulk, CATALOG_PATH)
+    bulk: Bulk
+    connection: PostgresConnection
+    table: TableLayout
 
-    undone(bulk, connection.address.url, write)
+    def attempt(self, puts: pa.Table | None, gone: pa.Table | None, care: Care) -> None:
+        """Write rows to put and keys to delete; or raise an error of `REFUSALS`, without an effect."""
+        path = self.connection.server.writing_path
+
+        def write(bulk: Bulk) -> None:
+            if puts is not None:
+                keys = None if gone is None else gone.drop_columns([POSITION])
+                apply(bulk, self.table, RowChange.PUT, puts.drop_columns([POSITION]), path, gone=keys, care=care)
+            elif gone is not None:
+                apply(bulk, self.table, RowChange.DELETE, gone.drop_columns([POSITION]), path, care=care)
+            with bulk.cursor() as cursor:
+                # A constraint that is checked at the commit would refuse the batch there.
+                cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            set_path(bulk, CATALOG_PATH)
+
+        undone(self.bulk, self.connection.address.url, write)
+
+    def refused(self, change: RowChange, rows: pa.Table, most: int) -> list[tuple[int, HeadraceError]] | None:
+        """Write the rows that the server takes, and return the others, see `refused_rows`."""
+        if rows.num_rows > MOST_ROWS:
+            return None
+        path = self.connection.server.writing_path
+        url = self.connection.address.url
+        return refused_rows(self.bulk, url, self.table, change, rows.drop_columns([POSITION]), path, most)
 
 
 def _may_pass(refused: Refused) -> bool:
