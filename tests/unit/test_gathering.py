@@ -309,6 +309,9 @@ def test_a_text_whose_structure_is_not_certain_has_no_model(sql: str) -> None:
         "SELECT id, day FROM orders UNION ALL SELECT id, day FROM orders ORDER BY day, id LIMIT 3",
         "SELECT id FROM orders WHERE EXISTS (SELECT * FROM items WHERE ord = orders.id) ORDER BY id LIMIT 3",
         "SELECT id, lag(day) OVER w AS r FROM orders WINDOW w AS (ORDER BY id)",
+        # Rows that the order of a named window leaves equal have one rank, and one sum without a frame of ROWS.
+        "SELECT id, rank() OVER w AS r, sum(amount) OVER W AS s FROM orders WINDOW v AS (ORDER BY id), "
+        "w AS (ORDER BY day)",
         "SELECT id, last_value(day) IGNORE NULLS OVER (PARTITION BY cust ORDER BY id) AS d FROM orders",
         "SELECT * EXCEPT (r) FROM (SELECT *, row_number() OVER (ORDER BY id) AS r FROM orders) WHERE r = 1",
         "SELECT *, row_number() OVER (ORDER BY id) AS r FROM orders JOIN customers c USING (id)",
@@ -354,6 +357,8 @@ def test_total_orders_are_accepted(sql: str) -> None:
         ("SELECT id, q FROM orders LATERAL VIEW explode(array(1, 2)) t AS q ORDER BY id LIMIT 1", "arbitrary rows"),
         ("SELECT id, row_number() OVER (ORDER BY id) AS r FROM orders, explode(array(1, 2)) t", "arbitrary"),
         ("SELECT sum(amount) OVER (w) AS s FROM orders WINDOW w AS (ORDER BY day ROWS 1 PRECEDING)", "arbitrary"),
+        ("SELECT sum(amount) OVER w AS s FROM orders WINDOW w AS (ORDER BY day ROWS 1 PRECEDING)", "arbitrary"),
+        ("SELECT sum(amount) OVER w AS s FROM orders WINDOW v AS (ORDER BY day ROWS 1 PRECEDING), w AS v", "arbitrary"),
         ("SELECT cust, array_sort(collect_list(day), (l, r) -> 0) AS d FROM orders GROUP BY cust", "order of rows"),
         ("SELECT id FROM orders ORDER BY day LIMIT 3", "arbitrary rows"),
         ("SELECT cust, day, count(*) AS n FROM orders GROUP BY cust, day ORDER BY n, cust LIMIT 3", "arbitrary rows"),

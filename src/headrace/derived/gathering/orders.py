@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from headrace.derived.aggregate_calls import after_call
 from headrace.derived.gathering.model import QueryModel
+from headrace.derived.gathering.names import alike
 from headrace.sql_text.expressions import ends_operand
 from headrace.sql_text.query_text import QueryText
 from headrace.sql_text.token_text import TokenText
@@ -76,9 +77,13 @@ def refuse_orders(text: QueryText, model: QueryModel | None) -> None:
 
 
 def _can_have_rows(text: QueryText, index: int) -> bool:
-    """Return whether the window after OVER has a frame of ROWS, or names a window, which can have one."""
+    """Return whether the window after OVER has a frame of ROWS, or names a window that can have one."""
     if not text.is_symbol(index, "("):
-        return True
+        name = text.tokens[index].name
+        follows = (at for at, each in enumerate(text.tokens) if each.is_word("WINDOW") or each.is_symbol(","))
+        defined = (at + 1 for at in follows if text.is_name(at + 1) and text.is_word(at + 2, "AS"))
+        windows = [at + 2 for at in defined if alike(text.tokens[at].name, name)]
+        return not windows or any(not text.is_symbol(each, "(") or _can_have_rows(text, each) for each in windows)
     inside = list(text.top(index + 1, text.closing[index]))
     begins = ("PARTITION", "DISTRIBUTE", "CLUSTER", "ORDER", "SORT", "RANGE")
     named = bool(inside) and text.is_name(inside[0]) and not text.is_word(inside[0], *begins)
