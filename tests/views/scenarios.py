@@ -83,8 +83,8 @@ def random_scenario(seed: int, *, queries: int = 10, batches: int = 3) -> Scenar
         chosen: list[Query] = []
         while len(chosen) < queries:
             query = Grammar(rng, tables).query()
-            # A few are invalid: a name without its relation can mean several columns in a subquery.
-            with suppress(duckdb.BinderException):
+            # A few are invalid: a name without its relation can mean several columns in a subquery, or another one.
+            with suppress(duckdb.BinderException, duckdb.ConversionException):
                 if database.query(str(query)).num_rows or rng.random() < _EMPTY_ANSWERS:
                     chosen.append(query)
         history = []
