@@ -148,10 +148,8 @@ def reads(gathering: Gathering, occurrence: int, note: Callable[[Hop], str] = la
     """
     plan = gathering.plan
     route = plan.routes[occurrence]
-    if route is None:
-        return "all rows of all tables"
     notes: dict[str, str] = {}
-    if route.compared is not None:
+    if route is not None and route.compared is not None:
         column = route.compared[0]
         table = str(plan.tables[column.occurrence])
         shown = gathering.tables[table].shown([column.column])
