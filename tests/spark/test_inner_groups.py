@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import AnalysisException, StreamingQueryException
+from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from headrace.derived.follow import gathered_batches
 from headrace.derived.gathering.arrangements import Gathering
 from headrace.derived.gathering.gather import TableViews
+from headrace.spark.sql_errors import QUERY_LOGGERS
 from headrace.streaming_sql.session import StreamingSql
 from headrace.support import failpoints
 from headrace.testing.effort import THOROUGH
@@ -122,6 +125,40 @@ def test_a_query_with_inner_groups_that_is_killed_at_any_step_continues(
                 advance(query, killing(point))
             query.restart()
             assert query.advance() == query.expected(), point
+
+
+class Recorded(logging.Handler):
+    def __init__(self) -> None:
+        super().__init__()
+        self.records: list[logging.LogRecord] = []
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.records.append(record)
+
+
+def test_parts_of_a_query_that_are_no_queries_leave_no_errors_in_the_log(
+    spark: SparkSession, tmp_path: Path, shop: Shop
+) -> None:
+    """pyspark logs an error with its stack trace before it is caught."""
+    prepare(spark)
+    correlated = (
+        "SELECT c.id, (SELECT count(*) FROM orders o WHERE o.customer = c.id) AS n FROM customers c "
+        "WHERE c.id < (SELECT max(amount) FROM orders)"
+    )
+    handler = Recorded()
+    loggers = [PySparkLogger.getLogger(name) for name in QUERY_LOGGERS]
+    for each in loggers:
+        each.addHandler(handler)
+    try:
+        with following(spark, shop, (correlated, {"id": "long", "n": "long"}, "id"), tmp_path) as query:
+            assert query.advance() == query.expected()
+        assert handler.records == []
+        with pytest.raises(AnalysisException):
+            spark.sql("SELECT nothing FROM VALUES (1) AS t (a)")
+        assert len(handler.records) == 1
+    finally:
+        for each in loggers:
+            each.removeHandler(handler)
 
 
 def test_a_batch_reads_the_changed_groups_alone(

@@ -225,7 +225,9 @@ def _silence_pyspark() -> None:
     """Disable pyspark's log of errors with stack traces, and its warnings about the version of pandas."""
     from pyspark.logger import PySparkLogger
 
-    for name in ("DataFrameQueryContextLogger", "SQLQueryContextLogger"):
+    from headrace.spark.sql_errors import QUERY_LOGGERS
+
+    for name in QUERY_LOGGERS:
         PySparkLogger.getLogger(name).disabled = True
     warnings.filterwarnings("ignore", category=FutureWarning, module="pyspark")
 

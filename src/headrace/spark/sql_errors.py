@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import re
+import threading
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -18,6 +20,8 @@ if TYPE_CHECKING:
 
     from headrace.sql_text.script import ScriptPart
 
+QUERY_LOGGERS = ("DataFrameQueryContextLogger", "SQLQueryContextLogger")
+"""The loggers by which pyspark writes each error of a query with its stack trace, also one that is caught."""
 _COLUMN = ("UNRESOLVED_COLUMN", "UNRESOLVED_COLUMN_AMONG_FIELD_NAMES")
 _ORDER = re.compile("Sorting is not supported|[Ll]imits? (is|are) not supported|LIMIT .*not supported")
 _QUOTED = re.compile("`((?:[^`]|``)*)`")
@@ -119,6 +123,26 @@ def errors_in_a_sentence() -> Iterator[None]:
         if said is None:
             raise
         raise SqlError(said, received=_fragment(error)) from None
+
+
+@contextlib.contextmanager
+def unlogged_errors() -> Iterator[None]:
+    """Keep pyspark from writing the errors of this thread's queries to the standard error stream."""
+    from pyspark.logger import PySparkLogger
+
+    thread = threading.get_ident()
+
+    def is_of_others(record: logging.LogRecord) -> bool:
+        return record.thread != thread
+
+    loggers = [PySparkLogger.getLogger(name) for name in QUERY_LOGGERS]
+    for each in loggers:
+        each.addFilter(is_of_others)
+    try:
+        yield
+    finally:
+        for each in loggers:
+            each.removeFilter(is_of_others)
 
 
 @contextlib.contextmanager

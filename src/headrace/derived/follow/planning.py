@@ -42,6 +42,7 @@ from headrace.errors import SchemaError, SqlError, UnsupportedError
 from headrace.model.own_names import PREFIX, is_own
 from headrace.model.types import type_name
 from headrace.spark.analysed_plans import analysed_plan, operators
+from headrace.spark.sql_errors import unlogged_errors
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.query_text import QueryText, with_views
 
@@ -84,7 +85,8 @@ def read_plan(
     schemas = {name: scan.schema for name, scan in known.items()}
     for name, schema in schemas.items():
         _refuse_own_names(f"scan {name}", schema)
-    with EmptyViews(spark, schemas) as views:
+    # Parts of the query are tried, and Spark's error is then an answer. An error of the query itself is raised.
+    with EmptyViews(spark, schemas) as views, unlogged_errors():
         checked = _read(spark, text, known, views)
     if columns is not None and len(columns) != len(checked.names):
         raise SqlError(
