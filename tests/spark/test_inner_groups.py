@@ -7,14 +7,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from pyspark.errors import AnalysisException, StreamingQueryException
 from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from headrace.derived.follow import gathered_batches
-from headrace.derived.gathering.arrangements import Gathering
-from headrace.derived.gathering.gather import TableViews
+from headrace.derived.gathering.arrangements import Arranged, Gathering
+from headrace.derived.gathering.gather import TableChange, TableViews
+from headrace.ports import Table
 from headrace.spark.sql_errors import QUERY_LOGGERS
 from headrace.streaming_sql.session import StreamingSql
 from headrace.support import failpoints
@@ -184,6 +186,27 @@ def test_a_batch_reads_the_changed_groups_alone(
             assert 0 < sum(read) <= 10
             read.clear()
             query.restart()
+
+
+def test_tasks_over_all_rows_touch_the_changed_groups_alone(
+    spark: SparkSession, tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(spark)
+    monkeypatch.setattr(gathered_batches, "_MOST_ROWS", 0)
+    touched: list[int] = []
+    of_groups = Arranged.of_groups
+
+    def counted(arranged: Arranged, groups: pa.Table, tables: Mapping[str, Table] | None) -> TableChange:
+        touched.append(groups.num_rows)
+        return of_groups(arranged, groups, tables)
+
+    with following(spark, shop, TOTALS_OF_TOTALS, tmp_path) as query:
+        assert query.advance() == query.expected()
+        monkeypatch.setattr(Arranged, "of_groups", counted)
+        shop.orders.put({"id": 1, "customer": 3, "amount": 7, "note": ""})
+        assert query.advance() == query.expected()
+    # The customer of the old row and that of the new one.
+    assert touched in ([1], [2])
 
 
 def test_a_changed_inner_query_is_computed_again(spark: SparkSession, tmp_path: Path, shop: Shop) -> None:

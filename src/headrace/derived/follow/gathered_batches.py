@@ -19,7 +19,7 @@ from headrace.derived.follow.gathered_in_tasks import GatheredInTasks, all_recei
 from headrace.derived.follow.gathered_settings import settings_for
 from headrace.derived.follow.signed_batches import receipts_of
 from headrace.derived.follow.sources import NetChanges, net_changes_of
-from headrace.derived.gathering.gather import TableChange, TableViews, difference
+from headrace.derived.gathering.gather import TableChange, TableViews, by_sign, difference, with_signs
 from headrace.derived.gathering.routes import GatherPlan
 from headrace.derived.gathering.row_keys import ID, row_bytes
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, SIGN, STATE
@@ -72,7 +72,7 @@ class GatheredBatch(GatheredInTasks):
                         merged.append(groups)
                         routed += states
                 else:
-                    merged = self._grouped(inner.groups).merged(found[0], tasks).toArrow().to_batches()
+                    merged = self._changed_groups(inner.groups).merged(found[0], tasks).toArrow().to_batches()
                     receipts += [_of_each(receipts_of(part.column(STATE)), tasks) for part in merged]
                 arranged = self.gathering.tables[inner.table]
                 if merged and (change := arranged.of_groups(pa.Table.from_batches(merged), tables)):
@@ -129,12 +129,10 @@ class GatheredBatch(GatheredInTasks):
         """Return the rows that leave (-1) and that enter (1) the result of a query, in one Spark job."""
         size = sum(each.rows.num_rows for each in views.values())
         with changed_settings(session, settings_for(size)):
-            before, after = self._sides(session, views)
-            texts = [with_queries(rows_sql, side) for side in (before, after)]
-            selects = [f"SELECT {side} AS {SIGN}, * FROM ({text})" for side, text in enumerate(texts)]
+            texts = [with_queries(rows_sql, side) for side in self._sides(session, views)]
+            selects = [f"SELECT {sign} AS {SIGN}, * FROM ({text})" for sign, text in zip((-1, 1), texts, strict=True)]
             found = session.sql(" UNION ALL ".join(selects)).toArrow()
-        sides = [found.filter(pc.equal(found.column(SIGN), side)).drop_columns([SIGN]) for side in (0, 1)]
-        return dict(difference(*sides))
+        return dict(difference(*by_sign(found)))
 
     def _named(self, rows: pa.Table) -> pa.Table:
         """Return rows of the result with the names of the target's columns."""
@@ -207,11 +205,7 @@ class GatheredBatch(GatheredInTasks):
         self, groups: GroupQuery, tables: Mapping[str, Table], rows: Mapping[int, pa.Table], batch: int
     ) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, pa.RecordBatch]]]]:
         """Yield the groups of rows that leave and that enter, and the state of these groups."""
-        signed = [
-            part
-            for sign, each in rows.items()
-            for part in each.append_column(SIGN, pa.repeat(pa.scalar(sign, pa.int8()), each.num_rows)).to_batches()
-        ]
+        signed = list(with_signs(rows.items()))
         if signed:
             for merged, states in groups.merge(tables, batch, signed):
                 yield merged, [placed for each in states for placed in self._of_state(each)]

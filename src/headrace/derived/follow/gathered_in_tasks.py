@@ -19,7 +19,7 @@ from headrace.derived.follow.gathered_settings import settings_for
 from headrace.derived.follow.signed_batches import FollowedGroups, receipts_of
 from headrace.derived.follow.sources import entered_rows, signed_tables, used_columns
 from headrace.derived.gathering.arrangements import Gathering
-from headrace.derived.gathering.gather import TableChange, difference
+from headrace.derived.gathering.gather import TableChange, by_sign, difference, with_signs
 from headrace.derived.gathering.routes import GatherPlan
 from headrace.derived.gathering.row_keys import ID, row_bytes
 from headrace.derived.last_rows import DELETES, PUTS, LastRows
@@ -70,6 +70,10 @@ class GatheredInTasks(FollowedBatch):
     def _grouped(self, groups: GroupQuery) -> FollowedGroups:
         """Return the same batch with groups of signed rows."""
         return FollowedGroups(self.query, self.target, self.first, self.replaces, self.state, groups)
+
+    def _changed_groups(self, groups: GroupQuery) -> FollowedGroups:
+        """Return the same batch with groups of all rows before and after it."""
+        return _ChangedGroups(self.query, self.target, self.first, self.replaces, self.state, groups)
 
     def _writes(self, table: str, change: TableChange) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the changes of the arrangements of a table, with the indexes of their targets."""
@@ -139,7 +143,7 @@ class GatheredInTasks(FollowedBatch):
     def _stage_whole(self, signed: DataFrame, count: int, tasks: BatchTasks) -> Receipts:
         """Stage the difference between the results over all rows before and after a batch."""
         if self.groups is not None:
-            return self._grouped(self.groups).stage_changes(signed, tasks)
+            return self._changed_groups(self.groups).stage_changes(signed, tasks)
         rows = self._by_key(signed.toDF(*self.query.names, SIGN), tasks=count)
         return tasks.stage_routed(rows, self._changed_rows)
 
@@ -148,13 +152,24 @@ class GatheredInTasks(FollowedBatch):
         rows = [part for part in parts if part.num_rows]
         if not rows:
             return
-        signed = pa.Table.from_batches(rows)
-        sides = [signed.filter(pc.equal(signed.column(SIGN), sign)).drop_columns([SIGN]) for sign in (-1, 1)]
+        sides = by_sign(pa.Table.from_batches(rows))
         self._check_null_keys(sides[1])
         key = list(self.query.key)
         keys = row_bytes(sides[1].select(key))
         self._check_unique(len(keys) - len(keys.unique()))
         yield from self._puts_and_deletes(dict(difference(*sides)))
+
+
+@dataclass(frozen=True)
+class _ChangedGroups(FollowedGroups):
+    """A batch whose signed rows are all rows before and after it. A group whose rows are the same is not touched."""
+
+    def _merge(
+        self, store: Store, batch: int, parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, StateRows]]]]:
+        rows = [part for part in parts if part.num_rows]
+        changed = with_signs(difference(*by_sign(pa.Table.from_batches(rows)))) if rows else iter(())
+        return super()._merge(store, batch, changed)
 
 
 @dataclass(frozen=True)

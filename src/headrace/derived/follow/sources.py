@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.derived.follow.scans import ENTERING, FollowedScan, table_of
-from headrace.derived.gathering.gather import difference
+from headrace.derived.gathering.gather import by_sign, difference
 from headrace.derived.last_rows import net_changes
 from headrace.derived.own_names import ORDER, SIGN
 from headrace.errors import OptionError
@@ -306,7 +306,7 @@ def net_changes_of(
         truncation = truncations.get(scan.name)
         places = [columns[scan.name].get_field_index(name) for name in scan.key]
         net = pa.Table.from_batches(net_changes(signed.to_batches(), places), signed.schema)
-        sides = [net.filter(pc.equal(net.column(SIGN), sign)).drop_columns([SIGN]) for sign in (-1, 1)]
+        sides = by_sign(net)
         # A row that only changes in other columns does not change.
         parted = dict(difference(*sides))
         if parted or truncation is not None:

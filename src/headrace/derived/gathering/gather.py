@@ -253,3 +253,14 @@ def difference(before: pa.Table, after: pa.Table) -> Iterator[tuple[int, pa.Tabl
         chosen = np.flatnonzero(place < sign * surplus[part])
         if len(chosen):
             yield sign, rows.take(pa.array(chosen + start))
+
+
+def by_sign(rows: pa.Table) -> list[pa.Table]:
+    """Return the rows with -1 and those with 1 in column `SIGN`, without this column."""
+    return [rows.filter(pc.equal(rows.column(SIGN), sign)).drop_columns([SIGN]) for sign in (-1, 1)]
+
+
+def with_signs(rows: Iterable[tuple[int, pa.Table]]) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of each sign with column `SIGN` at the end."""
+    for sign, each in rows:
+        yield from each.append_column(SIGN, _repeated(sign, each.num_rows)).to_batches()
