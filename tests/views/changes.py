@@ -173,6 +173,8 @@ class Changer:
             return [self._delete(name, row), Change("put", name, (other,))]
         if event == "delete":
             self._deleted[name].append(row)
+            # Stores make a row of an update of one that is not there.
+            rows.remove(row)
             return [self._delete(name, row)]
         mixed = self._mixed(name, present, {each: row[each] for each in self._fixed(name)})
         if event == "replace":
