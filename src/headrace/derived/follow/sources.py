@@ -23,10 +23,10 @@ from headrace.errors import OptionError
 from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, TRUNCATE
 from headrace.model.tables.several_tables import TABLE
 from headrace.spark.several_tables import of_table, tunnel_of
-from headrace.sql_text.lexer import quote_name
+from headrace.sql_text.lexer import quote, quote_name
 
 if TYPE_CHECKING:
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
 
 _SOURCE = "__source"
 
@@ -115,7 +115,7 @@ def _tunnel(group: Sequence[FollowedScan]) -> str:
 
 
 class _Place(NamedTuple):
-    """The rows of a scan in a batch of `one_stream`.
+    """The rows of a scan in a batch of `one_stream`, in Spark SQL: its text is one call to Spark.
 
     Attributes:
         source: the path of the columns of its source, empty or with a dot at the end.
@@ -125,40 +125,34 @@ class _Place(NamedTuple):
 
     source: str
     table: str
-    conditions: list[Column]
+    conditions: list[str]
 
     @property
-    def condition(self) -> Column:
-        return reduce(lambda one, other: one & other, self.conditions)
+    def condition(self) -> str:
+        return " AND ".join(self.conditions)
 
     def own(self, batch: DataFrame) -> DataFrame:
         """Return the rows of the scan."""
         return batch.where(self.condition) if self.conditions else batch
 
-    def columns(self, names: Sequence[str]) -> list[Column]:
+    def columns(self, names: Sequence[str]) -> list[str]:
         """Return columns of the table with their names in the scan."""
-        from pyspark.sql import functions as F
+        return [f"{self.table}{quote_name(name)} AS {quote_name(name)}" for name in names]
 
-        return [F.col(f"{self.table}{quote_name(name)}").alias(name) for name in names]
-
-    def change(self, name: str) -> Column:
+    def change(self, name: str) -> str:
         """Return a column of changes."""
-        from pyspark.sql import functions as F
-
-        return F.col(f"{self.source}{name}").alias(name)
+        return f"{self.source}{name} AS {name}"
 
 
 def _places(scans: Sequence[FollowedScan]) -> dict[str, _Place]:
     """Return the places of the scans of a query, by their names in their order."""
-    from pyspark.sql import functions as F
-
     groups, found = sources(scans), dict[str, _Place]()
     for number, group in enumerate(groups):
         source = f"s{number}." if len(groups) > 1 else ""
-        of_source = [F.col(_SOURCE) == number] if source else []
+        of_source = [f"{_SOURCE} = {number}"] if source else []
         for scan in group:
             table = f"{source}{quote_name(scan.table)}." if scan.tunnel is not None else source
-            of_table = [F.col(f"{source}{TABLE}") == scan.table] if scan.tunnel is not None else []
+            of_table = [f"{source}{TABLE} = {quote(scan.table)}"] if scan.tunnel is not None else []
             found[scan.name] = _Place(source, table, [*of_source, *of_table])
     return {scan.name: found[scan.name] for scan in scans}
 
@@ -168,7 +162,7 @@ def _rows_of_each(batch: DataFrame, scans: Sequence[FollowedScan]) -> dict[str, 
     found = {}
     for scan, place in zip(scans, _places(scans).values(), strict=True):
         changes = [place.change(name) for name in CHANGE_COLUMNS.names]
-        found[scan.name] = place.own(batch).select(*place.columns(scan.schema.names), *changes)
+        found[scan.name] = place.own(batch).selectExpr(*place.columns(scan.schema.names), *changes)
     return found
 
 
@@ -196,18 +190,17 @@ def used_columns(batch: DataFrame, scans: Sequence[FollowedScan], columns: Mappi
     Args:
         columns: for each scan the columns, in Spark's Arrow types.
     """
-    from pyspark.sql import functions as F
-
     places = _places(scans)
     fields = {name: [*place.columns(columns[name].names), place.change(CHANGE_TYPE)] for name, place in places.items()}
     if len(scans) == 1:
         ((name, place),) = places.items()
-        return place.own(batch).select(*fields[name])
-    structs = [
-        F.when(place.condition, F.struct(*fields[name])).alias(_packed(number))
-        for number, (name, place) in enumerate(places.items())
-    ]
-    return batch.select(*structs)
+        return place.own(batch).selectExpr(*fields[name])
+    return batch.selectExpr(
+        *(
+            f"CASE WHEN {place.condition} THEN struct({', '.join(fields[name])}) END AS {_packed(number)}"
+            for number, (name, place) in enumerate(places.items())
+        )
+    )
 
 
 def packed(frames: Sequence[DataFrame]) -> DataFrame:
