@@ -78,6 +78,12 @@ QUERIES = {
         {"nation": "long", "customers": "long"},
         "nation",
     ),
+    "by_minute": (
+        "SELECT CAST(window.start AS STRING) AS minute, c.name, count(*) AS n, max(o.amount) AS most FROM orders o "
+        "JOIN customers c ON o.customer = c.id GROUP BY window(timestamp_seconds(o.id * 5), '1 minute'), c.name",
+        {"minute": "string", "name": "string", "n": "long", "most": "decimal(10,2)"},
+        ["minute", "name"],
+    ),
     "names": (
         "SELECT name FROM customers WHERE name IS NOT NULL UNION SELECT label FROM nations WHERE label IS NOT NULL",
         {"name": "string"},
@@ -237,6 +243,20 @@ def test_a_query_that_reads_whole_tables_warns_or_is_refused(
         assert query.advance() == query.expected()
     (warning,) = [each.getMessage() for each in caplog.records if "is expensive" in each.getMessage()]
     assert "a scalar subquery that no equality links: a change of inner groups 2 reads all rows of" in warning
+
+
+@pytest.mark.parametrize("name", ["by_minute"])
+def test_windows_of_joins_are_kept_by_group(
+    spark: SparkSession, tmp_path: Path, shop: Shop, name: str
+) -> None:
+    prepare(spark)
+    sql, columns, key = QUERIES[name]
+    shop.store.create_table(name, columns, key)
+    arguments = {"allow_full_read": False}
+    with Following(spark, shop.store, sql, tables_in(sql), name, tmp_path, arguments=arguments) as query:
+        for _ in range(3):
+            assert query.advance() == query.expected()
+            shop.change()
 
 
 def test_values_of_all_types_pass_through_a_join(spark: SparkSession, tmp_path: Path, shop: Shop) -> None:

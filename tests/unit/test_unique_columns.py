@@ -33,6 +33,8 @@ TABLES = {
         ("SELECT collect_set(price) AS p, user FROM orders GROUP BY user", 2, (1,)),
         ("SELECT price % 2 AS odd, array_agg(id) FROM orders GROUP BY 1", 2, (0,)),
         ("SELECT upper(user) AS u, array_agg(id) FROM orders GROUP BY u", 2, (0,)),
+        ("SELECT user, window(at, '1 day') AS w FROM orders GROUP BY user, window(at, '1 day')", 2, (0, 1)),
+        ("SELECT user, window.start AS w FROM orders GROUP BY user, window(at, '1 day')", 2, ()),
         ("SELECT array_agg(id) FROM orders GROUP BY user", 1, ()),
         ("SELECT upper(user) AS user, array_agg(id) FROM orders GROUP BY user", 2, ()),
         ("SELECT max_by(id, price) FROM orders", 1, ()),

@@ -240,7 +240,7 @@ class QueryText(TokenText):
         if self.is_word(index, "LIMIT", "QUALIFY") and ends_operand(self, index - 1):
             return following.kind is not TokenKind.SYMBOL or following.text in "(+-"
         if self.is_word(index, "WINDOW"):
-            return following.is_name and self.is_word(index + 2, "AS")
+            return self.begins_windows(index)
         if self.is_symbol(index, "|"):
             return following.is_symbol(">")
         return self.is_word(index, *_CLAUSES_WITH_BY) and following.is_word("BY")

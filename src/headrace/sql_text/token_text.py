@@ -80,6 +80,10 @@ class TokenText:
         """Return whether a token is the last part of a function's name, before its arguments."""
         return self.is_name(index) and self.is_symbol(index + 1, "(")
 
+    def begins_windows(self, index: int) -> bool:
+        """Return whether a token begins the clause WINDOW. The function, and the column that it gives, do not."""
+        return self.is_word(index, "WINDOW") and self.is_name(index + 1) and self.is_word(index + 2, "AS")
+
     def is_star(self, index: int) -> bool:
         """Return whether a token is a star for columns, and not a multiplication."""
         if not self.is_symbol(index, "*"):

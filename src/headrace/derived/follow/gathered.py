@@ -34,7 +34,7 @@ from headrace.sql_text.query_text import QueryText, Range
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
-_ENDS = ("OVER", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET", "QUALIFY", "WINDOW", "LATERAL")
+_ENDS = ("OVER", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET", "QUALIFY", "LATERAL")
 # Their results over exact values are exact, and do not depend on an order.
 _EXACT_FUNCTIONS = frozenset(
     (
@@ -206,6 +206,7 @@ def _is_not_kept(tokens: QueryText, index: int) -> bool:
         (is_any_aggregate(tokens, index) and not is_aggregate_call(tokens, index))
         or (tokens.is_symbol(index, "(") and tokens.is_query(index))
         or (tokens.is_word(index, *_ENDS) and not tokens.is_symbol(index - 1, "."))
+        or tokens.begins_windows(index)
     )
 
 

@@ -187,7 +187,7 @@ def refuse_clauses(text: TokenText, start: int, end: int) -> None:
         begins = following is not None and (following.kind is not TokenKind.SYMBOL or following.is_symbol("("))
         if word in _ONE_WORD and begins and (ends_operand(text, index - 1) or index == start):
             raise _clause(text, index, word, _ONE_WORD[word])
-        if word == "WINDOW" and text.is_name(index + 1) and text.is_word(index + 2, "AS"):
+        if text.begins_windows(index):
             raise _clause(text, index, "the clause WINDOW", IN_A_BATCH)
 
 

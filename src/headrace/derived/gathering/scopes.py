@@ -349,8 +349,8 @@ class _Reader:
 
     def _ends_groups(self, index: int) -> bool:
         text = self._text
-        window = text.is_word(index, "WINDOW") and text.is_name(index + 1) and text.is_word(index + 2, "AS")
-        return window or self._has_tail(index) or (text.is_word(index, "QUALIFY") and ends_operand(text, index - 1))
+        qualified = text.is_word(index, "QUALIFY") and ends_operand(text, index - 1)
+        return qualified or text.begins_windows(index) or self._has_tail(index)
 
     def _group(self, parts: tuple[str, ...], scope: Scope, outputs: Sequence[Output]) -> Origin | None:
         origin = scope.origin(parts)

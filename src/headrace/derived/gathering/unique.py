@@ -11,7 +11,7 @@ from headrace.derived.aggregate_calls import is_any_aggregate
 from headrace.derived.gathering.model import Ordering, Place, QueryModel
 from headrace.sql_text.query_text import Block, QueryText
 
-_TAILS = ("ORDER", "SORT", "LIMIT", "OFFSET", "QUALIFY", "WINDOW", "HAVING")
+_TAILS = ("ORDER", "SORT", "LIMIT", "OFFSET", "QUALIFY", "HAVING")
 
 
 def unique_columns(text: QueryText, model: QueryModel | None, count: int) -> tuple[int, ...]:
@@ -50,7 +50,8 @@ def _of_groups(text: QueryText, block: Block) -> tuple[int, ...]:
     texts = [_words(text, item.start, item.end) for item in items]
     aliases = [None if item.name is None else item.name.lower() for item in items]
     start, end = block.group
-    end = next((index for index in text.top(start, end) if text.is_word(index, *_TAILS)), end)
+    tails = (index for index in text.top(start, end) if text.is_word(index, *_TAILS) or text.begins_windows(index))
+    end = next(tails, end)
     if text.is_word(start, "ALL") and start + 1 == end:
         return tuple(place for place, item in enumerate(items) if not _aggregates(text, item.start, item.end))
     found: list[int] = []
