@@ -84,6 +84,13 @@ QUERIES = {
         {"minute": "string", "name": "string", "n": "long", "most": "decimal(10,2)"},
         ["minute", "name"],
     ),
+    "by_digit": (
+        "SELECT digit, c.nation, count(*) AS n, max(o.amount) AS most FROM orders o JOIN customers c "
+        "ON o.customer = c.id LATERAL VIEW explode(split(CAST(o.id AS STRING), '')) t AS digit "
+        "WHERE c.nation IS NOT NULL GROUP BY digit, c.nation",
+        {"digit": "string", "nation": "long", "n": "long", "most": "decimal(10,2)"},
+        ["digit", "nation"],
+    ),
     "names": (
         "SELECT name FROM customers WHERE name IS NOT NULL UNION SELECT label FROM nations WHERE label IS NOT NULL",
         {"name": "string"},
@@ -245,8 +252,8 @@ def test_a_query_that_reads_whole_tables_warns_or_is_refused(
     assert "a scalar subquery that no equality links: a change of inner groups 2 reads all rows of" in warning
 
 
-@pytest.mark.parametrize("name", ["by_minute"])
-def test_windows_of_joins_are_kept_by_group(
+@pytest.mark.parametrize("name", ["by_minute", "by_digit"])
+def test_windows_and_generated_rows_of_joins_are_kept_by_group(
     spark: SparkSession, tmp_path: Path, shop: Shop, name: str
 ) -> None:
     prepare(spark)

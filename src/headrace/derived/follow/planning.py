@@ -64,6 +64,8 @@ _OF_SEVERAL_ROWS = frozenset(
         "Offset", "Generate", "LateralJoin", "Unpivot", "Tail",
     )
 )  # fmt: skip
+# These make several rows of one, whichever other rows there are.
+_OF_ONE_ROW = frozenset(("Generate", "Unpivot"))
 _OF_EQUAL_ROWS = frozenset(("Aggregate", "Distinct", "Deduplicate", "Intersect", "Except"))
 
 
@@ -217,7 +219,7 @@ def _check_gathered(
         _refuse_collations_in(plan, [scans[name].schema for name in query.scans])
     types = None
     if query.groups is not None:
-        if _OF_SEVERAL_ROWS & below.keys():
+        if (_OF_SEVERAL_ROWS - _OF_ONE_ROW) & below.keys():
             check_exact(query, [*(scans[name].schema for name in query.scans), *static.values()])
         types = _group_types(spark, query.groups, rows, views.plain)
         if not inner:
