@@ -462,22 +462,6 @@ def test_a_large_value_that_an_update_leaves_is_an_error_in_typed_rows(
         drain(tunnel)
 
 
-def test_the_description_names_tables_that_are_newer_than_the_tunnel(
-    store: Store, server: psycopg.Connection[Any]
-) -> None:
-    tunnel = store.create_tunnel_of_tables("public.*, !public.log", "changes", "Stream")
-    named = store.create_tunnel_of_tables("orders, items", "others", "Stream")
-    assert tunnel.describe().warnings == ()
-    server.execute("CREATE TABLE bills (id bigint PRIMARY KEY)")
-    server.execute("CREATE TABLE log (at timestamptz)")
-    server.execute("DROP TABLE items")
-    server.execute("INSERT INTO bills VALUES (1)")
-    (warning,) = tunnel.describe().warnings
-    assert warning.endswith("are newer than the tunnel are not followed: bills")
-    assert named.describe().warnings == ()
-    assert drain(tunnel) == []
-
-
 def test_a_tunnel_continues_on_the_slot_of_a_stopped_connector(store: Store, server: psycopg.Connection[Any]) -> None:
     server.execute("CREATE PUBLICATION dbz_publication FOR ALL TABLES")
     server.execute("SELECT pg_create_logical_replication_slot('debezium', 'pgoutput')")

@@ -18,11 +18,12 @@ from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.values import Position, TunnelKind
 from headrace.stores.postgres.tunnels import log, slot_reads
 from headrace.stores.postgres.tunnels.log import ChangeLog, WindowRows
+from headrace.stores.postgres.tunnels.members import Member
 from headrace.stores.postgres.tunnels.positions import lsn_of, lsn_position
 from headrace.stores.postgres.tunnels.publications import Publication
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.tunnels.stored_tunnels import StoredTunnel
-from headrace.stores.postgres.tunnels.table_images import TableColumns, TableImages, Truncated, changes
+from headrace.stores.postgres.tunnels.table_images import TableColumns, TableImages, Truncated, changes, in_order
 from headrace.wire.pgoutput import types
 from headrace.wire.pgoutput.messages import Images
 from tests.unit import pgoutput_samples as pg
@@ -33,11 +34,15 @@ END = 400
 
 
 class Transaction(NamedTuple):
-    """A transaction: the LSN of its commit, its rows, and whether it truncates the table after them."""
+    """A transaction: the LSN of its commit, its rows, and whether it truncates the table after them.
+
+    Its last row can be of another table, ``bills``.
+    """
 
     lsn: int
     rows: int
     truncates: bool = False
+    of_bills: bool = False
 
 
 class Server:
@@ -59,13 +64,15 @@ class Server:
     ) -> tuple[list[pa.RecordBatch], int]:
         self.peeks += 1
         batches, count = list[pa.RecordBatch](), 0
-        for lsn, rows, truncates in self.transactions:
+        for lsn, rows, truncates, of_bills in self.transactions:
             if lsn >= end:
                 break
-            found = [pg.begin(lsn), *(pg.insert(7, [b"%d-%d" % (lsn, row)]) for row in range(rows))]
+            tables = [7] * rows + [8] * of_bills
+            found = [pg.begin(lsn), *(pg.insert(table, [b"%d-%d" % (lsn, row)]) for row, table in enumerate(tables))]
             found += [*([pg.truncate(7)] if truncates else []), pg.commit(lsn)]
-            relation = [] if batches else [pg.relation(7, "orders", [("k", types.TEXT)])]
-            batches.append(pa.record_batch({"data": pa.array([*relation, *found], pa.binary())}))
+            names = {} if batches else {7: "orders", 8: "bills"}
+            relations = [pg.relation(oid, name, [("k", types.TEXT)]) for oid, name in names.items()]
+            batches.append(pa.record_batch({"data": pa.array([*relations, *found], pa.binary())}))
             count += len(found)
             if messages is not None and count >= messages:
                 return batches, lsn + 1
@@ -73,12 +80,21 @@ class Server:
 
 
 class Table:
-    """A table that is followed; the changes of some transactions, by their LSNs, cannot be read by its definition."""
+    """A table that is followed; the changes of some transactions, by their LSNs, cannot be read by its definition.
 
-    relations, binary, published = (7,), False, ()
+    Args:
+        bills: table ``bills``, if it has joined the tunnel.
+    """
 
-    def __init__(self, unreadable: Collection[int]) -> None:
+    binary, published = False, ()
+
+    def __init__(self, unreadable: Collection[int], bills: Member | None = None) -> None:
         self.unreadable = unreadable
+        self.members = {7: Member("orders", None, False)} | ({} if bills is None else {8: bills})
+        self.relations = tuple(self.members)
+
+    def are_current(self) -> bool:
+        return True
 
     def pieces(self, images: Sequence[Images]) -> list[TableImages]:
         pieces = [each.filter(each.lsns == lsn) for each in images for lsn in np.unique(each.lsns).tolist()]
@@ -93,7 +109,9 @@ class Table:
     def changes(
         self, pieces: Sequence[TableImages], snapshots: Snapshots | None, truncated: Sequence[Truncated] = ()
     ) -> Changes:
-        return changes(pieces, TABLE.schema, snapshots, truncated)
+        found = changes(pieces, TABLE.schema, snapshots, truncated)
+        tables = {each.images.relation.oid for each in pieces}
+        return in_order(found, [each.images.messages for each in pieces]) if len(tables) > 1 else found
 
 
 @pytest.fixture(autouse=True)
@@ -105,9 +123,9 @@ def small_windows(monkeypatch: pytest.MonkeyPatch) -> None:
     )
 
 
-def log_of(server: Server, *unreadable: int) -> ChangeLog:
+def log_of(server: Server, *unreadable: int, bills: Member | None = None) -> ChangeLog:
     database: Any = server
-    table: Any = Table(unreadable)
+    table: Any = Table(unreadable, bills)
     return ChangeLog(database, TUNNEL, table)
 
 
@@ -116,7 +134,7 @@ def keys(rows: WindowRows) -> list[str]:
 
 
 def keys_between(transactions: Sequence[Transaction], start: int, end: int) -> list[str]:
-    return [f"{lsn}-{row}" for lsn, rows, _ in transactions if start <= lsn < end for row in range(rows)]
+    return [f"{lsn}-{row}" for lsn, rows, *_ in transactions if start <= lsn < end for row in range(rows)]
 
 
 def keys_after(transactions: Sequence[Transaction], position: Position, end: int) -> list[str]:
@@ -235,6 +253,32 @@ def test_a_truncation_is_an_entry_behind_the_rows_before_it(
         if lsn >= start:
             expected += [*(f"{lsn}-{row}" for row in range(count)), *([None] if lsn in places else [])]
     assert found == expected
+
+
+@given(TRANSACTIONS, st.sets(st.integers(0, END - 1)), LSNS, LSNS, st.integers(1, 8))
+def test_changes_of_a_table_that_has_joined_wait_for_its_base_data(
+    transactions: list[Transaction], places: set[int], since: int, start: int, most: int
+) -> None:
+    of_lsn = {each.lsn: each.rows for each in transactions} | dict.fromkeys(places, 2)
+    every = [Transaction(lsn, rows, of_bills=lsn in places) for lsn, rows in sorted(of_lsn.items())]
+    server, first = Server(every), min((lsn for lsn in places if lsn >= max(since, start)), default=END)
+    reader, position, found = log_of(server, bills=Member("bills", since, True)), lsn_position(start), list[str]()
+    while (rows := reader.rows(position, total=most)).count:
+        page = rows.page(most)
+        found, position = found + page.changes.rows.column(0).to_pylist(), page.next
+    assert found == keys_between(every, start, first)
+    peeks = server.peeks
+    for _ in range(3):
+        assert not reader.rows(position).count
+        assert reader.backlog(position, None, 10).rows == 0
+    assert server.peeks <= peeks + 1
+    assert reader.idle_until(lsn_of(position)) <= max(first, lsn_of(position))
+    reader = log_of(server, bills=Member("bills", since, False))
+    while (rows := reader.rows(position, total=most)).count:
+        page = rows.page(most)
+        found, position = found + page.changes.rows.column(0).to_pylist(), page.next
+    followed = [each._replace(rows=each.rows + (each.of_bills and each.lsn >= since)) for each in every]
+    assert found == keys_between(followed, start, END)
 
 
 def test_a_window_is_decoded_once_for_all_of_its_pages() -> None:

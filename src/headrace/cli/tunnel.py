@@ -163,6 +163,21 @@ def describe_tunnel(app: App, id_or_name: str, table: str | None, watch: bool) -
     app.output.record(details)
 
 
+@tunnel.store_command("take-in")
+@click.argument("id_or_name")
+@_of_table
+def take_in(app: App, id_or_name: str, table: str | None) -> None:
+    """Take in later tables that match the patterns of a tunnel of several, with their rows.
+
+    Readers of JSON rows do so themselves. Run it for a query over typed rows before it starts again.
+
+    Example: headrace tunnel take-in shop -s postgresql://localhost/shop
+    """
+    with app.store() as store:
+        tables = store.tunnel(id_or_name, table).take_in_tables()
+    app.output.done(f"Took in {', '.join(tables)}." if tables else "Took in no table.", tables=tables)
+
+
 @tunnel.store_command("drop")
 @click.argument("id_or_name")
 @_of_table

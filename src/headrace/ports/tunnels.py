@@ -283,6 +283,14 @@ class Tunnel(Port):
         """
         return self
 
+    def take_in_tables(self) -> list[str]:
+        """Take in later tables that the tunnel names, with base data, and return their names.
+
+        Readers call it often; a store may look for new tables less often. Typed rows keep their tables: nothing happens
+        then. Stores whose tunnels keep their tables do nothing.
+        """
+        return []
+
     # -- channels -----------------------------------------------------------------------------------
 
     @abstractmethod

@@ -133,6 +133,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
         positions = self.positions_after(previous)
         if previous != self._committed:
             self._commit(previous, positions)
+        self.tunnel.take_in_tables()
         channels = self._channels(positions)
         backlogs = channels.backlogs
         self._lag = self._lag_of(channels)
@@ -202,6 +203,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
             self._commit(end, self.positions_after(end))
 
     def fix_end(self) -> None:
+        self.tunnel.take_in_tables()
         self._fixed_end = self.tunnel.latest_positions()
 
     def lift_end(self) -> None:

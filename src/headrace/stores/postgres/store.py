@@ -36,6 +36,7 @@ from headrace.stores.postgres.tables.table import PostgresTable
 from headrace.stores.postgres.tunnels import stored_tunnels, table_patterns, tunnel_options
 from headrace.stores.postgres.tunnels.followed import OneTable
 from headrace.stores.postgres.tunnels.followed_tables import ManyTables
+from headrace.stores.postgres.tunnels.joining import Joining
 from headrace.stores.postgres.tunnels.json_rows import SCHEMA
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.stored_tunnels import NewTable, StoredTunnel
@@ -315,12 +316,17 @@ class PostgresStore(Store):
                 return TypedTables(self._database, stored.id, stored.table)
             return ManyTables(self._database, stored.id, stored.table, form)
 
+        def opened(name: str) -> NewTable:
+            table = self.table(name)
+            return NewTable(table.layout(), table.splits)
+
+        joining = None if stored.slot is None else Joining(self._database, stored, opened)
         several = SeveralTables(
             stored.table,
             lambda: SCHEMA,
             lambda: [replace(FIXED_OPTIONS, pre_images=layout.pre_images) for layout in follow(PLAIN).layouts()],
         )
-        return PostgresTunnel(self._database, several, stored, follow)
+        return PostgresTunnel(self._database, several, stored, follow, joining)
 
     def diagnose(self, table: str | None = None) -> list[Finding]:
         return diagnosis.diagnose(self._database, self.tunnels, table)

@@ -99,6 +99,8 @@ class SharingClient(TunnelClient, Generic[S]):
         return f"SharingClient({self.id} of tunnel {self._tunnel.name!r})"
 
     def heartbeat(self, leases: Sequence[Lease]) -> list[Lease]:
+        self._tunnel.take_in_tables()
+
         def beat(statements: S) -> dict[str, Assignment]:
             now = time.time()
             self._check(statements, now)

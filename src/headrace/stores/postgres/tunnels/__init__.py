@@ -33,6 +33,11 @@ and base channels for each table. `Decoder` separates the messages by table, eac
 written as JSON (`json_rows`), and the rows are merged by the numbers of their messages. The spool has the rows of each
 table in their own columns, so the form of the JSON is chosen by the reader.
 
+**New tables** join such a tunnel (`joining`) in one transaction that locks out their writers. Their base channels are
+no parents of the stream: a window of the log ends before the first of their changes until base data is committed
+(`members.in_stream`). Each reader looks at the members of the tunnel after it has looked up the end of the log, so it
+never passes a change of a table that it does not know.
+
 **What leaves the source**: `selections` turns options of a tunnel into the list of columns and the filter of its
 publication, and into masks, which `table_images` and `followed` apply before rows leave them.
 

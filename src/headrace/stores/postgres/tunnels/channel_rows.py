@@ -65,13 +65,17 @@ def channels_of(rows: Sequence[ChannelRow]) -> list[Channel]:
     return [Channel(row.id, row.kind, states[row.id], row.committed, row.parents) for row in rows]
 
 
-def read_snapshots(statements: PostgresStatements, tunnel: str) -> Snapshots:
-    """Return the snapshots in which the chunks of base data were read."""
+def read_snapshots(statements: PostgresStatements, tunnel: str, waiting: Sequence[int] = ()) -> Snapshots:
+    """Return the snapshots in which the chunks of base data were read.
+
+    Args:
+        waiting: the oids of tables whose snapshots are left out: the stream does not have their changes yet.
+    """
     rows = statements.execute(
         "SELECT c.relation::bigint, c.low, k.snapshot FROM headrace.channel c"
         " LEFT JOIN headrace.chunk k ON k.tunnel = c.tunnel AND k.channel = c.id"
-        " WHERE c.tunnel = %s AND c.kind = %s ORDER BY c.seq",
-        (tunnel, ChannelKind.BASE_DATA.value),
+        " WHERE c.tunnel = %s AND c.kind = %s AND c.relation <> ALL(%s::oid[]) ORDER BY c.seq",
+        (tunnel, ChannelKind.BASE_DATA.value, list(waiting)),
     )
     by_table: dict[int, list[ChunkSnapshot]] = {}
     for relation, low, snapshot in rows:

@@ -32,6 +32,7 @@ from headrace.stores.postgres.tunnels import selections
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
 from headrace.stores.postgres.tunnels.definitions import CatalogColumn
 from headrace.stores.postgres.tunnels.histories import History
+from headrace.stores.postgres.tunnels.members import Member
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import parse_lsn
 from headrace.stores.postgres.tunnels.publications import PublishedTable
@@ -91,6 +92,13 @@ class Followed(Protocol):
     @property
     def published(self) -> Sequence[PublishedTable]:
         """The tables as a publication should have them."""
+
+    @property
+    def members(self) -> Mapping[int, Member]:
+        """The tables of a tunnel of several tables; see `headrace.stores.postgres.tunnels.members`."""
+
+    def are_current(self) -> bool:
+        """Return whether no table has joined the tunnel, or had its base data committed, since this was opened."""
 
     def refresh(self) -> bool:
         """Read the definitions of the tables, if they have changed; return whether they have."""
@@ -322,6 +330,13 @@ class OneTable:
         )
         self._opened: FollowedTable | None = None
         self.refresh()
+
+    @property
+    def members(self) -> Mapping[int, Member]:
+        return {}
+
+    def are_current(self) -> bool:
+        return True
 
     def refresh(self) -> bool:
         if not self._definitions.refresh():

@@ -14,13 +14,15 @@ from headrace.model.tables.changes import Changes
 from headrace.model.tables.conditions import KeyRange
 from headrace.model.tables.json_forms import PLAIN, JsonForm
 from headrace.model.tables.schema import TableSchema
+from headrace.stores.postgres.connection import Bulk
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables import stored_tables
-from headrace.stores.postgres.tunnels import json_rows, table_patterns
+from headrace.stores.postgres.tunnels import json_rows
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
 from headrace.stores.postgres.tunnels.followed import FollowedTable, base_types, one_snapshot
 from headrace.stores.postgres.tunnels.json_rows import JsonTable
+from headrace.stores.postgres.tunnels.members import Member, members, others
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.publications import PublishedTable
 from headrace.stores.postgres.tunnels.seen_definitions import SeenDefinitions
@@ -49,13 +51,10 @@ class ManyTables:
         self._database = database
         self._patterns = patterns
         self._form = form
-        # The names when the tunnel was created, and the current names of the tables that exist.
-        self._names: dict[int, str] = dict(
-            database.query(
-                "SELECT relation::bigint, table_name FROM headrace.tunnel_table WHERE tunnel = %s ORDER BY relation",
-                (tunnel,),
-            )
-        )
+        self._tunnel = tunnel
+        self._members = self._read_members()
+        # The names when the tables became members, and the current names of those that exist.
+        self._names = {relation: each.name for relation, each in self._members.items()}
         self._current: dict[int, TableName] = {}
         self._definitions = SeenDefinitions(
             database, tunnel, list(self._names), partial(base_types, database), as_columns=self.typed
@@ -73,13 +72,25 @@ class ManyTables:
         tables = [self._table(relation) for relation in list(self._current)]
         return [table.layout for table in tables if table is not None]
 
+    @property
+    def members(self) -> Mapping[int, Member]:
+        return self._members
+
+    def are_current(self) -> bool:
+        return self._read_members() == self._members
+
+    def _read_members(self) -> dict[int, Member]:
+        return self._database.ask(lambda statements: members(statements, self._tunnel))
+
     def refresh(self) -> bool:
         if not self._definitions.refresh():
             return False
         self._tables = {}
         self._current = {state.relation: state.name for state in self._definitions.states}
         for relation in self._names.keys() - self._current.keys():
-            _log.warning("table %s was dropped: its changes that were not read are left out", self._names[relation])
+            _log.warning(
+                "table %s was dropped: its rows and changes that were not read are left out", self._names[relation]
+            )
         return True
 
     @property
@@ -116,22 +127,9 @@ class ManyTables:
         return {}
 
     def warnings(self) -> list[str]:
-        return [*self._definitions.warnings(), *self._newer_tables()]
-
-    def _newer_tables(self) -> list[str]:
-        """Name the tables that are newer than the tunnel: their changes have no base data."""
-        patterns = [each for each in table_patterns.parse([self._patterns]) if each.left_out or each.general]
-        if all(pattern.left_out for pattern in patterns):
-            return []
-        own = self._database.schema
-        matching = self._database.run(
-            lambda statements: table_patterns.matching(statements.connection, patterns, own, missing_ok=True)
-        )
-        followed = set(self._current.values())
-        newer = ", ".join(name.text for name in matching if name not in followed)
-        if not newer:
-            return []
-        return [f"tables that match {self._patterns} and are newer than the tunnel are not followed: {newer}"]
+        names = ", ".join(name.text for name in others(self._database, self._tunnel, self._patterns))
+        newer = [f"tables that match {self._patterns} have not joined the tunnel: {names}"] if names else []
+        return [*self._definitions.warnings(), *newer]
 
     def name_of(self, relation: int) -> str:
         return self._names.get(relation, str(relation))
@@ -145,18 +143,15 @@ class ManyTables:
         return json_rows.changes(pieces, existing, snapshots, truncated)
 
     def snapshots(self, parts: Sequence[tuple[int, KeyRange]]) -> list[ChunkRows]:
-        reads = []
-        for relation, keys in parts:
-            table = self._table(relation)
-            if table is None:
-                raise self._dropped(relation)
-            reads.append(table.reading(keys))
-        return one_snapshot(self._database, reads)
+        tables = [(self._table(relation), keys) for relation, keys in parts]
+        return one_snapshot(
+            self._database, [_no_rows if table is None else table.reading(keys) for table, keys in tables]
+        )
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         table, as_json = self._table(relation), self._json_table(relation)
         if table is None or as_json is None:
-            raise self._dropped(relation)
+            return pa.RecordBatch.from_pylist([], self.schema.changes)
         return json_rows.base_rows(table.base_columns(rows), rows.num_rows, as_json)
 
     def _json_table(self, relation: int) -> JsonTable | None:
@@ -197,9 +192,7 @@ class ManyTables:
         except NotFoundError:
             return None
 
-    def _dropped(self, relation: int) -> NotFoundError:
-        return NotFoundError(
-            "a table was dropped before its base data was read",
-            received=self.name_of(relation),
-            remedy="create a new tunnel",
-        )
+
+def _no_rows(_: Bulk) -> list[pa.RecordBatch]:
+    """Return the rows of a table that was dropped."""
+    return []

@@ -25,6 +25,7 @@ from headrace.stores.postgres.failures import COPIES
 from headrace.stores.postgres.tunnels import slot_reads
 from headrace.stores.postgres.tunnels.channel_rows import read_snapshots
 from headrace.stores.postgres.tunnels.followed import Followed
+from headrace.stores.postgres.tunnels.members import in_stream
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import lsn_of, lsn_position, lsn_text
 from headrace.stores.postgres.tunnels.publications import Publication
@@ -48,6 +49,10 @@ SELECT pg_current_wal_flush_lsn() - '0/0', s.confirmed_flush_lsn - '0/0', s.rest
     (SELECT reason FROM headrace.slot_limit WHERE tunnel = t.id)
 FROM headrace.tunnel t LEFT JOIN pg_replication_slots s ON s.slot_name = t.slot WHERE t.id = %s
 """
+
+
+class JoinedError(StoreBusyError):
+    """A table has joined the tunnel, or the stream no longer waits for one, since the tables were opened."""
 
 
 class SlotState(NamedTuple):
@@ -76,11 +81,12 @@ class Stop(NamedTuple):
     Attributes:
         lsn: the LSN of the first transaction that cannot be read.
         after: the LSN after which the log can be read again.
+        error: why; None if the stream waits for base data of a table that has joined the tunnel.
     """
 
     lsn: int
     after: int
-    error: DataLossError
+    error: DataLossError | None
 
 
 @dataclass(frozen=True)
@@ -114,6 +120,15 @@ class Window:
             return lsn_position(self.behind if self.count else self.end)
         lsns = self.changes.versions.to_numpy()
         return lsn_position(int(lsns[row]), row - int(np.searchsorted(lsns, lsns[row])))
+
+    @property
+    def waits(self) -> bool:
+        """Whether what follows is read after base data is committed."""
+        return self.stop is not None and self.stop.error is None
+
+    def has(self, lsn: int) -> bool:
+        """Return whether the changes from an LSN on begin in this window, as far as the log can be read now."""
+        return self.start <= lsn < self.end or (self.waits and lsn == self.end)
 
     def rows_before(self, lsn: int) -> int:
         """Return the number of rows of transactions that are committed before an LSN."""
@@ -217,8 +232,9 @@ class ChangeLog:
             first, last = window.rows_before(start) + skip, window.count
             if until is not None:
                 last = min(last, window.rows_before(lsn_of(until)) + until.skip)
-            if first < last or window.end >= limit:
-                return WindowRows(window, min(first, last), last, limit)
+            if first < last or window.end >= limit or window.waits:
+                end = min(limit, window.end) if window.waits else limit
+                return WindowRows(window, min(first, last), last, end)
             skip = max(0, first - window.count)
             start = window.end
 
@@ -237,6 +253,8 @@ class ChangeLog:
             row = window.rows_before(start) + skip
             if window.count and row <= window.count:
                 return window.position(row)
+            if window.waits:
+                break
             skip, start = row - window.count, window.end
         return lsn_position(start, skip)
 
@@ -298,7 +316,7 @@ class ChangeLog:
             row = window.rows_before(start) + position.skip
             if row < window.count and window.changes.ops[row].as_py() == ChangeOp.TRUNCATE:
                 return window.position(row + 1), None
-        if window is not None and window.stop is not None:
+        if window is not None and window.stop is not None and not window.waits:
             return lsn_position(window.stop.after), None
         if start >= state.lost and state.confirmed <= max(state.advanced, start):
             return position, 0
@@ -316,7 +334,8 @@ class ChangeLog:
         """Return the snapshots of base data. The stream is read after all of them are there."""
         snapshots = self._cache.snapshots
         if snapshots is None:
-            snapshots = self._database.ask(lambda statements: read_snapshots(statements, self._tunnel.id))
+            waiting = [relation for relation, each in self._followed.members.items() if each.waits]
+            snapshots = self._database.ask(lambda statements: read_snapshots(statements, self._tunnel.id, waiting))
             with self._decoding:
                 # Each chunk that is read changes what the stream leaves out.
                 self._cache = LogCache(snapshots if snapshots.complete else None, size=self._cache.size)
@@ -381,7 +400,7 @@ class ChangeLog:
         """
         with self._decoding:
             window = self._cache.window
-            if window is None or not window.start <= start < window.end:
+            if window is None or not window.has(start):
                 if start >= limit:
                     return Window(start, start, self._followed.changes([], None))
                 read, size = self._read_at(start, limit, state, total)
@@ -392,7 +411,7 @@ class ChangeLog:
                     window = replace(window, start=before.behind)
                 rest = read if read.has(read.next) else None
                 self._cache = self._cache._replace(window=window, read=rest)
-        if window.stop is not None and window.end <= start:
+        if window.stop is not None and window.stop.error is not None and window.end <= start:
             raise window.stop.error
         return window
 
@@ -402,6 +421,13 @@ class ChangeLog:
         # A limited read may end before the first wanted change. The next one is longer.
         while read is None or size is None or not read.has(start):
             end = slot_reads.reach(start, WINDOW_BYTES, state.restart, limit)
+            # After the end of the log was looked up: a table that joins later has no changes before it.
+            if not self._followed.are_current():
+                raise JoinedError(
+                    f"a table has joined tunnel {self._tunnel.name!r} while its log was read",
+                    received=f"changes after {lsn_text(start)}",
+                    remedy="read again",
+                )
             # After the end of the log was looked up: a later change of the publication has no effect before it.
             self._publication.check(self._followed.published, f"changes after {lsn_text(start)}")
             before = size if size is not None and size.end <= start else None
@@ -416,10 +442,14 @@ class ChangeLog:
     def _decoded(self, read: SlotRead, start: int, state: SlotState, snapshots: Snapshots) -> Window:
         """Decode the window of a read that begins at an LSN."""
         decoded, end = read.decode(start, min(start + WINDOW_BYTES, read.end))
+        decoded, waits_at = in_stream(decoded, self._followed.members)
         pieces = self._followed.pieces(decoded.images)
         snapshots_of = snapshots if start < state.base_end else None
         truncations, stops = self._truncations(decoded.truncations, snapshots_of)
         stops += [self._unreadable(each.images, each.problem) for each in pieces if each.problem is not None]
+        if waits_at is not None:
+            # Base data first, also where the log has an error.
+            stops.insert(0, Stop(waits_at, waits_at, None))
         stop = min(stops, key=lambda stop: stop.lsn, default=None)
         if stop is not None:
             # The changes before a stop can be read.

@@ -16,7 +16,17 @@ Parameters: TypeAlias = Sequence[object] | Mapping[str, object]
 
 _TABLES = Group(
     (
-        *("tunnel", "channel", "tunnel_table", "selection", "slot_limit", "definition", "chunk", "spool"),
+        *(
+            "tunnel",
+            "channel",
+            "tunnel_table",
+            "joined_table",
+            "selection",
+            "slot_limit",
+            "definition",
+            "chunk",
+            "spool",
+        ),
         *("tunnel_client", "batch_plan", "batch_end"),
     ),
     """
@@ -70,6 +80,13 @@ CREATE TABLE IF NOT EXISTS {schema}.tunnel_table (
     tunnel text NOT NULL REFERENCES {schema}.tunnel ON DELETE CASCADE,
     relation oid NOT NULL,
     table_name text NOT NULL,
+    PRIMARY KEY (tunnel, relation)
+);
+-- The tables that have joined such a tunnel, and the LSN from which their changes are in its stream.
+CREATE TABLE IF NOT EXISTS {schema}.joined_table (
+    tunnel text NOT NULL REFERENCES {schema}.tunnel ON DELETE CASCADE,
+    relation oid NOT NULL,
+    since pg_lsn NOT NULL,
     PRIMARY KEY (tunnel, relation)
 );
 -- What a tunnel of one table leaves out of it.

@@ -74,6 +74,10 @@ class Fault(NamedTuple):
     remedy: str
     missing: bool = False
 
+    def error(self, publication: str) -> UnsupportedError:
+        """Return the error for tables that are not followed yet."""
+        return UnsupportedError(self.problem, received=f"publication {publication}", remedy=self.remedy)
+
 
 State = Mapping[str, str]
 """Texts that every change of a publication replaces: by the oid of a table, and ``""`` for the publication itself."""
@@ -147,7 +151,7 @@ def usable(database: TunnelDatabase, name: str, tables: Sequence[PublishedTable]
     if fault.missing:
         names = database.query("SELECT pubname::text FROM pg_publication ORDER BY pubname")
         raise NotFoundError("no such publication", received=repr(name), valid=[publication for (publication,) in names])
-    raise UnsupportedError(fault.problem, received=f"publication {name}", remedy=fault.remedy)
+    raise fault.error(name)
 
 
 class Publication:
@@ -200,11 +204,21 @@ class Publication:
         return fault
 
     def _differs(self, statements: PostgresStatements, state: State) -> bool:
-        row = statements.first("SELECT publication_state FROM headrace.tunnel WHERE id = %s", (self._tunnel,))
-        before: State = {} if row is None else json.loads(row[0])
+        before = _saved_state(statements, self._tunnel)
         return any(before.get(each) != text for each, text in state.items())
 
 
 def save_state(statements: PostgresStatements, tunnel: str, state: State) -> None:
     """Record the state of a tunnel's publication."""
     statements.execute("UPDATE headrace.tunnel SET publication_state = %s WHERE id = %s", (json.dumps(state), tunnel))
+
+
+def add_state(statements: PostgresStatements, tunnel: str, state: State) -> None:
+    """Record the state of a tunnel's publication for another table."""
+    save_state(statements, tunnel, {**_saved_state(statements, tunnel), **state})
+
+
+def _saved_state(statements: PostgresStatements, tunnel: str) -> State:
+    row = statements.first("SELECT publication_state FROM headrace.tunnel WHERE id = %s", (tunnel,))
+    state: State = {} if row is None else json.loads(row[0])
+    return state

@@ -119,8 +119,11 @@ class SeenDefinitions:
         Args:
             existing_slot: the slot of the tunnel, if it may have older changes.
         """
-        base_types = self._base_types(self._relations)
-        self._database.run(lambda statements: self._record(statements, self._relations, base_types, existing_slot))
+        self._database.run(lambda statements: self.record_in(statements, existing_slot))
+
+    def record_in(self, statements: PostgresStatements, existing_slot: str | None = None) -> None:
+        """Record the first version of all tables like `record`, inside the caller's transaction."""
+        self._record(statements, self._relations, self._base_types(self._relations), existing_slot)
 
     def _record(
         self,

@@ -10,6 +10,7 @@ import psycopg
 from psycopg import sql
 
 from headrace.errors import OptionError, StoreError, UnsupportedError
+from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tunnels import blockers
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
@@ -86,6 +87,20 @@ def create_publication(
 
 def _no_right(error: psycopg.Error) -> bool:
     return isinstance(error, psycopg.errors.InsufficientPrivilege)
+
+
+def add_to_publication(statements: PostgresStatements, name: str, table: TableName, *, generated: bool) -> None:
+    """Add a table to a publication.
+
+    Args:
+        generated: whether the publication has to include generated columns.
+    """
+    publication = sql.Identifier(name)
+    statements.connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(publication, table.sql))
+    if generated:
+        statements.connection.execute(
+            sql.SQL("ALTER PUBLICATION {} SET (publish_generated_columns = stored)").format(publication)
+        )
 
 
 def has_generated(database: TunnelDatabase, table: TableLayout) -> bool:

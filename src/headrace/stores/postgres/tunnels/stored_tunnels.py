@@ -149,7 +149,7 @@ def create(
                 # Base data has all changes before.
                 lsn = max(lsn, slots.visible_commits(database))
         # After the slot: rows that this count does not see are in the stream.
-        sizes = [_size(database, layout) for layout in layouts] if has_base else []
+        sizes = [size_of(database, layout) for layout in layouts] if has_base else []
         ranges = [
             (table.layout.oid, keys)
             for table, size in zip(tables, sizes, strict=False)
@@ -162,7 +162,7 @@ def create(
         with suppress(HeadraceError):
             drop(database, stored)
         raise
-    whole = _Size(sum(size.rows for size in sizes), sum(size.bytes for size in sizes))
+    whole = Size(sum(size.rows for size in sizes), sum(size.bytes for size in sizes))
     return stored, whole.rows <= SMALL_TABLE_ROWS and whole.bytes <= BYTES_PER_CHUNK
 
 
@@ -245,7 +245,7 @@ def _from_json(value: Any) -> KeyValue:
     return from_json(value)
 
 
-class _Size(NamedTuple):
+class Size(NamedTuple):
     """The number of rows of a small table, or an estimate, and the bytes of the table on disk."""
 
     rows: int
@@ -256,8 +256,10 @@ class _Size(NamedTuple):
         return max(1, -(-self.rows // ROWS_PER_CHUNK), -(-self.bytes // BYTES_PER_CHUNK))
 
 
-def _size(database: TunnelDatabase, table: TableLayout) -> _Size:
-    def read(statements: PostgresStatements) -> _Size:
+def size_of(database: TunnelDatabase, table: TableLayout) -> Size:
+    """Return the size of a table now."""
+
+    def read(statements: PostgresStatements) -> Size:
         query = sql.SQL("SELECT count(*) FROM (SELECT FROM {} LIMIT {}) few").format(
             table.name.sql, SMALL_TABLE_ROWS + 1
         )
@@ -272,7 +274,7 @@ def _size(database: TunnelDatabase, table: TableLayout) -> _Size:
         assert few is not None
         assert sizes is not None
         rows = int(few[0])
-        return _Size(rows if rows <= SMALL_TABLE_ROWS else max(rows, int(sizes[0])), int(sizes[1]))
+        return Size(rows if rows <= SMALL_TABLE_ROWS else max(rows, int(sizes[0])), int(sizes[1]))
 
     return database.run(read)
 
@@ -308,21 +310,37 @@ def _insert_channels(
             " WHERE id = %(id)s",
             {"lsn": lsn_text(lsn), "id": tunnel.id},
         )
-    base = [
-        _NewChannel(f"base-{number}", ChannelKind.BASE_DATA, [], relation, keys, BASE_START.token)
-        for number, (relation, keys) in enumerate(ranges)
-    ]
-    channels = list(base)
+    channels = _base_channels(ranges, 0)
     if tunnel.slot is not None:
-        parents = [channel.id for channel in base]
+        parents = [channel.id for channel in channels]
         channels.append(_NewChannel(STREAM, ChannelKind.STREAM, parents, 0, KeyRange(), lsn_text(lsn)))
-    for seq, channel in enumerate(channels):
+    _insert_rows(statements, tunnel.id, channels, 0)
+
+
+def add_base_channels(statements: PostgresStatements, tunnel: str, ranges: Sequence[tuple[int, KeyRange]]) -> None:
+    """Add channels for the base data of key ranges of tables, by their oids. The caller has locked the tunnel."""
+    there = statements.first(
+        "SELECT count(*), count(*) FILTER (WHERE relation <> 0) FROM headrace.channel WHERE tunnel = %s", (tunnel,)
+    )
+    assert there is not None
+    _insert_rows(statements, tunnel, _base_channels(ranges, there[1]), there[0])
+
+
+def _base_channels(ranges: Sequence[tuple[int, KeyRange]], first: int) -> list[_NewChannel]:
+    return [
+        _NewChannel(f"base-{number}", ChannelKind.BASE_DATA, [], relation, keys, BASE_START.token)
+        for number, (relation, keys) in enumerate(ranges, first)
+    ]
+
+
+def _insert_rows(statements: PostgresStatements, tunnel: str, channels: Sequence[_NewChannel], first: int) -> None:
+    for seq, channel in enumerate(channels, first):
         statements.execute(
             "INSERT INTO headrace.channel (tunnel, seq, id, kind, parents, relation, low, high, start, committed)"
             " VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s)"
             " ON CONFLICT DO NOTHING",
             (
-                tunnel.id,
+                tunnel,
                 seq,
                 channel.id,
                 channel.kind.value,

@@ -10,6 +10,7 @@ import psycopg
 from psycopg import sql
 
 from headrace.errors import NotFoundError, OptionError
+from headrace.model.own_names import PREFIX
 from headrace.stores.postgres.names import TableName, quoted
 
 _LEFT_OUT = "!"
@@ -18,7 +19,7 @@ _TABLES = sql.SQL(
     """
 SELECT n.nspname::text, c.relname::text
 FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
-WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition
+WHERE c.relkind IN ('r', 'p') AND c.relpersistence = 'p' AND NOT c.relispartition AND NOT starts_with(c.relname, {})
     AND n.nspname NOT IN ('pg_catalog', 'information_schema', 'pg_toast', {})
 ORDER BY 1, 2
 """
@@ -90,7 +91,7 @@ def matching(
     Raises:
         NotFoundError: a pattern matches no table, and ``missing_ok`` is not set.
     """
-    tables = [TableName(*row) for row in connection.execute(_TABLES.format(sql.Literal(own)))]
+    tables = [TableName(*row) for row in connection.execute(_TABLES.format(sql.Literal(PREFIX), sql.Literal(own)))]
     included: set[TableName] = set()
     for pattern in patterns:
         names = {name for name in tables if pattern.matches(name)}

@@ -37,7 +37,8 @@ from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.tunnels import base_data, retention, selections
 from headrace.stores.postgres.tunnels.channel_rows import ChannelRow, channels_of, rows_in
 from headrace.stores.postgres.tunnels.followed import Followed
-from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog, truncated
+from headrace.stores.postgres.tunnels.joining import Joining
+from headrace.stores.postgres.tunnels.log import WINDOW_BYTES, ChangeLog, JoinedError, truncated
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import is_after, lsn_of, parse_lsn, row_of, row_position
 from headrace.stores.postgres.tunnels.retention import LogRelease
@@ -90,6 +91,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
     Args:
         table: the table whose changes the tunnel has.
         follow: opens the tables in the database, for a form of rows.
+        joining: takes new tables into a tunnel of several; None if it takes in none.
         form: the form of the rows of several tables: JSON, or typed if it is None.
         truncations: whether a TRUNCATE is an entry of the changes; otherwise it is a `DataLossError`.
     """
@@ -100,6 +102,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         table: Table,
         stored: StoredTunnel,
         follow: Callable[[JsonForm | None], Followed],
+        joining: Joining | None = None,
         form: JsonForm | None = PLAIN,
         *,
         truncations: bool = False,
@@ -107,6 +110,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         self._database = self.records = database
         self._stored = stored
         self._follow = follow
+        self._joining = joining
         self._form = form
         self._truncations = truncations
         self.batches = TunnelBatches(database, stored.id)
@@ -150,18 +154,26 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
             )
         json = self.table
         table = SeveralTables(json.name, lambda: tunnel._fresh().tables.schema, lambda: [json.describe().options])
-        tunnel = PostgresTunnel(self._database, table, self._stored, self._follow, None)
+        tunnel = PostgresTunnel(self._database, table, self._stored, self._follow, None, None)
         return tunnel
 
     def with_json(self, form: JsonForm) -> Tunnel:
         if self._stored.relation:
             return super().with_json(form)
         return PostgresTunnel(
-            self._database, self.table, self._stored, self._follow, form, truncations=self._truncations
+            self._database,
+            self.table,
+            self._stored,
+            self._follow,
+            self._joining,
+            form,
+            truncations=self._truncations,
         )
 
     def with_truncations(self) -> Tunnel:
-        return PostgresTunnel(self._database, self.table, self._stored, self._follow, self._form, truncations=True)
+        return PostgresTunnel(
+            self._database, self.table, self._stored, self._follow, self._joining, self._form, truncations=True
+        )
 
     def describe(self) -> TunnelDescription:
         view, rows = self._fresh(), self._rows()
@@ -184,6 +196,8 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         for row, channel in zip(rows, channels, strict=True):
             try:
                 backlog = self._backlog(view, row, channel.committed, None, WINDOW_BYTES, spooled.get(row.id))
+            except JoinedError:
+                backlog = Backlog(rows=None)
             except (DataLossError, NotFoundError, SchemaError, UnsupportedError) as error:
                 backlog = Backlog(rows=None)
                 details = {**details, "last_error": f"{type(error).__name__}: {error.problem}"}
@@ -211,6 +225,9 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
             details=details,
             warnings=tuple(warnings),
         )
+
+    def take_in_tables(self) -> list[str]:
+        return [] if self._joining is None else self._joining.look()
 
     # -- channels -----------------------------------------------------------------------------------
 
@@ -291,8 +308,8 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
                 backlogs[channel] = self._backlog(
                     view, rows[channel], position, bound, LOOK_BYTES, spooled.get(channel)
                 )
-            except DataLossError:
-                # The reader fails, or accepts the loss.
+            except (DataLossError, JoinedError):
+                # The reader fails, accepts the loss, or has the new table.
                 backlogs[channel] = Backlog(rows=None)
             if backlogs[channel].empty:
                 self._release_idle_log(rows[channel], position)
@@ -328,15 +345,18 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         *,
         total: int | None = None,
     ) -> Page:
-        view = self._fresh()
         try:
-            return self._read(view, channel, position, max_rows, until, total)
-        except DataLossError:
-            # The error may be of the former definition of a table that has changed meanwhile.
-            newer = self._fresh()
-            if newer is view:
-                raise
-        return self._read(newer, channel, position, max_rows, until, total)
+            view = self._fresh()
+            try:
+                return self._read(view, channel, position, max_rows, until, total)
+            except DataLossError:
+                # The error may be of the former definition of a table that has changed meanwhile.
+                newer = self._fresh()
+                if newer is view:
+                    raise
+            return self._read(newer, channel, position, max_rows, until, total)
+        except JoinedError:
+            return self.read(channel, position, max_rows, until, total=total)
 
     def _read(
         self, view: _View, channel: str, position: Position, max_rows: int, until: Position | None, total: int | None
@@ -414,7 +434,11 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         Raises:
             NotFoundError: the tunnel does not have one of the channels; nothing is saved.
         """
-        self._database.run(lambda statements: self.save_positions(statements, positions))
+        try:
+            self._database.run(lambda statements: self.save_positions(statements, positions))
+        except JoinedError:
+            self._fresh()
+            self._database.run(lambda statements: self.save_positions(statements, positions))
         self.release_log()
 
     def save_positions(self, statements: PostgresStatements, positions: Mapping[str, Position]) -> None:
@@ -515,7 +539,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
     def _fresh(self) -> _View:
         """Return the tables and their log with the present definitions: others can change them at any time."""
         view = self._view
-        if view is None:
+        if view is None or not view.tables.are_current():
             view = self._view = _View(self._database, self._stored, self._follow(self._form))
         elif view.tables.refresh():
             view = self._view = _View(self._database, self._stored, view.tables)

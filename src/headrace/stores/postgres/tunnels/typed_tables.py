@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pyarrow as pa
 
-from headrace.errors import NotFoundError
+from headrace.errors import NotFoundError, SchemaError
 from headrace.model.tables.changes import Changes
 from headrace.model.tables.schema import TableSchema
 from headrace.model.tables.several_tables import rows_together, schema_of, together
@@ -34,6 +34,16 @@ class TypedTables(ManyTables):
     @property
     def schema(self) -> TableSchema:
         return schema_of(self.tables)
+
+    def are_current(self) -> bool:
+        now = self._read_members()
+        if joined := [now[relation].name for relation in now.keys() - self._members.keys()]:
+            raise SchemaError(
+                "a table has joined the tunnel, and is no column of the rows of this reader",
+                received=", ".join(sorted(joined)),
+                remedy="start the query again: its rows have the column then",
+            )
+        return now == self._members
 
     def check(self) -> None:
         self._check_names()
