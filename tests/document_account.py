@@ -37,7 +37,11 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
             "needs Docker and Kubernetes; tests/clusters/test_kubernetes.py runs the manifest",
         ]
     },
-    "docs/ducklake.md": {"python": DUCKLAKE, "text": DUCKLAKE, "sh": "it installs packages"},
+    "docs/ducklake.md": {
+        "python": DUCKLAKE,
+        "text": DUCKLAKE,
+        "sh": "it installs packages, and needs a server",
+    },
     "docs/embedded-store.md": {"python": [*[COMMANDS] * 3, "tests/unit/test_store_damage.py"], "sh": COMMANDS},
     "docs/following-tables.md": {"python": DOCS, "text": DOCS},
     "docs/several-tables.md": {"python": DOCS, "text": DOCS},

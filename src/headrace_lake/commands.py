@@ -1,4 +1,4 @@
-"""``headrace lake``: the maintenance, the history and the checks of Delta tables."""
+"""``headrace lake``: the maintenance, the history and the checks of lake tables."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from headrace.errors import UnsupportedError
 
 if TYPE_CHECKING:
     from headrace.ports import Store
-    from headrace_lake.delta.table import DeltaTable
+    from headrace_lake.maintenance import Maintenance
 
 _HISTORY = ("version", "time", "operation", "job", "batch")
 
 
-@click.group(cls=CommandGroup, short_help="Compact, clean, check and show Delta tables.")
+@click.group(cls=CommandGroup, short_help="Compact, clean, check and show lake tables.")
 def lake() -> None:
-    """Compact, clean and check Delta tables, and show their versions.
+    """Compact, clean and check tables of Delta Lake and DuckLake, and show their versions.
 
     \b
     Example:
@@ -31,39 +31,35 @@ def lake() -> None:
     """
 
 
-def _tables(store: Store, names: Sequence[str]) -> list[DeltaTable]:
-    """Return Delta tables of a store: those with these names, or all."""
-    from headrace.model.own_names import is_internal
-    from headrace_lake.delta.table import DeltaTable
+def _tables(store: Store, names: Sequence[str]) -> list[tuple[str, Maintenance]]:
+    """Return lake tables of a store with their maintenance: those with these names, or all."""
+    from headrace_lake.maintenance import LakeStore
 
-    found = [store.table(name) for name in names or store.tables() if names or not is_internal(name)]
-    for table in found:
-        if not isinstance(table, DeltaTable):
-            raise UnsupportedError(
-                "this is no Delta table",
-                received=table.name,
-                valid="a table of delta:///directory or delta+s3://bucket/prefix",
-            )
-    return [table for table in found if isinstance(table, DeltaTable)]
+    if not isinstance(store, LakeStore):
+        raise UnsupportedError(
+            "this store has no lake tables",
+            received=store.url,
+            valid="delta:///directory, delta+s3://bucket/prefix or ducklake+postgresql://user@host/database",
+        )
+    return [(name, store.maintenance(name)) for name in names or store.lake_tables()]
 
 
 @lake.store_command("compact")
 @click.argument("tables", nargs=-1)
 @click.option("--megabytes", type=click.IntRange(1, 4096), default=64, show_default=True, help="The size of a file.")
 def compact(app: App, tables: Sequence[str], megabytes: int) -> None:
-    """Replace small files, and files whose key ranges overlap, by files in key order. All TABLES by default.
+    """Replace small files, and those with deleted rows, by larger ones in key order. All TABLES by default.
 
-    Rows do not change, and streams go on. Old files stay until headrace lake vacuum.
+    Files of Delta tables whose key ranges overlap are replaced, too. Rows do not change, and streams go on. Old files
+    stay until headrace lake vacuum.
 
     Example: headrace lake compact orders -s delta:///data/lake
     """
-    from headrace_lake.delta import maintenance
-
     records: list[dict[str, Any]] = []
     with app.store() as store:
-        for table in _tables(store, tables):
-            done = maintenance.compact(table, megabytes << 20)
-            records.append({"table": table.name, "version": done.version, "files": done.before, "into": done.after})
+        for name, table in _tables(store, tables):
+            done = table.compact(megabytes << 20)
+            records.append({"table": name, "version": done.version, "files": done.before, "into": done.after})
     app.output.records(records, columns=("table", "version", "files", "into"), nothing="No tables.")
 
 
@@ -73,34 +69,28 @@ def compact(app: App, tables: Sequence[str], megabytes: int) -> None:
 def vacuum(app: App, tables: Sequence[str], days: int) -> None:
     """Delete the files of versions that were replaced, and of writers that have died. All TABLES by default.
 
-    Readers of older versions then fail, and a write that takes longer than that.
+    Readers of older versions of Delta tables then fail, and a write that takes longer than that.
 
     Example: headrace lake vacuum --days 14 -s delta:///data/lake
     """
-    from headrace_lake.delta import maintenance
-
     with app.store() as store:
-        records = [
-            {"table": table.name, "files": maintenance.vacuum(table, days * 86400.0)}
-            for table in _tables(store, tables)
-        ]
+        records = [{"table": name, "files": table.vacuum(days * 86400.0)} for name, table in _tables(store, tables)]
     app.output.records(records, columns=("table", "files"), nothing="No tables.")
 
 
 @lake.store_command("check")
 @click.argument("tables", nargs=-1)
 def check(app: App, tables: Sequence[str]) -> None:
-    """Compare the files of tables with the log, and look for keys that are repeated or null. All TABLES by default.
+    """Compare the files of tables with the log or the catalog, and look for repeated keys. All TABLES by default.
 
-    The exit code is 1 if a table has a problem. headrace store check also checks the home.
+    The exit code is 1 if a table has a problem. headrace store check also checks the home of Delta tables.
 
     Example: headrace lake check orders -s delta:///data/lake
     """
     from headrace.model.findings import Status
-    from headrace_lake.delta import maintenance
 
     with app.store() as store, app.output.status("Checking"):
-        found = [(table.name, finding) for table in _tables(store, tables) for finding in maintenance.check(table)]
+        found = [(name, finding) for name, table in _tables(store, tables) for finding in table.check()]
     records = [{"table": name, "status": each.status.value, "found": each.found} for name, each in found]
     app.output.records(records, columns=("table", "status", "found"), nothing="No tables.")
     if any(each.status is Status.FAIL for _, each in found):
@@ -116,15 +106,15 @@ def history(app: App, table: str, limit: int) -> None:
     Example: headrace lake history orders -s delta:///data/lake
     """
     with app.store() as store:
-        (found,) = _tables(store, [table])
-        versions = found.snapshot().history(limit)
+        ((_, found),) = _tables(store, [table])
+        versions = found.history(limit)
     records = [
         {
-            "version": each["version"],
-            "time": datetime.datetime.fromtimestamp(each["timestamp"] / 1000, datetime.UTC).isoformat(),
-            "operation": each["operation"],
-            "job": each.get("headrace", {}).get("job"),
-            "batch": each.get("headrace", {}).get("batch"),
+            "version": each.version,
+            "time": datetime.datetime.fromtimestamp(each.time, datetime.UTC).isoformat(),
+            "operation": each.operation,
+            "job": each.job,
+            "batch": each.batch,
         }
         for each in versions
     ]

@@ -18,8 +18,10 @@ from headrace.model.findings import Status
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store
 from headrace_lake import data_files
+from headrace_lake import maintenance as lake_maintenance
 from headrace_lake.delta import maintenance
 from headrace_lake.delta.table import DeltaTable
+from headrace_lake.maintenance import Compaction
 from tests.lake.jobs import write
 from tests.lake.lakes import Interference, append, foreign, opened, rows_of
 
@@ -60,8 +62,8 @@ def test_compaction_makes_files_in_key_order_and_changes_no_row(
     table: DeltaTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     before = rows_of(tmp_path)
-    assert maintenance.compact(table) == maintenance.Compaction(6, 5, 1)
-    assert maintenance.compact(table) == maintenance.Compaction(None)
+    assert maintenance.compact(table) == Compaction(6, 5, 1)
+    assert maintenance.compact(table) == Compaction(None)
     # Files of some rows: the target is below what a file has at least.
     monkeypatch.setattr(maintenance, "_PACKED", 1)
     monkeypatch.setattr(data_files, "ROW_GROUP_ROWS", 20)
@@ -81,7 +83,7 @@ def test_compaction_makes_files_in_key_order_and_changes_no_row(
 
 
 def test_a_stream_merges_its_small_files(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(maintenance, "MOST_SMALL", 4)
+    monkeypatch.setattr(lake_maintenance, "MOST_SMALL", 4)
     append(tmp_path, [{"id": 100, "name": "theirs"}])
     publisher = store.publisher("job", "t")
     for batch in range(8):

@@ -27,6 +27,7 @@ from headrace_lake.delta.actions import entry as actions_of
 from headrace_lake.delta.log import DataFile
 from headrace_lake.delta.table import DeltaTable
 from headrace_lake.delta.vectors import Vector
+from headrace_lake.maintenance import Compaction
 from tests.lake.lakes import foreign, opened, orphans, rows_of
 
 # The vector of the tests of delta-kernel-rs.
@@ -247,7 +248,7 @@ def test_changes_between_checkpoints_and_after_them(
 
 def test_compaction_applies_vectors(table: DeltaTable, tmp_path: Path) -> None:
     table.delete([{"id": 1}])
-    assert maintenance.compact(table) == maintenance.Compaction(3, 1, 1)
+    assert maintenance.compact(table) == Compaction(3, 1, 1)
     assert [file.vector for file in table.snapshot().files] == [None]
     assert ids(tmp_path) == [0, *range(2, 100)]
     assert maintenance.compact(table).version is None

@@ -17,7 +17,7 @@ from headrace.ports import Claim, Publisher, Store, Write
 from headrace.support import failpoints
 from headrace.testing.effort import THOROUGH
 from headrace.testing.processes import CONTEXT
-from headrace_lake.ducklake import flushing
+from headrace_lake.ducklake import compacting
 from headrace_lake.ducklake.store import DuckLakeStore
 from headrace_lake.ducklake.writing import NewFiles
 from tests.lake.ducklakes import catalog, database, opened
@@ -181,7 +181,7 @@ def test_files_of_a_commit_whose_answer_is_lost_stay(store: DuckLakeStore, url: 
 def test_a_flush_that_fails_is_no_error_of_the_write_before(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flushing, "MAX_INLINED_ROWS", 0)
+    monkeypatch.setattr(compacting, "MAX_INLINED_ROWS", 0)
     table = store.table("t")
     table.put([{"id": 1, "name": "a"}])
     directory = tmp_path / "files" / "main" / "t"

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 
 from headrace.ports import Store
-from headrace_lake.ducklake import flushing
+from headrace_lake.ducklake import compacting
 from headrace_lake.ducklake.store import DuckLakeStore
 from tests.lake.ducklakes import catalog, database, needs_referee, opened, referee
 
@@ -154,7 +154,7 @@ def test_a_flush_keeps_the_past(
     assert before[-2] == [[row["id"], row["name"]] for row in table]
     assert store._database.flush("t") == 0
     # A write that finds many rows in the catalog is followed by a flush.
-    monkeypatch.setattr(flushing, "MAX_INLINED_ROWS", 1)
+    monkeypatch.setattr(compacting, "MAX_INLINED_ROWS", 1)
     table.put([{"id": 11, "name": "a"}, {"id": 12, "name": "b"}])
     table.put([{"id": 11, "name": "c"}])
     assert catalog(url, "SELECT count(*) FROM ducklake_inlined_data_1_1") == [(0,)]

@@ -8,15 +8,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
-import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import HeadraceError, StoreDamagedError
 from headrace.model.findings import Finding, Status
 from headrace.model.tables.conditions import KeyRange
-from headrace.rows.by_position import repeats
 from headrace.rows.rebatching import rebatched
 from headrace_lake.data_files import PREFIX, MissingFileError
 from headrace_lake.delta import reading
@@ -26,29 +23,49 @@ from headrace_lake.delta.log import FEED, LOG, DataFile
 from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.table import DeltaTable
 from headrace_lake.delta.vectors import DIRECTORY, FILES, location_of
+from headrace_lake.maintenance import (
+    RETENTION_SECONDS,
+    TARGET_BYTES,
+    Compaction,
+    TableVersion,
+    has_many_small,
+    repeats_a_key,
+    small_files,
+)
 from headrace_lake.places import files_below
 from headrace_lake.scanning import Selection
 
-TARGET_BYTES = 64 << 20
-SMALL_BYTES, MOST_SMALL = 8 << 20, 50
-RETENTION_SECONDS = 7 * 86400.0
 # The rows of a file are about this much larger in memory.
 _PACKED = 4
 
 
-@dataclass(frozen=True)
-class Compaction:
-    """What a compaction has done.
+class DeltaMaintenance:
+    """The maintenance of a Delta table: see `headrace_lake.maintenance.Maintenance`."""
 
-    Attributes:
-        version: the new version; None if nothing was to be done.
-        before: the number of files that were replaced.
-        after: the number of files that replace them.
-    """
+    def __init__(self, table: DeltaTable) -> None:
+        self._table = table
 
-    version: int | None
-    before: int = 0
-    after: int = 0
+    def compact(self, target_bytes: int = TARGET_BYTES) -> Compaction:
+        return compact(self._table, target_bytes)
+
+    def vacuum(self, older_than: float = RETENTION_SECONDS) -> int:
+        return vacuum(self._table, older_than)
+
+    def check(self) -> list[Finding]:
+        return check(self._table)
+
+    def history(self, limit: int) -> list[TableVersion]:
+        found = self._table.snapshot().history(limit)
+        return [
+            TableVersion(
+                each["version"],
+                each["timestamp"] / 1000,
+                each["operation"],
+                each.get("headrace", {}).get("job"),
+                each.get("headrace", {}).get("batch"),
+            )
+            for each in found
+        ]
 
 
 def compact(table: DeltaTable, target_bytes: int = TARGET_BYTES) -> Compaction:
@@ -67,16 +84,6 @@ def compact(table: DeltaTable, target_bytes: int = TARGET_BYTES) -> Compaction:
 def merge_small(table: DeltaTable) -> Compaction:
     """Merge the small files of a table, if it has many of them: streams do so between two batches."""
     return _compact(table, TARGET_BYTES, lambda files: [small_files(files)] if has_many_small(files) else [])
-
-
-def small_files(files: Sequence[DataFile]) -> list[DataFile]:
-    """Return the files that are much smaller than a file of a compaction."""
-    return [file for file in files if file.size < SMALL_BYTES]
-
-
-def has_many_small(files: Sequence[DataFile]) -> bool:
-    """Return whether `merge_small` would merge files."""
-    return len(small_files(files)) >= MOST_SMALL
 
 
 def _compact(
@@ -263,10 +270,5 @@ def _problems(snapshot: Snapshot) -> Iterator[str]:
             bounds = pc.min_max(rows.column(0))
             if bounds["min"].as_py() < file.bounds[0] or bounds["max"].as_py() > file.bounds[1]:
                 yield f"file {file.path} has a key outside of the bounds in the log"
-    last: pa.RecordBatch | None = None
-    for part in reading.scan(snapshot, Selection(key, KeyRange(), ())):
-        pieces = [part] if last is None else [last, part]
-        if repeats(pa.Table.from_batches(pieces), key):
-            yield "two rows have the same key"
-            return
-        last = part.slice(part.num_rows - 1)
+    if repeats_a_key(reading.scan(snapshot, Selection(key, KeyRange(), ())), key):
+        yield "two rows have the same key"

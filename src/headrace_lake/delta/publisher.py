@@ -41,6 +41,7 @@ from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.staging import WHOLE_ROWS, Staging
 from headrace_lake.delta.table import DeltaTable
 from headrace_lake.folding import TableWrite
+from headrace_lake.maintenance import has_many_small
 from headrace_lake.places import Place
 
 FindTable = Callable[[str], DeltaTable]
@@ -244,7 +245,7 @@ class DeltaPublisher(Publisher):
                 self._check_same(batch, _hash(content), known, known_content)
                 return None
             done = part.actions(snapshot)
-            many = maintenance.has_many_small(snapshot.files)
+            many = has_many_small(snapshot.files)
             return done
 
         markers = {self._app: batch, self._content_app: _number(content)} if marked else {}

@@ -30,7 +30,7 @@ from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.validation import Named, check_new, find
 from headrace.model.tunnels.values import KindName, Start, TunnelKind
 from headrace.options.names import check_names
-from headrace.ports import Capabilities, Disk, Files, Publisher, Queue, Store, Table, Tunnel
+from headrace.ports import Capabilities, Disk, Files, Publisher, Queue, Table, Tunnel
 from headrace_lake.delta import maintenance
 from headrace_lake.delta.commits import SyncedLog
 from headrace_lake.delta.home import OWN_DIRECTORY, Home
@@ -44,6 +44,7 @@ from headrace_lake.delta.table import DELETION_VECTORS, PARTITION_BY, DeltaTable
 from headrace_lake.delta.tunnels import records
 from headrace_lake.delta.tunnels.records import StoredTunnel, TunnelRecords
 from headrace_lake.delta.tunnels.tunnel import DeltaTunnel, new_tunnel
+from headrace_lake.maintenance import LakeStore, Maintenance
 from headrace_lake.places import Place, directories_in, moment_of, remove_tree, sync
 
 # Readers take paths as URLs, and skip names that begin with a dot or an underscore.
@@ -51,7 +52,7 @@ _NAME_PART = re.compile(r"[^\W_][\w @+,=.~()-]*")
 _LONGEST_NAME = 200
 
 
-class DeltaStore(Store):
+class DeltaStore(LakeStore):
     """Delta tables below a directory, or below a prefix of a bucket.
 
     Args:
@@ -182,6 +183,15 @@ class DeltaStore(Store):
             raise NotFoundError(f"no such table in {self.url}", received=repr(name))
         return store.table(name, columns)
 
+    def lake_tables(self) -> list[str]:
+        return sorted(_tables_below(self._directory))
+
+    def maintenance(self, table: str) -> Maintenance:
+        found = self.table(table)
+        if not isinstance(found, DeltaTable):
+            raise UnsupportedError("headrace's own tables need no maintenance", received=repr(table))
+        return maintenance.DeltaMaintenance(found)
+
     def _table(self, name: str) -> DeltaTable:
         directory = self._path(name)
         with self._guard:
@@ -300,7 +310,7 @@ class DeltaStore(Store):
     def diagnose(self, table: str | None = None) -> list[Finding]:
         if table is not None:
             return super().diagnose(table)
-        found = [name for name in self.tables() if not is_internal(name)]
+        found = self.lake_tables()
         wrong = [(name, problem) for name in found if (problem := _obstacle(self._table(name))) is not None]
         findings = [Finding("Store", Status.OK, f"{self.url} has {len(found)} Delta tables")]
         return findings + [Finding(f"Table {name}", Status.WARN, str(problem)) for name, problem in wrong]
@@ -308,8 +318,7 @@ class DeltaStore(Store):
     def check(self, *, repair: bool = False) -> list[Finding]:
         if repair:
             raise UnsupportedError("headrace repairs no Delta tables", remedy="headrace lake vacuum deletes orphans")
-        tables = [self._table(name) for name in self.tables() if not is_internal(name)]
-        findings = [finding for table in tables for finding in maintenance.check(table)]
+        findings = [finding for name in self.lake_tables() for finding in maintenance.check(self._table(name))]
         home = self._home.find()
         if home is not None:
             # Another system checks its own data.

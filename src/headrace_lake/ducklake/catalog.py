@@ -80,8 +80,8 @@ class Definition:
     Attributes:
         schema_version: the version of the catalog for which this is valid.
         path: its directory.
-        directory: the same, relative to the directory of the DuckLake; None if it is elsewhere.
         inlined: the tables with inlined rows, the current one last.
+        deletes: the table with deleted rows of files; None if there is none.
     """
 
     name: str
@@ -98,6 +98,10 @@ class Definition:
     def fields(self) -> pa.Schema:
         """The columns with the field ids of Parquet."""
         return pa.schema([column.field() for column in self.columns])
+
+    def file(self, path: str, is_relative: bool) -> Path:
+        """Return the path of a file of the table."""
+        return self.path / path if is_relative else Path(path)
 
 
 class Lake:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from typing import Any, TypeVar
 
 from headrace.errors import HeadraceError, NotFoundError, OptionError, StoreError
 from headrace.stores.postgres.for_lakes import Bulk, PostgresStore
 from headrace.support import failpoints
-from headrace_lake.ducklake import flushing, state
+from headrace_lake.ducklake import compacting, state
 from headrace_lake.ducklake.catalog import Definition, Lake, Snapshot
-from headrace_lake.ducklake.state import State
+from headrace_lake.ducklake.state import LakeFile, State
 from headrace_lake.ducklake.writing import NewFiles, TableChange
 from headrace_lake.folding import TableWrite
+from headrace_lake.maintenance import Compaction, has_many_small
 
 Result = TypeVar("Result")
 _CREATOR = "headrace"
@@ -119,12 +121,13 @@ class LakeDatabase:
             information: texts for the history of the DuckLake.
 
         Returns:
-            The number of the newest snapshot, and the tables with many rows in the catalog, for `flush`.
+            The number of the newest snapshot, and the tables with many rows in the catalog, or many small files: for
+            `tidy`.
         """
         self._check(bulk)
         snapshot = Snapshot.next(self.lake, bulk)
         made: list[str] = []
-        full: list[str] = []
+        crowded: list[str] = []
         for name, of in writes.items():
             definition = self.definition(bulk, name, snapshot.schema_version)
             change = TableChange(self.lake, bulk, snapshot, definition, files)
@@ -134,34 +137,84 @@ class LakeDatabase:
                 raise StoreError(
                     f"a file of the DuckLake cannot be used: {error.strerror}", received=str(definition.path)
                 ) from error
-            if change.inlined > flushing.MAX_INLINED_ROWS:
-                full.append(name)
+            if change.inlined > compacting.MAX_INLINED_ROWS or has_many_small(change.before):
+                crowded.append(name)
         files.sync()
         failpoints.reach("parts-written")
-        return snapshot.finish(bulk, made, information), full
+        return snapshot.finish(bulk, made, information), crowded
 
     def flush(self, name: str) -> int:
         """Move the inlined rows of a table into files; return their number."""
+
+        def flush(bulk: Bulk, snapshot: Snapshot, definition: Definition, files: NewFiles) -> tuple[int, list[str]]:
+            count = compacting.flush(self.lake, bulk, snapshot, definition, files)
+            return count, [f"inline_flush:{definition.id}"] if count else []
+
+        return self._move(name, flush)[0]
+
+    def compact(self, name: str, choose: Callable[[Sequence[LakeFile]], Sequence[Sequence[LakeFile]]]) -> Compaction:
+        """Merge files of a table.
+
+        Each group of files is replaced in a transaction of its own, so that other writers wait for one group only.
+
+        Args:
+            choose: returns the groups.
+        """
+        files = self.read(lambda bulk: state.files_of(self.lake, bulk, self.definition(bulk, name)))
+        plan = [{file.id for file in group} for group in choose(files)]
+        version, before, after = None, 0, 0
+
+        def merge(
+            numbers: set[int], bulk: Bulk, snapshot: Snapshot, definition: Definition, files: NewFiles
+        ) -> tuple[tuple[int, int], list[str]]:
+            # Rows may have been deleted meanwhile, and other programs merge files, too.
+            found = [file for file in state.files_of(self.lake, bulk, definition) if file.id in numbers]
+            if not compacting.is_worth(found):
+                return (0, 0), []
+            count = compacting.merge(self.lake, bulk, snapshot, definition, found, files)
+            # DuckDB looks for the second one before it commits deleted rows of files in the catalog.
+            return (len(found), count), [f"merge_adjacent:{definition.id}", f"inline_flush:{definition.id}"]
+
+        for numbers in plan:
+            (replaced, new), snapshot = self._move(name, partial(merge, numbers))
+            if replaced:
+                version, before, after = snapshot, before + replaced, after + new
+        return Compaction(version, before, after)
+
+    def _move(
+        self, name: str, work: Callable[[Bulk, Snapshot, Definition, NewFiles], tuple[Result, list[str]]]
+    ) -> tuple[Result, int]:
+        """Run a function that moves rows of a table in a new snapshot.
+
+        Args:
+            work: returns its result, and what it has done, as the catalog names it.
+
+        Returns:
+            The result, and the newest snapshot.
+        """
         files = NewFiles()
 
-        def flush(bulk: Bulk) -> int:
+        def move(bulk: Bulk) -> tuple[Result, int]:
             snapshot = Snapshot.next(self.lake, bulk)
             definition = self.definition(bulk, name, snapshot.schema_version)
-            count = flushing.flush(self.lake, bulk, snapshot, definition, files)
+            result, made = work(bulk, snapshot, definition, files)
             files.sync()
-            snapshot.finish(bulk, [f"inline_flush:{definition.id}"] if count else [])
-            return count
+            return result, snapshot.finish(bulk, made)
 
         try:
-            return self.write(flush)
+            return self.write(move)
         finally:
             self.clean(files)
 
-    def flush_quietly(self, names: Sequence[str]) -> None:
-        """Flush tables after a write that has succeeded: after an error, the next write tries again."""
+    def tidy(self, names: Sequence[str]) -> None:
+        """Flush tables, and merge their small files, after a write that has succeeded.
+
+        After an error, the next write tries again.
+        """
         for name in names:
             with suppress(HeadraceError, OSError):
                 self.flush(name)
+                self.compact(name, compacting.small_groups)
 
     def clean(self, files: NewFiles) -> None:
         """Delete the files of attempts that were rolled back."""

@@ -74,12 +74,12 @@ class DuckLakePublisher(Publisher):
             elif write.staged or write.change is RowChange.REPLACE_ALL:
                 lake.setdefault(write.table, []).append(write)
         files = NewFiles()
-        full: list[str] = []
+        crowded: list[str] = []
         information = {"headrace": {"job": self.job, "sink": self.sink, "batch": batch}}
 
         def change(bulk: Bulk) -> None:
             tables = {name: partial(self._loaded, bulk, batch, found) for name, found in lake.items()}
-            _, full[:] = self._database.change(bulk, tables, files, information)
+            _, crowded[:] = self._database.change(bulk, tables, files, information)
 
         try:
             published = self._inner.publish_with(
@@ -88,7 +88,7 @@ class DuckLakePublisher(Publisher):
         finally:
             self._database.clean(files)
         if published:
-            self._database.flush_quietly(full)
+            self._database.tidy(crowded)
         return published
 
     def _loaded(self, bulk: Bulk, batch: int, writes: Sequence[Write], definition: Definition) -> list[TableWrite]:

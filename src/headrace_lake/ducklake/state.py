@@ -37,6 +37,7 @@ class LakeFile:
 
     Attributes:
         rows: the number of its rows, with deleted ones.
+        size: the number of its bytes.
         bounds: bounds of the first key column; None if they are not known.
         delete_file: the file with positions of deleted rows.
         positions: positions of deleted rows, of the catalog.
@@ -45,10 +46,16 @@ class LakeFile:
     id: int
     path: Path
     rows: int
+    size: int
     bounds: tuple[Any, Any] | None
     delete_file: Path | None
     delete_file_id: int | None
     positions: Sequence[int]
+
+    @property
+    def has_deletes(self) -> bool:
+        """Whether rows of it are deleted."""
+        return self.delete_file is not None or bool(self.positions)
 
     def deleted(self) -> RowNumbers:
         """Return the deleted rows."""
@@ -154,7 +161,8 @@ def files_of(lake: Lake, bulk: Bulk, definition: Definition) -> list[LakeFile]:
         deletes = sql.SQL("({})").format(sql.SQL(positions).format(lake.table(definition.deletes)))
     rows = lake.rows(
         bulk,
-        "SELECT f.data_file_id AS id, f.path, f.path_is_relative AS relative, f.record_count AS rows, f.file_format,"
+        "SELECT f.data_file_id AS id, f.path, f.path_is_relative AS relative, f.record_count AS rows,"
+        " f.file_size_bytes AS size, f.file_format,"
         " f.mapping_id, f.encryption_key, d.delete_file_id, d.path AS delete_path,"
         " d.path_is_relative AS delete_relative, d.format AS delete_format, s.min_value AS low,"
         " s.max_value AS high, {deletes} AS positions"
@@ -188,14 +196,14 @@ def _file(definition: Definition, row: Mapping[str, Any], kind: pa.DataType | No
                 received=f"{row['path']}: {row['low']} to {row['high']}",
                 remedy="DELETE these rows in DuckDB",
             ) from None
-    path = definition.path / row["path"] if row["relative"] else Path(row["path"])
     delete = row["delete_path"]
     return LakeFile(
         row["id"],
-        path,
+        definition.file(row["path"], row["relative"]),
         row["rows"],
+        row["size"],
         bounds,
-        None if delete is None else definition.path / delete if row["delete_relative"] else Path(delete),
+        None if delete is None else definition.file(delete, row["delete_relative"]),
         row["delete_file_id"],
         [] if row["positions"] is None else _positions(row["positions"]),
     )

@@ -7,25 +7,27 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError
+from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError, UnsupportedError
 from headrace.model.findings import Finding, Status
 from headrace.model.own_names import is_internal
 from headrace.model.tables.conditions import OPERATORS
 from headrace.model.tables.schema import TableSchema
-from headrace.ports import Capabilities, Files, Publisher, Store, Table
+from headrace.ports import Capabilities, Files, Publisher, Table
 from headrace.stores.postgres.for_lakes import Bulk, PostgresStore
 from headrace.support.cached import cached_property
 from headrace_lake.ducklake.catalog import MAIN, parts_of
 from headrace_lake.ducklake.columns import MAX_COLUMNS, check_schema, numbered
 from headrace_lake.ducklake.database import LakeDatabase
+from headrace_lake.ducklake.maintenance import DuckLakeMaintenance
 from headrace_lake.ducklake.names import DATABASE, check_name, in_database
 from headrace_lake.ducklake.publisher import DuckLakePublisher
 from headrace_lake.ducklake.table import LakeTable, check_options
+from headrace_lake.maintenance import LakeStore, Maintenance
 
 _CATALOG_TABLES = "ducklake_"
 
 
-class DuckLakeStore(Store):
+class DuckLakeStore(LakeStore):
     """The tables of a DuckLake, and of the database with its catalog.
 
     It can be pickled, with the password. No message contains the password.
@@ -75,10 +77,20 @@ class DuckLakeStore(Store):
 
     # -- tables -------------------------------------------------------------------------------------------
 
+    def lake_tables(self) -> list[str]:
+        return sorted(self._database.read(self._database.lake.names))
+
+    def maintenance(self, table: str) -> Maintenance:
+        if in_database(table) is not None:
+            raise UnsupportedError("the database maintains its own tables", received=repr(table))
+        names = self.lake_tables()
+        if table not in names:
+            raise NotFoundError(f"no such DuckLake table in {self.url}", received=repr(table), valid=names)
+        return DuckLakeMaintenance(self._database, table)
+
     def tables(self) -> list[str]:
-        lake = self._database.read(self._database.lake.names)
         others = [name for name in self._store.tables() if not name.rpartition(".")[2].startswith(_CATALOG_TABLES)]
-        return sorted([*lake, *(name if is_internal(name) else f"{DATABASE}{name}" for name in others)])
+        return sorted([*self.lake_tables(), *(name if is_internal(name) else f"{DATABASE}{name}" for name in others)])
 
     def create_table(
         self,
@@ -168,8 +180,13 @@ class DuckLakeStore(Store):
     def diagnose(self, table: str | None = None) -> list[Finding]:
         if table is not None:
             return super().diagnose(table)
-        found = self._database.read(self._database.lake.names)
-        return [Finding("Store", Status.OK, f"{self.url} has {len(found)} DuckLake tables"), *self._store.diagnose()]
+        found = Finding("Store", Status.OK, f"{self.url} has {len(self.lake_tables())} DuckLake tables")
+        return [found, *self._store.diagnose()]
+
+    def check(self, *, repair: bool = False) -> list[Finding]:
+        if repair:
+            raise UnsupportedError("headrace repairs no DuckLake tables", remedy="headrace lake vacuum deletes orphans")
+        return [finding for name in self.lake_tables() for finding in DuckLakeMaintenance(self._database, name).check()]
 
     def close(self) -> None:
         self._store.close()

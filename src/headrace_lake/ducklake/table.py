@@ -74,10 +74,10 @@ class LakeTable(FileTable):
         files = NewFiles()
         writes = {self.name: lambda _: [TableWrite(change, rows, keep_nulls)] if rows.num_rows else []}
         try:
-            snapshot, full = self._database.write(lambda bulk: self._database.change(bulk, writes, files))
+            snapshot, crowded = self._database.write(lambda bulk: self._database.change(bulk, writes, files))
         finally:
             self._database.clean(files)
-        self._database.flush_quietly(full)
+        self._database.tidy(crowded)
         return snapshot
 
     # -- columns, options ---------------------------------------------------------------------------------

@@ -80,8 +80,11 @@ class NewFiles:
             if not lake.rows(
                 bulk,
                 "SELECT 1 AS there FROM {c}.ducklake_data_file WHERE path = {name} UNION ALL"
-                " SELECT 1 FROM {c}.ducklake_delete_file WHERE path = {name}",
+                " SELECT 1 FROM {c}.ducklake_delete_file WHERE path = {name} UNION ALL"
+                # A compaction may have replaced it already.
+                " SELECT 1 FROM {c}.ducklake_files_scheduled_for_deletion WHERE path = {path}",
                 name=path.name,
+                path=str(path),
             )
         ]
 
@@ -102,6 +105,8 @@ class TableChange:
     files: NewFiles
     inlined: int = field(default=0, init=False)
     """The rows in the catalog before the change, with deleted ones, if it adds some."""
+    before: Sequence[LakeFile] = field(default=(), init=False)
+    """The data files before the change."""
     _done: set[str] = field(default_factory=set, init=False)
     _staged: Mapping[str, sql.Identifier] = field(default_factory=dict, init=False)
 
@@ -112,6 +117,7 @@ class TableChange:
         if changes - {RowChange.PUT, RowChange.REPLACE_ALL}:
             schema.check_keyed()
         before = state.load(self.lake, self.bulk, self.definition, inlined=RowChange.UPDATE in changes)
+        self.before = before.files
         rows = last_state(writes, schema, before.find)
         alive = rows.filter(pc.invert(rows.column(DELETED))).drop_columns([DELETED])
         check_not_null(alive, schema)
@@ -370,6 +376,7 @@ def add_file(
     *,
     since: int | None = None,
     until: int | None = None,
+    end: int | None = None,
 ) -> tuple[int, Path, int]:
     """Add a data file to a table; return its number, path and size.
 
@@ -378,18 +385,21 @@ def add_file(
         first: the number of the first row.
         since: the first snapshot that has some of the rows; the one of the transaction by default.
         until: the first one that has all of them, if the rows name their snapshots.
+        end: the snapshot that has deleted all of them.
     """
     path = files.path(definition.path)
     data_files.write(path, data_files.marked_as_sorted(rows, definition.uuid))
     size, number = path.stat().st_size, snapshot.new_file_id()
     lake.run(
         bulk,
-        "INSERT INTO {c}.ducklake_data_file (data_file_id, table_id, begin_snapshot, path, path_is_relative,"
-        " file_format, record_count, file_size_bytes, footer_size, row_id_start, partial_max) VALUES ({id}, {table},"
-        " {snapshot}, {path}, true, 'parquet', {count}, {size}, {footer}, {first}, {until})",
+        "INSERT INTO {c}.ducklake_data_file (data_file_id, table_id, begin_snapshot, end_snapshot, path,"
+        " path_is_relative, file_format, record_count, file_size_bytes, footer_size, row_id_start, partial_max)"
+        " VALUES ({id}, {table}, {snapshot}, {end}, {path}, true, 'parquet', {count}, {size}, {footer}, {first},"
+        " {until})",
         id=number,
         table=definition.id,
         snapshot=snapshot.id if since is None else since,
+        end=end,
         path=path.name,
         count=rows.num_rows,
         size=size,
@@ -420,12 +430,15 @@ def add_delete_file(
     data_path: Path,
     positions: pa.Array,
     snapshots: pa.Array | None = None,
+    *,
+    end: int | None = None,
 ) -> None:
     """Add a file with the positions of deleted rows of a data file.
 
     Args:
         positions: the positions, ascending.
         snapshots: the snapshots that have deleted them; the one of the transaction by default.
+        end: the snapshot that has deleted all rows of the data file.
     """
     columns = {"file_path": pa.repeat(str(data_path), len(positions)), "pos": positions}
     if snapshots is not None:
@@ -441,12 +454,13 @@ def add_delete_file(
     bounds = None if snapshots is None else pc.min_max(snapshots)
     lake.run(
         bulk,
-        "INSERT INTO {c}.ducklake_delete_file (delete_file_id, table_id, begin_snapshot, data_file_id, path,"
-        " path_is_relative, format, delete_count, file_size_bytes, footer_size, partial_max) VALUES ({id}, {table},"
-        " {snapshot}, {file}, {path}, true, 'parquet', {count}, {size}, {footer}, {until})",
+        "INSERT INTO {c}.ducklake_delete_file (delete_file_id, table_id, begin_snapshot, end_snapshot, data_file_id,"
+        " path, path_is_relative, format, delete_count, file_size_bytes, footer_size, partial_max) VALUES ({id},"
+        " {table}, {snapshot}, {end}, {file}, {path}, true, 'parquet', {count}, {size}, {footer}, {until})",
         id=snapshot.new_file_id(),
         table=definition.id,
         snapshot=snapshot.id if bounds is None else bounds["min"].as_py(),
+        end=end,
         file=data_file,
         path=path.name,
         count=len(positions),

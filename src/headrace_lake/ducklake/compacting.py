@@ -1,0 +1,244 @@
+"""Rows move: inlined rows into files (a *flush*), and those of several files into one.
+
+The past stays as it was. A row keeps its number, the snapshot that has added it and the one that has deleted it: rows
+that are not deleted are in one file, the deleted ones in another, which only earlier snapshots have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from psycopg import sql
+
+from headrace.rows.by_position import sort_indices
+from headrace.rows.fields import with_fields
+from headrace.stores.postgres.for_lakes import Bulk
+from headrace_lake import data_files
+from headrace_lake.ducklake.catalog import Definition, Lake, Snapshot
+from headrace_lake.ducklake.state import LakeFile, stored_rows
+from headrace_lake.ducklake.writing import (
+    ROW_COLUMN,
+    SNAPSHOT_COLUMN,
+    NewFiles,
+    add_delete_file,
+    add_file,
+    internal_field,
+)
+from headrace_lake.maintenance import TARGET_BYTES, has_many_small, small_files
+
+MAX_INLINED_ROWS = 10_000
+"""The number of rows in the catalog, with deleted ones, from which on a write is followed by a flush."""
+_OWN = pa.schema({"row_id": pa.int64(), "begin_snapshot": pa.int64(), "end_snapshot": pa.int64()})
+"""The number of a row, the snapshot that has added it, and the one that has deleted it."""
+_NEVER = np.iinfo(np.int64).max
+
+
+def groups(files: Sequence[LakeFile], target_bytes: int) -> list[list[LakeFile]]:
+    """Return groups of neighbours in key order to merge: of small files, and of those with deleted rows.
+
+    Args:
+        target_bytes: the size of a group.
+    """
+    found: list[list[LakeFile]] = []
+    size = 0
+    chosen = [file for file in files if file.size < target_bytes // 2 or file.has_deletes]
+    for file in sorted(chosen, key=lambda each: (each.bounds is None, each.bounds or (), each.id)):
+        if not found or size + file.size > target_bytes:
+            found.append([])
+            size = 0
+        found[-1].append(file)
+        size += file.size
+    return [group for group in found if is_worth(group)]
+
+
+def is_worth(group: Sequence[LakeFile]) -> bool:
+    """Return whether there is something to merge, or to leave out."""
+    return len(group) > 1 or any(file.has_deletes for file in group)
+
+
+def small_groups(files: Sequence[LakeFile]) -> list[list[LakeFile]]:
+    """Return groups of the small files, if a table has many of them: streams merge these between two batches."""
+    return groups(small_files(files), TARGET_BYTES) if has_many_small(files) else []
+
+
+def flush(lake: Lake, bulk: Bulk, snapshot: Snapshot, definition: Definition, files: NewFiles) -> int:
+    """Move all inlined rows of a table into files, in a snapshot; return the number of rows."""
+    count = 0
+    for table in definition.inlined:
+        rows, own = stored_rows(lake, bulk, definition, table, "true")
+        if rows.num_rows:
+            _write(lake, bulk, snapshot, definition, files, rows, own.cast(_OWN))
+            lake.run(bulk, "DELETE FROM {c}.{table}", table=sql.Identifier(table.name))
+            count += rows.num_rows
+    if count:
+        _count_bytes(lake, bulk, definition)
+    return count
+
+
+def merge(
+    lake: Lake, bulk: Bulk, snapshot: Snapshot, definition: Definition, merged: Sequence[LakeFile], files: NewFiles
+) -> int:
+    """Replace data files, and their files of deleted rows, in a snapshot; return the number of new data files."""
+    fields = definition.schema.nullable()
+    parts = [_file_rows(lake, bulk, definition, file, fields) for file in merged]
+    rows, own = (pa.concat_tables(each) for each in zip(*parts, strict=True))
+    count = _write(lake, bulk, snapshot, definition, files, rows, own)
+    _remove(lake, bulk, definition, [file.id for file in merged])
+    _count_bytes(lake, bulk, definition)
+    return count
+
+
+def _file_rows(
+    lake: Lake, bulk: Bulk, definition: Definition, file: LakeFile, fields: pa.Schema
+) -> tuple[pa.Table, pa.Table]:
+    """Return all rows of a file, with deleted ones, and their numbers and snapshots."""
+    (row,) = lake.rows(
+        bulk,
+        "SELECT begin_snapshot, row_id_start FROM {c}.ducklake_data_file WHERE data_file_id = {id}",
+        id=file.id,
+    )
+    with data_files.opened(file.path) as opened:
+        rows = data_files.read(opened, fields)
+        own = {}
+        for name, column in ((ROW_COLUMN, "row_id"), (SNAPSHOT_COLUMN, "begin_snapshot")):
+            if name in opened.schema_arrow.names:
+                own[column] = opened.read(columns=[name]).column(0).cast(pa.int64())
+    if "row_id" not in own:
+        own["row_id"] = pa.array(row["row_id_start"] + np.arange(rows.num_rows, dtype=np.int64))
+    if "begin_snapshot" not in own:
+        own["begin_snapshot"] = pa.repeat(pa.scalar(row["begin_snapshot"], pa.int64()), rows.num_rows)
+    ends = np.full(rows.num_rows, _NEVER)
+    for positions, snapshots in _deletes(lake, bulk, definition, file):
+        # A later file of deleted rows has the rows of the one that it replaces.
+        np.minimum.at(ends, positions, snapshots)
+    own["end_snapshot"] = pa.array(ends, mask=ends == _NEVER)
+    return rows, pa.table([own[name] for name in _OWN.names], _OWN)
+
+
+def _deletes(
+    lake: Lake, bulk: Bulk, definition: Definition, file: LakeFile
+) -> Iterator[tuple[np.ndarray, np.ndarray | int]]:
+    """Yield positions of deleted rows of a file, and the snapshots that have deleted them."""
+    for row in lake.rows(
+        bulk,
+        "SELECT path, path_is_relative AS relative, begin_snapshot FROM {c}.ducklake_delete_file"
+        " WHERE data_file_id = {id}",
+        id=file.id,
+    ):
+        with data_files.opened(definition.file(row["path"], row["relative"])) as opened:
+            there = SNAPSHOT_COLUMN in opened.schema_arrow.names
+            found = opened.read(columns=["pos", SNAPSHOT_COLUMN] if there else ["pos"])
+        yield _numbers(found, "pos"), _numbers(found, SNAPSHOT_COLUMN) if there else row["begin_snapshot"]
+    if definition.deletes is not None:
+        found = lake.arrow(
+            bulk,
+            "SELECT row_id, begin_snapshot FROM {c}.{table} WHERE file_id = {id}",
+            table=sql.Identifier(definition.deletes),
+            id=file.id,
+        )
+        yield _numbers(found, "row_id"), _numbers(found, "begin_snapshot")
+
+
+def _numbers(rows: pa.Table, name: str) -> np.ndarray:
+    found: np.ndarray = rows.column(name).to_numpy().astype(np.int64)
+    return found
+
+
+# -- new files ----------------------------------------------------------------------------------------------------
+
+
+def _write(
+    lake: Lake, bulk: Bulk, snapshot: Snapshot, definition: Definition, files: NewFiles, rows: pa.Table, own: pa.Table
+) -> int:
+    """Write rows with their numbers and snapshots into files; return the number of data files."""
+    (oldest,) = lake.rows(bulk, "SELECT min(snapshot_id) AS id FROM {c}.ducklake_snapshot")
+    ends = own.column("end_snapshot")
+    # No snapshot and no changes between two snapshots have the rows that were deleted before the oldest one.
+    wanted = pc.greater_equal(ends, oldest["id"])
+    count = 0
+    for chosen in (ends.is_null(), pc.fill_null(wanted, fill_value=False)):
+        if pc.any(chosen).as_py():
+            _write_file(lake, bulk, snapshot, definition, files, rows.filter(chosen), own.filter(chosen))
+            count += 1
+    return count
+
+
+def _write_file(
+    lake: Lake, bulk: Bulk, snapshot: Snapshot, definition: Definition, files: NewFiles, rows: pa.Table, own: pa.Table
+) -> None:
+    """Write a file of rows that are all deleted, or all not."""
+    if definition.schema.primary_key:
+        order = sort_indices(rows, definition.schema.primary_key)
+        rows, own = rows.take(order), own.take(order)
+    fields = [field.with_nullable(True) for field in definition.fields if field.name in rows.column_names]
+    typed = with_fields(rows, pa.schema(fields))
+    typed = typed.append_column(internal_field(ROW_COLUMN), own.column("row_id"))
+    typed = typed.append_column(internal_field(SNAPSHOT_COLUMN), own.column("begin_snapshot"))
+    begins, ends = pc.min_max(own.column("begin_snapshot")), own.column("end_snapshot")
+    since, until = begins["min"].as_py(), begins["max"].as_py()
+    end = pc.max(ends).as_py()
+    number, path, _ = add_file(
+        lake,
+        bulk,
+        snapshot,
+        definition,
+        files,
+        typed,
+        pc.min(own.column("row_id")).as_py(),
+        since=since,
+        until=until if until > since else None,
+        end=end,
+    )
+    # The last rows are deleted with the file.
+    positions = pc.indices_nonzero(pc.less(ends, end).combine_chunks()).cast(pa.int64()) if end is not None else []
+    if len(positions):
+        snapshots = ends.take(positions).combine_chunks()
+        add_delete_file(lake, bulk, snapshot, definition, files, number, path, positions, snapshots, end=end)
+
+
+# -- old files ----------------------------------------------------------------------------------------------------
+
+
+def _remove(lake: Lake, bulk: Bulk, definition: Definition, numbers: Sequence[int]) -> None:
+    """Remove data files from the catalog, and let a vacuum delete them, and their files of deleted rows."""
+    for name, column in (("ducklake_data_file", "data_file_id"), ("ducklake_delete_file", "delete_file_id")):
+        lake.run(
+            bulk,
+            "INSERT INTO {c}.ducklake_files_scheduled_for_deletion"
+            " (data_file_id, path, path_is_relative, schedule_start) SELECT {column},"
+            " CASE WHEN path_is_relative THEN {directory} || path ELSE path END, false, clock_timestamp()"
+            " FROM {c}.{name} WHERE data_file_id = ANY({numbers}::bigint[])",
+            name=sql.Identifier(name),
+            column=sql.Identifier(column),
+            # Relative paths of this list would be relative to the directory of the DuckLake.
+            directory=f"{definition.path}/",
+            numbers=list(numbers),
+        )
+    removed = ["ducklake_data_file", "ducklake_delete_file", "ducklake_file_column_stats"]
+    for name in (*removed, "ducklake_file_variant_stats", "ducklake_file_partition_value"):
+        lake.run(
+            bulk,
+            "DELETE FROM {c}.{name} WHERE data_file_id = ANY({numbers}::bigint[])",
+            name=sql.Identifier(name),
+            numbers=list(numbers),
+        )
+    if definition.deletes is not None:
+        lake.run(
+            bulk,
+            "DELETE FROM {c}.{name} WHERE file_id = ANY({numbers}::bigint[])",
+            name=sql.Identifier(definition.deletes),
+            numbers=list(numbers),
+        )
+
+
+def _count_bytes(lake: Lake, bulk: Bulk, definition: Definition) -> None:
+    lake.run(
+        bulk,
+        "UPDATE {c}.ducklake_table_stats SET file_size_bytes = coalesce((SELECT sum(file_size_bytes)::bigint"
+        " FROM {c}.ducklake_data_file WHERE table_id = {table} AND end_snapshot IS NULL), 0)"
+        " WHERE table_id = {table}",
+        table=definition.id,
+    )

@@ -1,0 +1,127 @@
+"""The port of `headrace lake`: what a format offers for the maintenance of its tables."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Protocol, TypeVar
+
+import pyarrow as pa
+
+from headrace.model.findings import Finding
+from headrace.ports import Store
+from headrace.rows.by_position import repeats
+
+TARGET_BYTES = 64 << 20
+SMALL_BYTES, MOST_SMALL = 8 << 20, 50
+RETENTION_SECONDS = 7 * 86400.0
+
+
+@dataclass(frozen=True)
+class Compaction:
+    """What a compaction has done.
+
+    Attributes:
+        version: the new version; None if nothing was to be done.
+        before: the number of files that were replaced.
+        after: the number of files that replace them.
+    """
+
+    version: int | None
+    before: int = 0
+    after: int = 0
+
+
+@dataclass(frozen=True)
+class TableVersion:
+    """A version in the history of a table.
+
+    Attributes:
+        time: in seconds since 1970.
+        job: the job that has published it; None for other writers.
+        batch: the batch of the job.
+    """
+
+    version: int
+    time: float
+    operation: str
+    job: str | None
+    batch: int | None
+
+
+class Maintenance(Protocol):
+    """The maintenance of one table. Streams and other programs may write the table meanwhile."""
+
+    def compact(self, target_bytes: int = TARGET_BYTES) -> Compaction:
+        """Replace small files, and files with deleted rows, by larger ones in key order. The rows do not change.
+
+        Args:
+            target_bytes: the approximate size of a new file.
+        """
+
+    def vacuum(self, older_than: float = RETENTION_SECONDS) -> int:
+        """Delete files that were replaced, and those of writers that have died; return their number.
+
+        Args:
+            older_than: the least age of the files in seconds, since they were replaced or written.
+        """
+
+    def check(self) -> list[Finding]:
+        """Compare the files with the metadata of the table, and look for keys that are repeated or null."""
+
+    def history(self, limit: int) -> list[TableVersion]:
+        """Return the newest versions, the newest first."""
+
+
+class LakeStore(Store):
+    """A store of lake tables."""
+
+    @abstractmethod
+    def lake_tables(self) -> list[str]:
+        """Return the names of the tables that `maintenance` knows."""
+
+    @abstractmethod
+    def maintenance(self, table: str) -> Maintenance:
+        """Return the maintenance of a table.
+
+        Raises:
+            NotFoundError: there is no such table.
+            UnsupportedError: it is no lake table.
+        """
+
+
+class Sized(Protocol):
+    """A data file with its size."""
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+
+
+File = TypeVar("File", bound=Sized)
+
+
+def small_files(files: Sequence[File]) -> list[File]:
+    """Return the files that are much smaller than a file of a compaction."""
+    return [file for file in files if file.size < SMALL_BYTES]
+
+
+def has_many_small(files: Sequence[Sized]) -> bool:
+    """Return whether a stream merges the small files of its table."""
+    return len(small_files(files)) >= MOST_SMALL
+
+
+def repeats_a_key(rows: Iterable[pa.RecordBatch], key: Sequence[str]) -> bool:
+    """Return whether two rows have the same key.
+
+    Args:
+        rows: the keys, in their order.
+    """
+    last: pa.RecordBatch | None = None
+    for part in rows:
+        pieces = [part] if last is None else [last, part]
+        if repeats(pa.Table.from_batches(pieces), key):
+            return True
+        last = part.slice(max(part.num_rows - 1, 0)) if part.num_rows else last
+    return False
