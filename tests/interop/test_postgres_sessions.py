@@ -13,6 +13,7 @@ from psycopg import sql
 import headrace
 from headrace.errors import StoreError
 from headrace.ports import Store
+from headrace.stores.postgres.store import PostgresStore
 from tests.conformance import serving
 from tests.pgbouncer import needs_pgbouncer, pgbouncer
 from tests.postgres_server import USER, major_version
@@ -199,3 +200,12 @@ def test_time_outs_and_row_security_that_the_user_names_are_kept(url: str) -> No
         pytest.raises(StoreError, match="statement timeout"),
     ):
         store.table("slow").scan().read_all()
+
+
+def test_a_server_notices_that_a_client_has_disappeared(url: str) -> None:
+    names = ("idle", "interval", "count")
+    statement = "SELECT " + ", ".join(f"current_setting('tcp_keepalives_{name}')" for name in names)
+    with headrace.open(url) as store:
+        assert isinstance(store, PostgresStore)
+        shown = store.connection.run(lambda session: session.execute(statement.encode()).fetchone())
+        assert shown == ("30", "10", "3")

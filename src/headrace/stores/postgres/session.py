@@ -48,6 +48,11 @@ _CHOICES: Final[Mapping[str, str]] = {
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
+    # The server notices within a minute that a client's machine has disappeared, not after two hours: the locks of its
+    # transaction let other writers wait.
+    "tcp_keepalives_idle": "30",
+    "tcp_keepalives_interval": "10",
+    "tcp_keepalives_count": "3",
 }
 # From PostgreSQL 17 on.
 _TRANSACTION_TIMEOUT, _WITH_TRANSACTION_TIMEOUT = "transaction_timeout", 170_000
