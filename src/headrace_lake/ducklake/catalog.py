@@ -57,6 +57,7 @@ ducklake_macro_parameters(macro_id bigint, impl_id bigint, column_id bigint, par
 ducklake_sort_info(sort_id bigint, table_id bigint, begin_snapshot bigint, end_snapshot bigint)
 ducklake_sort_expression(sort_id bigint, table_id bigint, sort_key_index bigint, expression varchar, dialect varchar, sort_direction varchar, null_order varchar)
 """  # noqa: E501
+_NOW = sql.SQL("clock_timestamp()")
 # The same number in every process: two processes may create a catalog at once.
 _LOCK = 0x6865_6164_6C61_6B65
 
@@ -130,6 +131,18 @@ class Lake:
         with bulk.cursor() as cursor:
             cursor.execute(self.statement(text, **parts))
 
+    def insert(self, bulk: Bulk, table: str, **values: Any) -> None:
+        """Insert a row. Columns without a value are null."""
+        self.run(
+            bulk,
+            "INSERT INTO {c}.{table} ({columns}) VALUES ({values})",
+            table=sql.Identifier(table),
+            columns=sql.SQL(", ").join(map(sql.Identifier, values)),
+            values=sql.SQL(", ").join(
+                each if isinstance(each, sql.Composable) else sql.Literal(each) for each in values.values()
+            ),
+        )
+
     def rows(self, bulk: Bulk, text: str, **parts: Any) -> list[dict[str, Any]]:
         """Return the rows of a query."""
         found: list[dict[str, Any]] = self.arrow(bulk, text, **parts).to_pylist()
@@ -187,15 +200,30 @@ class Lake:
         for line in _TABLES.strip().splitlines():
             self.run(bulk, "CREATE TABLE IF NOT EXISTS {c}." + line)
         for key, value in (("version", VERSION), ("created_by", creator), ("data_path", data), ("encrypted", "false")):
-            self.run(
-                bulk, "INSERT INTO {c}.ducklake_metadata(key, value) VALUES ({key}, {value})", key=key, value=value
-            )
-        self.run(bulk, "INSERT INTO {c}.ducklake_snapshot VALUES (0, clock_timestamp(), 0, 1, 0)")
-        self.run(bulk, "INSERT INTO {c}.ducklake_snapshot_changes VALUES (0, {made})", made='created_schema:"main"')
-        self.run(
+            self.insert(bulk, "ducklake_metadata", key=key, value=value)
+        self.insert(
             bulk,
-            "INSERT INTO {c}.ducklake_schema VALUES (0, {uuid}, 0, NULL, 'main', 'main/', true)",
-            uuid=str(uuid.uuid4()),
+            "ducklake_snapshot",
+            snapshot_id=0,
+            snapshot_time=_NOW,
+            schema_version=0,
+            next_catalog_id=1,
+            next_file_id=0,
+        )
+        self.insert(bulk, "ducklake_snapshot_changes", snapshot_id=0, changes_made=f'created_schema:"{MAIN}"')
+        self._create_schema(bulk, 0, 0, MAIN)
+
+    def _create_schema(self, bulk: Bulk, number: int, snapshot: int, name: str) -> None:
+        """Create a schema in a snapshot."""
+        self.insert(
+            bulk,
+            "ducklake_schema",
+            schema_id=number,
+            schema_uuid=str(uuid.uuid4()),
+            begin_snapshot=snapshot,
+            schema_name=name,
+            path=f"{_directory(name)}/",
+            path_is_relative=True,
         )
 
     # -- tables -------------------------------------------------------------------------------------------
@@ -329,34 +357,27 @@ class Lake:
             schema_id = found[0]["schema_id"]
         else:
             schema_id = snapshot.new_id()
-            self.run(
-                bulk,
-                "INSERT INTO {c}.ducklake_schema VALUES ({id}, {uuid}, {snapshot}, NULL, {name}, {path}, true)",
-                id=schema_id,
-                uuid=str(uuid.uuid4()),
-                snapshot=snapshot.id,
-                name=lake_schema,
-                path=f"{_directory(lake_schema)}/",
-            )
+            self._create_schema(bulk, schema_id, snapshot.id, lake_schema)
             made.append(f"created_schema:{_quoted(lake_schema)}")
         table_id = snapshot.new_id()
         snapshot.schema_version += 1
-        self.run(
+        self.insert(
             bulk,
-            "INSERT INTO {c}.ducklake_table VALUES ({id}, {uuid}, {snapshot}, NULL, {schema}, {name}, {path}, true)",
-            id=table_id,
-            uuid=str(uuid.uuid4()),
-            snapshot=snapshot.id,
-            schema=schema_id,
-            name=table,
+            "ducklake_table",
+            table_id=table_id,
+            table_uuid=str(uuid.uuid4()),
+            begin_snapshot=snapshot.id,
+            schema_id=schema_id,
+            table_name=table,
             path=f"{_directory(table)}/",
+            path_is_relative=True,
         )
         if schema.primary_key:
-            self.run(
+            self.insert(
                 bulk,
-                "INSERT INTO {c}.ducklake_tag VALUES ({id}, {snapshot}, NULL, {key}, {value})",
-                id=table_id,
-                snapshot=snapshot.id,
+                "ducklake_tag",
+                object_id=table_id,
+                begin_snapshot=snapshot.id,
                 key=PRIMARY_KEY,
                 value=json.dumps(list(schema.primary_key), ensure_ascii=False),
             )
@@ -380,25 +401,27 @@ class Lake:
         orders = {column.id: place for place, column in enumerate(every(columns), 1)}
         parents = {inner.id: column.id for column in every(columns) for inner in column.inner}
         for column in every(added):
-            self.run(
+            self.insert(
                 bulk,
-                "INSERT INTO {c}.ducklake_column VALUES ({id}, {snapshot}, NULL, {table}, {order}, {name}, {type},"
-                " NULL, 'NULL', {nullable}, {parent}, {default}, 'duckdb')",
-                id=column.id,
-                snapshot=snapshot.id,
-                table=table_id,
-                order=orders[column.id],
-                name=column.name,
-                type=column.kind,
-                nullable=column.nullable,
-                parent=parents.get(column.id),
-                default="" if column.inner else "literal",
+                "ducklake_column",
+                column_id=column.id,
+                begin_snapshot=snapshot.id,
+                table_id=table_id,
+                column_order=orders[column.id],
+                column_name=column.name,
+                column_type=column.kind,
+                default_value="NULL",
+                nulls_allowed=column.nullable,
+                parent_column=parents.get(column.id),
+                default_value_type="" if column.inner else "literal",
+                default_value_dialect="duckdb",
             )
         if any(column.inner for column in columns):
             # headrace does not parse the texts of nested values: DuckDB writes them into files, too.
             self.run(
                 bulk,
-                "INSERT INTO {c}.ducklake_metadata SELECT 'data_inlining_row_limit', '0', 'table', {table}"
+                "INSERT INTO {c}.ducklake_metadata (key, value, scope, scope_id)"
+                " SELECT 'data_inlining_row_limit', '0', 'table', {table}"
                 " WHERE NOT EXISTS (SELECT FROM {c}.ducklake_metadata"
                 " WHERE key = 'data_inlining_row_limit' AND scope = 'table' AND scope_id = {table})",
                 table=table_id,
@@ -418,19 +441,19 @@ class Lake:
             "CREATE TABLE IF NOT EXISTS {c}.{name} (file_id bigint, row_id bigint, begin_snapshot bigint)",
             name=sql.Identifier(_deletes_of(table_id)),
         )
-        self.run(
+        self.insert(
             bulk,
-            "INSERT INTO {c}.ducklake_inlined_data_tables VALUES ({table}, {name}, {version})",
-            table=table_id,
-            name=name,
-            version=snapshot.schema_version,
+            "ducklake_inlined_data_tables",
+            table_id=table_id,
+            table_name=name,
+            schema_version=snapshot.schema_version,
         )
-        self.run(
+        self.insert(
             bulk,
-            "INSERT INTO {c}.ducklake_schema_versions VALUES ({snapshot}, {version}, {table})",
-            snapshot=snapshot.id,
-            version=snapshot.schema_version,
-            table=table_id,
+            "ducklake_schema_versions",
+            begin_snapshot=snapshot.id,
+            schema_version=snapshot.schema_version,
+            table_id=table_id,
         )
 
     def drop_table(self, bulk: Bulk, definition: Definition) -> None:
@@ -481,7 +504,8 @@ class Snapshot:
         while True:
             found = lake.rows(
                 bulk,
-                "INSERT INTO {c}.ducklake_snapshot SELECT snapshot_id + 1, clock_timestamp(), schema_version,"
+                "INSERT INTO {c}.ducklake_snapshot (snapshot_id, snapshot_time, schema_version, next_catalog_id,"
+                " next_file_id) SELECT snapshot_id + 1, clock_timestamp(), schema_version,"
                 " next_catalog_id, next_file_id FROM {c}.ducklake_snapshot ORDER BY snapshot_id DESC LIMIT 1"
                 " ON CONFLICT DO NOTHING RETURNING snapshot_id, schema_version, next_catalog_id, next_file_id",
             )
@@ -510,7 +534,7 @@ class Snapshot:
         self.lake.run(
             bulk,
             "WITH changes AS (INSERT INTO {c}.ducklake_snapshot_changes"
-            " VALUES ({id}, {made}, 'headrace', NULL, {info}))"
+            " (snapshot_id, changes_made, author, commit_extra_info) VALUES ({id}, {made}, 'headrace', {info}))"
             " UPDATE {c}.ducklake_snapshot SET schema_version = {version}, next_catalog_id = {catalog},"
             " next_file_id = {file} WHERE snapshot_id = {id}",
             id=self.id,

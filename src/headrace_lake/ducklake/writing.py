@@ -211,7 +211,8 @@ class TableChange:
                 self._write_deletes(file, rows)
         if inlined:
             self._run(
-                "INSERT INTO {c}.{table} SELECT f, r, {snapshot} FROM unnest({files}::bigint[], {rows}::bigint[])"
+                "INSERT INTO {c}.{table} (file_id, row_id, begin_snapshot) SELECT f, r, {snapshot}"
+                " FROM unnest({files}::bigint[], {rows}::bigint[])"
                 " AS new (f, r)",
                 table=sql.Identifier(str(self.definition.deletes)),
                 snapshot=self.snapshot.id,
@@ -256,10 +257,13 @@ class TableChange:
         )
         if found:
             return int(found[0]["next_row_id"]) - count
-        self._run(
-            "INSERT INTO {c}.ducklake_table_stats VALUES ({table}, {count}, {count}, 0)",
-            table=self.definition.id,
-            count=count,
+        self.lake.insert(
+            self.bulk,
+            "ducklake_table_stats",
+            table_id=self.definition.id,
+            record_count=count,
+            next_row_id=count,
+            file_size_bytes=0,
         )
         return 0
 
