@@ -45,13 +45,21 @@ class MissingFileError(StoreError):
     """A data file does not exist."""
 
 
-def write_sorted(path: Place, rows: pa.Table, schema: TableSchema, table: str, without: Sequence[str] = ()) -> str:
+def write_sorted(
+    path: Place,
+    rows: pa.Table,
+    schema: TableSchema,
+    table: str,
+    without: Sequence[str] = (),
+    fields: pa.Schema | None = None,
+) -> str:
     """Write rows with different keys into a new file, in key order, and wait until they are on the disk.
 
     Args:
         rows: rows in the types of the schema.
         table: the identity of the table.
         without: the partition columns, which the file does not have.
+        fields: the columns with the metadata that the file has; those of the schema by default.
 
     Returns:
         The statistics of the rows for the log. The file has them, too.
@@ -62,7 +70,7 @@ def write_sorted(path: Place, rows: pa.Table, schema: TableSchema, table: str, w
     if schema.primary_key:
         check_years(rows, schema.primary_key)
         rows = rows.take(sort_indices(rows, schema.primary_key))
-    rows = with_fields(rows, schema.arrow).drop_columns(list(without))
+    rows = with_fields(rows, schema.arrow if fields is None else fields).drop_columns(list(without))
     statistics = _statistics(rows)
     write(path, _marked(rows, table, statistics))
     return statistics

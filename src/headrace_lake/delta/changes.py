@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import os
 import uuid
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -38,30 +38,11 @@ from headrace_lake.delta.vectors import Vector
 from headrace_lake.folding import DELETED, TableWrite, last_state
 from headrace_lake.lookup import Keys
 from headrace_lake.places import Place, second_name
+from headrace_lake.ready_files import ReadyFiles
 
 _FILE_ROWS = 2_000_000
 _MOST_DELETED = 0.25
 """The share of deleted rows of a file, which each reader reads, beyond which it is rewritten."""
-
-
-@dataclass(frozen=True)
-class ReadyFiles:
-    """Whole rows in files as the table has them: sorted, and with different keys.
-
-    Attributes:
-        change: the row change of these rows.
-        files: the files.
-        keys: the keys whose old rows are removed: those of all files, and others; None if they are not read yet, and
-            there are no others.
-    """
-
-    change: RowChange
-    files: Sequence[Place]
-    keys: pa.Table | None = None
-
-    def all_keys(self, schema: TableSchema) -> pa.Table:
-        """Return the keys whose old rows are removed."""
-        return read_keys(self.files, schema) if self.keys is None else self.keys
 
 
 @dataclass(frozen=True)
@@ -251,26 +232,6 @@ class Planner:
             self._written.add(path)
             written.append(snapshot.write_feed(path, part, partition))
         return written
-
-
-def has_keys(path: Place, schema: TableSchema) -> bool:
-    """Return whether a file has the key columns of a table, in its types and without nulls."""
-    with data_files.opened(path) as opened:
-        fields = schema.nullable(schema.primary_key)
-        types = dict(zip(opened.schema_arrow.names, opened.schema_arrow.types, strict=True))
-        if any(types.get(field.name) != field.type for field in fields):
-            return False
-        return not any(column.null_count for column in data_files.read(opened, fields).columns)
-
-
-def read_keys(files: Iterable[Place], schema: TableSchema) -> pa.Table:
-    """Return the keys of files."""
-    fields = schema.nullable(schema.primary_key)
-    parts = [fields.empty_table()]
-    for path in files:
-        with data_files.opened(path) as opened:
-            parts.append(data_files.read(opened, fields))
-    return pa.concat_tables(parts)
 
 
 def find(snapshot: Snapshot, keys: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:

@@ -33,7 +33,6 @@ from headrace.options.names import check_names
 from headrace.ports import Capabilities, Disk, Files, Publisher, Queue, Table, Tunnel
 from headrace_lake.delta import maintenance
 from headrace_lake.delta.commits import SyncedLog
-from headrace_lake.delta.home import OWN_DIRECTORY, Home
 from headrace_lake.delta.log import LOG
 from headrace_lake.delta.partitions import check_partitions
 from headrace_lake.delta.publisher import DeltaPublisher
@@ -44,6 +43,7 @@ from headrace_lake.delta.table import DELETION_VECTORS, PARTITION_BY, DeltaTable
 from headrace_lake.delta.tunnels import records
 from headrace_lake.delta.tunnels.records import StoredTunnel, TunnelRecords
 from headrace_lake.delta.tunnels.tunnel import DeltaTunnel, new_tunnel
+from headrace_lake.home import OWN_DIRECTORY, Home
 from headrace_lake.maintenance import LakeStore, Maintenance
 from headrace_lake.places import Place, directories_in, moment_of, remove_tree, sync
 

@@ -26,7 +26,7 @@ from headrace.model.tunnels.records import (
 )
 from headrace.model.tunnels.values import Position, TunnelKind
 from headrace.ports import BatchRecords
-from headrace_lake.delta.home import Home, HomeTable
+from headrace_lake.home import Home, HomeTable
 
 TUNNELS = HomeTable(f"{PREFIX}lake_tunnels", ("table", "name"))
 PROGRESS = HomeTable(f"{PREFIX}lake_progress", ("tunnel",))

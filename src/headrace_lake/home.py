@@ -1,7 +1,7 @@
-"""The home of a store of Delta tables: another store, for what changes in a transaction.
+"""The home of a store of lake tables: another store, for what changes in a transaction.
 
 It has headrace's own tables, whose names begin with ``__headrace_``, and some of the lake: the jobs that publish into
-the Delta tables, and the tunnels of these tables (`headrace_lake.delta.tunnels.records`). A row of a job names the
+the lake tables, and the tunnels of these tables (`headrace_lake.delta.tunnels.records`). A row of a job names the
 tables of a sink, and the *intent* of its last publication that has more than one part.
 """
 
@@ -49,7 +49,7 @@ class Intent:
     """A publication that is decided, and whose tables change one after the other.
 
     Attributes:
-        writes: the writes to Delta tables, in order.
+        writes: the writes to lake tables, in order.
         tables: the identities of these tables.
         content: the hash of the batch's content; empty if unknown.
     """
@@ -65,7 +65,7 @@ class JobRecord:
     """What the home knows of a sink of a job.
 
     Attributes:
-        tables: the names of the Delta tables that have its markers.
+        tables: the names of the lake tables that have its markers.
     """
 
     job: str
@@ -123,7 +123,7 @@ class Home:
     """The home, which is opened when it is needed.
 
     Args:
-        directory: the directory of the Delta tables.
+        directory: the directory of the lake tables.
         url: the URL of the home; None is an embedded store in the directory.
     """
 

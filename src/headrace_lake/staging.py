@@ -10,21 +10,36 @@ import hashlib
 import uuid
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from headrace.errors import PublicationError
 from headrace.model.tables.changes import RowChange
-from headrace.ports import Staged
+from headrace.model.tables.schema import TableSchema
+from headrace.ports import Staged, Write
 from headrace.rows.by_position import last_rows
 from headrace.rows.rebatching import rebatched
 from headrace.support import failpoints
 from headrace_lake import data_files
-from headrace_lake.delta.snapshot import Snapshot
+from headrace_lake.folding import TableWrite
 from headrace_lake.places import Place, remove_tree
 
 _FILE_BYTES = 128 << 20
 WHOLE_ROWS = (RowChange.PUT, RowChange.REPLACE_ALL)
+
+
+class Columns(NamedTuple):
+    """The columns of a table, for its files.
+
+    Attributes:
+        id: the identity of the table.
+        fields: the columns with the metadata that files have; None for none.
+    """
+
+    id: str
+    schema: TableSchema
+    fields: pa.Schema | None = None
 
 
 @dataclass(frozen=True)
@@ -52,11 +67,11 @@ class Staging:
         """Return the file of a receipt."""
         return self._own / str(batch) / f"{receipt.id:016x}.parquet"
 
-    def put(self, batch: int, rows: Iterable[pa.RecordBatch], snapshot: Snapshot | None) -> list[Staged]:
+    def put(self, batch: int, rows: Iterable[pa.RecordBatch], table: Columns | None) -> list[Staged]:
         """Stage rows. If the input fails, nothing is staged.
 
         Args:
-            snapshot: the table whose whole rows these are; None if it is not known.
+            table: the columns of the table whose whole rows these are; None if it is not known.
         """
         staged: list[Staged] = []
         try:
@@ -64,12 +79,12 @@ class Staging:
                 receipt = Staged(uuid.uuid4().int >> 66 | 1, part.num_rows)
                 path = self.path(batch, receipt)
                 (self._own / str(batch)).mkdir(parents=True, exist_ok=True)
-                if snapshot is None:
+                if table is None:
                     data_files.write(path, part)
                 else:
-                    key = snapshot.schema.primary_key
+                    key = table.schema.primary_key
                     distinct = part.take(pa.array(last_rows(part, key))) if key else part
-                    data_files.write_sorted(path, distinct, snapshot.schema, snapshot.id)
+                    data_files.write_sorted(path, distinct, table.schema, table.id, fields=table.fields)
                 staged.append(receipt)
         except BaseException:
             self.discard(batch, staged)
@@ -91,6 +106,10 @@ class Staging:
         """Return the rows of a receipt."""
         with data_files.opened(self.path(batch, receipt)) as opened:
             return data_files.read(opened, opened.schema_arrow)
+
+    def write(self, batch: int, write: Write, schema: TableSchema) -> TableWrite:
+        """Return the rows of a write, in the types of a table."""
+        return TableWrite.of(write.change, [self.load(batch, each) for each in write.staged], schema)
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
         """Remove the staged rows of a batch: some receipts, or all."""
