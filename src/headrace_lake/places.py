@@ -14,16 +14,17 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, NamedTuple, TypeAlias
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeAlias
 from urllib.parse import quote, urlsplit
 
 import pyarrow as pa
-from obstore.exceptions import AlreadyExistsError, BaseError
-from obstore.store import S3Store
 from pyarrow import fs
 
 from headrace.errors import StoreError
 from headrace.support.cached import cached_property
+
+if TYPE_CHECKING:
+    from obstore.store import S3Store
 
 
 @dataclass(frozen=True)
@@ -52,6 +53,8 @@ class Bucket:
 
     def objects(self, name: str) -> S3Store:
         """Return a bucket for conditional puts, which the file system of pyarrow does not have."""
+        from obstore.store import S3Store
+
         return S3Store(name, config=self.storage_options)  # type: ignore[arg-type]
 
     @property
@@ -229,6 +232,8 @@ def _create(place: Place, content: bytes) -> None:
         finally:
             draft.unlink(missing_ok=True)
         return
+    from obstore.exceptions import AlreadyExistsError, BaseError
+
     bucket, _, key = place.key.partition("/")
     try:
         place.bucket.objects(bucket).put(key, content, mode="create")
