@@ -55,7 +55,8 @@ def original(tmp_path: Path) -> Iterator[Table]:
 def copy(store: Store) -> Table:
     """A table of the store with the same rows in the columns that the store can have."""
     columns = {name: kind for name, kind in COLUMNS.items() if has_type(store, kind)}
-    table = store.create_table("copies", {**columns, "small": "long"}, ("user", "id"))
+    columns["small"] = "long"
+    table = store.create_table("copies", columns, ("user", "id"))
     table.put([{name: row[name] for name in columns} for row in ROWS])
     return table
 

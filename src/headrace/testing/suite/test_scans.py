@@ -162,7 +162,7 @@ def test_conditions_as_a_mapping_mean_equality_any_of_and_null(mixed: Table, row
         return int(mixed.scan([], where).read_all().num_rows)
 
     assert count({"flag": True}) == sum(row["flag"] is True for row in rows)
-    assert count({"small": [0, 1]}) == sum(row["small"] in (0, 1) for row in rows)
+    assert count({"whole": [0, 1]}) == sum(row["whole"] in (0, 1) for row in rows)
     assert count({"text": None}) == sum(row["text"] is None for row in rows)
     assert count({"k1": "a", "k2": 0}) == 1
     assert count({}) == len(KEYS)
