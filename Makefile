@@ -40,7 +40,7 @@ $(READY): pyproject.toml
 	@$(MAKE) --no-print-directory check-python
 	$(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --upgrade "pip>=25.1"
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[connect,delta,mcp,pipelines,postgres,serve,tablestore,ui,yt]" --group dev --group docs
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable ".[connect,delta,iceberg,mcp,pipelines,postgres,serve,tablestore,ui,yt]" --group dev --group docs
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps --group sdk
 	@touch $@
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 COMMANDS = "tests/unit/test_document_commands.py"
 DOCS = "tests/spark/test_docs.py"
 DUCKLAKE = "tests/lake/test_ducklake_document.py"
+ICEBERG = "tests/lake/test_iceberg_document.py"
 LAKE = "tests/lake/test_lake_document.py"
 PIPELINES = "tests/spark/test_pipelines.py"
 PLUGIN = "tests/interop/test_plugin_store.py"
@@ -45,6 +46,7 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
     "docs/embedded-store.md": {"python": [*[COMMANDS] * 3, "tests/unit/test_store_damage.py"], "sh": COMMANDS},
     "docs/following-tables.md": {"python": DOCS, "text": DOCS},
     "docs/several-tables.md": {"python": DOCS, "text": DOCS},
+    "docs/iceberg.md": {"python": ICEBERG, "text": ICEBERG, "sh": "it installs packages"},
     "docs/installation.md": {"sh": "it installs packages"},
     "docs/lake.md": {
         "python": [

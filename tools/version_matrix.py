@@ -58,7 +58,7 @@ POSTGRES_SLICE = (
     "src/headrace/testing/suite/test_publication.py",
 )
 # All but "pipelines", which needs Spark 4.3.
-EXTRAS = "connect,delta,mcp,metrics,otel,pandas,plot,postgres,prompt,query,serve,spark,tablestore,testing,ui,yt"
+EXTRAS = "connect,delta,iceberg,mcp,metrics,otel,pandas,plot,postgres,prompt,query,serve,spark,tablestore,testing,ui,yt"
 _SECONDS = 3600
 _COUNTS = re.compile(r"(\d+) (passed|failed|error|skipped)")
 

@@ -1,1 +1,1 @@
-"""Lake tables for headrace: directories of Delta Lake tables, and DuckLakes in PostgreSQL databases."""
+"""Lake tables for headrace: directories of Delta Lake tables, DuckLakes in PostgreSQL, Iceberg tables."""

@@ -17,6 +17,7 @@ from headrace.testing import Place, Traits
 from headrace.testing.capabilities import lacking
 from headrace_lake.delta.store import DeltaStore
 from headrace_lake.ducklake.store import DuckLakeStore
+from headrace_lake.iceberg.store import IcebergStore
 from headrace_tablestore.store.store import TablestoreStore
 from headrace_ytsaurus.store.files import YtFiles
 from headrace_ytsaurus.store.store import YtStore
@@ -31,6 +32,11 @@ def embedded(directory: Path) -> Place:
 def delta(directory: Path) -> Place:
     """Return the place of a directory of Delta tables."""
     return Place("delta://{directory}/store", directory)
+
+
+def iceberg(directory: Path) -> Place:
+    """Return the place of Iceberg tables."""
+    return Place("iceberg+sqlite://{directory}/store/catalog.db", directory)
 
 
 class TablestorePlace(Place):
@@ -125,6 +131,11 @@ STORES = {
     "ducklake": Kind(
         ducklake,
         DuckLakeStore.capabilities,
+        Traits(tells_changes=True, logs_calls=False),
+    ),
+    "iceberg": Kind(
+        iceberg,
+        IcebergStore.capabilities,
         Traits(tells_changes=True, logs_calls=False),
     ),
     "postgres": Kind(

@@ -1,8 +1,8 @@
-"""A job that publishes batches into Delta tables, in a process that a failpoint can kill."""
+"""A job that publishes batches into lake tables, in a process that a failpoint can kill."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +26,7 @@ def write(
 
 
 def create(directory: Path, old_rows: int = 0) -> None:
-    """Create the tables of the jobs: two Delta tables, and two of headrace's own.
+    """Create the tables of the jobs: two lake tables, and two of headrace's own.
 
     Args:
         old_rows: the rows of table ``t``, which then has deletion vectors.
@@ -34,9 +34,14 @@ def create(directory: Path, old_rows: int = 0) -> None:
     with opened(directory, deletion_vectors=old_rows > 0) as store:
         if old_rows:
             store.table("t").put([{"id": number, "name": "old"} for number in range(old_rows)])
-        store.create_table("u", {"id": "long", "name": "string"}, "id")
-        store.create_table(STATE, {"id": "long", "batches": "long"}, "id")
-        store.create_table(TARGETS, {"target": "string", "job": "string"}, "target")
+        add_tables(store)
+
+
+def add_tables(store: Store) -> None:
+    """Create the tables beside ``t``."""
+    store.create_table("u", {"id": "long", "name": "string"}, "id")
+    store.create_table(STATE, {"id": "long", "batches": "long"}, "id")
+    store.create_table(TARGETS, {"target": "string", "job": "string"}, "target")
 
 
 def publish(store: Store, batch: int, job: str = "job", *, several: bool) -> bool:
@@ -62,9 +67,16 @@ def publish(store: Store, batch: int, job: str = "job", *, several: bool) -> boo
     return publisher.publish(batch, writes, content=str(batch), claim=claim)
 
 
-def run(directory: Path, first: int, end: int, several: bool, point: str | None = None) -> None:
+def run(
+    directory: Path,
+    first: int,
+    end: int,
+    several: bool,
+    point: str | None = None,
+    open_store: Callable[[Path], Store] = opened,
+) -> None:
     """Publish batches, and be killed at a failpoint."""
     failpoints.arm(point)
-    with opened(directory) as store:
+    with open_store(directory) as store:
         for batch in range(first, end):
             publish(store, batch, several=several)

@@ -282,7 +282,6 @@ def test_tables_in_directories(store: Store) -> None:
         ("delta+s3://bucket/path", "option home"),
         ("delta+s3://user:secret@host/path", "the bucket and a prefix"),
         ("s3://bucket/path", "headrace writes Delta tables"),
-        ("iceberg:///path", "headrace writes Delta tables"),
     ],
 )
 def test_addresses_that_are_refused(url: str, reason: str) -> None:

@@ -1,4 +1,4 @@
-"""Streams of Spark into lake tables of each format. delta-rs reads those of Delta Lake."""
+"""Streams of Spark into lake tables of each format. delta-rs reads those of Delta Lake, pyiceberg those of Iceberg."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 
 import headrace
 from headrace.ports import Store
-from tests.lake import ducklakes
+from tests.lake import ducklakes, icebergs
 from tests.lake.lakes import rows_of
 from tests.lake.streaming import ONCE, change, reader
 
@@ -18,10 +18,13 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(params=["delta", "ducklake"])
+@pytest.fixture(params=["delta", "ducklake", "iceberg"])
 def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
     if request.param == "delta":
         with headrace.open(f"delta://{tmp_path}/lake", create=True) as store:
+            yield store
+    elif request.param == "iceberg":
+        with headrace.open(icebergs.url_of(tmp_path / "lake"), create=True) as store:
             yield store
     else:
         with ducklakes.opened(ducklakes.database(), tmp_path) as store:
@@ -30,6 +33,8 @@ def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
 
 def content(lake: Store, table: str) -> list[dict[str, Any]]:
     scheme, _, directory = lake.url.partition("://")
+    if scheme == "iceberg+sqlite":
+        return icebergs.rows_of(Path(directory).parent, table)
     return rows_of(Path(directory), table) if scheme == "delta" else list(lake.table(table))
 
 

@@ -66,9 +66,10 @@ def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: 
             ``postgresql://user@host[:port]/database`` of a PostgreSQL database, or
             ``tablestore+https://host[:port]/instance`` (``+http`` without encryption) of a Tablestore instance, or
             ``yt://proxy[:port][//directory]`` of a YTsaurus cluster, or ``delta:///directory`` of Delta Lake tables, or
-            ``ducklake+postgresql://user@host/database`` of a DuckLake.
-        create: create an embedded store, a directory of Delta tables, or a DuckLake, if it does not exist; False by
-            default. Other stores ignore it.
+            ``ducklake+postgresql://user@host/database`` of a DuckLake, ``iceberg+sqlite:///directory/catalog.db`` of
+            Iceberg tables.
+        create: create an embedded store, a directory of Delta tables, a DuckLake, or an Iceberg catalog, if it
+            does not exist; False by default. Other stores ignore it.
         options: an embedded store has ``synchronous``: ``full`` (the default), ``normal`` or ``off``. A Tablestore
             instance has ``access_key_id``, ``access_key_secret``, ``sts_token`` and others, see docs/tablestore.md;
             by default the key comes from the environment variables HEADRACE_ACCESS_KEY_ID and

@@ -143,7 +143,6 @@ OPENING = Opening(
     packages=("deltalake", "obstore", "pyroaring"),
     environment=("AWS_",),
     mistaken_schemes={
-        "iceberg": _OTHERS,
         "s3": _OTHERS,
         "s3a": _OTHERS,
     },

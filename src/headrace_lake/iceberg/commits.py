@@ -1,0 +1,271 @@
+"""The commits of an Iceberg table: from writes of rows by key to one snapshot with its marker.
+
+1. Read the newest version, and check on it what the commit relies on: the marker, the columns, the files.
+2. Plan the commit: write the new rows, and rewrite each file that has a row with one of their keys.
+3. Commit a snapshot after this version, with the marker as a property of the table. If another snapshot was first,
+   nothing is committed, and all steps are repeated: the table does not let pyiceberg repeat a commit by itself.
+
+Each commit has a snapshot, also one without rows: only a snapshot makes the catalog compare the version.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+import uuid
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.exceptions import CommitFailedException, ValidationException
+from pyiceberg.manifest import DataFile
+from sqlalchemy.exc import SQLAlchemyError
+
+from headrace.errors import SchemaError, StoreBusyError, StoreError
+from headrace.model.tables.changes import RowChange
+from headrace.model.tables.schema import TableSchema
+from headrace.rows import check_not_null
+from headrace.support import failpoints
+from headrace_lake import data_files
+from headrace_lake.folding import DELETED, TableWrite, last_state
+from headrace_lake.iceberg.files import local_path, location_of
+from headrace_lake.iceberg.version import StoredFile, Version, number_of
+from headrace_lake.lookup import Keys
+from headrace_lake.places import second_name, sync
+from headrace_lake.ready_files import ReadyFiles
+
+_PATIENCE_SECONDS = 120.0
+_LONGEST_PAUSE = 0.2
+_FILE_ROWS = 2_000_000
+
+
+@dataclass(frozen=True)
+class Changes:
+    """The files that a commit adds and removes."""
+
+    added: list[DataFile]
+    removed: list[DataFile]
+
+
+@dataclass
+class Planner:
+    """Plans the commit of some writes for a version, and for another version after a conflict.
+
+    Args:
+        writes: the writes, in order; or files.
+        prefix: the beginning of the names of new files.
+    """
+
+    writes: list[TableWrite] | ReadyFiles
+    prefix: str
+    _written: set[Path] = field(default_factory=set, init=False)
+    _rewritten: dict[Path, list[DataFile] | None] = field(default_factory=dict, init=False)
+    _inserted: list[DataFile] | None = field(default=None, init=False)
+    _keys: Keys | None = field(default=None, init=False)
+    _table: tuple[str, TableSchema] | None = field(default=None, init=False)
+
+    @property
+    def changes(self) -> set[RowChange]:
+        """The row changes of the writes."""
+        return {self.writes.change} if isinstance(self.writes, ReadyFiles) else {each.change for each in self.writes}
+
+    def plan(self, version: Version) -> Changes:
+        """Return the changes of a version. The files that they add are written."""
+        self._check_same(version)
+        if RowChange.UPDATE in self.changes:
+            # The new rows depend on those of the version.
+            self._inserted = None
+        if self._inserted is None:
+            self._inserted = self._new_rows(version)
+        added, removed = [*self._inserted], []
+        if RowChange.REPLACE_ALL in self.changes:
+            return Changes(added, [file.entry for file in version.files])
+        if version.schema.primary_key:
+            for file in version.files:
+                left = self._without(version, file)
+                if left is not None:
+                    added += left
+                    removed.append(file.entry)
+        return Changes(added, removed)
+
+    def clean(self, kept: Changes | None) -> None:
+        """Delete the files that attempts have written, except those of the commit."""
+        names = set() if kept is None else {each.file_path for each in kept.added}
+        for path in self._written:
+            if location_of(path) not in names:
+                path.unlink(missing_ok=True)
+
+    def _check_same(self, version: Version) -> None:
+        """Raise `SchemaError` if the table or its columns are not those of the first attempt."""
+        known = (version.id, version.schema)
+        if self._table is None:
+            self._table = known
+        if self._table != known:
+            raise SchemaError(
+                f"Iceberg table {version.name!r} was replaced, or its columns were changed, during this write",
+                received=", ".join(version.schema.names),
+                remedy="write again",
+            )
+
+    # -- new rows -----------------------------------------------------------------------------------------
+
+    def _new_rows(self, version: Version) -> list[DataFile]:
+        schema = version.schema
+        if isinstance(self.writes, ReadyFiles):
+            if schema.primary_key:
+                self._keys = Keys(schema, self.writes.all_keys(schema))
+            return [self._placed(version, path) for path in self.writes.files]
+        state = last_state(self.writes, schema, version.find)
+        if schema.primary_key:
+            self._keys = Keys(schema, state)
+        alive = state.filter(pc.invert(state.column(DELETED))).drop_columns([DELETED])
+        check_not_null(alive, schema)
+        return list(self._files(version, alive))
+
+    def _placed(self, version: Version, path: Any) -> DataFile:
+        with data_files.opened(path) as opened:
+            statistics = data_files.statistics_of(opened)
+        target = self._new_file(version)
+        second_name(path, target)
+        return version.added(target, statistics)
+
+    def _files(self, version: Version, rows: pa.Table) -> Iterator[DataFile]:
+        for start in range(0, rows.num_rows, _FILE_ROWS):
+            path, part = self._new_file(version), rows.slice(start, _FILE_ROWS)
+            fields = version.columns.fields
+            yield version.added(path, data_files.write_sorted(path, part, version.schema, version.id, fields=fields))
+
+    def _new_file(self, version: Version) -> Path:
+        """Return a path that no other planner has."""
+        directory = version.location / "data"
+        if not directory.is_dir():
+            directory.mkdir(parents=True, exist_ok=True)
+            sync(directory.parent)
+        path = directory / f"{self.prefix}{uuid.uuid4().hex}.parquet"
+        self._written.add(path)
+        return path
+
+    # -- old rows -----------------------------------------------------------------------------------------
+
+    def _without(self, version: Version, file: StoredFile) -> list[DataFile] | None:
+        """Return the files that replace one with written keys; None if it has none of them."""
+        if file.path not in self._rewritten:
+            assert self._keys is not None
+            found = version.rows_of(self._keys, file)
+            self._rewritten[file.path] = None if found is None else self._rest(version, file, found[0])
+        return self._rewritten[file.path]
+
+    def _rest(self, version: Version, file: StoredFile, rows: data_files.RowNumbers) -> list[DataFile]:
+        with data_files.opened(file.path) as opened:
+            left = data_files.read(opened, version.schema.arrow, deleted=rows)
+        return list(self._files(version, left))
+
+
+class UncertainCommitError(StoreError):
+    """A commit has failed, and may be done: its files must stay, and it must not be repeated without its marker."""
+
+
+def commit(
+    load: Callable[[], Version],
+    planner: Planner,
+    check: Callable[[Version], bool],
+    *,
+    markers: Mapping[str, str] | None = None,
+    information: Mapping[str, str] | None = None,
+) -> int | None:
+    """Change a table in one snapshot.
+
+    Args:
+        load: returns the newest version.
+        planner: plans the changes.
+        check: checks a version; returns whether it lacks the changes.
+        markers: properties of the table.
+        information: texts for the history of the table. Nothing depends on them.
+
+    Returns:
+        The number of the new version; None if the table has the changes.
+
+    Raises:
+        StoreBusyError: other programs commit all the time.
+        UncertainCommitError: the commit may be done.
+    """
+    changes: Changes | None = None
+
+    def attempt(version: Version) -> int | None:
+        nonlocal changes
+        # An earlier attempt was certainly not committed.
+        changes = None
+        if not check(version):
+            return None
+        version.check_writable()
+        planned = planner.plan(version)
+        for parent in {local_path(each.file_path).parent for each in planned.added}:
+            sync(parent)
+        failpoints.reach("rows-written")
+        changes = planned
+        number = _committed(version, changes, markers or {}, information or {})
+        failpoints.reach("marker-written")
+        return number
+
+    try:
+        return repeated(load, attempt)
+    except UncertainCommitError:
+        raise
+    except Exception:
+        changes = None
+        raise
+    finally:
+        planner.clean(changes)
+
+
+def _committed(version: Version, changes: Changes, markers: Mapping[str, str], information: Mapping[str, str]) -> int:
+    """Commit the snapshot after a version.
+
+    Raises:
+        CommitFailedException, ValidationException: another commit came first.
+        UncertainCommitError: the commit may be done.
+    """
+    transaction = version.table.transaction()
+    if markers:
+        transaction.set_properties(dict(markers))
+    update = transaction.update_snapshot(snapshot_properties=dict(information))
+    with update.overwrite() if changes.removed else update.merge_append() as snapshot:
+        for file in changes.added:
+            snapshot.append_data_file(file)
+        for file in changes.removed:
+            snapshot.delete_data_file(file)
+    try:
+        return number_of(transaction.commit_transaction())
+    except SQLAlchemyError as error:
+        raise UncertainCommitError(
+            f"a commit to Iceberg table {version.name!r} may have failed: the database of the catalog has not answered",
+            received=type(error).__name__,
+        ) from None
+
+
+def repeated(load: Callable[[], Version], attempt: Callable[[Version], int | None]) -> int | None:
+    """Run an attempt on the newest version, and again if another program has committed meanwhile."""
+    end = time.monotonic() + _PATIENCE_SECONDS
+    pause = 0.005
+    while True:
+        version = load()
+        try:
+            return attempt(version)
+        except (CommitFailedException, ValidationException) as error:
+            reason = str(error)
+        except UncertainCommitError:
+            raise
+        except (StoreError, FileNotFoundError) as error:
+            # Perhaps another program has expired the version, and deleted its files.
+            if load().table.metadata_location == version.table.metadata_location:
+                raise
+            reason = str(error)
+        if time.monotonic() > end:
+            raise StoreBusyError(
+                f"other programs commit to Iceberg table {version.name!r} all the time", received=reason
+            )
+        time.sleep(random.uniform(0, pause))
+        pause = min(2 * pause, _LONGEST_PAUSE)

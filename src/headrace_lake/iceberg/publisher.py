@@ -1,0 +1,138 @@
+"""Publishes the batches of the sinks of jobs into Iceberg tables: see `headrace_lake.publishing`.
+
+The marker is a property of the table, with the last batch of a sink and a hash of its content.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+
+import pyarrow as pa
+
+from headrace.errors import UnsupportedError
+from headrace.model.tables.changes import RowChange
+from headrace.ports import Staged, Write
+from headrace.ports.publication import alterations_of
+from headrace.rows import to_arrow
+from headrace_lake import data_files
+from headrace_lake.home import Home, JobRecord
+from headrace_lake.iceberg.catalog import Tables
+from headrace_lake.iceberg.commits import Planner, commit
+from headrace_lake.iceberg.version import Version
+from headrace_lake.places import Place
+from headrace_lake.publishing import IntentPublisher
+from headrace_lake.ready_files import ready_files
+from headrace_lake.staging import WHOLE_ROWS, Columns
+
+
+@dataclass(frozen=True)
+class _Part:
+    """The commit of one table, which is planned."""
+
+    tables: Tables
+    name: str
+    identity: str
+    planner: Planner
+
+    def check(self) -> None:
+        version = self.load()
+        self.check_keyed(version)
+        version.check_writable()
+        self.planner.plan(version)
+
+    def abandon(self) -> None:
+        self.planner.clean(None)
+
+    def load(self) -> Version:
+        """Return the newest version of the table."""
+        return self.tables.load(self.name)
+
+    def check_keyed(self, version: Version) -> None:
+        """Raise `SchemaError` for a change by key of a table without a key."""
+        if not self.planner.changes <= {*WHOLE_ROWS}:
+            version.schema.check_keyed()
+
+
+class IcebergPublisher(IntentPublisher[_Part, Version]):
+    """Publishes the batches of one sink of a job in the tables of a catalog, each once.
+
+    Args:
+        home: the store of what changes in a transaction.
+        own_directory: the store's directory for staged rows.
+    """
+
+    def __init__(self, tables: Tables, home: Home, own_directory: Place, job: str, sink: str) -> None:
+        super().__init__(home, own_directory, job, sink)
+        self._tables = tables
+
+    def _beside(self, record: JobRecord) -> IcebergPublisher:
+        return IcebergPublisher(self._tables, self._home, self._own_directory, record.job, record.sink)
+
+    def _snapshot(self, table: str) -> Version:
+        return self._tables.load(table)
+
+    def _columns(self, snapshot: Version) -> Columns:
+        return snapshot.columns
+
+    @property
+    def _property(self) -> str:
+        return f"headrace.marker.{self._staging.digest}"
+
+    def _marker(self, snapshot: Version) -> tuple[int | None, str]:
+        text = snapshot.properties.get(self._property)
+        if text is None:
+            return None, ""
+        found = json.loads(text)
+        return found["batch"], found["content"]
+
+    def _hash(self, content: str) -> str:
+        return hashlib.sha256(content.encode()).hexdigest()[:16] if content else ""
+
+    def _stage(
+        self, batch: int, rows: Iterable[pa.RecordBatch], table: str | None, change: RowChange | None
+    ) -> list[Staged]:
+        if table is None or change not in WHOLE_ROWS:
+            return self._staging.put(batch, rows, None)
+        columns = self._snapshot(table).columns
+        typed = (part for each in rows for part in to_arrow(each, columns.schema, columns="all").to_batches())
+        return self._staging.put(batch, typed, columns)
+
+    def _parts(self, batch: int, writes: Sequence[Write]) -> list[_Part]:
+        if any(alterations_of(writes).values()):
+            raise UnsupportedError("a batch does not change the columns of Iceberg tables")
+        for write in writes:
+            self._staging.check(batch, write.staged)
+        parts = []
+        for name in dict.fromkeys(write.table for write in writes):
+            columns = self._snapshot(name).columns
+            mine = [write for write in writes if write.table == name]
+            mine = [write for write in mine if write.staged or write.change is RowChange.REPLACE_ALL]
+            ready = ready_files(self._staging, batch, mine, columns)
+            planner = Planner(
+                ready or [self._staging.write(batch, write, columns.schema) for write in mine],
+                f"{data_files.PREFIX}{self._staging.digest}-{batch}-",
+            )
+            parts.append(_Part(self._tables, name, columns.id, planner))
+        return parts
+
+    def _commit_part(self, part: _Part, batch: int, content: str, *, marked: bool = True) -> bool:
+        def check(version: Version) -> bool:
+            known, known_content = self._marker(version)
+            if marked and known is not None and known >= batch:
+                self._check_same(batch, self._hash(content), known, known_content)
+                return False
+            part.check_keyed(version)
+            return True
+
+        marker = json.dumps({"batch": batch, "content": self._hash(content)})
+        number = commit(
+            part.load,
+            part.planner,
+            check,
+            markers={self._property: marker} if marked else {},
+            information={"headrace.job": self.job, "headrace.sink": self.sink, "headrace.batch": str(batch)},
+        )
+        return number is not None

@@ -1,0 +1,105 @@
+"""An Iceberg table as a table of headrace."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import pyarrow as pa
+
+from headrace.errors import UnsupportedError
+from headrace.model.tables.alterations import Alteration
+from headrace.model.tables.changes import RowChange
+from headrace.model.tables.options import TableOptions
+from headrace.model.tables.schema import TableSchema, parse_columns
+from headrace.options.names import check_names
+from headrace.ports import TableDescription
+from headrace_lake import data_files
+from headrace_lake.folding import TableWrite
+from headrace_lake.iceberg.catalog import Tables
+from headrace_lake.iceberg.commits import Planner, commit, repeated
+from headrace_lake.iceberg.schemas import check_schema, column_type
+from headrace_lake.iceberg.version import Version, number_of
+from headrace_lake.tables import FileTable
+
+_DEFAULT = TableOptions()
+
+
+def check_options(given: Mapping[str, Any]) -> None:
+    """Raise `UnsupportedError` for options of a change log, which an Iceberg table does not have."""
+    check_names("a table", given, sorted(vars(_DEFAULT)))
+    for name, value in given.items():
+        if name != "change_log" and value not in (None, getattr(_DEFAULT, name)):
+            raise UnsupportedError("an Iceberg table has no log of changes", received=f"{name}={value}")
+
+
+class IcebergTable(FileTable):
+    """A table of a catalog.
+
+    Args:
+        name: its name in the store.
+    """
+
+    def __init__(self, tables: Tables, name: str) -> None:
+        self.name = name
+        self._tables = tables
+
+    def __repr__(self) -> str:
+        return f"IcebergTable({self.name!r})"
+
+    def _version(self) -> Version:
+        """Return the newest version.
+
+        Raises:
+            NotFoundError: the table does not exist.
+        """
+        return self._tables.load(self.name)
+
+    @property
+    def schema(self) -> TableSchema:
+        return self._version().schema
+
+    def identity(self) -> str:
+        return self._version().id
+
+    def _write(self, change: RowChange, rows: pa.Table, *, keep_nulls: bool = True) -> int:
+        if not rows.num_rows:
+            return self._version().number
+        planner = Planner([TableWrite(change, rows, keep_nulls)], data_files.PREFIX)
+        number = commit(self._version, planner, lambda _: True)
+        assert number is not None
+        return number
+
+    # -- columns, options ---------------------------------------------------------------------------------
+
+    def add_columns(self, columns: Mapping[str, str | pa.DataType]) -> None:
+        self.alter(Alteration(added=parse_columns(columns)))
+
+    def alter(self, alteration: Alteration) -> None:
+        if alteration.dropped or alteration.renamed or alteration.widened or alteration.values:
+            raise UnsupportedError("headrace adds columns to Iceberg tables, and makes none of the other changes")
+
+        def attempt(version: Version) -> int:
+            version.check_writable()
+            check_schema(alteration.applied(version.schema))
+            transaction = version.table.transaction()
+            with transaction.update_schema() as update:
+                for name in alteration.relaxed:
+                    update.make_column_optional(name)
+                for column in alteration.added:
+                    update.add_column(column.name, column_type(column.type))
+            return number_of(transaction.commit_transaction())
+
+        repeated(self._version, attempt)
+
+    def set_options(self, **changes: Any) -> TableOptions:
+        check_options(changes)
+        return self._options()
+
+    def _options(self) -> TableOptions:
+        return TableOptions(retention_seconds=None)
+
+    def describe(self) -> TableDescription:
+        version = self._version()
+        rows = sum(file.entry.record_count for file in version.files)
+        return TableDescription(self.name, version.schema, self._options(), rows, ())
