@@ -6,7 +6,6 @@ import contextlib
 import http.client
 import json
 import os
-import re
 import socket
 import subprocess
 import sys
@@ -20,14 +19,13 @@ from urllib.parse import urlencode
 import psutil
 
 from headrace_tablestore.wire.signatures import Credentials, request_headers
+from tests.python_messages import without_end_of_python
 
 KINDS = ("checkpoints", "tablestore", "ytsaurus")
 DESCRIPTORS = 256
 """The descriptors of a server's process: a quarter for connections, and half of these for anonymous ones."""
 CONNECTIONS = DESCRIPTORS // 4
 PATIENCE = 30.0
-# Python 3.13.0 to 3.13.2 print this when they end, for each thread that was not begun by Python (gh-130522).
-_AT_THE_END_OF_PYTHON = re.compile(r"Exception ignored in: <function _DeleteDummyThreadOnDel.*\n.*\n.*\nTypeError: .*")
 _KEY = Credentials("LTAItest", "hush-hush")
 _TOKEN = "token-of-the-tests"
 _SECRETS = {
@@ -218,7 +216,7 @@ def victim(kind: str, root: Path, *, host: str | None = None, port: int = 0, sec
         if process.poll() is None:
             process.terminate()
             assert process.wait(PATIENCE) == 0
-        printed = _AT_THE_END_OF_PYTHON.sub("", log.read_text())
+        printed = without_end_of_python(log.read_text())
         assert "raceback" not in printed, printed
     finally:
         process.kill()

@@ -23,6 +23,7 @@ from headrace_tablestore.wire.plainbuffer.rows import encode_row
 from headrace_tablestore.wire.plainbuffer.values import Cell, Row
 from headrace_tablestore.wire.signatures import Credentials, content_md5, request_headers
 from tests.interop.programs import ACCESS_KEY_ID, ACCESS_KEY_SECRET
+from tests.python_messages import without_end_of_python
 
 CREDENTIALS = Credentials(ACCESS_KEY_ID, ACCESS_KEY_SECRET)
 INSTANCE = "shop"
@@ -68,7 +69,7 @@ class Server:
         self._log = log
 
     def log(self) -> str:
-        return self._log.read_text()
+        return without_end_of_python(self._log.read_text())
 
     def usage(self) -> tuple[int, int]:
         """Return the number of open files and the resident bytes."""

@@ -14,6 +14,7 @@ import pytest
 import headrace
 from headrace.cli.main import main
 from headrace.cli.mirror import _stopping
+from tests.python_messages import without_end_of_python
 
 
 @pytest.fixture
@@ -61,8 +62,9 @@ def test_a_signal_ends_a_worker_after_its_batch(shop: str, number: signal.Signal
                 assert time.monotonic() < deadline
                 time.sleep(0.05)
             worker.send_signal(number)
-            printed = worker.communicate(timeout=60)
-            assert (worker.returncode, printed) == (0, ("Changes of orders copied into copy: 1.\n", ""))
+            printed, errors = worker.communicate(timeout=60)
+            assert (worker.returncode, printed) == (0, "Changes of orders copied into copy: 1.\n")
+            assert without_end_of_python(errors) == ""
             (described,) = [each.describe() for each in store.tunnels()]
         assert [each.client for each in described.channels] == [None] * len(described.channels)
         assert described.backlog_rows == 0
