@@ -250,10 +250,7 @@ def _statistics(rows: pa.Table) -> str:
 def _bound(value: pa.Scalar, *, up: bool) -> Any:
     """Return a value, or one beyond it, in the form of the log; None if the form has none."""
     if pa.types.is_string(value.type):
-        text = value.as_py()
-        if len(text) <= _TEXT_LENGTH:
-            return text
-        return text[:_TEXT_LENGTH] + _LAST_CODE_POINT if up else text[:_TEXT_LENGTH]
+        return text_bound(value.as_py(), _TEXT_LENGTH, up=up)
     if pa.types.is_integer(value.type):
         return value.as_py()
     try:
@@ -265,3 +262,13 @@ def _bound(value: pa.Scalar, *, up: bool) -> Any:
         # Python, and the form, have the years 1 to 9999.
         return None
     return shown if value.type.tz is None else f"{shown}Z"
+
+
+def text_bound(text: str, length: int, *, up: bool) -> str:
+    """Return a text, or a shorter one that is below it, or beyond it."""
+    if len(text) <= length:
+        return text
+    head, rest = text[:length], text[length:]
+    # The rest can begin with the last code point, too.
+    same = len(rest) - len(rest.lstrip(_LAST_CODE_POINT))
+    return head + _LAST_CODE_POINT * (same + 1) if up else head

@@ -203,3 +203,12 @@ def test_times_of_other_programs_that_headrace_does_not_read(store: Store, url: 
     catalog(url, "UPDATE ducklake_file_column_stats SET max_value = '12000-01-01' WHERE max_value LIKE '2003%'")
     with pytest.raises(UnsupportedError, match=r"years 1 to 9999.*12000"):
         list(table)
+
+
+def test_no_text_is_beyond_the_bounds_of_its_file(store: Store) -> None:
+    table = store.create_table("texts", {"name": "string", "n": "long"}, "name")
+    name = "a" * 256 + "\U0010ffff" * 2
+    for number in range(2):
+        table.put([{"name": name, "n": number}])
+        store.maintenance("texts").compact()  # type: ignore[attr-defined]
+    assert list(table) == [{"name": name, "n": 1}]

@@ -13,6 +13,7 @@ from decimal import Decimal
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace_lake.data_files import text_bound
 from headrace_lake.ducklake.columns import LakeColumn
 
 _TEXTS = ("date", "timestamp", "timestamptz")
@@ -88,7 +89,6 @@ def to_text(values: pa.ChunkedArray, kind: str) -> pa.ChunkedArray:
 # -- bounds -------------------------------------------------------------------------------------------------------
 
 _LONGEST_BOUND = 256
-_LAST_CODE_POINT = "\U0010ffff"
 _PLAIN_TIME = re.compile(r"\d{4}-[^(]*")
 _UNBOUNDED = ("-infinity", "infinity")
 
@@ -124,7 +124,7 @@ def _escaped(byte: int) -> str:
 def _text_bound(text: str, *, up: bool) -> str:
     head, nul, _ = text.partition("\0")
     if len(head) > _LONGEST_BOUND:
-        return head[:_LONGEST_BOUND] + (_LAST_CODE_POINT if up else "")
+        return text_bound(head, _LONGEST_BOUND, up=up)
     return head + ("\x01" if nul and up else "")
 
 
