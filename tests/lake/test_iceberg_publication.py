@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import signal
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -139,6 +140,32 @@ def test_a_column_of_another_program_fails_the_write(
         publish(store, 0, several=False)
     assert publish(store, 0, several=False)
     assert [row["id"] for row in rows_of(tmp_path)] == [0, 7]
+
+
+@pytest.mark.parametrize("replaced", [False, True])
+def test_columns_that_change_before_the_first_check_fail_the_write(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaced: bool
+) -> None:
+    """Staged files have the ids of the old columns: another table of the name would have their values exchanged."""
+    store.create_table("v", {"id": "long", "a": "string", "b": "string"}, "id")
+    publisher = store.publisher("job", "sink")
+    rows = write(store, publisher, 0, "v", [{"id": 1, "a": "a", "b": "b"}], RowChange.PUT)
+    commit_part = IcebergPublisher._commit_part
+
+    def after_a_change(*arguments: Any, **options: Any) -> bool:
+        if replaced:
+            store.drop_table("v")
+            store.create_table("v", {"id": "long", "b": "string", "a": "string"}, "id")
+        else:
+            with foreign(tmp_path, "v").update_schema() as update:
+                update.delete_column("b")
+        return commit_part(*arguments, **options)
+
+    monkeypatch.setattr(IcebergPublisher, "_commit_part", after_a_change)
+    with pytest.raises(SchemaError, match="columns were changed"):
+        publisher.publish(0, [rows])
+    assert rows_of(tmp_path, "v") == []
+    assert not publisher.published(0)
 
 
 def test_other_programs_that_commit_all_the_time(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -26,7 +26,6 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from headrace.errors import SchemaError, StoreBusyError, StoreError
 from headrace.model.tables.changes import RowChange
-from headrace.model.tables.schema import TableSchema
 from headrace.rows import check_not_null
 from headrace.support import failpoints
 from headrace_lake import data_files
@@ -36,6 +35,7 @@ from headrace_lake.iceberg.version import StoredFile, Version, number_of
 from headrace_lake.lookup import Keys
 from headrace_lake.places import second_name, sync
 from headrace_lake.ready_files import ReadyFiles
+from headrace_lake.staging import Columns
 
 _PATIENCE_SECONDS = 120.0
 _LONGEST_PAUSE = 0.2
@@ -57,15 +57,16 @@ class Planner:
     Args:
         writes: the writes, in order; or files.
         prefix: the beginning of the names of new files.
+        columns: the columns that the writes have; by default those of the first version.
     """
 
     writes: list[TableWrite] | ReadyFiles
     prefix: str
+    columns: Columns | None = None
     _written: set[Path] = field(default_factory=set, init=False)
     _rewritten: dict[Path, list[DataFile] | None] = field(default_factory=dict, init=False)
     _inserted: list[DataFile] | None = field(default=None, init=False)
     _keys: Keys | None = field(default=None, init=False)
-    _table: tuple[str, TableSchema] | None = field(default=None, init=False)
 
     @property
     def changes(self) -> set[RowChange]:
@@ -99,11 +100,10 @@ class Planner:
                 path.unlink(missing_ok=True)
 
     def _check_same(self, version: Version) -> None:
-        """Raise `SchemaError` if the table or its columns are not those of the first attempt."""
-        known = (version.id, version.schema)
-        if self._table is None:
-            self._table = known
-        if self._table != known:
+        """Raise `SchemaError` if the table or its columns are not those of the writes."""
+        if self.columns is None:
+            self.columns = version.columns
+        if self.columns[:2] != version.columns[:2]:
             raise SchemaError(
                 f"Iceberg table {version.name!r} was replaced, or its columns were changed, during this write",
                 received=", ".join(version.schema.names),

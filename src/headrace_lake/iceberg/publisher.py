@@ -114,6 +114,7 @@ class IcebergPublisher(IntentPublisher[_Part, Version]):
             planner = Planner(
                 ready or [self._staging.write(batch, write, columns.schema) for write in mine],
                 f"{data_files.PREFIX}{self._staging.digest}-{batch}-",
+                columns,
             )
             parts.append(_Part(self._tables, name, columns.id, planner))
         return parts
