@@ -221,3 +221,9 @@ def test_a_warehouse_and_a_catalog_of_other_names(tmp_path: Path) -> None:
     assert list((tmp_path / "files" / "default").iterdir())
     assert opened(tmp_path).tables() == ["t"]
     assert list(opened(tmp_path).table("t")) == []
+
+
+def test_a_table_has_one_name(store: Store) -> None:
+    """A batch with both would write the first part only: the second would find its marker."""
+    with pytest.raises(OptionError, match=r"has one name; received: 'default\.t'; valid: 't'"):
+        store.table("default.t")

@@ -146,4 +146,7 @@ def parts_of(name: str) -> tuple[str, str]:
             valid="table or namespace.table, each of ASCII letters, digits, spaces and _- after a letter or digit",
         )
     space, _, table = name.rpartition(".")
+    if space == DEFAULT_NAMESPACE:
+        # A batch could write the table under both names: the second part would find the marker of the first.
+        raise OptionError("a table of the default namespace has one name", received=repr(name), valid=repr(table))
     return space or DEFAULT_NAMESPACE, table
