@@ -227,3 +227,13 @@ def test_a_table_has_one_name(store: Store) -> None:
     """A batch with both would write the first part only: the second would find its marker."""
     with pytest.raises(OptionError, match=r"has one name; received: 'default\.t'; valid: 't'"):
         store.table("default.t")
+
+
+def test_a_store_waits_beside_tables_that_it_cannot_load(store: Store, tmp_path: Path) -> None:
+    catalog(tmp_path).create_table("default.naïve", FIELDS)
+    lost = catalog(tmp_path).create_table("default.lost", FIELDS)
+    Path(lost.metadata_location.removeprefix("file://")).unlink()
+    store.wait_for_change(0)
+    assert not store.wait_for_change(0)
+    store.table("t").put([{"id": 1, "name": "a"}])
+    assert store.wait_for_change(0)

@@ -19,7 +19,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.schema import Schema
 from sqlalchemy.exc import SQLAlchemyError
 
-from headrace.errors import NotFoundError, OptionError, StoreDamagedError, StoreError
+from headrace.errors import HeadraceError, NotFoundError, OptionError, StoreDamagedError, StoreError
 from headrace_lake.iceberg.files import SyncedFiles, location_of
 from headrace_lake.iceberg.version import Version
 
@@ -63,11 +63,11 @@ class Tables:
         return sorted(table if space == DEFAULT_NAMESPACE else f"{space}.{table}" for space, table in pairs)
 
     def versions(self) -> dict[str, str]:
-        """Return a text for each table that a commit changes."""
+        """Return a text for each table that can be loaded. A commit changes it."""
         found: dict[str, str] = {}
         for name in self.names():
-            # Another process may drop a table meanwhile.
-            with suppress(NotFoundError):
+            # Another process may drop a table meanwhile, and headrace cannot load all tables of other programs.
+            with suppress(HeadraceError):
                 found[name] = self.load(name).table.metadata_location
         return found
 
