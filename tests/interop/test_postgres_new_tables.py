@@ -330,6 +330,30 @@ def test_a_table_that_is_renamed_into_the_patterns_joins(store: Store, server: p
     assert sorted(texts(drain(tunnel))) == [("BASE", "other", '{"id":3}'), ("INSERT", "older", '{"id":2}')]
 
 
+def test_base_data_has_the_name_of_its_table_when_it_was_read(store: Store, server: psycopg.Connection[Any]) -> None:
+    tunnel = store.create_tunnel_of_tables("public.*", "changes")
+    server.execute("CREATE TABLE bills (id bigint PRIMARY KEY)")
+    server.execute("INSERT INTO bills VALUES (1)")
+    assert tunnel.take_in_tables() == ["bills"]
+    # The way to replace a table. Changes have the new names, and base data must not mix the two tables.
+    server.execute("ALTER TABLE bills RENAME TO older")
+    server.execute("CREATE TABLE bills (id bigint PRIMARY KEY)")
+    server.execute("INSERT INTO bills VALUES (1)")
+    changes = read_on(TunnelFeed(tunnel))
+    server.execute("UPDATE older SET id = 2")
+    assert followed(changes + drain(tunnel)) == rows_of(server, "bills", "older")
+    # A name that the table gets after its rows were read is that of later changes.
+    server.execute("CREATE TABLE more (id bigint PRIMARY KEY)")
+    server.execute("INSERT INTO more VALUES (1), (2)")
+    assert tunnel.take_in_tables() == ["more"]
+    (base,) = [each for each in tunnel.channels() if each.committed != FINISHED and each.kind is ChannelKind.BASE_DATA]
+    page = tunnel.read(base.id, base.committed, 1)
+    server.execute("DELETE FROM more WHERE id = 2")
+    server.execute("ALTER TABLE more RENAME TO most")
+    assert tunnel.read(base.id, base.committed, 1).changes.rows == page.changes.rows
+    assert texts(drain(tunnel)) == [*(("BASE", "more", f'{{"id":{id}}}') for id in (1, 2)), ("DELETE", "more", None)]
+
+
 def test_partitioned_tables_join_as_one(store: Store, server: psycopg.Connection[Any]) -> None:
     tunnel = store.create_tunnel_of_tables("public.*", "changes")
     server.execute("CREATE TABLE parts (id bigint PRIMARY KEY) PARTITION BY RANGE (id)")

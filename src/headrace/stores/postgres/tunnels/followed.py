@@ -45,6 +45,8 @@ from headrace.wire.pgoutput.messages import Images
 
 # The metadata of a field of base data: the column when it was read, as JSON.
 _COLUMN = b"column"
+# The metadata of rows of base data: the name of their table when they were read.
+_NAME = b"table"
 _TYPES = """
 WITH RECURSIVE based AS (
     SELECT atttypid AS declared, atttypid AS type FROM pg_attribute
@@ -150,6 +152,12 @@ def one_snapshot(database: TunnelDatabase, reads: Sequence[Callable[[Bulk], list
     return database.connection.run_bulk(read, repeatable=True, one_snapshot=True)
 
 
+def name_when_read(rows: pa.RecordBatch) -> TableName | None:
+    """Return the name that the table of base data had when the rows were read; None for rows of earlier releases."""
+    name = (rows.schema.metadata or {}).get(_NAME)
+    return None if name is None else TableName.parse(name.decode())
+
+
 def base_types(database: TunnelDatabase, relations: Sequence[int]) -> Mapping[int, int]:
     """Return the declared types of the columns of tables → the oids of types with the same format in the log.
 
@@ -232,7 +240,8 @@ class FollowedTable:
         )
         now = {column.name: column for column in self._history.now.columns}
         schema = pa.schema(
-            [field.with_metadata({_COLUMN: json.dumps(now[field.name])}) for field in self.columns.schema.changes]
+            [field.with_metadata({_COLUMN: json.dumps(now[field.name])}) for field in self.columns.schema.changes],
+            {_NAME: table.name.text},
         )
 
         def read(bulk: Bulk) -> list[pa.RecordBatch]:

@@ -20,7 +20,7 @@ from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tunnels import json_rows
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
-from headrace.stores.postgres.tunnels.followed import FollowedTable, base_types, one_snapshot
+from headrace.stores.postgres.tunnels.followed import FollowedTable, base_types, name_when_read, one_snapshot
 from headrace.stores.postgres.tunnels.json_rows import JsonTable
 from headrace.stores.postgres.tunnels.members import Member, members, others
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
@@ -152,7 +152,9 @@ class ManyTables:
         table, as_json = self._table(relation), self._json_table(relation)
         if table is None or as_json is None:
             return pa.RecordBatch.from_pylist([], self.schema.changes)
-        return json_rows.base_rows(table.base_columns(rows), rows.num_rows, as_json)
+        # Changes after the snapshot have this name, too. Rows of an earlier release do not have it.
+        name = name_when_read(rows) or TableName.parse(self._names[relation])
+        return json_rows.base_rows(name, table.base_columns(rows), rows.num_rows, as_json)
 
     def _json_table(self, relation: int) -> JsonTable | None:
         table = self._table(relation)
@@ -164,7 +166,7 @@ class ManyTables:
             name: first.name_of(number, name)
             for name, number in zip(now.primary_key, self._definitions.history(relation).now.key, strict=True)
         }
-        return JsonTable(TableName.parse(self._names[relation]), now, self._form, key)
+        return JsonTable(now, self._form, key)
 
     def _table(self, relation: int) -> FollowedTable | None:
         """Return a table; None if it was dropped."""

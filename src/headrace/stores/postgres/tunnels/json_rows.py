@@ -36,13 +36,11 @@ class JsonTable(NamedTuple):
     """One of the tables of a tunnel.
 
     Attributes:
-        name: its name when the tunnel was created.
         layout: its columns in the catalog.
         form: the form of its rows.
         key: the columns of the primary key → the names in keys, which they had when the tunnel was created.
     """
 
-    name: TableName
     layout: TableLayout
     form: JsonForm
     key: Mapping[str, str]
@@ -74,16 +72,19 @@ def changes(
     return joined
 
 
-def base_rows(columns: Mapping[str, tuple[str, pa.Array]], count: int, table: JsonTable) -> pa.RecordBatch:
+def base_rows(
+    table_name: TableName, columns: Mapping[str, tuple[str, pa.Array]], count: int, table: JsonTable
+) -> pa.RecordBatch:
     """Return rows of a table as rows of the one table.
 
     Args:
+        table_name: the name of the table when the rows were read.
         columns: the columns by their present names, with their names when the rows were read.
         count: the number of rows.
     """
     texts = _json_columns({name: values for name, (_, values) in columns.items()}, table)
     rows = objects({columns[name][0]: text for name, text in texts.items()}, count)
-    return _rows(table.name, _keys(texts, count, table), rows)
+    return _rows(table_name, _keys(texts, count, table), rows)
 
 
 def _changes(piece: TableImages, ops: Ops, table: JsonTable) -> Changes:
