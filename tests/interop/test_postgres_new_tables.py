@@ -390,6 +390,28 @@ def test_a_publication_of_others_must_have_the_table(
         assert texts(read_on(TunnelFeed(tunnel))) == [order]
 
 
+def test_a_reader_without_the_right_to_lock_a_table_is_told_so(
+    store: Store, server: psycopg.Connection[Any], url: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    server.execute("DROP ROLE IF EXISTS joining_selector")
+    server.execute("CREATE ROLE joining_selector LOGIN REPLICATION")
+    ((database,),) = server.execute("SELECT quote_ident(current_database())").fetchall()
+    server.execute(f"GRANT CREATE ON DATABASE {database} TO joining_selector")
+    server.execute("GRANT SELECT ON orders TO joining_selector")
+    server.execute("CREATE PUBLICATION theirs FOR ALL TABLES")
+    with headrace.open(url.replace("postgres@", "joining_selector@")) as theirs:
+        tunnel = theirs.create_tunnel_of_tables("public.*", "changes", publication="theirs")
+        server.execute("CREATE TABLE bills (id bigint PRIMARY KEY)")
+        server.execute("GRANT SELECT ON bills TO joining_selector")
+        assert tunnel.take_in_tables() == []
+        assert "may not lock out the writers of the table" in caplog.text
+        server.execute("GRANT TRUNCATE ON bills TO joining_selector")
+        assert tunnel.take_in_tables() == ["bills"]
+        theirs.drop_tunnel("changes")
+    server.execute("DROP OWNED BY joining_selector CASCADE")
+    server.execute("DROP ROLE joining_selector")
+
+
 def test_processes_that_take_in_a_table_at_the_same_time_take_it_in_once(
     store: Store, server: psycopg.Connection[Any], url: str
 ) -> None:

@@ -16,7 +16,7 @@ from functools import partial
 import psycopg
 from psycopg import sql
 
-from headrace.errors import HeadraceError, StoreBusyError
+from headrace.errors import HeadraceError, StoreBusyError, StoreError
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.tunnels import catalog, followable, publications, slots, stored_tunnels
 from headrace.stores.postgres.tunnels.followed import base_types
@@ -151,6 +151,7 @@ def _lock(statements: PostgresStatements, name: TableName) -> None:
 
     Raises:
         StoreBusyError: a transaction that has written it is open for long.
+        StoreError: the user may only read the table.
     """
     statements.execute(f"SET LOCAL lock_timeout = '{_LOCK_SECONDS}s'")
     try:
@@ -160,4 +161,10 @@ def _lock(statements: PostgresStatements, name: TableName) -> None:
             "a transaction that has written the table is still open",
             received=f"table {name.text!r}, for {_LOCK_SECONDS} s",
             remedy="end the transaction; the next look takes the table in",
+        ) from None
+    except psycopg.errors.InsufficientPrivilege:
+        raise StoreError(
+            "the user may not lock out the writers of the table for the moment in which it joins",
+            received=f"table {name.text!r}, with SELECT alone or no right",
+            remedy="GRANT UPDATE, DELETE, TRUNCATE, or, from PostgreSQL 17 on, MAINTAIN on the table",
         ) from None
