@@ -48,8 +48,9 @@ _CHOICES: Final[Mapping[str, str]] = {
     "lock_timeout": "0",
     "idle_in_transaction_session_timeout": "0",
     "idle_session_timeout": "0",
-    # The server notices within a minute that a client's machine has disappeared, not after two hours: the locks of its
-    # transaction let other writers wait.
+    # A server that waits for a client notices within a minute, not after two hours, that its machine has disappeared:
+    # the locks of its transaction let other writers wait. `tcp_user_timeout`, for a server that sends, would also end
+    # the connection of a client that reads slowly.
     "tcp_keepalives_idle": "30",
     "tcp_keepalives_interval": "10",
     "tcp_keepalives_count": "3",
