@@ -187,7 +187,7 @@ def test_rows_are_found_by_keys_of_every_type(store: Store, session: psycopg.Con
 def test_a_key_without_an_equal_is_an_error_or_a_text(store: Store, session: psycopg.Connection) -> None:
     session.execute("CREATE TABLE t (day date PRIMARY KEY, n int)")
     session.execute("INSERT INTO t VALUES ('infinity', 1), ('2026-01-01', 2)")
-    with pytest.raises(SchemaError, match="day=text, for a key"):
+    with pytest.raises(SchemaError, match="unrepresentable='day=text'; on"):
         store.table("t").scan().read_all()
     for choice in ("day=text", "t.day=text"):
         with headrace.open(store.url, unrepresentable=choice) as opened:

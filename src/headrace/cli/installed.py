@@ -18,6 +18,7 @@ PURPOSES = dict(
     for line in """
     connect: Spark Connect
     delta: stores of Delta Lake tables
+    iceberg: stores of Iceberg tables
     mcp: headrace mcp
     metrics: metrics for Prometheus
     otel: traces for OpenTelemetry
