@@ -6,18 +6,17 @@ Property `headrace.preImages` is the table's option of that name.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 
 import pyarrow as pa
 
-from headrace.errors import StoreDamagedError
 from headrace.model.tables.column_limits import check_columns
-from headrace.model.tables.schema import KeylessSchema, TableSchema, parse_columns
+from headrace.model.tables.schema import TableSchema, parse_columns
 from headrace_lake.column_checks import check_columns_in_files
 from headrace_lake.delta.actions import WRITES_VECTORS
+from headrace_lake.primary_keys import PRIMARY_KEY, key_text, schema_with_key
 
-PRIMARY_KEY, PRE_IMAGES = "headrace.primaryKey", "headrace.preImages"
+PRE_IMAGES = "headrace.preImages"
 
 
 def check_schema(schema: TableSchema) -> None:
@@ -28,8 +27,7 @@ def check_schema(schema: TableSchema) -> None:
 
 def properties_of(schema: TableSchema, *, pre_images: bool, deletion_vectors: bool) -> dict[str, str]:
     """Return the table properties of a new table."""
-    key = json.dumps(list(schema.primary_key), ensure_ascii=False)
-    properties = {PRIMARY_KEY: key, PRE_IMAGES: text_of(pre_images)}
+    properties = {PRIMARY_KEY: key_text(schema), PRE_IMAGES: text_of(pre_images)}
     return properties | ({WRITES_VECTORS: text_of(True)} if deletion_vectors else {})
 
 
@@ -54,19 +52,10 @@ def table_schema(name: str, fields: pa.Schema, properties: Mapping[str, str | No
         SchemaError: a column has a type that headrace does not have.
         StoreDamagedError: the property with the key is invalid.
     """
-    columns = parse_columns(fields)
-    text = properties.get(PRIMARY_KEY)
-    if text is None:
-        return KeylessSchema(
-            columns,
-            (),
-            f"Delta table {name!r} does not have the property {PRIMARY_KEY}",
-            f'set it if no two rows have the same key and no key is null: {PRIMARY_KEY} = ["id"]',
-            appends=True,
-        )
-    try:
-        return TableSchema(columns, tuple(json.loads(text)))
-    except (ValueError, TypeError) as error:
-        raise StoreDamagedError(
-            f"the property {PRIMARY_KEY} of table {name!r} is not a list of columns", received=f"{text[:200]}: {error}"
-        ) from None
+    return schema_with_key(
+        parse_columns(fields),
+        properties.get(PRIMARY_KEY),
+        name=name,
+        missing=f"Delta table {name!r} does not have the property {PRIMARY_KEY}",
+        remedy=f'set it if no two rows have the same key and no key is null: {PRIMARY_KEY} = ["id"]',
+    )

@@ -15,11 +15,9 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import (
-    AlreadyExistsError,
     HeadraceError,
     NotFoundError,
     OptionError,
-    SchemaError,
     StoreError,
     UnsupportedError,
 )
@@ -43,6 +41,7 @@ from headrace_lake.delta.table import DELETION_VECTORS, PARTITION_BY, DeltaTable
 from headrace_lake.delta.tunnels import records
 from headrace_lake.delta.tunnels.records import StoredTunnel, TunnelRecords
 from headrace_lake.delta.tunnels.tunnel import DeltaTunnel, new_tunnel
+from headrace_lake.existing import check_may_exist, check_same
 from headrace_lake.home import OWN_DIRECTORY, Home
 from headrace_lake.maintenance import LakeStore, Maintenance
 from headrace_lake.places import Place, directories_in, moment_of, remove_tree, sync
@@ -130,19 +129,9 @@ class DeltaStore(LakeStore):
             check_partitions(schema, partitions)
         if not (directory / LOG).is_dir() and self._create(directory, schema, partitions, properties):
             return self._table(name)
-        if not exist_ok:
-            raise AlreadyExistsError(
-                f"a table of this name exists in {self.url}",
-                received=repr(name),
-                remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
-            )
+        check_may_exist(name, self.url, exist_ok=exist_ok)
         table = self._table(name)
-        if table.schema != schema:
-            raise SchemaError(
-                f"{name!r} exists with other columns or another key",
-                received=f"{', '.join(schema.names)}; key {', '.join(schema.primary_key)}",
-                valid=f"{', '.join(table.schema.names)}; key {', '.join(table.schema.primary_key)}",
-            )
+        check_same(name, table, schema)
         return table
 
     def _create(

@@ -16,17 +16,16 @@ from typing import Any
 import pyarrow as pa
 from psycopg import sql
 
-from headrace.errors import NotFoundError, StoreDamagedError, UnsupportedError
-from headrace.model.tables.schema import KeylessSchema, TableSchema, parse_columns
+from headrace.errors import NotFoundError, UnsupportedError
+from headrace.model.tables.schema import TableSchema, parse_columns
 from headrace.stores.postgres.for_lakes import Bulk
 from headrace_lake.ducklake.columns import LakeColumn, every, parse
 from headrace_lake.ducklake.names import DATABASE
 from headrace_lake.ducklake.values import inlined_type
+from headrace_lake.primary_keys import PRIMARY_KEY, key_text, schema_with_key
 
 VERSION = "1.0"
 MAIN = "main"
-PRIMARY_KEY = "headrace.primaryKey"
-"""The tag of a table with the columns of its primary key, as JSON."""
 _TABLES = """
 ducklake_metadata(key varchar NOT NULL, value varchar NOT NULL, scope varchar, scope_id bigint)
 ducklake_snapshot(snapshot_id bigint PRIMARY KEY, snapshot_time timestamptz, schema_version bigint, next_catalog_id bigint, next_file_id bigint)
@@ -379,7 +378,7 @@ class Lake:
                 object_id=table_id,
                 begin_snapshot=snapshot.id,
                 key=PRIMARY_KEY,
-                value=json.dumps(list(schema.primary_key), ensure_ascii=False),
+                value=key_text(schema),
             )
         self.add_columns(bulk, snapshot, table_id, columns, columns)
         made.append(f"created_table:{_quoted(lake_schema)}.{_quoted(table)}")
@@ -586,18 +585,11 @@ def _path_of(row: dict[str, Any]) -> Path:
 
 
 def _schema(name: str, columns: Sequence[LakeColumn], key: str | None) -> TableSchema:
-    fields = parse_columns(pa.schema([column.field(numbered=False) for column in columns]))
-    if key is None:
-        return KeylessSchema(
-            fields,
-            (),
-            f"DuckLake table {name!r} has no tag {PRIMARY_KEY}",
-            "create the table with headrace, and copy the rows",
-            appends=True,
-        )
-    try:
-        return TableSchema(fields, tuple(json.loads(key)))
-    except (ValueError, TypeError) as error:
-        raise StoreDamagedError(
-            f"the tag {PRIMARY_KEY} of table {name!r} is not a list of columns", received=f"{key[:200]}: {error}"
-        ) from None
+    return schema_with_key(
+        parse_columns(pa.schema([column.field(numbered=False) for column in columns])),
+        key,
+        name=name,
+        missing=f"DuckLake table {name!r} has no tag {PRIMARY_KEY}",
+        remedy="create the table with headrace, and copy the rows",
+        kind="tag",
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError, UnsupportedError
+from headrace.errors import NotFoundError, UnsupportedError
 from headrace.model.findings import Finding, Status
 from headrace.model.own_names import is_internal
 from headrace.model.tables.conditions import OPERATORS
@@ -22,6 +22,7 @@ from headrace_lake.ducklake.maintenance import DuckLakeMaintenance
 from headrace_lake.ducklake.names import DATABASE, check_name, in_database
 from headrace_lake.ducklake.publisher import DuckLakePublisher
 from headrace_lake.ducklake.table import LakeTable, check_options
+from headrace_lake.existing import check_may_exist, check_same
 from headrace_lake.maintenance import LakeStore, Maintenance
 
 _CATALOG_TABLES = "ducklake_"
@@ -118,19 +119,9 @@ class DuckLakeStore(LakeStore):
 
         if self._database.write(create):
             return LakeTable(self._database, name)
-        if not exist_ok:
-            raise AlreadyExistsError(
-                f"a table or view of this name exists in {self.url}",
-                received=repr(name),
-                remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
-            )
+        check_may_exist(name, self.url, exist_ok=exist_ok, what="a table or view")
         table = LakeTable(self._database, name)
-        if table.schema != schema:
-            raise SchemaError(
-                f"{name!r} exists with other columns or another key",
-                received=f"{', '.join(schema.names)}; key {', '.join(schema.primary_key)}",
-                valid=f"{', '.join(table.schema.names)}; key {', '.join(table.schema.primary_key)}",
-            )
+        check_same(name, table, schema)
         return table
 
     def table(self, name: str, columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None) -> Table:

@@ -8,7 +8,6 @@ is refused.
 from __future__ import annotations
 
 import itertools
-import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 
@@ -33,13 +32,13 @@ from pyiceberg.types import (
     TimestamptzType,
 )
 
-from headrace.errors import SchemaError, StoreDamagedError, UnsupportedError
+from headrace.errors import SchemaError, UnsupportedError
 from headrace.model.tables.column_limits import check_columns
-from headrace.model.tables.schema import KeylessSchema, TableSchema, parse_columns
+from headrace.model.tables.schema import TableSchema, parse_columns
 from headrace.model.types import type_name
 from headrace_lake.column_checks import check_columns_in_files
+from headrace_lake.primary_keys import PRIMARY_KEY, key_text, schema_with_key
 
-PRIMARY_KEY = "headrace.primaryKey"
 RETRIES = "commit.retry.num-retries"
 """The property with the number of attempts by which pyiceberg repeats a commit without headrace's checks."""
 _FIELD_ID = b"PARQUET:field_id"
@@ -89,8 +88,7 @@ def _check_type(column: str, kind: pa.DataType) -> None:
 
 def properties_of(schema: TableSchema) -> dict[str, str]:
     """Return the table properties of a new table."""
-    key = json.dumps(list(schema.primary_key), ensure_ascii=False)
-    return {PRIMARY_KEY: key, RETRIES: "0", "format-version": "2"}
+    return {PRIMARY_KEY: key_text(schema), RETRIES: "0", "format-version": "2"}
 
 
 def iceberg_schema(fields: pa.Schema) -> Schema:
@@ -168,22 +166,13 @@ def table_schema(name: str, fields: pa.Schema, properties: Mapping[str, str]) ->
     Raises:
         StoreDamagedError: the property with the key is invalid.
     """
-    columns = parse_columns(fields.remove_metadata())
-    text = properties.get(PRIMARY_KEY)
-    if text is None:
-        return KeylessSchema(
-            columns,
-            (),
-            f"Iceberg table {name!r} does not have the property {PRIMARY_KEY}",
-            f'set it if no two rows have the same key and no key is null: {PRIMARY_KEY} = ["id"]',
-            appends=True,
-        )
-    try:
-        return TableSchema(columns, tuple(json.loads(text)))
-    except (ValueError, TypeError) as error:
-        raise StoreDamagedError(
-            f"the property {PRIMARY_KEY} of table {name!r} is not a list of columns", received=f"{text[:200]}: {error}"
-        ) from None
+    return schema_with_key(
+        parse_columns(fields.remove_metadata()),
+        properties.get(PRIMARY_KEY),
+        name=name,
+        missing=f"Iceberg table {name!r} does not have the property {PRIMARY_KEY}",
+        remedy=f'set it if no two rows have the same key and no key is null: {PRIMARY_KEY} = ["id"]',
+    )
 
 
 def check_history(name: str, now: Schema, schemas: Iterable[Schema]) -> None:

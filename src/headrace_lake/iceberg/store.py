@@ -12,12 +12,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, SchemaError
+from headrace.errors import HeadraceError, NotFoundError
 from headrace.model.findings import Finding, Status
 from headrace.model.own_names import is_internal
 from headrace.model.tables.conditions import OPERATORS
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import Capabilities, Disk, Files, Publisher, Store, Table
+from headrace_lake.existing import check_may_exist, check_same
 from headrace_lake.home import OWN_DIRECTORY, Home
 from headrace_lake.iceberg.catalog import Tables, parts_of
 from headrace_lake.iceberg.publisher import IcebergPublisher
@@ -94,19 +95,9 @@ class IcebergStore(Store):
         if self._tables.create(name, iceberg_schema(schema.arrow), location, properties_of(schema)):
             return IcebergTable(self._tables, name)
         remove_tree(location)
-        if not exist_ok:
-            raise AlreadyExistsError(
-                f"a table of this name exists in {self.url}",
-                received=repr(name),
-                remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
-            )
+        check_may_exist(name, self.url, exist_ok=exist_ok)
         table = IcebergTable(self._tables, name)
-        if table.schema != schema:
-            raise SchemaError(
-                f"{name!r} exists with other columns or another key",
-                received=f"{', '.join(schema.names)}; key {', '.join(schema.primary_key)}",
-                valid=f"{', '.join(table.schema.names)}; key {', '.join(table.schema.primary_key)}",
-            )
+        check_same(name, table, schema)
         return table
 
     def table(self, name: str, columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None) -> Table:

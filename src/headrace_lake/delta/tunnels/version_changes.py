@@ -20,8 +20,8 @@ from headrace.rows.differing import unequal_rows
 from headrace.rows.fields import with_fields
 from headrace_lake.data_files import MissingFileError
 from headrace_lake.delta.log import DataFile, Entry
-from headrace_lake.delta.schemas import PRIMARY_KEY
 from headrace_lake.delta.snapshot import Snapshot
+from headrace_lake.primary_keys import PRIMARY_KEY
 
 _OLD, _NEW = ("delete", "update_preimage"), ("insert", "update_postimage")
 
