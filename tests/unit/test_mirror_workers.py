@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -366,6 +368,15 @@ def test_a_batch_that_fails_for_a_long_time_ends_the_worker(
     assert len(failures) > 1
     monkeypatch.undo()
     assert copy(shop, copies) == 4
+
+
+def test_a_worker_that_has_ended_does_not_keep_its_stores_open(tmp_path: Path, shop: Store, orders: Table) -> None:
+    copies = headrace.open(tmp_path / "copies", create=True, synchronous="off")
+    copy(shop, copies)
+    kept = weakref.ref(copies)
+    del copies
+    gc.collect()
+    assert kept() is None
 
 
 def test_metrics_have_the_changes(shop: Store, copies: Store, orders: Table) -> None:

@@ -143,8 +143,8 @@ class TunnelWorker:
         self._engine = Engine(tunnel, client, batch_rows, pace, fail_on_data_loss=fail_on_data_loss, resume=resume)
         self._primary_key: tuple[str, ...] | None = None
         # Releases the channels after a loop without `with`. The threads refer to the engine only, not to this object.
-        finalizer = weakref.finalize(self, self._engine.leave)
-        finalizer.atexit = False
+        self._finalizer = weakref.finalize(self, self._engine.leave)
+        self._finalizer.atexit = False
 
     def __iter__(self) -> Self:
         return self
@@ -175,6 +175,8 @@ class TunnelWorker:
     def close(self) -> None:
         """Save acknowledged positions, release the channels, and end. A second call has no effect."""
         self._engine.close()
+        # It holds the engine, and with it what `resume` refers to: for ever, if that includes this object.
+        self._finalizer.detach()
 
     def __enter__(self) -> Self:
         self._start()
