@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import pty
 import re
-import select
 import subprocess
 import time
 from collections.abc import Mapping, Sequence
+from multiprocessing import connection
 from pathlib import Path
 from types import TracebackType
 
@@ -67,8 +67,7 @@ class Terminal:
         return self._process.wait(max(1.0, deadline - time.monotonic()))
 
     def _fill(self, deadline: float) -> bool:
-        ready, _, _ = select.select([self._parent], [], [], max(0.0, deadline - time.monotonic()))
-        if not ready:
+        if not connection.wait([self._parent], max(0.0, deadline - time.monotonic())):
             return False
         try:
             received = os.read(self._parent, 65536)

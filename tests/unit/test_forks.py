@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gc
 import os
-import select
 import shutil
 import subprocess
 import sys
@@ -12,6 +11,7 @@ import threading
 import time
 import traceback
 from collections.abc import Callable
+from multiprocessing import connection
 from pathlib import Path
 
 import psutil
@@ -420,7 +420,7 @@ def test_threads_that_wait_for_two_stores_do_not_deadlock(tmp_path: Path, monkey
 
     def refused() -> None:
         # The system has refused one of the two threads, or 20 seconds have passed.
-        select.select([refused_out], [], [], 20)
+        connection.wait([refused_out], 20)
         os.write(release_in, b"!")
 
     assert hold_and_wait("a", "b", refused)

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import select
 import socket
 import subprocess
 import threading
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from multiprocessing import connection
 from pathlib import Path
 
 _HOUR = 3_600
@@ -132,7 +132,8 @@ class Cable:
         other = {client: server, server: client}
         try:
             while True:
-                for source in select.select([client, server], [], [])[0]:
+                ready = connection.wait(other)
+                for source in (each for each in other if each in ready):
                     data = source.recv(1 << 16)
                     if not data:
                         return
