@@ -46,6 +46,7 @@ SLICE = (
     # Queries that follow tables, and MERGE.
     "tests/spark/test_following.py::test_groups_follow_inserts_updates_and_deletes",
     "tests/spark/test_following.py::test_joins_windows_unions_and_aggregates_are_followed",
+    "tests/spark/test_gathered_queries.py::test_tables_of_two_stores_are_joined_into_a_third",
     "tests/spark/test_merge_streams.py::test_merge_in_python_moves_rows_whose_key_changes",
     # Kills at failpoints.
     "tests/spark/test_failpoints.py",
