@@ -4,10 +4,16 @@ Spark starts a Python process for each streaming source, and one for each task t
 the same modules, for 0.45 seconds of a core. The shared session of the tests starts its processes with the launcher
 instead: it passes its arguments, environment, directory and standard streams to the server, which forks a process that
 continues with them as ``python -m MODULE`` does.
+
+Spark ends a Python process by the signal SIGTERM to the launcher, and the forked process must end then, too. If it
+does not, it keeps the pipes of the launcher open, a thread of Java waits for their end, and Java remembers the exit
+status of the launcher for so long: the next process with the same number, such as a ``chmod`` of Hadoop, then seems to
+end at once, with the status 143.
 """
 
 from __future__ import annotations
 
+import fcntl
 import gc
 import marshal
 import os
@@ -107,6 +113,7 @@ def _run(connection: socket.socket) -> None:
         os.environ.clear()
         os.environ.update(environment)
         os.chdir(directory)
+        _end_with(connection)
         _read_environment()
         sys.argv = arguments
         runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
@@ -116,10 +123,21 @@ def _run(connection: socket.socket) -> None:
     except BaseException:
         traceback.print_exc()
     finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        connection.send(bytes([status & 255]))
-        os._exit(status)
+        try:
+            sys.stdout.flush()
+            sys.stderr.flush()
+            connection.send(bytes([status & 255]))
+        finally:
+            os._exit(status)
+
+
+def _end_with(connection: socket.socket) -> None:
+    """Let this process get the signal SIGTERM when the launcher at the other end of a connection has ended."""
+    fcntl.fcntl(connection, fcntl.F_SETOWN, os.getpid())
+    if hasattr(fcntl, "F_SETSIG"):
+        # Without it, as on macOS, the signal is SIGIO, which ends a process, too.
+        fcntl.fcntl(connection, fcntl.F_SETSIG, signal.SIGTERM)
+    fcntl.fcntl(connection, fcntl.F_SETFL, fcntl.fcntl(connection, fcntl.F_GETFL) | os.O_ASYNC)
 
 
 def _read_environment() -> None:
