@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import pickle
 import shutil
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +18,7 @@ import headrace
 from headrace.errors import NotFoundError, StoreError, UnsupportedError
 from headrace.ports import Store
 from headrace.testing.processes import CONTEXT
+from tests.python_messages import without_end_of_python
 
 THREADS = 100
 
@@ -116,3 +119,27 @@ def test_a_pickled_handle_opens_no_other_store(store: Store, tmp_path: Path) -> 
     shutil.copytree(tmp_path / "elsewhere", tmp_path / "store")
     with pytest.raises(StoreError, match="leads to another store, or to a copy"):
         pickle.loads(pickled)
+
+
+# Modules are torn down in reverse order of their import, and only if something else has them.
+AT_THE_END = """
+import queue, shutil, sys, threading
+import headrace
+
+def keep(modules):
+    threading.Event().wait()
+
+store = queue.store = headrace.open(sys.argv[1], create=True, synchronous="off")
+store.create_table("orders", {"id": "long"}, "id").put([{"id": 1}])
+store._database._commits.prepare()
+threading.Thread(target=keep, args=(dict(sys.modules),), daemon=True).start()
+if sys.argv[2:]:
+    shutil.rmtree(sys.argv[1])
+"""
+
+
+@pytest.mark.parametrize("removed", [[], ["removed"]], ids=["there", "removed"])
+def test_a_store_that_lives_longer_than_modules_prints_nothing(tmp_path: Path, removed: list[str]) -> None:
+    command = [sys.executable, "-c", AT_THE_END, str(tmp_path / "kept"), *removed]
+    ended = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert (ended.returncode, without_end_of_python(ended.stdout + ended.stderr)) == (0, "")

@@ -17,6 +17,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from headrace.support.finalizers import quiet_at_the_end
+
 _IN_CLOSE_WRITE = 0x8
 _READ_BYTES = 65536
 
@@ -71,6 +73,7 @@ class _Events:
             with contextlib.suppress(BlockingIOError):
                 os.read(self._descriptor, _READ_BYTES)
 
+    @quiet_at_the_end
     def __del__(self) -> None:
         os.close(self._descriptor)
 

@@ -18,6 +18,7 @@ from typing import NoReturn
 import apsw
 
 from headrace.errors import StoreError
+from headrace.support.finalizers import quiet_at_the_end
 from headrace.support.sqlite.forks import no_fork, register
 from headrace.support.sqlite.interrupts import atomic
 
@@ -112,6 +113,7 @@ class Connections:
         self._local = threading.local()
         self._generation = object()
 
+    @quiet_at_the_end
     def __del__(self) -> None:
         try:
             # An exception may have come before `__init__`.
@@ -167,6 +169,7 @@ class AnotherConnection(contextlib.AbstractContextManager[apsw.Connection]):
             self._connections._close(self._connection)
             self._connection = None
 
+    @quiet_at_the_end
     def __del__(self) -> None:
         # An interrupt may come before the caller's `with`.
         with contextlib.suppress(StoreError):
@@ -183,6 +186,7 @@ class _Lease:
         self.connection = connection
         self.generation = connections._generation
 
+    @quiet_at_the_end
     def __del__(self) -> None:
         reference = getattr(self, "_connections", None)
         connections = reference and reference()
