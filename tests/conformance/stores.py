@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -61,7 +62,8 @@ class YtsaurusPlace(Place):
     def open(self) -> Store:
         store = super().open()
         assert isinstance(store, YtStore)
-        store.files = lambda: YtFiles(store._connection, store._names, f"{store._names.directory}/files")  # type: ignore[method-assign]
+        directory = f"{store._names.directory}/files"
+        store.files = partial(YtFiles, store._connection, store._names, directory)  # type: ignore[method-assign]
         return store
 
     def commits(self, count: int) -> int:

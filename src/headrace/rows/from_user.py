@@ -98,10 +98,10 @@ def to_column(values: pa.Array | pa.ChunkedArray | Sequence[Any], column: Column
         try:
             converted.append(convert(chunk, column.type))
         except ConversionError:
-            bad, error = _first_error(chunk, column.type, convert)
-            path = f" at {column.name}{error.path}" if error.path else ""
+            bad, reason, path = _first_error(chunk, column.type, convert)
+            at = f" at {column.name}{path}" if path else ""
             raise SchemaError(
-                f"column {column.name!r} cannot hold the value in row {row + bad}{path} ({error.reason})",
+                f"column {column.name!r} cannot hold the value in row {row + bad}{at} ({reason})",
                 received=_shown(chunk[bad]),
                 valid=type_name(column.type),
             ) from None
@@ -200,8 +200,11 @@ def _from_pandas(frame: Any, schema: RowSchema) -> Mapping[str, pa.Array | Seque
 
 def _first_error(
     values: _Values, target: pa.DataType, convert: Callable[[Any, pa.DataType], pa.Array]
-) -> tuple[int, ConversionError]:
-    """Return the index of the first value that does not fit, and its error, by bisection over prefixes."""
+) -> tuple[int, str, str]:
+    """Return the index of the first value that does not fit, with reason and path, by bisection over prefixes.
+
+    Not its error: the caller would be in a circle with it, and the caller's store would not be closed at its end.
+    """
     low, high = 0, len(values) - 1
     while low < high:
         middle = (low + high) // 2
@@ -214,8 +217,8 @@ def _first_error(
     try:
         convert(values[low : low + 1], target)
     except ConversionError as error:
-        return low, error
-    return low, ConversionError("the values of this column have incompatible types")
+        return low, error.reason, error.path
+    return low, "the values of this column have incompatible types", ""
 
 
 def _shown(value: Any) -> str | None:

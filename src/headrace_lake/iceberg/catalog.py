@@ -20,6 +20,7 @@ from pyiceberg.schema import Schema
 from sqlalchemy.exc import SQLAlchemyError
 
 from headrace.errors import HeadraceError, NotFoundError, OptionError, StoreDamagedError, StoreError
+from headrace.support.finalizers import quiet_at_the_end
 from headrace_lake.iceberg.files import SyncedFiles, location_of
 from headrace_lake.iceberg.version import Version
 
@@ -120,6 +121,11 @@ class Tables:
             if self._opened is not None and self._opened[0] == os.getpid():
                 self._opened[1].close()
             self._opened = None
+
+    @quiet_at_the_end
+    def __del__(self) -> None:
+        # The catalog is in a circle of SQLAlchemy's objects, which would keep its connections until a collection.
+        self.close()
 
 
 @contextmanager

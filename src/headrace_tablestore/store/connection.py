@@ -161,18 +161,19 @@ class TablestoreConnection:
         body = request.SerializeToString()
         retries = self._patience.retries()
         while True:
-            failure: ServiceError | _UnansweredError
             try:
                 return self._send(path, body, response_type)
-            except ServiceError as error:
-                failure, again = error, error.may_pass(repeatable=may_repeat)
-                # A busy service has not begun the request, so any request may be repeated.
-                busy = error.may_pass(repeatable=False)
-            except _UnansweredError as error:
-                failure, again, busy = error, may_repeat or not error.sent, False
-            first_pause = self._patience.first_busy_pause if busy else None
-            if not again or not retries.wait(f"Tablestore: {path}: {failure}", first_pause=first_pause):
-                raise self._final(failure, path, retried=again) from None
+            except (ServiceError, _UnansweredError) as failure:
+                busy = False
+                if isinstance(failure, ServiceError):
+                    again = failure.may_pass(repeatable=may_repeat)
+                    # A busy service has not begun the request, so any request may be repeated.
+                    busy = failure.may_pass(repeatable=False)
+                else:
+                    again = may_repeat or not failure.sent
+                first_pause = self._patience.first_busy_pause if busy else None
+                if not again or not retries.wait(f"Tablestore: {path}: {failure}", first_pause=first_pause):
+                    raise self._final(failure, path, retried=again) from None
 
     def close(self) -> None:
         """Close the connections of this process; a later call opens new ones."""

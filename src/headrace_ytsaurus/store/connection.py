@@ -38,6 +38,8 @@ _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 100, 10_000
 # A transaction is lost with its proxy. So another proxy is chosen before the time limit of the cluster ends.
 _ONE_PROXY_SECONDS = 10.0
 _PULL_BYTES = 64 << 20
+# A thread keeps clients for so many addresses: a new connection needs several requests.
+_MOST_ADDRESSES = 8
 _log = logging.getLogger("headrace")
 _clients = threading.local()
 _Result = TypeVar("_Result")
@@ -97,13 +99,14 @@ class YtConnection:
 
     def close(self) -> None:
         """Close the connections of this thread."""
-        for client in _of_this_process().pop(self.address, {}).values():
-            session = client.__dict__.get("_requests_session")
-            if session is not None:
-                session.close()
+        _close(_of_this_process().pop(self.address, {}))
 
     def _of_this_thread(self, kind: str, make: Any) -> YtClient:
-        clients = _of_this_process().setdefault(self.address, {})
+        found = _of_this_process()
+        # The last address is the one that was used last.
+        clients = found[self.address] = found.pop(self.address, {})
+        while len(found) > _MOST_ADDRESSES:
+            _close(found.pop(next(iter(found))))
         if kind not in clients:
             clients[kind] = make()
         return clients[kind]
@@ -366,6 +369,14 @@ def _of_this_process() -> dict[Address, dict[str, YtClient]]:
         _clients.found = {}
     found: dict[Address, dict[str, YtClient]] = _clients.found
     return found
+
+
+def _close(clients: Mapping[str, YtClient]) -> None:
+    """Close the idle connections of clients. Responses that are being read go on."""
+    for client in clients.values():
+        session = client.__dict__.get("_requests_session")
+        if session is not None:
+            session.close()
 
 
 def encoded(rows: pa.RecordBatch, columns: Sequence[YtColumn]) -> Iterator[bytes]:

@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
+import psutil
 import pyarrow as pa
 import pytest
 
@@ -15,6 +16,7 @@ from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Publisher, Queue, Store, Write
 from headrace.testing.queue_reading import consumer_of, data_in, values
 from headrace.testing.reading import rows_of
+from headrace_ytsaurus.store import connection
 from headrace_ytsaurus.store.publication import planned_writes
 from headrace_ytsaurus.store.tables import writing
 from tests.interop.faulty_proxy import CUT_ANSWER, LOSE_ANSWER, LOSE_REQUEST, FaultyProxy, error, faulty_proxy
@@ -364,3 +366,16 @@ def test_a_wrong_token_is_an_option_to_set(yt_server: YtServer) -> None:
     with pytest.raises(OptionError, match="YT_TOKEN") as caught:
         store.tables()
     assert "wrong-token" not in str(caught.value)
+
+
+# -- connections ---------------------------------------------------------------------------------------------
+
+
+def test_a_thread_keeps_connections_to_the_addresses_that_it_used_last(yt_server: YtServer, home: str) -> None:
+    with contextlib.ExitStack() as stack:
+        proxies = [stack.enter_context(faulty_proxy(yt_server.url)) for _ in range(connection._MOST_ADDRESSES + 3)]
+        for proxy in proxies:
+            headrace.open(f"yt+http://{proxy.address}{home}", token=TOKEN, retry_seconds=PATIENCE).tables()
+        ports = [int(proxy.address.rpartition(":")[2]) for proxy in proxies]
+        connected = {each.raddr.port for each in psutil.Process().net_connections("tcp") if each.raddr}
+        assert [port for port in ports if port in connected] == ports[3:]

@@ -26,6 +26,7 @@ from headrace.stores.postgres.failures import failure_of, headrace_error
 from headrace.stores.postgres.session import FACTS, Server
 from headrace.stores.postgres.unrepresentable import NO_CHOICES, Choices
 from headrace.support import failpoints
+from headrace.support.finalizers import quiet_at_the_end
 from headrace.support.retries import Retries
 
 Result = TypeVar("Result")
@@ -84,24 +85,28 @@ class _Pool(Generic[Kind]):
     """Idle connections of one kind. `deque` is atomic, so no lock is needed, which a fork could leave locked.
 
     Args:
+        connect: opens a connection. The pool does not have its owner: both end with the last reference to the owner.
         lives: whether the server still has an idle connection.
     """
 
     def __init__(
-        self, connect: Callable[[], Kind], close: Callable[[Kind], None], lives: Callable[[Kind], bool]
+        self,
+        connect: Callable[[PostgresConnection], Kind],
+        close: Callable[[Kind], None],
+        lives: Callable[[Kind], bool],
     ) -> None:
         self._connect = connect
         self._close = close
         self._lives = lives
         self._idle: deque[Kind] = deque()
 
-    def take(self) -> Kind:
-        """Return an idle connection that the server still has, or a new one."""
+    def take(self, owner: PostgresConnection) -> Kind:
+        """Return an idle connection that the server still has, or a new one of the owner."""
         while True:
             try:
                 connection = self._idle.pop()
             except IndexError:
-                return self._connect()
+                return self._connect(owner)
             if self._lives(connection):
                 return connection
             self.drop(connection)
@@ -120,6 +125,11 @@ class _Pool(Generic[Kind]):
     def clear(self) -> None:
         while self._idle:
             self.drop(self._idle.pop())
+
+    @quiet_at_the_end
+    def __del__(self) -> None:
+        # Their own finalizers would warn.
+        self.clear()
 
 
 class PostgresConnection:
@@ -150,8 +160,8 @@ class PostgresConnection:
         self._server: Server | None = None
         self._scarce_until = 0.0
         self.layouts: dict[str, tuple[Any, Any]] = {}
-        self._statements = _Pool(self._connect, psycopg.Connection.close, _lives)
-        self._bulks = _Pool(self._connect_bulk, adbc.Connection.close, _bulk_lives)
+        self._statements = _Pool(PostgresConnection._connect, psycopg.Connection.close, _lives)
+        self._bulks = _Pool(PostgresConnection._connect_bulk, adbc.Connection.close, _bulk_lives)
         _connections.add(self)
 
     # -- transactions ------------------------------------------------------------------------------------
@@ -299,7 +309,7 @@ class PostgresConnection:
         retries = Retries(self.address.retry_seconds, first_pause=_FIRST_PAUSE, longest_pause=_LONGEST_PAUSE)
         while True:
             try:
-                return pool.take()
+                return pool.take(self)
             except Exception as error:
                 failure = failure_of(error, connecting=True)
                 if failure is None:

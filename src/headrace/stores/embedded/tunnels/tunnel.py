@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable, Mapping, Sequence
 from typing import TypeAlias
@@ -78,7 +79,7 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
         self.whole_transactions = self.several
         self._object_id = object_id
         self.records = EmbeddedRecords(database)
-        self.batches = TunnelBatches(self.records, id, self.forget_finished)
+        self.batches = TunnelBatches(self.records, id, functools.partial(_forget_finished, tunnel=id, name=name))
         self._seen = SeenVersion()
         self.table = table
         self.id = id
@@ -345,7 +346,7 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
     def save_position(self, statements: SqliteStatements, channel: str, position: Position) -> None:
         self.save_positions(statements.connection, {channel: position})
         if position == FINISHED:
-            self.forget_finished(statements, keep=_FINISHED_KEPT)
+            _forget_finished(statements, self.id, self.name, keep=_FINISHED_KEPT)
 
     def suspend(self, channel: str, *, suspended: bool = True) -> None:
         """Suspend or resume a channel. A client that has it must return it with its next heartbeat."""
@@ -357,40 +358,6 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
 
     def wait_for_change(self, timeout: float) -> bool:
         return self._database.wait_for_change(timeout, self._seen)
-
-    def forget_finished(self, statements: SqliteStatements, *, keep: int = 0) -> None:
-        """Delete old finished channels of closed partitions, inside the caller's write transaction.
-
-        The ``keep`` newest are kept, and channels that another channel waits for or a batch names.
-        """
-        connection = statements.connection
-        channels = connection.execute(
-            "SELECT c.id FROM channel c LEFT JOIN partition p ON p.id = c.partition WHERE c.tunnel = ?"
-            " AND c.kind = ? AND c.finished AND NOT ifnull(p.open, 0) ORDER BY c.seq",
-            (self.id, ChannelKind.STREAM.value),
-        )
-        old = [row[0] for row in channels]
-        finished = old[: max(0, len(old) - keep)][:_FORGET_AT_ONCE]
-        if not finished:
-            return
-        rows = self._rows(connection)
-        states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
-        awaited = {parent for row in rows if states[row.id] is ChannelState.WAITING for parent in row.parents}
-        forgotten = [
-            channel for channel in finished if channel not in awaited and not self._in_batch(connection, channel)
-        ]
-        connection.executemany(
-            "DELETE FROM channel WHERE tunnel = ? AND id = ?", [(self.id, channel) for channel in forgotten]
-        )
-
-    def _in_batch(self, connection: apsw.Connection, channel: str) -> bool:
-        """Return whether the plan or an end of a batch names a channel."""
-        named = connection.execute(
-            "SELECT EXISTS (SELECT 1 FROM batch_end WHERE tunnel = ?1 AND channel = ?2)"
-            " OR EXISTS (SELECT 1 FROM batch_plan WHERE tunnel = ?1 AND instr(plan, ?3))",
-            (self.id, channel, json.dumps(channel)),
-        )
-        return any(row[0] for row in named)
 
     # -- rows of the database -------------------------------------------------------------------------
 
@@ -471,3 +438,39 @@ def _backlog(logs: _Logs, row: ChannelRow, position: Position, until: Position |
     if row.kind is ChannelKind.BASE_DATA:
         return Backlog(rows=None, ends=True, counted=rows_after(position))
     return logs(row).backlog(position, until)
+
+
+def _forget_finished(statements: SqliteStatements, tunnel: str, name: str, *, keep: int = 0) -> None:
+    """Delete old finished channels of closed partitions, inside the caller's write transaction.
+
+    The ``keep`` newest are kept, and channels that another channel waits for or a batch names.
+    """
+    connection = statements.connection
+    channels = connection.execute(
+        "SELECT c.id FROM channel c LEFT JOIN partition p ON p.id = c.partition WHERE c.tunnel = ?"
+        " AND c.kind = ? AND c.finished AND NOT ifnull(p.open, 0) ORDER BY c.seq",
+        (tunnel, ChannelKind.STREAM.value),
+    )
+    old = [row[0] for row in channels]
+    finished = old[: max(0, len(old) - keep)][:_FORGET_AT_ONCE]
+    if not finished:
+        return
+    rows = rows_in(connection, tunnel, name)
+    states = channel_states({row.id: row.parents for row in rows}, {row.id for row in rows if row.finished})
+    awaited = {parent for row in rows if states[row.id] is ChannelState.WAITING for parent in row.parents}
+    forgotten = [
+        channel for channel in finished if channel not in awaited and not _in_batch(connection, tunnel, channel)
+    ]
+    connection.executemany(
+        "DELETE FROM channel WHERE tunnel = ? AND id = ?", [(tunnel, channel) for channel in forgotten]
+    )
+
+
+def _in_batch(connection: apsw.Connection, tunnel: str, channel: str) -> bool:
+    """Return whether the plan or an end of a batch names a channel."""
+    named = connection.execute(
+        "SELECT EXISTS (SELECT 1 FROM batch_end WHERE tunnel = ?1 AND channel = ?2)"
+        " OR EXISTS (SELECT 1 FROM batch_plan WHERE tunnel = ?1 AND instr(plan, ?3))",
+        (tunnel, channel, json.dumps(channel)),
+    )
+    return any(row[0] for row in named)
