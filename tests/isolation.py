@@ -12,7 +12,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Set
 from concurrent.futures import thread as futures_thread
 from contextlib import contextmanager, suppress
 from multiprocessing import forkserver, resource_tracker
@@ -45,7 +45,7 @@ def process_as_found() -> Iterator[None]:
     """
     environment, directory = _environment(), Path.cwd()
     modules = _modules()
-    threads, children, sockets = set(threading.enumerate()), _children(), _listening()
+    threads, children, sockets = set(threading.enumerate()), _children(), _sockets().keys()
     session = _active_session()
     yield
     left: list[str] = []
@@ -61,8 +61,8 @@ def process_as_found() -> Iterator[None]:
         left.append(f"modules: {', '.join(replaced)}")
         sys.modules.update(modules)
     left += _left_after_a_while("threads", lambda: {each for each in threading.enumerate() if _is_left(each)} - threads)
-    left += _left_after_a_while("processes", lambda: _children() - children - _shared_children())
-    left += _left_after_a_while("listening sockets", lambda: _listening() - sockets - _shared_sockets())
+    left += _left_after_a_while("processes", lambda: _not_shared(_children() - children, _shared_children))
+    left += _left_after_a_while("listening sockets", lambda: _not_shared(_listening(sockets), _shared_sockets))
     if session is not None and _active_session() is not session:
         left.append("Spark session: another one, or none, is active")
     assert not left, "the test leaves behind: " + "; ".join(left)
@@ -93,6 +93,11 @@ def _left_after_a_while(what: str, find: Callable[[], set[Any]]) -> list[str]:
     while (found := find()) and time.monotonic() < deadline:
         time.sleep(0.02)
     return [f"{what}: {', '.join(map(_describe, found))}"] if found else []
+
+
+def _not_shared(found: set[Any], shared: Callable[[], set[Any]]) -> set[Any]:
+    """Return what is found without what the whole run shares, which takes longer to find."""
+    return found and found - shared()
 
 
 def _describe(each: Any) -> str:
@@ -127,16 +132,26 @@ def _command(process: int) -> str:
         return ""
 
 
-def _listening() -> set[Address]:
-    """Return the addresses at which this process listens."""
-    found: set[Address] = set()
+def _sockets() -> dict[int, int]:
+    """Return the descriptors of this process's sockets by their inodes, which differ while they are open."""
+    found: dict[int, int] = {}
     for name in os.listdir(_PROC / "fd") if _PROC.exists() else ():  # noqa: PTH208
         # A descriptor may be closed meanwhile, the listing's own is.
         with suppress(OSError):
-            if stat.S_ISSOCK(os.fstat(int(name)).st_mode):
-                with socket.socket(fileno=os.dup(int(name))) as copy:
-                    if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
-                        found.add(copy.getsockname())
+            status = os.fstat(int(name))
+            if stat.S_ISSOCK(status.st_mode):
+                found[status.st_ino] = int(name)
+    return found
+
+
+def _listening(others: Set[int] = frozenset()) -> set[Address]:
+    """Return the addresses at which this process listens, without the sockets of some inodes."""
+    found: set[Address] = set()
+    for inode, number in _sockets().items():
+        if inode not in others:
+            with suppress(OSError), socket.socket(fileno=os.dup(number)) as copy:
+                if copy.getsockopt(socket.SOL_SOCKET, socket.SO_ACCEPTCONN):
+                    found.add(copy.getsockname())
     return found
 
 
