@@ -210,6 +210,8 @@ def test_a_signal_at_any_place_leaves_nothing_behind(
         with Workspace(tmp_path / "workspace").write():
             pass
     assert len(kept) > len(places) * 0.9
+    # Their frames have handles of the store, and this frame.
+    kept.clear()
     # The rows that an interrupted publication has staged are left for its next attempt.
     assert {finding.status for finding in store.check()} <= {Status.OK, Status.WARN}
     workspace.close()
