@@ -21,11 +21,11 @@ if TYPE_CHECKING:
 
 _SECONDS = 2.0
 _OF_STORE: dict[str, Callable[[Store], Iterable[str]]] = {
-    "tables": lambda store: _visible(store.tables()),
+    "tables": lambda store: _tables(store),
     "queues": lambda store: store.queues(),
     "consumers": lambda store: store.consumers(),
     "tunnels": lambda store: sorted({tunnel.name for tunnel in store.tunnels()}),
-    "tables and queues": lambda store: [*_visible(store.tables()), *_queues(store)],
+    "tables and queues": lambda store: [*_tables(store), *_queues(store)],
 }
 # The kinds of names by group, command and parameter; '*' is any of them. A new object has a new name.
 _KINDS = {
@@ -81,10 +81,10 @@ def _names(ctx: click.Context, kind: str) -> list[str]:
         return list(_OF_STORE[kind](store))
 
 
-def _visible(names: Iterable[str]) -> list[str]:
-    from headrace.model.own_names import is_internal
+def _tables(store: Store) -> list[str]:
+    from headrace.model.own_names import of_users
 
-    return [name for name in names if not is_internal(name)]
+    return of_users(store.tables())
 
 
 def _queues(store: Store) -> list[str]:

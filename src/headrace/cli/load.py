@@ -13,6 +13,7 @@ import click
 from headrace.cli.app import App, common_options, pass_app, store_option
 from headrace.cli.arguments import TYPES_HELP, column_types, format_option, listed, names_option, null_option
 from headrace.errors import HeadraceError, NotFoundError, OptionError, SchemaError
+from headrace.model.own_names import of_users
 from headrace.options.names import nearest
 
 if TYPE_CHECKING:
@@ -93,7 +94,7 @@ def load(
             if table and not keys:
                 raise NotFoundError(
                     f"no such table {table!r}",
-                    valid=store.tables(),
+                    valid=of_users(store.tables()),
                     remedy="give --key with its primary key to create it",
                 )
             opened = stack.enter_context(open_input(paths[0]))

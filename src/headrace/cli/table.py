@@ -49,10 +49,10 @@ def list_tables(app: App, internal: bool) -> None:
 
     Example: headrace table list -s shop
     """
-    from headrace.model.own_names import is_internal
+    from headrace.model.own_names import of_users
 
     with app.store() as store:
-        names = [name for name in store.tables() if internal or not is_internal(name)]
+        names = store.tables() if internal else of_users(store.tables())
         records = [table_summary(name, store.table(name).describe()) for name in names]
     app.output.records(
         records, columns=("name", "columns", "primary_key", "rows", "partitions"), nothing="The store has no tables."

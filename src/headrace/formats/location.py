@@ -6,6 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Self
 
 from headrace.errors import NotFoundError, OptionError
+from headrace.model.own_names import of_users
 from headrace.stores.registry import StoreAddress, absolute
 
 if TYPE_CHECKING:
@@ -54,7 +55,7 @@ class Location:
         if self.table is None:
             raise OptionError(
                 "option table or queue is missing",
-                valid=store.tables() + _queues(store),
+                valid=of_users(store.tables()) + _queues(store),
                 remedy='name one, or load("name") or save("name")',
             )
         try:
@@ -63,7 +64,7 @@ class Location:
             if not store.capabilities.queues:
                 raise
             raise NotFoundError(
-                "no such table or queue", received=error.received, valid=store.tables() + store.queues()
+                "no such table or queue", received=error.received, valid=of_users(store.tables()) + store.queues()
             ) from None
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable
 
 PREFIX = "__headrace_"
 
@@ -16,3 +17,8 @@ def is_internal(table: str) -> bool:
     """Return whether headrace keeps a table for itself. `headrace table list` does not show it by default."""
     # Before the last part is a directory, or a schema of PostgreSQL, of which a part can be in quotes.
     return re.split("[/.]", table)[-1].strip('"').startswith(PREFIX)
+
+
+def of_users(tables: Iterable[str]) -> list[str]:
+    """Return the names of tables without those that headrace keeps for itself, as lists and messages show them."""
+    return [name for name in tables if not is_internal(name)]

@@ -12,7 +12,7 @@ from typing import Any, Generic, TypeVar
 
 from headrace.errors import NotFoundError
 from headrace.inspect.querying.process import QueryProcesses
-from headrace.model.own_names import PREFIX, is_internal
+from headrace.model.own_names import PREFIX, of_users
 from headrace.ports import Store
 from headrace.streaming_sql.catalog import Catalog
 from headrace.streaming_sql.stream_history import StreamHistory
@@ -63,7 +63,7 @@ class Site:
     def tables(self, search: str = "") -> list[str]:
         """Return the tables of the users; with a search for them, also those that headrace keeps for itself."""
         names = self.store.tables()
-        return names if PREFIX in search else [name for name in names if not is_internal(name)]
+        return names if PREFIX in search else of_users(names)
 
     @property
     def store_name(self) -> str:

@@ -165,7 +165,7 @@ class DeltaStore(LakeStore):
         if not is_internal(name):
             table = self._table(name)
             if not (table.directory / LOG).is_dir():
-                raise NotFoundError(f"no such table in {self.url}", received=repr(name), valid=self.tables())
+                raise NotFoundError(f"no such table in {self.url}", received=repr(name), valid=self.lake_tables())
             return table
         store = self._home.find()
         if store is None:
@@ -207,7 +207,7 @@ class DeltaStore(LakeStore):
         except FileNotFoundError:
             if missing_ok:
                 return
-            raise NotFoundError(f"no such table in {self.url}", received=repr(name), valid=self.tables()) from None
+            raise NotFoundError(f"no such table in {self.url}", received=repr(name), valid=self.lake_tables()) from None
         with self._guard:
             self._logs.pop(str(self._path(name)), None)
         for tunnel in records.stored_tunnels(self._home, name):

@@ -10,6 +10,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError
+from headrace.model.own_names import of_users
 from headrace.model.tables.column_limits import check_columns, check_key_types
 from headrace.model.tables.conditions import OPERATORS
 from headrace.model.tables.schema import TableSchema, parse_columns
@@ -145,7 +146,7 @@ class TablestoreStore(Store):
             self.connection.call("DeleteTable", pb.DeleteTableRequest(table_name=name), pb.DeleteTableResponse)
         except NotFoundError:
             if not missing_ok:
-                raise NotFoundError("no such table", received=repr(name), valid=self.tables()) from None
+                raise NotFoundError("no such table", received=repr(name), valid=of_users(self.tables())) from None
 
     # -- tunnels ------------------------------------------------------------------------------------
 

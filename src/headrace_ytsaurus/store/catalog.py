@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, UnsupportedError
+from headrace.model.own_names import of_users
 from headrace_ytsaurus.store.connection import YtConnection
 from headrace_ytsaurus.wire.paths import PARTS, WHOLE, PathError, escape, parse_path
 from headrace_ytsaurus.wire.types import YtColumn, columns_of
@@ -108,7 +109,7 @@ def find(connection: YtConnection, names: Names, name: str, kind: str) -> Node:
         raise NotFoundError(
             f"no such {kind}",
             received=repr(name) if there is None else f"{name!r}, which is a {there}",
-            valid=None if name.startswith("//") else of_kind(connection, names, kind),
+            valid=None if name.startswith("//") else of_users(of_kind(connection, names, kind)),
         )
     return Node(path, kind, found, connection.address.binary_strings)
 

@@ -17,7 +17,7 @@ from headrace.cli.stream_progress import progress_facts, status_facts
 from headrace.cli.table import table_details, table_summary
 from headrace.cli.tunnel import tunnel_details, tunnel_summary
 from headrace.inspect.querying import engine
-from headrace.model.own_names import is_internal
+from headrace.model.own_names import of_users
 from headrace.ports import Store
 from headrace.rows.json_rows import with_objects
 from headrace.rows.shown_values import shown_rows
@@ -60,7 +60,7 @@ class ReadingTools:
         opened = self._sources.store(store)
         match kind:
             case "table":
-                names = _matching([name for name in opened.tables() if not is_internal(name)], search)
+                names = _matching(of_users(opened.tables()), search)
                 return _listed(names, lambda name: table_summary(name, opened.table(name).describe()))
             case "queue":
                 names = _matching(opened.queues(), search)

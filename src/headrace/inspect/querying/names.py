@@ -12,6 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from headrace.errors import NotFoundError
+from headrace.model.own_names import of_users
 from headrace.ports import Queue, Store, Table
 
 _NEAR = 3
@@ -65,7 +66,7 @@ def find(store: Store, name: Name) -> Table | Queue:
                 return store.queue(text)
             except NotFoundError:
                 pass
-    tables, queues = store.tables(), store.queues() if store.capabilities.queues else []
+    tables, queues = of_users(store.tables()), store.queues() if store.capabilities.queues else []
     alike = [known for known in (*tables, *queues) if known.lower() in {text.lower() for text in name.texts}]
     if len(alike) == 1:
         return store.table(alike[0]) if alike[0] in tables else store.queue(alike[0])

@@ -7,6 +7,7 @@ from typing import Literal, TypeAlias
 import apsw
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError
+from headrace.model.own_names import of_users
 
 ObjectKind: TypeAlias = Literal["table", "queue", "consumer", "producer"]
 
@@ -32,7 +33,7 @@ def not_found(connection: apsw.Connection, name: str, kind: ObjectKind) -> NotFo
     """Return the error for a name that no object of this kind has."""
     found = connection.execute("SELECT id, kind FROM object WHERE name = ?", (name,)).fetchone()
     received = repr(name) if found is None else f"{name!r}, which is a {found[1]}"
-    return NotFoundError(f"no such {kind}", received=received, valid=names(connection, kind))
+    return NotFoundError(f"no such {kind}", received=received, valid=of_users(names(connection, kind)))
 
 
 def find_to_drop(connection: apsw.Connection, name: str, kind: ObjectKind, *, missing_ok: bool) -> int | None:

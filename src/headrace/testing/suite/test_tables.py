@@ -424,6 +424,14 @@ def test_an_invalid_table_is_refused(store: Store) -> None:
         assert store.tables() == [], key
 
 
+def test_an_error_about_a_missing_table_names_only_the_tables_of_users(store: Store) -> None:
+    for name in ("orders", "__headrace_own__"):
+        store.create_table(name, {"id": "string", "n": "long"}, "id")
+    with pytest.raises(NotFoundError) as missing:
+        store.table("none")
+    assert "__headrace_own__" not in str(missing.value)
+
+
 def test_the_name_of_a_dropped_table_can_be_reused(store: Store) -> None:
     old = store.create_table("t", {"id": "string", "n": "long"}, "id")
     old.put({"id": "a", "n": 1})

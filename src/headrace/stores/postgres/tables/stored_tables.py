@@ -11,6 +11,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from headrace.errors import AlreadyExistsError, NotFoundError, UnsupportedError
+from headrace.model.own_names import of_users
 from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import Column, TableSchema
 from headrace.model.types import type_name
@@ -196,7 +197,7 @@ def layout(connection: psycopg.Connection, name: str, schema: str, choices: Choi
     parsed = TableName.parse(name)
     row = connection.execute(_TABLE, [parsed.schema, parsed.table]).fetchone() if "\0" not in name else None
     if row is None:
-        raise NotFoundError("no such table", received=repr(parsed.text), valid=names(connection, schema))
+        raise NotFoundError("no such table", received=repr(parsed.text), valid=of_users(names(connection, schema)))
     oid, pre_images, kind, logged, key, arbiter, child = row
     primary_key = tuple(key or ())
     rows = connection.execute(columns_query(oid))
