@@ -177,6 +177,54 @@ def test_the_mirror_of_a_target_is_not_that_of_another(shop: Store, copies: Stor
         headrace.mirror_worker(shop, "others", copies, "orders").run()
 
 
+def test_a_target_that_cannot_be_created_fails_at_once(
+    shop: Store, copies: Store, orders: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.derived.mirror.worker.time.sleep", waits)
+    copies.create_queue("clicks", {"id": "long"})
+    copies.create_consumer("reader")
+    for name, kind in {"clicks": "queue", "reader": "consumer"}.items():
+        for _ in range(2):
+            with pytest.raises(AlreadyExistsError, match=f"'{name}', which is a {kind}"):
+                headrace.mirror_worker(shop, "orders", copies, name).run()
+    assert shop.tunnels() == []
+
+
+def test_a_target_that_another_worker_creates_at_the_same_time_is_filled(
+    shop: Store, copies: Store, orders: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create = type(copies).create_table
+
+    def created_twice(store: Any, name: str, *arguments: Any, **options: Any) -> Table:
+        if name == "orders":
+            monkeypatch.setattr(type(copies), "create_table", create)
+            create(store, name, *arguments, **options)
+        return create(store, name, *arguments, **options)
+
+    monkeypatch.setattr(type(copies), "create_table", created_twice)
+    assert copy(shop, copies) == 4
+
+
+def test_a_tunnel_that_cannot_be_created_fails_at_once(
+    shop: Store, copies: Store, orders: Table, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("headrace.derived.mirror.worker.time.sleep", waits)
+    with monkeypatch.context() as failing:
+        failing.setattr(type(shop), "create_tunnel", failed)
+        for _ in range(2):
+            with pytest.raises(StoreError, match="no more slots"):
+                copy(shop, copies)
+    assert copy(shop, copies) == 4
+
+
+def failed(*_: Any, **__: Any) -> None:
+    raise StoreError("no more slots")
+
+
+def waits(_: float) -> None:
+    pytest.fail("the worker waits for another one")
+
+
 @pytest.mark.parametrize("later", [lambda orders: None, lambda orders: orders.put({"id": 9})], ids=["base", "stream"])
 def test_a_target_that_is_older_than_the_tunnel_is_refused(
     shop: Store, copies: Store, orders: Table, later: Callable[[Table], Any], tmp_path: Path

@@ -9,6 +9,7 @@ were deleted in the meantime would stay in the target, so the mirror is refused.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from dataclasses import dataclass, replace
 
 import pyarrow as pa
@@ -28,6 +29,7 @@ from headrace.derived.mirror.state import COLUMNS, MirrorState
 from headrace.errors import (
     AlreadyExistsError,
     DataLossError,
+    HeadraceError,
     NotFoundError,
     OptionError,
     SchemaError,
@@ -150,7 +152,7 @@ class MirrorSetup:
                 bad rows, and this mirror keeps none.
         """
         self._check_bad_rows()
-        found = self._target_table()
+        found = self._found(self._form.tables[0])
         if found is not None and self._is_new(found):
             # An empty table is built as if it did not exist.
             found = None
@@ -265,7 +267,8 @@ class MirrorSetup:
 
     def _is_source(self, table: MirrorTable) -> bool:
         """Return whether a table in the store of the source is the source. A table can have several names."""
-        return self._exists(table) and self._target.table(table.name).identity() == self._table.identity()
+        found = self._found(table)
+        return found is not None and found.identity() == self._table.identity()
 
     def _is_new(self, found: Table) -> bool:
         """Return whether the target was dropped and created again since its job has begun.
@@ -290,7 +293,7 @@ class MirrorSetup:
         """Raise `DataLossError` if a table was dropped without which the target cannot be continued."""
         job = self._jobs.find(self._form.target)
         lost = set() if job is None else set(self._jobs.replaced(job))
-        lost |= {table.name for table in self._form.tables[1:] if not self._exists(table)}
+        lost |= {table.name for table in self._form.tables[1:] if self._found(table) is None}
         if lost:
             raise DataLossError(
                 f"table {', '.join(sorted(lost))} was dropped, which has the current version of each row of history "
@@ -300,12 +303,11 @@ class MirrorSetup:
                 f"{_WITH_NEW_CHECKPOINT}, and the history begins again",
             )
 
-    def _exists(self, table: MirrorTable) -> bool:
+    def _found(self, table: MirrorTable) -> Table | None:
         try:
-            self._target.table(table.name, table.schema.arrow)
+            return self._target.table(table.name, table.schema.arrow)
         except NotFoundError:
-            return False
-        return True
+            return None
 
     def _begin(self, record: MirrorRecord | None) -> Tunnel:
         """Start from the base data of a tunnel.
@@ -324,14 +326,25 @@ class MirrorSetup:
                 remedy="give the mirror another name, or drop the tunnel; an unread tunnel can also be given by option "
                 "tunnel",
             )
+        # Before the record, for which other workers wait: the target may be impossible.
+        self._fit(self._form.tables[0])
         self._save(wanted)
-        # State and bad rows of an earlier job. The record has no tunnel yet, so a start after a crash begins here.
-        for further in self._form.tables[1:]:
-            self._target.drop_table(further.name, missing_ok=True)
-        if self._form.bad_rows is not None:
-            clear(self._target, self._form.bad_rows)
-        self._fit_tables()
-        tunnel = given or self._source.create_tunnel(self._table.name, wanted.tunnel_name, TunnelKind.BASE_AND_STREAM)
+        try:
+            # State and bad rows of an earlier job. The record has no tunnel yet, so a start after a crash begins here.
+            for further in self._form.tables[1:]:
+                self._target.drop_table(further.name, missing_ok=True)
+            if self._form.bad_rows is not None:
+                clear(self._target, self._form.bad_rows)
+            self._fit_tables()
+            tunnel = given or self._source.create_tunnel(
+                self._table.name, wanted.tunnel_name, TunnelKind.BASE_AND_STREAM
+            )
+        except HeadraceError:
+            # Without a tunnel, the next start begins at once. The first error is more important.
+            with suppress(HeadraceError):
+                if given is not None or self._tunnel(wanted.tunnel_name) is None:
+                    self._records().delete({"target": wanted.target})
+            raise
         self._save(replace(wanted, tunnel=tunnel.id))
         return tunnel
 
@@ -372,24 +385,26 @@ class MirrorSetup:
     def _fit_tables(self) -> None:
         """Create missing tables, and add missing columns."""
         for wanted in self._form.tables:
+            self._fit(wanted)
+
+    def _fit(self, wanted: MirrorTable) -> None:
+        found = self._found(wanted)
+        if found is None:
             try:
-                found = self._target.table(wanted.name, wanted.schema.arrow)
-            except NotFoundError:
                 self._target.create_table(wanted.name, self._fields(wanted), wanted.schema.primary_key)
-            else:
-                _fit_columns(found, wanted, can_add=self._target.capabilities.add_columns)
+                return
+            except AlreadyExistsError:
+                # Another worker has created it, or the name is that of a queue.
+                found = self._found(wanted)
+                if found is None:
+                    raise
+        _fit_columns(found, wanted, can_add=self._target.capabilities.add_columns)
 
     def _fields(self, wanted: MirrorTable) -> pa.Schema:
         if self._target.capabilities.not_null:
             return wanted.schema.arrow
         key = wanted.schema.primary_key
         return pa.schema([field if field.name in key else field.with_nullable(True) for field in wanted.schema.arrow])
-
-    def _target_table(self) -> Table | None:
-        try:
-            return self._target.table(self._form.target, self._form.tables[0].schema.arrow)
-        except NotFoundError:
-            return None
 
     def _tunnel(self, id_or_name: str) -> Tunnel | None:
         try:
