@@ -330,7 +330,7 @@ def test_a_target_with_another_key_or_type_is_refused(shop: Store, copy: Store) 
 
 
 def test_a_table_is_not_its_own_mirror(shop: Store) -> None:
-    with pytest.raises(OptionError, match="same table"):
+    with pytest.raises(OptionError, match="the table whose changes it reads"):
         prepare(shop, shop)
 
 
@@ -375,5 +375,8 @@ def test_a_start_checks_the_changes_of_the_source_before_anything_is_written(sho
 
 def test_a_mirror_is_not_its_source_under_another_name_or_path(shop: Store, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(tmp_path / "shop")
-    with headrace.open(tmp_path / "link") as link, pytest.raises(OptionError, match="same table"):
+    with (
+        headrace.open(tmp_path / "link") as link,
+        pytest.raises(OptionError, match="the table whose changes it reads"),
+    ):
         prepare(shop, link)

@@ -201,6 +201,16 @@ class Store(Port):
         directory, slash, _ = table.rpartition("/")
         return f"{directory}{slash}{name}"
 
+    def changed_tables(self, table: str, store: str) -> list[str]:
+        """Return the tables of a store that change when headrace writes into a table of this one.
+
+        A store whose own tables users can follow also returns patterns of their names.
+
+        Args:
+            store: the id of the other store, or of this one.
+        """
+        return [table] if store == self.id else []
+
     def create_bad_rows(self, table: str) -> None:
         """Create the table of the bad rows of a table beside it, if it does not exist; see `Write.bad_rows`.
 

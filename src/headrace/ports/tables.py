@@ -141,6 +141,22 @@ class Table(Port):
         In a copy of the store the identities can differ. It is an empty text if the store knows none.
         """
 
+    def covers(self, name: str, identity: str) -> bool:
+        """Return whether a write into a table of the same store is a change of this one.
+
+        The table of a tunnel of several also covers those that the tunnel would take in.
+
+        Args:
+            name: the name of the other table, which may not exist yet.
+            identity: its `identity`; empty if it does not exist, or if the store knows none.
+        """
+        own = self.identity()
+        return own == identity if own and identity else self.name == name
+
+    def without(self, names: Sequence[str]) -> str | None:
+        """Return the names of the tables of a tunnel of several, as they are given, without some; None of one table."""
+        return None
+
     @abstractmethod
     def put(self, rows: Rows) -> int:
         """Insert rows, or replace the rows with the same keys, atomically. Missing columns become null.

@@ -5,11 +5,15 @@ from __future__ import annotations
 import re
 import uuid
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from headrace.errors import OptionError
+from headrace.formats.option_checks import checked_by_spark
+from headrace.formats.registry import FORMATS, format_named, source_of
+from headrace.formats.source import Source
 from headrace.model.own_names import PREFIX
 from headrace.model.tables.change_columns import CHANGE_TYPE
+from headrace.spark.connect import is_connect
 from headrace.spark.settings import changed_settings
 
 if TYPE_CHECKING:
@@ -49,6 +53,26 @@ def plan_of(df: DataFrame) -> str:
         return analysed_plan(df.sparkSession, f"SELECT * FROM {name}")
     finally:
         df.sparkSession.catalog.dropTempView(name)
+
+
+def stream_sources(df: DataFrame) -> list[Source]:
+    """Return what the readers of a streaming DataFrame read, also below views, of headrace's formats.
+
+    Over Spark Connect, where plans do not show it, the list is empty.
+    """
+    if is_connect(df.sparkSession):
+        return []
+    leaves: Any = df._jdf.queryExecution().analyzed().collectLeaves()
+    readers = [leaf for leaf in map(leaves.apply, range(leaves.size())) if _is_stream_reader(leaf)]
+    return [
+        source_of(name, checked_by_spark(format_named(name), dict(leaf.extraOptions().asCaseSensitiveMap())))
+        for leaf in readers
+        if (name := leaf.sourceName().lower()) in FORMATS
+    ]
+
+
+def _is_stream_reader(leaf: Any) -> bool:
+    return bool(leaf.getClass().getSimpleName() == "StreamingRelationV2")
 
 
 def operators(plan: str, *, in_views: bool = False) -> Iterator[str]:

@@ -81,6 +81,10 @@ class DuckLakeStore(LakeStore):
     def lake_tables(self) -> list[str]:
         return sorted(self._database.read(self._database.lake.names))
 
+    def changed_tables(self, table: str, store: str) -> list[str]:
+        schema = self._catalog.replace('"', '""')
+        return self._store.changed_tables(in_database(table) or f'"{schema}".{_CATALOG_TABLES}*', store)
+
     def maintenance(self, table: str) -> Maintenance:
         if in_database(table) is not None:
             raise UnsupportedError("the database maintains its own tables", received=repr(table))

@@ -42,6 +42,7 @@ from headrace.spark.batch_tasks import LocatedSink
 from headrace.spark.batched_stream import BatchedStream, SinkArguments, sink_of
 from headrace.spark.checkpoint import source_offsets, stored_query_id
 from headrace.spark.connect import is_connect
+from headrace.spark.own_source import check_no_feedback
 from headrace.spark.sql_errors import errors_in_a_sentence
 from headrace.spark.versions import SESSIONS
 
@@ -265,6 +266,8 @@ class FollowedStream(BatchedStream):
                 received=f"table {self.target.name!r}, followed as {', '.join(followed)}",
                 remedy="write into another table",
             )
+        for frame in self.frames.values():
+            check_no_feedback(frame, store, [table.name], "this query")
         refuse_target(self.spark, self.plan.query.others, store, table.name)
         if self.plan.gathering is not None and keeps_previous(store):
             raise UnsupportedError(

@@ -21,14 +21,14 @@ from headrace.derived.gathering.row_keys import row_bytes
 from headrace.derived.last_rows import net_changes
 from headrace.derived.own_names import SIGN
 from headrace.errors import OptionError, StoreBusyError, UnsupportedError
-from headrace.formats.option_checks import checked_by_spark, options_for
-from headrace.formats.registry import FORMATS, format_named, source_of
+from headrace.formats.option_checks import options_for
 from headrace.formats.source import Source, TunnelRead
 from headrace.model.tables.change_columns import CHANGE_TYPE
 from headrace.model.tables.changes import ChangeOp, Changes
 from headrace.model.tunnels.values import FINISHED, ChannelKind, ChannelState, Position
 from headrace.options.option import BATCH_READ
 from headrace.ports import Store, Tunnel
+from headrace.spark.analysed_plans import stream_sources
 from headrace.spark.connect import is_connect
 from headrace.spark.executors import sent
 from headrace.spark.versions import arrow_schema
@@ -99,14 +99,14 @@ class TablePosition:
         return kept.unionAll(self.df.sparkSession.createDataFrame(before, self.scan.schema))
 
     def _source(self) -> Source:
-        options = _reader_options(self.df)
-        if options is None:
+        found = stream_sources(self.df)
+        if not found:
             raise UnsupportedError(
                 f"the table of scan {self.scan.name} cannot be read as of the last batch",
                 received="a session of Spark Connect" if is_connect(self.df.sparkSession) else "an unknown reader",
                 remedy=f"start the new text from a classic session; or {_ANEW}",
             )
-        return source_of(*options)
+        return found[0]
 
     def _positions(self, source: Source, store: Store) -> tuple[TunnelRead, Tunnel, Mapping[str, Position]]:
         """Return the tunnel, and the position in each of its channels: the first one if no batch has read it."""
@@ -197,15 +197,3 @@ class TablePosition:
                 received="a new text whose state lacks columns of this table",
                 remedy="start the stream with the text before until it has read all changes, and replace the text then",
             )
-
-
-def _reader_options(df: DataFrame) -> tuple[str, dict[str, str]] | None:
-    """Return the format and the options of the reader of a streaming DataFrame; None if the plan does not show them."""
-    if is_connect(df.sparkSession):
-        return None
-    leaves: Any = df._jdf.queryExecution().analyzed().collectLeaves()
-    for leaf in (leaves.apply(index) for index in range(leaves.size())):
-        if leaf.getClass().getSimpleName() == "StreamingRelationV2" and leaf.sourceName() in FORMATS:
-            given = dict(leaf.extraOptions().asCaseSensitiveMap())
-            return leaf.sourceName(), dict(checked_by_spark(format_named(leaf.sourceName()), given))
-    return None

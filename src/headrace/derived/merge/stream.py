@@ -182,7 +182,7 @@ def checked_merge(
                 remedy="INSERT INTO appends to it",
             )
         TargetJobs(store).check_other(table.name, "this MERGE")
-        check_no_feedback(frame.schema, store, table.name, "this MERGE")
+        check_no_feedback(frame, store, [table.name], "this MERGE")
         schema, capabilities = table.schema, store.capabilities
         row_key = [field.name for field in frame.schema if ROW_KEY in field.metadata]
         plan = plan_merge(body, schema, _different(frame.columns), row_key)

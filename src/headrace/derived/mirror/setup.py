@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 import pyarrow as pa
 
 from headrace.batches.sinks.bad_rows import clear
+from headrace.batches.sinks.feedback import check_no_feedback
 from headrace.batches.sinks.jobs import MIRROR, TargetJob, TargetJobs, target_filled, target_replaced
 from headrace.derived.mirror.evolution import (
     Evolution,
@@ -105,7 +106,7 @@ class MirrorSetup:
 
     Raises:
         UnsupportedError: the log of the source's store lacks values that a mirror needs.
-        OptionError: source and target are the same table.
+        OptionError: the mirror would write into its source.
     """
 
     def __init__(
@@ -131,8 +132,8 @@ class MirrorSetup:
         self._columns = source_columns(table, form.source)
         # The record of the job with the columns that `_columns` follow.
         self._known: TargetJob | None = None
-        if source.id == target.id and any(map(self._is_source, form.tables)):
-            raise OptionError("the source and the target of a mirror are the same table", received=repr(table.name))
+        further = [] if form.bad_rows is None else [form.bad_rows.table]
+        check_no_feedback(source, table, target, [*(each.name for each in form.tables), *further], "a mirror")
         self._wanted = MirrorRecord(form.target, source.id, table.name, form.kind, None, tunnel, create_tunnel)
 
     def prepare(self, record: MirrorRecord | None) -> Tunnel:
@@ -264,11 +265,6 @@ class MirrorSetup:
             )
 
     # -- the parts of a start -------------------------------------------------------------------------------
-
-    def _is_source(self, table: MirrorTable) -> bool:
-        """Return whether a table in the store of the source is the source. A table can have several names."""
-        found = self._found(table)
-        return found is not None and found.identity() == self._table.identity()
 
     def _is_new(self, found: Table) -> bool:
         """Return whether the target was dropped and created again since its job has begun.

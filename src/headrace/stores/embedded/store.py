@@ -241,6 +241,8 @@ class EmbeddedStore(Store):
             ",".join(names),
             lambda: schema_of({table.name: table.schema for table in tables}),
             lambda: [table.describe().options for table in tables],
+            lambda name, _: name in names,
+            lambda others: ",".join(name for name in names if name not in others),
         )
 
     def drop_tunnel(self, id_or_name: str, table: str | None = None, *, missing_ok: bool = False) -> None:

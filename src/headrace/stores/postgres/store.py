@@ -24,7 +24,7 @@ from headrace.stores.postgres import diagnosis
 from headrace.stores.postgres.connection import Address, PostgresConnection
 from headrace.stores.postgres.files import PostgresFiles
 from headrace.stores.postgres.log_growth import LogGrowth
-from headrace.stores.postgres.names import TableName
+from headrace.stores.postgres.names import TableName, quoted
 from headrace.stores.postgres.publication.bad_rows import check_keys, retry
 from headrace.stores.postgres.publication.publisher import PostgresPublisher
 from headrace.stores.postgres.schemas import COLUMN_TYPES
@@ -33,7 +33,7 @@ from headrace.stores.postgres.tables.alterations import MAX_COLUMNS, MAX_KEY_COL
 from headrace.stores.postgres.tables.selected_table import SelectedTable
 from headrace.stores.postgres.tables.stored_tables import FIXED_OPTIONS
 from headrace.stores.postgres.tables.table import PostgresTable
-from headrace.stores.postgres.tunnels import stored_tunnels, table_patterns, tunnel_options
+from headrace.stores.postgres.tunnels import members, stored_tunnels, table_patterns, tunnel_options
 from headrace.stores.postgres.tunnels.followed import OneTable
 from headrace.stores.postgres.tunnels.followed_tables import ManyTables
 from headrace.stores.postgres.tunnels.joining import Joining
@@ -166,6 +166,10 @@ class PostgresStore(Store):
 
     def beside(self, table: str, name: str) -> str:
         return TableName(TableName.parse(table).schema, name).text
+
+    def changed_tables(self, table: str, store: str) -> list[str]:
+        # A store with another schema for its own tables takes these for those of a user.
+        return [TableName.parse(table).text, f"{quoted(self._schema)}.*"] if store == self.id else []
 
     # -- tunnels ------------------------------------------------------------------------------------------
 
@@ -325,6 +329,8 @@ class PostgresStore(Store):
             stored.table,
             lambda: SCHEMA,
             lambda: [replace(FIXED_OPTIONS, pre_images=layout.pre_images) for layout in follow(PLAIN).layouts()],
+            lambda name, identity: members.covers(self._database, stored.id, stored.table, name, identity),
+            lambda names: table_patterns.without(stored.table, names),
         )
         return PostgresTunnel(self._database, several, stored, follow, joining)
 

@@ -19,14 +19,23 @@ class SeveralTables(Table):
         name: the names of the tables, or patterns of them.
         schema: returns the columns of the rows.
         options: returns the options of each table.
+        covers: see `headrace.ports.Table.covers`.
+        without: see `headrace.ports.Table.without`.
     """
 
     def __init__(
-        self, name: str, schema: Callable[[], TableSchema], options: Callable[[], Sequence[TableOptions]]
+        self,
+        name: str,
+        schema: Callable[[], TableSchema],
+        options: Callable[[], Sequence[TableOptions]],
+        covers: Callable[[str, str], bool],
+        without: Callable[[Sequence[str]], str],
     ) -> None:
         self.name = name
         self._schema = schema
         self._options = options
+        self._covers = covers
+        self._without = without
 
     def __repr__(self) -> str:
         return f"SeveralTables({self.name!r})"
@@ -37,6 +46,12 @@ class SeveralTables(Table):
 
     def identity(self) -> str:
         return ""
+
+    def covers(self, name: str, identity: str) -> bool:
+        return self._covers(name, identity)
+
+    def without(self, names: Sequence[str]) -> str:
+        return self._without(names)
 
     def describe(self) -> TableDescription:
         """Describe the table. It has pre-images if all its tables have them."""

@@ -88,6 +88,17 @@ def test_a_tunnel_follows_several_tables_if_the_store_has_such_tunnels(store: St
         assert store.tunnels() == []
 
 
+def test_the_table_of_a_tunnel_covers_what_it_follows(store: Store, orders: Table) -> None:
+    other = store.create_table("others", {"id": "string"}, "id")
+    several = ["several"] if store.capabilities.several_tables else []
+    tunnels = [store.create_tunnel("orders", "one"), *(store.create_tunnel(["orders"], name) for name in several)]
+    for followed in (orders, *(tunnel.table for tunnel in tunnels)):
+        assert followed.covers(orders.name, orders.identity())
+        assert not followed.covers(other.name, other.identity())
+        assert not followed.covers("none", "")
+    assert [tunnel.table.without(["orders"]) is None for tunnel in tunnels] == [True, *(False for _ in several)]
+
+
 def test_tunnels_of_a_table_are_independent(store: Store, orders: Table) -> None:
     first = store.create_tunnel("orders", "first", "Stream")
     put(orders, "a")

@@ -34,6 +34,9 @@ class SelectedTable(Table):
     def identity(self) -> str:
         return self._table.identity()
 
+    def covers(self, name: str, identity: str) -> bool:
+        return self._table.covers(name, identity)
+
     def column_numbers(self) -> Mapping[str, int] | None:
         names, numbers = self.schema.names, self._table.column_numbers()
         return None if numbers is None else {name: numbers[name] for name in names}

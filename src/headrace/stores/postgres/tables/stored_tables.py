@@ -159,6 +159,16 @@ JOIN pg_type y ON y.oid = b.type
 ORDER BY a.attnum
 """
 
+_OVERLAP = """
+SELECT FROM unnest(%(relations)s::oid[]) AS own
+WHERE own = %(other)s OR own IN (SELECT pg_partition_ancestors(%(other)s::oid))
+    OR %(other)s::oid IN (SELECT pg_partition_ancestors(own))
+"""
+_ROOT = """
+SELECT n.nspname::text, c.relname::text FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE c.oid = (SELECT coalesce(pg_partition_root(oid), oid) FROM pg_class WHERE oid = %s)
+"""
+
 
 def names(connection: psycopg.Connection, schema: str) -> list[str]:
     """Return the sorted names of the users' tables.
@@ -204,6 +214,18 @@ def layout(connection: psycopg.Connection, name: str, schema: str, choices: Choi
     columns = tuple(column_of(row, primary_key, schema, parsed, choices) for row in rows)
     numbers: dict[str, int] = dict(connection.execute(_NUMBERS, [oid]).fetchall())
     return TableLayout(parsed, oid, columns, primary_key, pre_images, kind, logged, arbiter, child, numbers)
+
+
+def overlap(connection: psycopg.Connection, relations: Sequence[int], other: int) -> bool:
+    """Return whether a table is one of some, a partition of one, or has one of them as a partition."""
+    row = connection.execute(_OVERLAP, {"relations": list(relations), "other": other}).fetchone()
+    return row is not None
+
+
+def root(connection: psycopg.Connection, oid: int) -> TableName | None:
+    """Return the name of a table, and of a partition that of its partitioned table; None if it does not exist."""
+    row = connection.execute(_ROOT, [oid]).fetchone()
+    return None if row is None else TableName(*row)
 
 
 def statistics(connection: psycopg.Connection, table: TableLayout) -> tuple[int, int]:

@@ -68,6 +68,12 @@ class PostgresTable(Table):
     def identity(self) -> str:
         return str(self.layout().oid)
 
+    def covers(self, name: str, identity: str) -> bool:
+        relation = self.layout().oid
+        return bool(identity) and self._connection.ask(
+            lambda session: stored_tables.overlap(session, [relation], int(identity))
+        )
+
     def layout(self) -> TableLayout:
         """Return the table as the catalog has it; see `headrace.stores.postgres.tables.stored_tables.layout`."""
         layouts = self._connection.layouts

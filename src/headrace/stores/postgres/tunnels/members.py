@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 from headrace.model.tunnels.values import FINISHED
 from headrace.stores.postgres.names import TableName
+from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tunnels import table_patterns
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.wire.pgoutput.messages import Decoded
@@ -58,6 +59,21 @@ def in_stream(decoded: Decoded, tables: Mapping[int, Member]) -> tuple[Decoded, 
     firsts += [(relation.oid, each.transaction.lsn) for each in truncations for relation in each.relations]
     waiting = [lsn for relation, lsn in firsts if relation in tables and tables[relation].waits]
     return Decoded(images, truncations), min(waiting, default=None)
+
+
+def covers(database: TunnelDatabase, tunnel: str, patterns: str, name: str, identity: str) -> bool:
+    """Return whether a tunnel follows a table, or takes it in once it can; see `headrace.ports.Table.covers`."""
+
+    def read(statements: PostgresStatements) -> bool:
+        connection, named = statements.connection, TableName.parse(name)
+        if identity:
+            relation = int(identity)
+            if stored_tables.overlap(connection, list(members(statements, tunnel)), relation):
+                return True
+            named = stored_tables.root(connection, relation) or named
+        return table_patterns.covers(table_patterns.parse([patterns]), named, database.schema)
+
+    return database.ask(read)
 
 
 def others(database: TunnelDatabase, tunnel: str, patterns: str) -> list[TableName]:

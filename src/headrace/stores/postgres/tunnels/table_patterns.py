@@ -92,14 +92,30 @@ def matching(
         NotFoundError: a pattern matches no table, and ``missing_ok`` is not set.
     """
     tables = [TableName(*row) for row in connection.execute(_TABLES.format(sql.Literal(PREFIX), sql.Literal(own)))]
-    included: set[TableName] = set()
     for pattern in patterns:
-        names = {name for name in tables if pattern.matches(name)}
-        if not (names or missing_ok or pattern.left_out):
+        if not (missing_ok or pattern.left_out or any(map(pattern.matches, tables))):
             raise NotFoundError("no such table", received=pattern.text, valid=[name.text for name in tables])
-        included |= set() if pattern.left_out else names
-    left_out = [pattern for pattern in patterns if pattern.left_out]
-    return [name for name in tables if name in included and not any(pattern.matches(name) for pattern in left_out)]
+    return [name for name in tables if _match(patterns, name)]
+
+
+def covers(patterns: Sequence[TablePattern], name: TableName, own: str) -> bool:
+    """Return whether a table, which may not exist yet, is one that a tunnel with these patterns follows or takes in.
+
+    Args:
+        own: the schema of headrace's own tables.
+    """
+    return name.schema != own and not name.table.startswith(PREFIX) and _match(patterns, name)
+
+
+def without(patterns: str, names: Sequence[str]) -> str:
+    """Return patterns that also leave out some tables."""
+    return text_of(parse([patterns, *(f"{_LEFT_OUT}{name}" for name in names)]))
+
+
+def _match(patterns: Sequence[TablePattern], name: TableName) -> bool:
+    """Return whether a pattern includes a name, and none leaves it out."""
+    kinds = {pattern.left_out for pattern in patterns if pattern.matches(name)}
+    return kinds == {False}
 
 
 def _matches(pattern: str, name: str) -> bool:

@@ -153,7 +153,13 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
                 remedy="leave the option truncations out: a TRUNCATE is then a DataLossError",
             )
         json = self.table
-        table = SeveralTables(json.name, lambda: tunnel._fresh().tables.schema, lambda: [json.describe().options])
+        table = SeveralTables(
+            json.name,
+            lambda: tunnel._fresh().tables.schema,
+            lambda: [json.describe().options],
+            json.covers,
+            lambda names: json.without(names) or "",
+        )
         tunnel = PostgresTunnel(self._database, table, self._stored, self._follow, None, None)
         return tunnel
 
