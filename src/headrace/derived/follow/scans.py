@@ -12,7 +12,7 @@ from headrace.errors import OptionError
 from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, ROW_KEY, SIGNED, SOURCE, TABLE_COLUMN
 from headrace.model.tables.several_tables import TunnelMark
 from headrace.spark.analysed_plans import OF_READERS, operators, plan_of
-from headrace.spark.executors import sent
+from headrace.spark.arrow_functions import map_in_arrow
 from headrace.spark.several_tables import scanned_table, tunnel_of
 from headrace.sql_text.lexer import quote_name
 
@@ -100,10 +100,8 @@ class FollowedScan:
 
     def _net(self, rows: DataFrame) -> DataFrame:
         # All changes of a key are in one partition, in their order: a channel of a batch is one task.
-        names, places = rows.columns, [self.schema.names.index(name) for name in self.key]
-        # mapInArrow parses column names as paths, with dots and back-ticks.
-        renamed = rows.toDF(*(f"c{index}" for index in range(len(names))))
-        return renamed.mapInArrow(sent(lambda parts: net_changes(parts, places)), renamed.schema).toDF(*names)
+        places = [self.schema.names.index(name) for name in self.key]
+        return map_in_arrow(rows, lambda parts: net_changes(parts, places), rows.schema)
 
 
 def table_of(scan: str, schema: StructType) -> str:

@@ -29,8 +29,8 @@ from headrace.model.tunnels.values import FINISHED, ChannelKind, ChannelState, P
 from headrace.options.option import BATCH_READ
 from headrace.ports import Store, Tunnel
 from headrace.spark.analysed_plans import stream_sources
+from headrace.spark.arrow_functions import map_in_arrow
 from headrace.spark.connect import is_connect
-from headrace.spark.executors import sent
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import quote_name
 from headrace.support import failpoints
@@ -90,12 +90,10 @@ class TablePosition:
 
         def unchanged(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             for part in parts:
-                keys = row_bytes(pa.table(part).rename_columns(schema.names).cast(schema).select(key))
+                keys = row_bytes(pa.table(part).cast(schema).select(key))
                 yield part.filter(pc.invert(pc.is_in(keys, changed)))
 
-        # mapInArrow parses column names as paths, with dots and back-ticks.
-        plain = current.toDF(*(f"c{number}" for number in range(len(columns))))
-        kept = plain.mapInArrow(sent(unchanged), plain.schema).toDF(*self.scan.schema.names)
+        kept = map_in_arrow(current.toDF(*schema.names), unchanged, self.scan.schema)
         return kept.unionAll(self.df.sparkSession.createDataFrame(before, self.scan.schema))
 
     def _source(self) -> Source:

@@ -16,8 +16,8 @@ from headrace.model.tables.change_columns import CHANGE_TYPE, TRUNCATE
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import Store
+from headrace.spark.arrow_functions import map_in_arrow
 from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts
-from headrace.spark.executors import sent
 from headrace.spark.settings import USED_COLUMNS
 from headrace.spark.versions import spark_schema
 
@@ -112,23 +112,17 @@ class MergeRows(BatchContent):
 
     def _looked_up(self, keyed: DataFrame, tasks: BatchTasks) -> DataFrame:
         """Add the rows of the target to rows with keys."""
-        from pyspark.sql.types import StructField, StructType
-
-        names = keyed.columns
         wanted = self._looked_up_columns(keyed.schema)
+        names = wanted.names
 
         def look_up(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             import pyarrow as pa
 
             with tasks.open_store() as store:
                 for part in parts:
-                    found = self._found(store, pa.RecordBatch.from_arrays(part.columns, names=names))
-                    yield pa.RecordBatch.from_arrays(found, [f"c{index}" for index in range(len(found))])
+                    yield pa.RecordBatch.from_arrays(self._found(store, part), names)
 
-        # mapInArrow parses column names as paths, with dots and back-ticks.
-        plain = StructType([StructField(f"c{index}", field.dataType) for index, field in enumerate(wanted)])
-        renamed = keyed.toDF(*(f"c{index}" for index in range(len(names))))
-        return renamed.mapInArrow(sent(look_up), plain).toDF(*wanted.names)
+        return map_in_arrow(keyed, look_up, wanted)
 
     def _found(self, store: Store, rows: pa.RecordBatch) -> list[pa.Array]:
         import pyarrow as pa
