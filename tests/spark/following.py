@@ -7,17 +7,45 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pytest
 from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.classic import dataframe as classic
 from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace
-from headrace.ports import Store
+from headrace.derived.gathering.arrangements import ArrangedRows
+from headrace.model.tables.conditions import KeyRange
+from headrace.ports import Store, Table
 
 
 def scan(spark: SparkSession, store: Store, tunnel: str, **options: Any) -> DataFrame:
     """Return a stream of a tunnel with ``readAs=table``."""
     reader = spark.readStream.format("headrace").options(store=store.url, tunnel=tunnel, readAs="table", **options)
     return reader.load()
+
+
+def rows_in_driver(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Return a list to which the number of rows is added of each result, and of each scan of kept rows, in the driver.
+
+    Lookups by key are not in it.
+    """
+    counts: list[int] = []
+    to_arrow, scanned = classic.DataFrame.toArrow, ArrangedRows._scanned
+
+    def counted_result(frame: classic.DataFrame) -> pa.Table:
+        found = to_arrow(frame)
+        counts.append(found.num_rows)
+        return found
+
+    def counted_scan(rows: ArrangedRows, table: Table, most: int, keys: KeyRange | None = None) -> pa.Table | None:
+        found = scanned(rows, table, most, keys)
+        counts.append(most + 1 if found is None else found.num_rows)
+        return found
+
+    monkeypatch.setattr(classic.DataFrame, "toArrow", counted_result)
+    monkeypatch.setattr(ArrangedRows, "_scanned", counted_scan)
+    return counts
 
 
 @dataclass

@@ -14,11 +14,12 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
+from headrace.derived.follow import gathered_batches
 from headrace.errors import OptionError
 from headrace.ports import Store
 from headrace.testing.effort import THOROUGH
 from tests.conformance import serving
-from tests.spark.following import Following, scan
+from tests.spark.following import Following, rows_in_driver, scan
 
 TABLES = """
 CREATE TABLE orders (id bigint PRIMARY KEY, buyer text, price bigint);
@@ -89,6 +90,49 @@ def test_results_are_those_of_the_rows_behind_a_truncate(
             "DELETE FROM orders WHERE id = 3; COMMIT; TRUNCATE orders; INSERT INTO orders VALUES (2, 'b', 7); "
             "TRUNCATE buyers; INSERT INTO buyers VALUES ('b', 'it')"
         )
+        check()
+
+
+def test_a_truncate_of_a_large_joined_table_is_read_by_tasks(
+    spark: SparkSession,
+    store: Store,
+    server: psycopg.Connection[dict[str, Any]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The kept rows of orders are more than the driver may have, those of buyers are not."""
+    monkeypatch.setattr(gathered_batches, "_MOST_ROWS", 4)
+    queries = {"joined": "SELECT id, price, country FROM orders JOIN buyers ON buyer = name"}
+    queries["countries"] = QUERIES["countries"]
+    with ExitStack() as running:
+        followed = {
+            target: running.enter_context(Following(spark, store, query, ["orders", "buyers"], target, tmp_path))
+            for target, query in queries.items()
+        }
+
+        def check() -> None:
+            for target, query in queries.items():
+                key = store.table(target).schema.primary_key[0]
+                rows = server.execute(f"{query} ORDER BY {key}".encode()).fetchall()
+                assert followed[target].advance() == rows, target
+
+        check()
+        counts = rows_in_driver(monkeypatch)
+        # Row 2 is as before, and row 3 has come and gone.
+        server.execute(
+            "BEGIN; TRUNCATE orders; INSERT INTO orders VALUES (2, 'c', 2), (3, 'b', 6), (4, 'a', 40); "
+            "DELETE FROM orders WHERE id = 3; COMMIT; UPDATE buyers SET country = 'it' WHERE name = 'c'"
+        )
+        check()
+        # The changes of the batch. The kept rows are 12.
+        assert 4 < max(counts) <= 8
+        # The kept rows are right.
+        server.execute("INSERT INTO orders SELECT n, 'a', n FROM generate_series(5, 10) n")
+        server.execute("UPDATE buyers SET country = 'es' WHERE name = 'a'; DELETE FROM orders WHERE id = 2")
+        check()
+        server.execute("TRUNCATE orders")
+        check()
+        server.execute("INSERT INTO orders VALUES (1, 'b', 7); TRUNCATE buyers; INSERT INTO buyers VALUES ('b', 'pt')")
         check()
 
 

@@ -14,6 +14,8 @@ from pyspark.logger import PySparkLogger
 from pyspark.sql import SparkSession
 
 from headrace.derived.follow import gathered_batches
+from headrace.derived.follow.gathered_batches import GatheredBatch
+from headrace.derived.follow.gathered_in_tasks import Change, LargeChange
 from headrace.derived.gathering.arrangements import Arranged, Gathering
 from headrace.derived.gathering.gather import TableChange, TableViews
 from headrace.ports import Table
@@ -22,7 +24,7 @@ from headrace.streaming_sql.session import StreamingSql
 from headrace.support import failpoints
 from headrace.testing.effort import THOROUGH
 from tests.spark.followed_histories import prepare
-from tests.spark.following import Following
+from tests.spark.following import Following, rows_in_driver
 from tests.spark.sql_scripts import sql_session
 from tests.spark.test_following_kills import killing
 from tests.spark.test_gathered_queries import QUERIES, Shop, shop, tables_in
@@ -207,6 +209,47 @@ def test_tasks_over_all_rows_touch_the_changed_groups_alone(
         assert query.advance() == query.expected()
     # The customer of the old row and that of the new one.
     assert touched in ([1], [2])
+
+
+@pytest.mark.parametrize("changed", ["one", "many"])
+def test_changed_groups_that_tasks_have_computed_are_in_the_driver_only_if_they_are_few(
+    spark: SparkSession, tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch, changed: str
+) -> None:
+    prepare(spark)
+    monkeypatch.setattr(gathered_batches, "_MOST_ROWS", 2)
+    shop.nations.put({"id": 7, "label": "n7"})
+    shop.customers.put({"id": 20, "name": "c20", "nation": 7})
+    shop.orders.put([{"id": number, "customer": 20, "amount": 1, "note": ""} for number in range(200, 205)])
+    sql = (
+        "SELECT l, count(*) AS customers, sum(n) AS orders FROM (SELECT o.customer, count(*) AS n, max(n.label) AS l "
+        "FROM orders o JOIN customers c ON o.customer = c.id JOIN nations n ON c.nation = n.id GROUP BY o.customer) "
+        "GROUP BY l"
+    )
+    columns = {"l": "string", "customers": "long", "orders": "long"}
+    large: list[bool] = []
+    small = GatheredBatch._small
+
+    def noted(batch: GatheredBatch, *arguments: Any) -> Change | None:
+        found = small(batch, *arguments)
+        large.append(isinstance(found, LargeChange))
+        return found
+
+    with following(spark, shop, (sql, columns, "l"), tmp_path) as query:
+        assert query.advance() == query.expected()
+        monkeypatch.setattr(GatheredBatch, "_small", noted)
+        counts = rows_in_driver(monkeypatch)
+        # One nation has one customer, with five orders; the others have several.
+        shop.nations.put([{"id": number, "label": "new"} for number in ([7] if changed == "one" else [0, 1, 2])])
+        assert query.advance() == query.expected()
+        assert large == [changed == "many"]
+        # The old and the new form of what has changed.
+        assert max(counts) <= 6
+        # The kept groups are right.
+        shop.nations.delete({"id": 1})
+        shop.orders.delete([{"id": number} for number in range(40)])
+        assert query.advance() == query.expected()
+        shop.change()
+        assert query.advance() == query.expected()
 
 
 def test_a_changed_inner_query_is_computed_again(spark: SparkSession, tmp_path: Path, shop: Shop) -> None:

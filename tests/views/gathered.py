@@ -35,7 +35,7 @@ class RowsInMemory:
     def of_keys(self, columns: tuple[str, ...], keys: pa.BinaryArray) -> pa.Table:
         return self.rows.filter(pc.is_in(row_keys(self.rows, columns), keys))
 
-    def between(self, column: str, low: bytes, high: bytes) -> pa.Table:
+    def between(self, column: str, low: bytes, high: bytes, most: int) -> pa.Table:
         keys = row_keys(self.rows, (column,))
         return self.rows.filter(pc.and_(pc.greater_equal(keys, low), pc.less_equal(keys, high)))
 

@@ -7,17 +7,18 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.batches.sinks import batch_figures
-from headrace.derived.follow.batch_content import GroupQuery
-from headrace.derived.follow.gathered_in_tasks import GatheredInTasks, all_receipts
+from headrace.derived.follow.batch_content import GroupQuery, InnerGroups
+from headrace.derived.follow.gathered_in_tasks import Change, GatheredInTasks, LargeChange, RunningBatch, all_receipts
 from headrace.derived.follow.gathered_settings import settings_for
-from headrace.derived.follow.signed_batches import receipts_of
 from headrace.derived.follow.sources import NetChanges, net_changes_of
 from headrace.derived.gathering.gather import TableChange, TableViews, by_sign, difference, with_signs
 from headrace.derived.gathering.routes import GatherPlan
@@ -25,7 +26,7 @@ from headrace.derived.gathering.row_keys import ID, row_bytes
 from headrace.derived.own_names import ALIVE, GROUPS_VIEW, KEEP, SIGN, STATE
 from headrace.derived.state.state_tables import open_tables
 from headrace.model.own_names import PREFIX
-from headrace.ports import Staged
+from headrace.model.tables.changes import RowChange
 from headrace.rows import to_arrow
 from headrace.spark.batch_tasks import BatchTasks, Receipts
 from headrace.spark.settings import FOLLOWS_TRUNCATIONS, changed_settings
@@ -58,72 +59,108 @@ class GatheredBatch(GatheredInTasks):
         session.conf.set(FOLLOWS_TRUNCATIONS, "true")
         with batch_figures.part(tasks.job, tasks.batch, "gather"):
             read = self._read(batch)
-        with tasks.open_store() as store:
-            tables = open_tables(store, self.state)
-            changes = self._changes(read, tables)
-            routed = [each for name, change in changes.items() for each in self._writes(name, change)]
-            receipts = list[Receipts]()
-            for inner in self.query.inner:
-                plan = self.gathering.inner[inner.table].plan
-                found = self._signed(session, plan, inner.rows_sql, changes, tables, tasks)
-                if isinstance(found, dict):
-                    merged = []
-                    for groups, states in self._merged(inner.groups, tables, found, tasks.batch):
-                        merged.append(groups)
-                        routed += states
+        with tasks.open_store() as store, ExitStack() as opened:
+            running = RunningBatch(session, tasks, open_tables(store, self.state), opened)
+            changes, receipts = dict[str, Change](), list[Receipts]()
+            routed = list[tuple[int, pa.RecordBatch]]()
+            for name, each in read.items():
+                if change := self._change(running, name.lower(), each):
+                    changes[name.lower()] = change
+            for name, change in changes.items():
+                if isinstance(change, LargeChange):
+                    receipts.append(tasks.stage_routed(change.rows, partial(self._arranged_change, name)))
                 else:
-                    merged = self._changed_groups(inner.groups).merged(found[0], tasks).toArrow().to_batches()
-                    receipts += [_of_each(receipts_of(part.column(STATE)), tasks) for part in merged]
-                arranged = self.gathering.tables[inner.table]
-                if merged and (change := arranged.of_groups(pa.Table.from_batches(merged), tables)):
-                    changes[inner.table] = change
-                    routed += self._writes(inner.table, change)
-            found = self._signed(session, self.gathering.plan, self.query.rows_sql, changes, tables, tasks)
+                    routed += self._writes(name, change)
+            for inner in self.query.inner:
+                found = self._signed(running, self.gathering.inner[inner.table].plan, inner.rows_sql, changes)
+                of_groups: Change | None
+                if isinstance(found, dict):
+                    of_groups, state = self._merged_inner(running, inner, found)
+                    routed += state
+                else:
+                    staged, large = self._changed_inner(running, inner, found[0])
+                    receipts.append(staged)
+                    of_groups = self._small(inner.table, large, staged)
+                if of_groups:
+                    changes[inner.table] = of_groups
+            found = self._signed(running, self.gathering.plan, self.query.rows_sql, changes)
             if not isinstance(found, dict):
                 receipts.append(self._stage_whole(*found, tasks))
             elif self.groups is None:
                 routed += self._changes_of_rows(store, {sign: self._named(rows) for sign, rows in found.items()})
             else:
-                routed += self._changes_of_groups(session, self.groups, tables, found, tasks.batch)
+                routed += self._changes_of_groups(session, self.groups, running.tables, found, tasks.batch)
             return all_receipts([*receipts, self._staged(store, tasks, routed)])
 
     def _signed(
-        self,
-        session: SparkSession,
-        plan: GatherPlan,
-        rows_sql: str,
-        changes: Mapping[str, TableChange],
-        tables: Mapping[str, Table],
-        tasks: BatchTasks,
+        self, running: RunningBatch, plan: GatherPlan, rows_sql: str, changes: Mapping[str, Change]
     ) -> dict[int, pa.Table] | tuple[DataFrame, int]:
         """Return the rows that leave (-1) and that enter (1) the result of a query.
 
         If the changes reach too many rows, return its results over all rows instead; see `_signed_whole`.
         """
-        if changes.keys().isdisjoint(plan.tables):
+        batch = running.tasks.batch
+        own = {name: change for name, change in changes.items() if name in plan.tables}
+        small = {name: change for name, change in own.items() if isinstance(change, TableChange)}
+        if not own:
             return {}
-        with batch_figures.part(tasks.job, tasks.batch, "gather"):
-            views = self.gathering.views(plan, changes, tables, _MOST_ROWS)
+        views = None
+        if len(small) == len(own):
+            with batch_figures.part(running.tasks.job, batch, "gather"):
+                views = self.gathering.views(plan, small, running.tables, _MOST_ROWS)
         if views is not None:
-            return self._difference(session, views, rows_sql)
-        _log.info("batch %d reaches more than %d rows: tasks read all rows", tasks.batch, _MOST_ROWS)
-        return self._signed_whole(session, plan, rows_sql, changes, tables, tasks.sink.store)
+            return self._difference(running.session, views, rows_sql)
+        _log.info("batch %d reaches more than %d rows: tasks read all rows", batch, _MOST_ROWS)
+        return self._signed_whole(running, plan, rows_sql, changes)
 
     def _read(self, batch: DataFrame) -> dict[str, NetChanges]:
         arranged = self.gathering.tables
         columns = {scan.name: arranged[scan.name.lower()].schema for scan in self.query.scans}
         return net_changes_of(batch, self.query.scans, columns)
 
-    def _changes(self, read: Mapping[str, NetChanges], tables: Mapping[str, Table]) -> dict[str, TableChange]:
-        changes = {}
-        for name, each in read.items():
-            arranged = self.gathering.tables[name.lower()]
-            change = TableChange(arranged.with_ids(each.removed), arranged.with_ids(each.added))
-            if each.truncation is not None:
-                change = arranged.after_truncation(change, each.truncation, tables)
-            if change:
-                changes[name.lower()] = change
-        return changes
+    def _change(self, running: RunningBatch, name: str, net: NetChanges) -> Change:
+        """Return what a batch changes in a table, with a TRUNCATE at its beginning."""
+        arranged = self.gathering.tables[name]
+        change = TableChange(arranged.with_ids(net.removed), arranged.with_ids(net.added))
+        if net.truncation is None:
+            return change
+        change = arranged.after_truncation(change, net.truncation)
+        kept = arranged.rows(running.tables).all(_MOST_ROWS)
+        if kept is None:
+            return self._truncation(running, name, net.truncation, change)
+        removed = pa.concat_tables([arranged.truncated(kept, net.truncation), change.removed])
+        return _table_change(difference(removed, change.added), removed.schema)
+
+    def _merged_inner(
+        self, running: RunningBatch, inner: InnerGroups, rows: Mapping[int, pa.Table]
+    ) -> tuple[Change | None, list[tuple[int, pa.RecordBatch]]]:
+        """Return what changes in the table with the groups of an inner query, and the changes of its state.
+
+        Args:
+            rows: the rows that leave and that enter the result of the inner query.
+        """
+        merged, routed = list[pa.RecordBatch](), list[tuple[int, pa.RecordBatch]]()
+        for groups, states in self._merged(inner.groups, running.tables, rows, running.tasks.batch):
+            merged.append(groups)
+            routed += states
+        if not merged:
+            return None, routed
+        change = self.gathering.tables[inner.table].of_groups(pa.Table.from_batches(merged), running.tables)
+        return change, [*routed, *self._writes(inner.table, change)]
+
+    def _small(self, table: str, change: LargeChange, staged: Receipts) -> Change | None:
+        """Return a change of a table with groups as one in the driver if it has few rows; None if it has none.
+
+        Args:
+            staged: the receipts of its rows.
+        """
+        role = self.gathering.tables[table].role
+        places = [self.state_writes[role, each] for each in (RowChange.PUT, RowChange.DELETE)]
+        rows = sum(receipt.rows for place in places for receipt in staged[place])
+        if rows > _MOST_ROWS:
+            return change
+        schema = arrow_schema(self._kept_columns(table))
+        return _table_change(zip((-1, 1), by_sign(change.rows.toArrow()), strict=True), schema) if rows else None
 
     def _difference(self, session: SparkSession, views: Mapping[str, TableViews], rows_sql: str) -> dict[int, pa.Table]:
         """Return the rows that leave (-1) and that enter (1) the result of a query, in one Spark job."""
@@ -223,12 +260,11 @@ class GatheredBatch(GatheredInTasks):
         ]
 
 
-def _of_each(receipts: Iterable[tuple[int, Staged]], tasks: BatchTasks) -> Receipts:
-    """Return receipts for each target in order."""
-    found: Receipts = [[] for _ in tasks.targets]
-    for target, receipt in receipts:
-        found[target].append(receipt)
-    return found
+def _table_change(rows: Iterable[tuple[int, pa.Table]], schema: pa.Schema) -> TableChange:
+    """Return a change with the rows of each sign."""
+    sides = dict(rows)
+    removed, added = (sides[sign].cast(schema) if sign in sides else schema.empty_table() for sign in (-1, 1))
+    return TableChange(removed, added)
 
 
 def _view(session: SparkSession, rows: pa.Table, types: StructType, name: str) -> None:

@@ -7,9 +7,10 @@ whose changes reach more rows than the driver should have.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from contextlib import ExitStack
 from dataclasses import dataclass
 from functools import partial
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -24,24 +25,59 @@ from headrace.derived.gathering.routes import GatherPlan
 from headrace.derived.gathering.row_keys import ID, row_bytes
 from headrace.derived.last_rows import DELETES, PUTS, LastRows
 from headrace.derived.own_names import ALIVE, SIGN, STATE
-from headrace.derived.state.state_tables import StateRows
+from headrace.derived.state.state_tables import StateRows, open_tables
 from headrace.formats.source import splits
 from headrace.model.own_names import PREFIX
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Staged, Store, Table
+from headrace.spark.arrow_functions import map_in_arrow
 from headrace.spark.batch_tasks import BatchTasks, Receipts
 from headrace.spark.settings import FOLLOWS_TRUNCATIONS, changed_settings
 from headrace.spark.stored_rows import stored_rows
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import quote_name
 from headrace.sql_text.query_text import with_queries, with_views
-from headrace.stores.registry import StoreAddress
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.types import StructType
 
 _VIEW = f"{PREFIX}batch"
+
+
+@dataclass(frozen=True)
+class LargeChange:
+    """What a batch changes in a table, in tasks: it is more than the driver should have.
+
+    Attributes:
+        rows: the rows that leave (-1 in column `SIGN`) and that enter (1), with their keys in column `ID`. A task has
+            all rows of a key.
+    """
+
+    rows: DataFrame
+
+
+Change: TypeAlias = "TableChange | LargeChange"
+
+
+@dataclass(frozen=True)
+class RunningBatch:
+    """What the driver has open for a batch.
+
+    Attributes:
+        tables: the tables of state by role, as of the last batch.
+        opened: closes what the batch has opened.
+    """
+
+    session: SparkSession
+    tasks: BatchTasks
+    tables: Mapping[str, Table]
+    opened: ExitStack
+
+    def persisted(self, rows: DataFrame) -> DataFrame:
+        """Return rows that several jobs of the batch read."""
+        self.opened.callback(rows.persist().unpersist)
+        return rows
 
 
 def all_receipts(parts: Iterable[Receipts]) -> Receipts:
@@ -102,36 +138,26 @@ class GatheredInTasks(FollowedBatch):
             yield from ((DELETES, part) for part in left.to_batches())
 
     def _signed_whole(
-        self,
-        session: SparkSession,
-        plan: GatherPlan,
-        rows_sql: str,
-        changes: Mapping[str, TableChange],
-        tables: Mapping[str, Table],
-        store: StoreAddress,
+        self, running: RunningBatch, plan: GatherPlan, rows_sql: str, changes: Mapping[str, Change]
     ) -> tuple[DataFrame, int]:
         """Return the results of a query over all rows before (-1) and after (1) a batch, and the number of tasks."""
-        from pyspark.sql.types import BinaryType, StructField, StructType
-
+        session = running.session
         before, after, count = dict[str, str](), dict[str, str](), 0
         for number, (name, arranged) in enumerate(self.gathering.tables.items()):
             if name not in plan.tables:
                 continue
-            schema = StructType([self._types[name][column] for column in arranged.schema.names])
-            stored = StructType([*schema, StructField(ID, BinaryType())])
-            table, columns = tables[arranged.role], arranged.stored_columns
-            ranges = splits(table)
-            kept = stored_rows(session, store, table.name, ranges, columns, stored)
-            view, shown = f"{_VIEW}_{number}", ", ".join(map(quote_name, schema.names))
+            kept, tasks = self._kept(running, name)
+            view, shown = f"{_VIEW}_{number}", ", ".join(map(quote_name, arranged.schema.names))
             kept.createOrReplaceTempView(view)
             before[name] = after[name] = f"SELECT {shown} FROM {view}"
-            count += len(ranges)
+            count += tasks
             if (change := changes.get(name)) is not None:
-                added = change.added.drop_columns([ID]).cast(arrow_schema(schema))
-                session.createDataFrame(added, schema).createOrReplaceTempView(f"{view}_added")
-                session.createDataFrame(change.removed.select([ID])).createOrReplaceTempView(f"{view}_removed")
-                stays = f"SELECT {shown} FROM {view} LEFT ANTI JOIN {view}_removed USING ({ID})"
-                after[name] = f"{stays} UNION ALL SELECT {shown} FROM {view}_added"
+                self._in_tasks(session, name, change).createOrReplaceTempView(f"{view}_changes")
+                removed = f"(SELECT {ID} FROM {view}_changes WHERE {SIGN} < 0)"
+                after[name] = (
+                    f"SELECT {shown} FROM {view} LEFT ANTI JOIN {removed} USING ({ID}) "
+                    f"UNION ALL SELECT {shown} FROM {view}_changes WHERE {SIGN} > 0"
+                )
         signed = session.sql(
             " UNION ALL ".join(
                 f"SELECT *, CAST({sign} AS TINYINT) AS {SIGN} FROM ({with_queries(rows_sql, queries)})"
@@ -139,6 +165,87 @@ class GatheredInTasks(FollowedBatch):
             )
         )
         return signed, 2 * count
+
+    def _kept(self, running: RunningBatch, name: str) -> tuple[DataFrame, int]:
+        """Return the kept rows of a table with their keys in column `ID`, and the number of tasks that read them."""
+        arranged = self.gathering.tables[name]
+        table = running.tables[arranged.role]
+        ranges, store = splits(table), running.tasks.sink.store
+        schema = self._kept_columns(name)
+        return stored_rows(running.session, store, table.name, ranges, arranged.stored_columns, schema), len(ranges)
+
+    def _kept_columns(self, name: str) -> StructType:
+        from pyspark.sql.types import BinaryType, StructField, StructType
+
+        columns = [self._types[name][column] for column in self.gathering.tables[name].schema.names]
+        return StructType([*columns, StructField(ID, BinaryType())])
+
+    def _changed_columns(self, name: str) -> StructType:
+        from pyspark.sql.types import ByteType, StructField, StructType
+
+        return StructType([*self._kept_columns(name), StructField(SIGN, ByteType())])
+
+    def _in_tasks(self, session: SparkSession, name: str, change: Change) -> DataFrame:
+        """Return the rows of `LargeChange` for a change of a table."""
+        if isinstance(change, LargeChange):
+            return change.rows
+        schema = self._changed_columns(name)
+        return session.createDataFrame(change.signed.cast(arrow_schema(schema)), schema)
+
+    def _truncation(self, running: RunningBatch, name: str, truncation: pa.Table, change: TableChange) -> LargeChange:
+        """Return a TRUNCATE and a change after it as one change."""
+        arranged, schema = self.gathering.tables[name], self._changed_columns(name)
+
+        def removed(parts: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+            for part in parts:
+                yield from with_signs([(-1, arranged.truncated(pa.Table.from_batches([part]), truncation))])
+
+        kept, count = self._kept(running, name)
+        rows = map_in_arrow(kept, removed, schema).union(self._in_tasks(running.session, name, change))
+        net = map_in_arrow(rows.repartition(count, ID), _net, schema)
+        return LargeChange(running.persisted(net))
+
+    def _arranged_change(
+        self, name: str, _: Store, parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[int, pa.RecordBatch]]:
+        """Yield the changes of the arrangements of a table, of a task with all rows of its keys."""
+        if rows := [part for part in parts if part.num_rows]:
+            yield from self._writes(name, TableChange(*by_sign(pa.Table.from_batches(rows))))
+
+    def _changed_inner(
+        self, running: RunningBatch, inner: InnerGroups, signed: DataFrame
+    ) -> tuple[Receipts, LargeChange]:
+        """Stage the groups of an inner query and their state, and return what changes in the table with the groups.
+
+        Args:
+            signed: the results of the inner query over all rows before and after the batch.
+        """
+        tasks = running.tasks
+        merged = running.persisted(self._changed_groups(inner.groups).merged(signed, tasks))
+        staged = tasks.stage_routed(merged, partial(self._arranged_groups, inner))
+        rows = partial(self._signed_groups, inner, tasks)
+        return staged, LargeChange(map_in_arrow(merged, rows, self._changed_columns(inner.table)))
+
+    def _signed_groups(
+        self, inner: InnerGroups, tasks: BatchTasks, parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[pa.RecordBatch]:
+        with tasks.open_store() as store:
+            for part in parts:
+                yield from self._change_of_groups(inner, store, part).signed.to_batches()
+
+    def _change_of_groups(self, inner: InnerGroups, store: Store, groups: pa.RecordBatch) -> TableChange:
+        """Return what touched groups change in their table, in a task."""
+        arranged = self.gathering.tables[inner.table]
+        tables = None if self.first else open_tables(store, {role: self.state[role] for role in arranged.roles})
+        return arranged.of_groups(pa.Table.from_batches([groups]), tables)
+
+    def _arranged_groups(
+        self, inner: InnerGroups, store: Store, parts: Iterator[pa.RecordBatch]
+    ) -> Iterator[tuple[int, pa.RecordBatch | Staged]]:
+        """Yield the changes of the arrangements of groups, and the receipts of their state."""
+        for part in parts:
+            yield from self._writes(inner.table, self._change_of_groups(inner, store, part))
+            yield from receipts_of(part.column(STATE))
 
     def _stage_whole(self, signed: DataFrame, count: int, tasks: BatchTasks) -> Receipts:
         """Stage the difference between the results over all rows before and after a batch."""
@@ -167,9 +274,13 @@ class _ChangedGroups(FollowedGroups):
     def _merge(
         self, store: Store, batch: int, parts: Iterator[pa.RecordBatch]
     ) -> Iterator[tuple[pa.RecordBatch, list[tuple[int, StateRows]]]]:
-        rows = [part for part in parts if part.num_rows]
-        changed = with_signs(difference(*by_sign(pa.Table.from_batches(rows)))) if rows else iter(())
-        return super()._merge(store, batch, changed)
+        return super()._merge(store, batch, _net(parts))
+
+
+def _net(parts: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Yield what signed rows change, of a task with all rows of their keys: an equal row does not leave and enter."""
+    rows = [part for part in parts if part.num_rows]
+    return with_signs(difference(*by_sign(pa.Table.from_batches(rows)))) if rows else iter(())
 
 
 @dataclass(frozen=True)
@@ -226,15 +337,6 @@ class GatheredLoad(GatheredInTasks):
     def _entering(self, session: SparkSession, sql: str) -> DataFrame:
         """Return the rows of a query as signed ones that enter its result."""
         return session.sql(f"SELECT *, CAST(1 AS TINYINT) AS {SIGN} FROM ({sql})")
-
-    def _arranged_groups(
-        self, inner: InnerGroups, _: Store, parts: Iterator[pa.RecordBatch]
-    ) -> Iterator[tuple[int, pa.RecordBatch | Staged]]:
-        """Yield the rows of the arrangements of groups, and the receipts of their state."""
-        for part in parts:
-            change = self.gathering.tables[inner.table].of_groups(pa.Table.from_batches([part]), None)
-            yield from self._writes(inner.table, change)
-            yield from receipts_of(part.column(STATE))
 
     def _arranged(self, _: Store, parts: Iterator[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows of the arrangements, of a task with all changes of its rows."""

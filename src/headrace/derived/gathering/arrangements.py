@@ -8,7 +8,6 @@ query, and change in one transaction with its target.
 from __future__ import annotations
 
 import logging
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
@@ -97,24 +96,22 @@ class Arranged:
         """Return the kept rows, from the open state tables by role."""
         return ArrangedRows(self, [tables[self._role(place)] for place in range(len(self.keys))])
 
-    def after_truncation(self, change: TableChange, truncation: pa.Table, tables: Mapping[str, Table]) -> TableChange:
-        """Return a change together with a TRUNCATE before it.
+    def truncated(self, rows: pa.Table, truncation: pa.Table) -> pa.Table:
+        """Return the rows that a TRUNCATE removes.
 
         Args:
             truncation: its row, with the columns of the table. Values that are not null limit it to some of the rows.
-            tables: the open state tables by role.
         """
-        kept = self.rows(tables)
-        rows = kept.all(sys.maxsize)
-        assert rows is not None, "there is no limit"
         for name in self.primary_key:
             if (value := truncation.column(name)[0]).is_valid:
                 rows = rows.filter(pc.equal(rows.column(name), value))
-        # Changes of rows that the TRUNCATE leaves.
-        others = change.removed.filter(pc.invert(pc.is_in(change.removed.column(ID), one_array(rows.column(ID)))))
-        parted = dict(difference(pa.concat_tables([rows, others]), change.added))
-        nothing = kept.schema.empty_table()
-        return TableChange(parted.get(-1, nothing), parted.get(1, nothing))
+        return rows
+
+    def after_truncation(self, change: TableChange, truncation: pa.Table) -> TableChange:
+        """Return a change after a TRUNCATE without the rows that the TRUNCATE removes."""
+        twice = self.truncated(change.removed, truncation).column(ID)
+        others = change.removed.filter(pc.invert(pc.is_in(change.removed.column(ID), one_array(twice))))
+        return TableChange(others, change.added)
 
     def with_ids(self, rows: pa.Table) -> pa.Table:
         """Return rows of the table with their keys in column `ID`."""
@@ -196,11 +193,10 @@ class ArrangedRows:
             by = self.arranged.shown(columns)
             _log.warning("a batch has read %d rows of %s with one key (%s)", largest, self.arranged.name, by)
 
-    def between(self, column: str, low: bytes, high: bytes) -> pa.Table:
+    def between(self, column: str, low: bytes, high: bytes, most: int) -> pa.Table | None:
         table = self.tables[self.arranged.keys.index((column,))]
         # A bound with a further byte is behind all rows with the key: keys of values of fixed width are of one length.
-        with table.scan(self.arranged.stored_columns, keys=KeyRange((low,), (high + b"\0",))) as rows:
-            return self._read(pa.Table.from_batches(rows, rows.schema))
+        return self._scanned(table, most, KeyRange((low,), (high + b"\0",)))
 
     def like(self, rows: pa.Table) -> pa.Table:
         """Return the kept rows with the keys of some rows, which have all columns of the primary key."""
@@ -210,14 +206,12 @@ class ArrangedRows:
         return self._read(found.filter(pc.is_valid(found.column(_ROW))))
 
     def all(self, most: int) -> pa.Table | None:
-        parts = [self.schema.empty_table()]
-        with self.tables[0].scan(self.arranged.stored_columns) as rows:
-            for part in rows:
-                parts.append(self._read(pa.Table.from_batches([part])))
-                most -= part.num_rows
-                if most < 0:
-                    return None
-        return pa.concat_tables(parts)
+        return self._scanned(self.tables[0], most)
+
+    def _scanned(self, table: Table, most: int, keys: KeyRange | None = None) -> pa.Table | None:
+        with table.scan(self.arranged.stored_columns, keys=keys, limit=most + 1) as rows:
+            found = self._read(pa.Table.from_batches(rows, rows.schema))
+        return found if found.num_rows <= most else None
 
     def _read(self, rows: pa.Table) -> pa.Table:
         return rows.rename_columns(self.schema.names).cast(self.schema)

@@ -18,6 +18,9 @@ from headrace.derived.own_names import SIGN
 from headrace.rows.by_position import sort_indices
 from headrace.rows.nested import Numbers, one_array
 
+# A lookup of more keys is counted in parts, so that it ends soon after the limit of rows.
+_KEYS_AT_ONCE = 4096
+
 
 @dataclass(frozen=True)
 class TableChange:
@@ -33,6 +36,12 @@ class TableChange:
     def __bool__(self) -> bool:
         return bool(self.removed.num_rows or self.added.num_rows)
 
+    @property
+    def signed(self) -> pa.Table:
+        """All rows, with -1 in column `SIGN` for a removed one, and 1 for an added one."""
+        sides = ((-1, self.removed), (1, self.added))
+        return pa.concat_tables(rows.append_column(SIGN, _repeated(sign, rows.num_rows)) for sign, rows in sides)
+
 
 class KeptRows(Protocol):
     """The rows of a table as of the last batch, with their keys in column `ID`."""
@@ -44,8 +53,8 @@ class KeptRows(Protocol):
     def of_keys(self, columns: tuple[str, ...], keys: pa.BinaryArray) -> pa.Table:
         """Return the rows whose `row_keys` for some columns are among ``keys``, which are distinct."""
 
-    def between(self, column: str, low: bytes, high: bytes) -> pa.Table:
-        """Return the rows whose `row_keys` for a column are between two, or one of them."""
+    def between(self, column: str, low: bytes, high: bytes, most: int) -> pa.Table | None:
+        """Return the rows whose `row_keys` for a column are between two, or one of them; None if more than ``most``."""
 
     def all(self, most: int) -> pa.Table | None:
         """Return all rows; None if they are more than ``most``."""
@@ -166,8 +175,11 @@ class _Gathering:
         done.update(distinct.to_pylist())
         if not len(distinct):
             return []
-        found = self._kept[table].of_keys(hop.columns, distinct)
-        self._count(found)
+        parts = range(0, len(distinct), _KEYS_AT_ONCE)
+        found = pa.concat_tables(
+            self._counted(self._kept[table].of_keys(hop.columns, distinct.slice(first, _KEYS_AT_ONCE)))
+            for first in parts
+        )
         self._old[table].append(found)
         change = self._changes.get(table)
         if change is None or not change.added.num_rows:
@@ -186,24 +198,22 @@ class _Gathering:
         keys = keys_between(old, new, kept.schema.field(column.column).type)
         if keys is None:
             return None
-        found = kept.between(column.column, *keys)
-        self._count(found)
+        found = self._counted(kept.between(column.column, *keys, self._left))
         self._old[table].append(found)
         own = self._changes.get(table)
         return [found] if own is None else [found, own.added]
 
-    def _count(self, rows: pa.Table) -> None:
-        self._left -= rows.num_rows
-        if self._left < 0:
+    def _counted(self, rows: pa.Table | None) -> pa.Table:
+        """Return rows that were read, if they are not too many."""
+        if rows is None or rows.num_rows > self._left:
             raise _TooManyRows
+        self._left -= rows.num_rows
+        return rows
 
     def views(self, table: str) -> TableViews:
         whole, change = table in self._whole, self._changes.get(table)
         if whole:
-            before = self._kept[table].all(self._left)
-            if before is None:
-                raise _TooManyRows
-            self._count(before)
+            before = self._counted(self._kept[table].all(self._left))
         else:
             before = _distinct(self._old[table], self._kept[table].schema)
         if change is None:
