@@ -91,6 +91,25 @@ QUERIES = {
         {"digit": "string", "nation": "long", "n": "long", "most": "decimal(10,2)"},
         ["digit", "nation"],
     ),
+    "by_digit_of_lateral": (
+        "SELECT e.digit, c.nation, count(*) AS n, max(o.amount) AS most FROM orders o JOIN customers c "
+        "ON o.customer = c.id JOIN LATERAL explode(split(CAST(o.id AS STRING), '')) AS e (digit) "
+        "WHERE c.nation IS NOT NULL GROUP BY e.digit, c.nation",
+        {"digit": "string", "nation": "long", "n": "long", "most": "decimal(10,2)"},
+        ["digit", "nation"],
+    ),
+    "places_of_digits": (
+        "SELECT o.id, e.place, e.digit, c.name FROM orders o LEFT JOIN customers c ON o.customer = c.id, "
+        "LATERAL posexplode(split(CAST(o.amount AS STRING), '')) AS e (place, digit)",
+        {"id": "long", "place": "int", "digit": "string", "name": "string"},
+        ["id", "place"],
+    ),
+    "letters": (
+        "SELECT c.id, n.label, explode(array_distinct(split(c.name, ''))) AS letter "
+        "FROM customers c LEFT JOIN nations n ON c.nation = n.id",
+        {"id": "long", "label": "string", "letter": "string"},
+        ["id", "letter"],
+    ),
     "names": (
         "SELECT name FROM customers WHERE name IS NOT NULL UNION SELECT label FROM nations WHERE label IS NOT NULL",
         {"name": "string"},
@@ -252,8 +271,8 @@ def test_a_query_that_reads_whole_tables_warns_or_is_refused(
     assert "a scalar subquery that no equality links: a change of inner groups 2 reads all rows of" in warning
 
 
-@pytest.mark.parametrize("name", ["by_minute", "by_digit"])
-def test_windows_and_generated_rows_of_joins_are_kept_by_group(
+@pytest.mark.parametrize("name", ["by_minute", "by_digit", "by_digit_of_lateral", "places_of_digits", "letters"])
+def test_windows_and_generated_rows_of_joins_do_not_read_whole_tables(
     spark: SparkSession, tmp_path: Path, shop: Shop, name: str
 ) -> None:
     prepare(spark)

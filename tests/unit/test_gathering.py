@@ -13,7 +13,7 @@ from headrace.derived.gathering.orders import refuse_orders
 from headrace.derived.gathering.routes import plan_gather
 from headrace.derived.gathering.row_keys import key_kind, row_keys
 from headrace.derived.gathering.scopes import Columns, UnclearStructure, read_model
-from headrace.derived.gathering.tree import reads
+from headrace.derived.gathering.tree import blocks, reads
 from headrace.errors import SqlError
 from headrace.sql_text.query_text import QueryText
 
@@ -198,6 +198,19 @@ READS = [
         "SELECT o.id, q FROM orders o, customers c LATERAL VIEW explode(array(1, 2)) t AS q WHERE o.cust = c.id",
         ["customers by (id)", "orders by (cust)"],
     ),
+    (
+        "SELECT o.id, q FROM orders o JOIN customers c ON o.cust = c.id, LATERAL explode(array(o.id)) AS t (q)",
+        ["customers by (id)", "orders by (cust)"],
+    ),
+    (
+        "SELECT o.id, c.name, explode(array(o.id)) AS q FROM orders o JOIN customers c ON o.cust = c.id",
+        ["customers by (id)", "orders by (cust)"],
+    ),
+    (
+        "SELECT c.id, e.q FROM (SELECT posexplode(array(id)) AS (p, q), cust FROM orders) e "
+        "JOIN customers c ON c.id = e.cust",
+        ["customers by (id)", "orders by (cust)"],
+    ),
     # `cust` is the column of VALUES.
     (
         "SELECT id FROM orders WHERE EXISTS (SELECT * FROM items i, (VALUES (1)) v (cust) WHERE i.ord = cust)",
@@ -226,6 +239,7 @@ UNCLEAR = [
     "SELECT e.* FROM (SELECT * FROM (SELECT id + 1, cust FROM orders) z) e (p, q) JOIN customers c ON c.id = e.q",
     "SELECT c.id FROM (SELECT st.*, id FROM orders) e (p, q) JOIN customers c ON c.id = e.q",
     "SELECT e.q FROM (SELECT posexplode(array(id)), cust FROM orders) e (p, q, r) JOIN customers c ON c.id = e.r",
+    "SELECT explode(collect_set(id)) AS q FROM orders",
     "SELECT o.id FROM orders o, explode((SELECT sort_array(collect_list(id)) FROM customers)) t",
     "SELECT o.id FROM orders o LATERAL VIEW explode((SELECT sort_array(collect_list(id)) FROM customers)) t AS q",
     "SELECT o.id FROM orders o JOIN (VALUES ((SELECT max(id) FROM customers))) v (m) ON v.m = o.id",
@@ -241,6 +255,19 @@ def test_lookups_of_a_query(sql: str, expected: list[str]) -> None:
     shown = [reads(gathering, number) for number, table in enumerate(plan.tables) if table]
     assert shown == [everything if text is EVERYTHING else text for text in expected]
     assert bool(plan.full_reads) == any("all rows of" in text for text in expected)
+
+
+def test_functions_that_make_rows_are_shown() -> None:
+    sql = (
+        "SELECT o.id, p, q, r FROM (SELECT id, cust, explode(array(cust)) AS p FROM orders) o "
+        "LATERAL VIEW explode(array(1, 2)) v AS q LEFT JOIN LATERAL stack(2, p, q) AS t (r) ON true"
+    )
+    model = read_model(QueryText(sql), TABLES)
+    tables = {"orders": Arranged("orders", 0, pa.schema([]), ("id",), ())}
+    lines = list(blocks(Gathering(plan_gather(model), tables, model), {}).lines())
+    assert lines[1].endswith(
+        "with the rows that explode(array(cust)), explode(array(1, 2)), stack(2, p, q) make of each"
+    )
 
 
 # A table with one row, as that of an inner query without GROUP BY.
@@ -320,6 +347,7 @@ def test_a_text_whose_structure_is_not_certain_has_no_model(sql: str) -> None:
         "SELECT * EXCEPT (r) FROM (SELECT *, row_number() OVER (ORDER BY id) AS r FROM orders) WHERE r = 1",
         "SELECT *, row_number() OVER (ORDER BY id) AS r FROM orders JOIN customers c USING (id)",
         "SELECT id, q, row_number() OVER (ORDER BY id, q) AS r FROM orders LATERAL VIEW explode(array(1, 2)) t AS q",
+        "SELECT id, explode(array(1, 2)) AS q FROM orders ORDER BY id, q LIMIT 1",
         "SELECT id, a, row_number() OVER (ORDER BY id) AS r FROM orders, (SELECT avg(amount) AS a FROM orders) t",
         # What an aggregate chooses is determined.
         "SELECT o.cust, any_value(c.name) AS name FROM orders o JOIN customers c ON c.id = o.cust GROUP BY o.cust",
@@ -360,6 +388,7 @@ def test_total_orders_are_accepted(sql: str) -> None:
         ("SELECT id, v FROM orders, (SELECT 1 AS v UNION ALL SELECT 2) t ORDER BY id LIMIT 1", "arbitrary rows"),
         ("SELECT id, q FROM orders LATERAL VIEW explode(array(1, 2)) t AS q ORDER BY id LIMIT 1", "arbitrary rows"),
         ("SELECT id, row_number() OVER (ORDER BY id) AS r FROM orders, explode(array(1, 2)) t", "arbitrary"),
+        ("SELECT id, explode(array(1, 2)) AS q FROM orders ORDER BY id LIMIT 1", "arbitrary rows"),
         ("SELECT sum(amount) OVER (w) AS s FROM orders WINDOW w AS (ORDER BY day ROWS 1 PRECEDING)", "arbitrary"),
         ("SELECT sum(amount) OVER w AS s FROM orders WINDOW w AS (ORDER BY day ROWS 1 PRECEDING)", "arbitrary"),
         ("SELECT sum(amount) OVER w AS s FROM orders WINDOW v AS (ORDER BY day ROWS 1 PRECEDING), w AS v", "arbitrary"),

@@ -125,6 +125,9 @@ class Grammar:
             kinds = [column.kind for column in rng.choices(scope, k=rng.randint(1, 4))]
         items = [self._item(self._value(kind, scope, depth), number) for number, kind in enumerate(kinds)]
         block = replace(block, items=tuple(items))
+        if "string" in kinds and rng.random() < 0.05 and (made := self._generator(scope)) is not None:
+            items[list(kinds).index("string")] = self._item(Expression(made), list(kinds).index("string"))
+            return replace(block, items=tuple(items)), _columns(kinds)
         if rng.random() < 0.15:
             block = replace(block, distinct=True)
         return self._limited(block, [] if block.distinct else self._keys(scope)), _columns(kinds)
@@ -287,11 +290,20 @@ class Grammar:
         return Join(kind, relation, tuple(on)), [] if kind in ("SEMI JOIN", "ANTI JOIN") else columns
 
     def _lateral(self, scope: Sequence[Column], depth: int) -> tuple[Join, list[Column]]:
-        """Return a join with an aggregate for each row."""
-        query, kind = self._scalar(scope, depth)
-        relation = Relation(query, self._alias(), lateral=True)
+        """Return a join with an aggregate for each row, or with rows that are made of it."""
+        made = self._generator(scope) if self.rng.random() < 0.5 else None
+        if made is not None:
+            relation, kind = Relation(made, self._alias(), lateral=True, columns=" (c0)"), "string"
+        else:
+            query, kind = self._scalar(scope, depth)
+            relation = Relation(query, self._alias(), lateral=True)
         join = Join(self.rng.choice(("JOIN", "LEFT JOIN")), relation, (Expression("TRUE"),))
         return join, _qualified(relation.alias, _columns([kind]))
+
+    def _generator(self, scope: Sequence[Column]) -> str | None:
+        """Return a call that makes rows with a text of a row, if there is a column for it."""
+        columns = [column for column in scope if column.kind in ("long", "int", "string")]
+        return f"explode(split(CAST({self.rng.choice(columns).text} AS STRING), '1'))" if columns else None
 
     def _equality(self, scope: Sequence[Column], columns: Sequence[Column]) -> Expression:
         return self._pair(scope, columns, "{} IS NOT DISTINCT FROM {}" if self.rng.random() < 0.08 else "{} = {}")

@@ -17,7 +17,7 @@ import pyarrow as pa
 
 from tests.views.changes import Batch, Delta, apply
 from tests.views.comparing import difference
-from tests.views.tables import Database, Row, TableDefinition
+from tests.views.tables import Database, Row, TableDefinition, connect
 
 Evaluate: TypeAlias = Callable[[str, Mapping[str, pa.Table]], pa.Table]
 """Evaluates a text over tables with these names."""
@@ -89,7 +89,7 @@ def evaluate(text: str, tables: Mapping[str, pa.Table]) -> pa.Table:
 @cache
 def _evaluator() -> duckdb.DuckDBPyConnection:
     """Return a connection without tables. To connect takes longer than most texts."""
-    return duckdb.connect(config={"threads": 1})
+    return connect()
 
 
 class Recomputed:

@@ -45,6 +45,14 @@ class TableDefinition:
         return pa.Table.from_pylist(list(rows), self.schema)
 
 
+def connect() -> duckdb.DuckDBPyConnection:
+    """Return a connection with one thread, which knows Spark's ``explode``."""
+    duck = duckdb.connect(config={"threads": 1})
+    duck.sql("CREATE MACRO explode(list) AS unnest(list)")
+    duck.sql("CREATE MACRO explode(list) AS TABLE SELECT unnest(list) AS col")
+    return duck
+
+
 class Database:
     """The current rows of tables, in DuckDB: the oracle.
 
@@ -53,7 +61,7 @@ class Database:
 
     def __init__(self, tables: Mapping[str, TableDefinition], rows: Mapping[str, pa.Table]) -> None:
         self.tables = tables
-        self._duck = duckdb.connect(config={"threads": 1})
+        self._duck = connect()
         self._columns = {name: ", ".join(table.columns) for name, table in tables.items()}
         for name, table in tables.items():
             self._with(rows[name].cast(table.schema), f"CREATE TABLE {name} AS SELECT {self._columns[name]} FROM given")

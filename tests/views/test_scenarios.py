@@ -45,7 +45,8 @@ def test_queries_have_every_construct() -> None:
         "LEFT JOIN", "RIGHT JOIN", "FULL JOIN", "SEMI JOIN", "ANTI JOIN", "CROSS JOIN", " IN (SELECT", "NOT IN (SELECT",
         "NOT EXISTS (", "EXISTS (", "= (SELECT", "DISTINCT", "UNION ALL", "UNION (", "INTERSECT", "EXCEPT", "HAVING",
         "GROUP BY", "ROLLUP", "CUBE", "row_number()", "rank()", "lag(", "LIMIT", "WITH w", "IS NOT DISTINCT FROM",
-        "sum(DISTINCT", "FILTER", "BETWEEN", "CASE WHEN", "LATERAL", "USING", "median(", ") IN (SELECT",
+        "sum(DISTINCT", "FILTER", "BETWEEN", "CASE WHEN", "LATERAL (", "LATERAL explode(",
+        "SELECT explode(", "USING", "median(", ") IN (SELECT",
     ):  # fmt: skip
         assert any(construct in text for text in texts), construct
     assert max(text.count("SELECT") for text in texts) > 6

@@ -36,6 +36,11 @@ GENERATORS = _words(
 )
 
 
+def is_generator(text: TokenText, index: int) -> bool:
+    """Return whether a token is the name of one of `GENERATORS` in a call."""
+    return text.is_call(index) and text.tokens[index].name.lower() in GENERATORS
+
+
 def is_aggregate_call(text: TokenText, index: int) -> bool:
     """Return whether a token is the name of one of `KINDS` in a call."""
     # LIKE ANY and LIKE SOME are no calls.

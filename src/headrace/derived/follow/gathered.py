@@ -12,7 +12,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
-from headrace.derived.aggregate_calls import is_aggregate_call, is_any_aggregate
+from headrace.derived.aggregate_calls import GENERATORS, is_aggregate_call, is_any_aggregate, is_generator
 from headrace.derived.follow.items import Items
 from headrace.derived.follow.refusals import refuse_names
 from headrace.derived.follow.relations import Select
@@ -36,7 +36,7 @@ if TYPE_CHECKING:
 
 _ENDS = ("OVER", "ORDER", "SORT", "CLUSTER", "DISTRIBUTE", "LIMIT", "OFFSET", "QUALIFY", "LATERAL")
 # Their results over exact values are exact, and do not depend on an order.
-_EXACT_FUNCTIONS = frozenset(
+_EXACT_FUNCTIONS = GENERATORS | frozenset(
     (
         "count", "count_if", "sum", "min", "max", "every", "bool_and", "some", "any", "bool_or", "coalesce", "nvl",
         "ifnull", "nullif", "if", "greatest", "least", "abs", "mod", "pmod", "cast", "date", "upper", "lower", "trim",
@@ -158,8 +158,8 @@ def named_elsewhere(tokens: QueryText) -> Iterator[str]:
             # EXTRACT(DAY FROM day)
             continue
         name, after = tokens.dotted(index)
-        if tokens.is_symbol(after, "("):
-            # LATERAL (SELECT …), or a function.
+        if tokens.is_symbol(after, "(") or (token.is_word("LATERAL") and tokens.is_call(after)):
+            # LATERAL (SELECT …), LATERAL explode(…), or another function.
             continue
         ends = (each for each in range(after, len(tokens.tokens)) if tokens.tokens[each].text in ("|", ")", ","))
         comma = next(ends, None)
@@ -258,6 +258,13 @@ def gathering_of(
             scan.label or name, number, arrow_schema(StructType(fields)), scan.key, tuple(lookups), scan.labels
         )
     return Gathering(plan, arranged, model)
+
+
+def joins_generators_alone(sql: str) -> bool:
+    """Return whether each LATERAL of a query is a generator, which makes rows of one row: no subquery."""
+    tokens = QueryText(sql, strict=True)
+    lateral = (index for index, token in enumerate(tokens.tokens) if token.is_word("LATERAL"))
+    return all(tokens.is_word(index + 1, "VIEW") or is_generator(tokens, index + 1) for index in lateral)
 
 
 def check_exact(query: FollowedQuery, schemas: Iterable[StructType]) -> None:

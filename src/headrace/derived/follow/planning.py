@@ -18,7 +18,14 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from headrace.derived.follow.analysis import EmptyViews, Origins, SparkNames
 from headrace.derived.follow.determinism import check_deterministic
-from headrace.derived.follow.gathered import check_exact, gathered_query, gathering_of, grouped_query, refuse_constructs
+from headrace.derived.follow.gathered import (
+    check_exact,
+    gathered_query,
+    gathering_of,
+    grouped_query,
+    joins_generators_alone,
+    refuse_constructs,
+)
 from headrace.derived.follow.inner_queries import InnerQueries
 from headrace.derived.follow.plan import FollowedPlan
 from headrace.derived.follow.scans import FollowedScan
@@ -219,7 +226,8 @@ def _check_gathered(
         _refuse_collations_in(plan, [scans[name].schema for name in query.scans])
     types = None
     if query.groups is not None:
-        if (_OF_SEVERAL_ROWS - _OF_ONE_ROW) & below.keys():
+        of_one_row = _OF_ONE_ROW | ({"LateralJoin"} if joins_generators_alone(query.rows_sql) else set())
+        if (_OF_SEVERAL_ROWS - of_one_row) & below.keys():
             check_exact(query, [*(scans[name].schema for name in query.scans), *static.values()])
         types = _group_types(spark, query.groups, rows, views.plain)
         if not inner:

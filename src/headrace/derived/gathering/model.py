@@ -90,6 +90,7 @@ class Unit:
         independent: its rows are rows of the result: the query, or a branch of UNION ALL.
         equalities: the number of equalities that are the whole condition of its outer join; 0 if that has more.
         optional: it is a side of an outer join, so a row of the result can lack its rows.
+        generators: the functions that make several rows of each of its rows, as texts.
         compared: for a scalar subquery that is the value of a table with one row, a column that WHERE compares with it
             for all rows of the unit around it, and the column of the value.
     """
@@ -106,6 +107,7 @@ class Unit:
     independent: bool = False
     equalities: int = 0
     optional: bool = False
+    generators: list[str] = field(default_factory=list)
     compared: tuple[Place, Place] | None = None
 
     @property

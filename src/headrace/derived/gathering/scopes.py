@@ -16,7 +16,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
-from headrace.derived.aggregate_calls import GENERATORS, is_any_aggregate
+from headrace.derived.aggregate_calls import is_any_aggregate, is_generator
 from headrace.derived.gathering import constructs
 from headrace.derived.gathering.between import can_be_between
 from headrace.derived.gathering.constructs import Construct
@@ -240,8 +240,9 @@ class _Reader:
         self._subqueries(start + 1, block.from_[0], ctes, scope, unit)
         # After GROUP BY a name can be an alias of an item.
         self._subqueries(block.where_end, end, ctes, Scope(None, [Visible((), None)]), unit)
-        number = self.model.make(tuple(scope.rows))
-        outputs, places = self._outputs(block, scope, number)
+        number = self.model.make()
+        outputs, places = self._outputs(block, end, scope, number, unit)
+        self.model.made[-number - 1].parts = tuple(scope.rows)
         groups = self._groups(block, scope, outputs, places, number) if self._is_aggregated(block) else None
         if groups is not None:
             self.model.aggregated.add(block.start)
@@ -370,14 +371,23 @@ class _Reader:
         found = [scope.origin(text.dotted(first)[0]) for first, after in parts if text.dotted(first)[1] == after]
         return [origin for origin in found if origin is not None]
 
-    def _outputs(self, block: Block, scope: Scope, number: int) -> tuple[list[Output], list[Place]]:
+    def _outputs(
+        self, block: Block, end: int, scope: Scope, number: int, unit: int
+    ) -> tuple[list[Output], list[Place]]:
         """Return the columns of a SELECT, and the same with a column of the relation ``number`` for computed ones."""
         text, outputs, places = self._text, list[Output](), list[Place]()
-        for start, end in text.split(*block.select):
-            item = text.item(start, end)
-            if any(text.is_call(i) and text.tokens[i].name.lower() in GENERATORS for i in range(start, end)):
-                # Some have several columns.
-                raise UnclearStructure("a generator of rows as an item")
+        for start, after in text.split(*block.select):
+            item = text.item(start, after)
+            if any(is_generator(text, index) for index in range(start, after)):
+                names = self._generated_names(start, after)
+                if not names or self._is_aggregated(block) or any(self._orderings.windows(block, end)):
+                    raise UnclearStructure("a generator of rows as an item, without names of its columns or in groups")
+                self._note_generator(unit, start)
+                scope.rows.append(self.model.make())
+                generated = self._generated(scope.rows[-1], names)
+                outputs += generated
+                places += [self._orderings.identity(origin) for _, origin in generated if origin is not None]
+                continue
             if item.kind == "star":
                 for name, origin in self._star(item, scope):
                     outputs.append((name, origin))
@@ -437,6 +447,8 @@ class _Reader:
             columns = self._relation(
                 relation, ctes, scope, unit if right is None else right.number, lateral="LATERAL" in words
             )
+            if relation.function:
+                self._note_generator(unit, relation.start)
             joined: set[int] = set() if right is None else {right.number}
             if {"RIGHT", "FULL"} & set(words):
                 left = self._enclose(own, before, unit, words)
@@ -457,6 +469,7 @@ class _Reader:
                 star = _merged(star or (), columns or (), using, words) if known else None
             for index in range(relation.end, after):
                 if text.is_word(index, "LATERAL") and text.is_word(index + 1, "VIEW"):
+                    self._note_generator(unit, index + 2 + text.is_word(index + 2, "OUTER"))
                     generated = self._lateral_view(index + 2, scope)
                     star = None if star is None or generated is None else [*star, *generated]
             own.append(before[0])
@@ -484,6 +497,21 @@ class _Reader:
         outputs = self._generated(number, names)
         scope.relations.append(Visible((alias,), {name.lower(): origin for name, origin in outputs if name}))
         return outputs
+
+    def _generated_names(self, start: int, end: int) -> Sequence[str]:
+        """Return the names of the columns of an item that is a call of a generator; nothing without names."""
+        text, closing = self._text, self._text.after(start + 1)
+        if not is_generator(text, start) or closing >= end:
+            return ()
+        first = closing + text.is_word(closing, "AS")
+        if text.is_symbol(first, "(") and text.after(first) == end:
+            return self._names(first)
+        return (text.tokens[first].name,) if text.is_name(first) and first + 1 == end else ()
+
+    def _note_generator(self, unit: int, start: int) -> None:
+        """Note that a function makes rows of each row of a unit."""
+        if is_generator(self._text, start):
+            self.model.units[unit].generators.append(self._text.shown(start, self._text.after(start + 1)))
 
     def _generated(self, number: int, names: Iterable[str]) -> Sequence[Output]:
         """Return the columns of a relation that a function makes."""
@@ -611,6 +639,7 @@ class _Reader:
         for place, each in enumerate(self._equalities):
             if each.unit == unit.number:
                 self._equalities[place] = replace(each, unit=unit.parent)
+        self.model.units[unit.parent].generators += unit.generators
         unit.independent = True
         del self._kinds[unit.number]
 

@@ -84,6 +84,9 @@ class _Blocks:
         for link in model.links:
             if model.occurrences[link.left[0].occurrence].unit == unit.number:
                 node.facts.append(f"joined by {_equal(self._gathering, link.left, link.right)}")
+        if unit.generators:
+            verb = "makes" if len(unit.generators) == 1 else "make"
+            node.facts.append(f"with the rows that {', '.join(unit.generators)} {verb} of each")
         node.inner = [self._occurrence(each) for each in direct]
         node.inner += [
             self._unit(model, each) for each in model.units if each.parent == unit.number and model.inside(each.number)
