@@ -24,7 +24,7 @@ from headrace.testing.effort import THOROUGH
 from tests.conformance import serving
 from tests.spark.followed_histories import prepare
 from tests.spark.following import Following
-from tests.spark.test_following_kills import killing
+from tests.spark.test_following_kills import Killed, killing
 from tests.spark.test_following_stores import sink
 
 ORDERS = {"id": "long", "customer": "long", "amount": "decimal(10,2)", "note": "string"}
@@ -215,6 +215,34 @@ def test_a_join_that_is_killed_at_any_step_continues_with_its_state(
                 advance(query, killing(point))
             query.restart()
             assert query.advance() == query.expected(), point
+
+
+def test_a_first_load_in_parts_continues_with_the_batch_in_which_it_was_killed(
+    spark: SparkSession, tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(spark)
+    sql, columns, key = QUERIES["by_nation"]
+    shop.store.create_table("by_nation", columns, key)
+    published: list[str] = []
+
+    def reach(point: str) -> None:
+        if point == "published":
+            published.append(point)
+        if point == "marker-written" and len(published) == 2:
+            raise Killed(point)
+
+    options = {"maxRowsPerTrigger": 20}
+    with Following(spark, shop.store, sql, tables_in(sql), "by_nation", tmp_path, options=options) as query:
+        with monkeypatch.context() as patch:
+            patch.setattr(failpoints, "reach", reach)
+            with pytest.raises(StreamingQueryException, match="marker-written"):
+                query.advance()
+        query.restart()
+        assert query.advance() == query.expected()
+        assert query.query is not None
+        batches = {each.batchId: each.numInputRows for each in query.query.recentProgress if each.numInputRows}
+        # Two batches of 20 orders were published; the third one runs again.
+        assert batches == {2: 20, 3: 20}
 
 
 def test_tables_of_two_stores_are_joined_into_a_third(spark: SparkSession, tmp_path: Path) -> None:
