@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace.model.findings import Finding
 from headrace.ports import Store
 from headrace.rows.by_position import repeats
 
 TARGET_BYTES = 64 << 20
+PACKED = 4
+"""The rows of a file are about this much larger in memory."""
 SMALL_BYTES, MOST_SMALL = 8 << 20, 50
 RETENTION_SECONDS = 7 * 86400.0
 
@@ -110,6 +113,70 @@ def small_files(files: Sequence[File]) -> list[File]:
 def has_many_small(files: Sequence[Sized]) -> bool:
     """Return whether a stream merges the small files of its table."""
     return len(small_files(files)) >= MOST_SMALL
+
+
+class Compactable(Sized, Protocol):
+    """A data file that a compaction can replace."""
+
+    @property
+    def bounds(self) -> tuple[Any, Any] | None:
+        """Bounds of the first key column; None if they are not known."""
+
+    @property
+    def deleted_rows(self) -> int:
+        """The number of rows of the file that the table does not have."""
+
+
+Replaced = TypeVar("Replaced", bound=Compactable)
+
+
+def groups(files: Sequence[Replaced], target_bytes: int) -> Iterator[list[Replaced]]:
+    """Yield groups of files to replace: chains of files that overlap, neighbours that are small, deleted rows."""
+    if any(file.bounds is None for file in files):
+        small = len(files) > 1 and sum(file.size for file in files) < len(files) * target_bytes // 2
+        if small or any(file.deleted_rows for file in files):
+            yield list(files)
+        return
+    group: list[Replaced] = []
+    end = None
+    for file in sorted(files, key=lambda each: each.bounds or ()):
+        assert file.bounds is not None
+        low, high = file.bounds
+        overlaps = end is not None and low <= end
+        small = sum(each.size for each in group) + file.size <= target_bytes
+        if group and not overlaps and not small:
+            if _is_worth(group):
+                yield group
+            group, end = [], None
+        group.append(file)
+        end = high if end is None else max(end, high)
+    if _is_worth(group):
+        yield group
+
+
+def _is_worth(group: Sequence[Compactable]) -> bool:
+    return len(group) > 1 or any(file.deleted_rows for file in group)
+
+
+def key_problems(
+    file: str, keys: pa.Table, rows: int | None, bounds: tuple[Any, Any] | None, metadata: str
+) -> Iterator[str]:
+    """Yield how a file differs from what the metadata of its table says.
+
+    Args:
+        keys: the key columns of the file.
+        rows: the number of rows, as the metadata has it.
+        bounds: the bounds of the first key column, as the metadata has them.
+        metadata: its name in the messages.
+    """
+    if rows is not None and keys.num_rows != rows:
+        yield f"file {file} has {keys.num_rows} rows, and {metadata} has {rows}"
+    if any(column.null_count for column in keys.columns):
+        yield f"file {file} has a key that is null"
+    if bounds is not None and keys.num_rows:
+        found = pc.min_max(keys.column(0))
+        if found["min"].as_py() < bounds[0] or found["max"].as_py() > bounds[1]:
+            yield f"file {file} has a key outside of the bounds in {metadata}"
 
 
 def repeats_a_key(rows: Iterable[pa.RecordBatch], key: Sequence[str]) -> bool:

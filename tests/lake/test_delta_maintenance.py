@@ -65,7 +65,7 @@ def test_compaction_makes_files_in_key_order_and_changes_no_row(
     assert maintenance.compact(table) == Compaction(6, 5, 1)
     assert maintenance.compact(table) == Compaction(None)
     # Files of some rows: the target is below what a file has at least.
-    monkeypatch.setattr(maintenance, "_PACKED", 1)
+    monkeypatch.setattr(maintenance, "PACKED", 1)
     monkeypatch.setattr(data_files, "ROW_GROUP_ROWS", 20)
     table.put([{"id": 7, "name": "new"}])
     done = maintenance.compact(table, 1000)

@@ -9,8 +9,6 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-import pyarrow.compute as pc
-
 from headrace.errors import HeadraceError, StoreDamagedError
 from headrace.model.findings import Finding, Status
 from headrace.model.tables.conditions import KeyRange
@@ -24,19 +22,19 @@ from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.table import DeltaTable
 from headrace_lake.delta.vectors import DIRECTORY, FILES, location_of
 from headrace_lake.maintenance import (
+    PACKED,
     RETENTION_SECONDS,
     TARGET_BYTES,
     Compaction,
     TableVersion,
+    groups,
     has_many_small,
+    key_problems,
     repeats_a_key,
     small_files,
 )
 from headrace_lake.places import files_below
 from headrace_lake.scanning import Selection
-
-# The rows of a file are about this much larger in memory.
-_PACKED = 4
 
 
 class DeltaMaintenance:
@@ -78,7 +76,7 @@ def compact(table: DeltaTable, target_bytes: int = TARGET_BYTES) -> Compaction:
         target_bytes: the approximate size of a new file.
     """
     table.schema.check_keyed()
-    return _compact(table, target_bytes, lambda files: list(_groups(files, target_bytes)))
+    return _compact(table, target_bytes, lambda files: list(groups(files, target_bytes)))
 
 
 def merge_small(table: DeltaTable) -> Compaction:
@@ -125,38 +123,10 @@ def _compact(
     return Compaction(version, len(done.removed), len(done.added))
 
 
-def _groups(files: Sequence[DataFile], target_bytes: int) -> Iterator[list[DataFile]]:
-    """Yield groups of files to replace: chains of files that overlap, neighbours that are small, deleted rows."""
-    if any(file.bounds is None for file in files):
-        small = len(files) > 1 and sum(file.size for file in files) < len(files) * target_bytes // 2
-        if small or any(file.deleted_rows for file in files):
-            yield list(files)
-        return
-    group: list[DataFile] = []
-    end = None
-    for file in sorted(files, key=lambda each: each.bounds or ()):
-        assert file.bounds is not None
-        low, high = file.bounds
-        overlaps = end is not None and low <= end
-        small = sum(each.size for each in group) + file.size <= target_bytes
-        if group and not overlaps and not small:
-            if _is_worth(group):
-                yield group
-            group, end = [], None
-        group.append(file)
-        end = high if end is None else max(end, high)
-    if _is_worth(group):
-        yield group
-
-
-def _is_worth(group: Sequence[DataFile]) -> bool:
-    return len(group) > 1 or any(file.deleted_rows for file in group)
-
-
 def _merged(snapshot: Snapshot, files: Sequence[DataFile], target_bytes: int, written: set[str]) -> Iterator[Added]:
     selection = Selection(snapshot.schema.names, KeyRange(), ())
     rows = reading.scan(snapshot, selection, files)
-    for part in rebatched(rows, _PACKED * target_bytes, by_bytes=True):
+    for part in rebatched(rows, PACKED * target_bytes, by_bytes=True):
         path = snapshot.new_path(PREFIX, files[0].partition)
         written.add(path)
         yield snapshot.write(path, part, files[0].partition)
@@ -262,13 +232,6 @@ def _problems(snapshot: Snapshot) -> Iterator[str]:
             yield f"file {file.path} does not exist as the log has it"
             return
         rows = snapshot.read(file, snapshot.schema.nullable(key))
-        if file.rows is not None and rows.num_rows != file.rows:
-            yield f"file {file.path} has {rows.num_rows} rows, and the log has {file.rows}"
-        if any(column.null_count for column in rows.columns):
-            yield f"file {file.path} has a key that is null"
-        if file.bounds is not None and rows.num_rows:
-            bounds = pc.min_max(rows.column(0))
-            if bounds["min"].as_py() < file.bounds[0] or bounds["max"].as_py() > file.bounds[1]:
-                yield f"file {file.path} has a key outside of the bounds in the log"
+        yield from key_problems(file.path, rows, file.rows, file.bounds, "the log")
     if repeats_a_key(reading.scan(snapshot, Selection(key, KeyRange(), ())), key):
         yield "two rows have the same key"

@@ -9,8 +9,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import pyarrow.compute as pc
-
 from headrace.errors import HeadraceError, StoreDamagedError, StoreError
 from headrace.model.findings import Finding, Status
 from headrace.model.tables.conditions import KeyRange
@@ -23,7 +21,14 @@ from headrace_lake.ducklake.columns import every
 from headrace_lake.ducklake.database import LakeDatabase
 from headrace_lake.ducklake.state import LakeFile, State
 from headrace_lake.ducklake.values import wider
-from headrace_lake.maintenance import RETENTION_SECONDS, TARGET_BYTES, Compaction, TableVersion, repeats_a_key
+from headrace_lake.maintenance import (
+    RETENTION_SECONDS,
+    TARGET_BYTES,
+    Compaction,
+    TableVersion,
+    key_problems,
+    repeats_a_key,
+)
 from headrace_lake.scanning import Selection
 
 
@@ -205,13 +210,6 @@ def _problems_of(file: LakeFile, found: State, key: list[str]) -> Iterator[str]:
     name, deleted = file.path.name, file.deleted()
     with data_files.opened(file.path) as opened:
         rows = data_files.read(opened, found.schema.nullable(key))
-    if rows.num_rows != file.rows:
-        yield f"file {name} has {rows.num_rows} rows, and the catalog has {file.rows}"
+    yield from key_problems(name, rows, file.rows, file.bounds, "the catalog")
     if len(deleted) and deleted[-1] >= rows.num_rows:
         yield f"row {deleted[-1]} of file {name} is deleted, and the file has {rows.num_rows}"
-    if any(column.null_count for column in rows.columns):
-        yield f"file {name} has a key that is null"
-    if file.bounds is not None and rows.num_rows:
-        bounds = pc.min_max(rows.column(0))
-        if bounds["min"].as_py() < file.bounds[0] or bounds["max"].as_py() > file.bounds[1]:
-            yield f"file {name} has a key outside of the bounds in the catalog"
