@@ -125,6 +125,49 @@ def test_a_marker_survives_other_programs_snapshots(store: Store, tmp_path: Path
     assert [row["id"] for row in rows_of(tmp_path)] == [0, 7]
 
 
+@pytest.mark.parametrize("hot", [False, True])
+def test_batches_bound_the_manifests_and_the_snapshots(store: Store, tmp_path: Path, hot: bool) -> None:
+    """Each commit reads them: new keys add a file in each batch, written ones replace a file."""
+    publisher = store.publisher("job", "sink")
+    for batch in range(30):
+        rows = [{"id": batch % 3 if hot else batch, "name": str(batch)}]
+        assert publisher.publish(batch, [write(store, publisher, batch, "t", rows, RowChange.PUT)])
+        snapshot = foreign(tmp_path).current_snapshot()
+        assert snapshot is not None
+        assert len(snapshot.manifests(foreign(tmp_path).io)) <= 12
+        assert len(foreign(tmp_path).snapshots()) <= 23
+    assert {row["name"] for row in rows_of(tmp_path)} == {str(batch) for batch in range(27 if hot else 0, 30)}
+    kept = commits_of(tmp_path)
+    assert kept == list(range(30 - len(kept), 30))
+    assert len(kept) > 10
+
+
+def test_another_program_expires_the_same_snapshots(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(21):
+        store.table("t").put({"id": number, "name": "old"})
+    (first, *_) = foreign(tmp_path).snapshots()
+    other = Interference(monkeypatch)
+    other.steps = [lambda: foreign(tmp_path).maintenance.expire_snapshots().by_id(first.snapshot_id).commit()]
+    store.table("t").put({"id": 21, "name": "new"})
+    assert not other.steps
+    assert [row["id"] for row in rows_of(tmp_path)] == list(range(22))
+
+
+def test_another_program_returns_to_a_snapshot_that_is_expired(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for number in range(21):
+        store.table("t").put({"id": number, "name": "old"})
+    (first, *_) = foreign(tmp_path).snapshots()
+    other = Interference(monkeypatch)
+    other.steps = [lambda: foreign(tmp_path).manage_snapshots().rollback_to_snapshot(first.snapshot_id).commit()]
+    store.table("t").put({"id": 21, "name": "new"})
+    assert not other.steps
+    assert [row["id"] for row in rows_of(tmp_path)] == [0, 21]
+
+
 def test_a_column_of_another_program_fails_the_write(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -237,3 +237,11 @@ def test_a_store_waits_beside_tables_that_it_cannot_load(store: Store, tmp_path:
     assert not store.wait_for_change(0)
     store.table("t").put([{"id": 1, "name": "a"}])
     assert store.wait_for_change(0)
+
+
+@pytest.mark.parametrize("name", ["headrace.keepSnapshots", "commit.manifest.min-count-to-merge"])
+def test_a_property_that_is_no_number_is_refused(store: Store, tmp_path: Path, name: str) -> None:
+    with foreign(tmp_path).transaction() as transaction:
+        transaction.set_properties({name: "many"})
+    with pytest.raises(UnsupportedError, match="must be a number; received: 'many'"):
+        store.table("t").put({"id": 1, "name": "a"})

@@ -19,7 +19,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.schema import Schema
 from sqlalchemy.exc import SQLAlchemyError
 
-from headrace.errors import HeadraceError, NotFoundError, OptionError, StoreDamagedError, StoreError
+from headrace.errors import HeadraceError, NotFoundError, OptionError, StoreError
 from headrace.support.finalizers import quiet_at_the_end
 from headrace_lake.iceberg.files import SyncedFiles, location_of
 from headrace_lake.iceberg.version import Version
@@ -84,10 +84,6 @@ class Tables:
                 return Version(name, self._catalog().load_table(identifier))
         except NoSuchTableError:
             raise NotFoundError("no such table in the catalog", received=repr(name), valid=self.names()) from None
-        except FileNotFoundError as error:
-            raise StoreDamagedError(
-                f"the metadata of Iceberg table {name!r} does not exist", received=str(error.filename)
-            ) from None
 
     def create(self, name: str, schema: Schema, location: Path, properties: dict[str, str]) -> bool:
         """Create a table; return False if there is one of the name."""

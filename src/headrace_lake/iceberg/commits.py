@@ -10,18 +10,22 @@ Each commit has a snapshot, also one without rows: only a snapshot makes the cat
 
 from __future__ import annotations
 
+import os
 import random
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
+from pydantic import ValidationError
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.manifest import DataFile
+from pyiceberg.table.update.snapshot import ExpireSnapshots
 from sqlalchemy.exc import SQLAlchemyError
 
 from headrace.errors import SchemaError, StoreBusyError, StoreError
@@ -44,10 +48,61 @@ _FILE_ROWS = 2_000_000
 
 @dataclass(frozen=True)
 class Changes:
-    """The files that a commit adds and removes."""
+    """The files that a commit adds and removes.
 
-    added: list[DataFile]
-    removed: list[DataFile]
+    Attributes:
+        expired: the numbers of snapshots that the commit removes from the metadata, besides those that a table does not
+            keep.
+    """
+
+    added: Sequence[DataFile] = ()
+    removed: Sequence[DataFile] = ()
+    expired: Sequence[int] = ()
+
+
+class NewFiles:
+    """The data files that the attempts of a commit write.
+
+    Args:
+        prefix: the beginning of their names.
+    """
+
+    def __init__(self, prefix: str) -> None:
+        self._prefix = prefix
+        self._paths: set[Path] = set()
+
+    def path(self, version: Version) -> Path:
+        """Return a path that no other file has."""
+        directory = version.location / "data"
+        if not directory.is_dir():
+            directory.mkdir(parents=True, exist_ok=True)
+            sync(directory.parent)
+        path = directory / f"{self._prefix}{uuid.uuid4().hex}.parquet"
+        self._paths.add(path)
+        return path
+
+    def write(self, version: Version, rows: pa.Table) -> Iterator[DataFile]:
+        """Write rows into files; yield the entry of each."""
+        for start in range(0, rows.num_rows, _FILE_ROWS):
+            path, part = self.path(version), rows.slice(start, _FILE_ROWS)
+            fields = version.columns.fields
+            yield version.added(path, data_files.write_sorted(path, part, version.schema, version.id, fields=fields))
+
+    def clean(self, kept: Changes | None) -> None:
+        """Delete the files, except those of a commit."""
+        names = set() if kept is None else {each.file_path for each in kept.added}
+        for path in self._paths:
+            if location_of(path) not in names:
+                path.unlink(missing_ok=True)
+
+
+class Plan(Protocol):
+    """What a commit is to change, for each version on which it is tried."""
+
+    files: NewFiles
+
+    def plan(self, version: Version) -> Changes | None:
+        """Return the changes of a version; None if there is nothing to do. The files that they add are written."""
 
 
 @dataclass
@@ -56,14 +111,12 @@ class Planner:
 
     Args:
         writes: the writes, in order; or files.
-        prefix: the beginning of the names of new files.
         columns: the columns that the writes have; by default those of the first version.
     """
 
     writes: list[TableWrite] | ReadyFiles
-    prefix: str
+    files: NewFiles
     columns: Columns | None = None
-    _written: set[Path] = field(default_factory=set, init=False)
     _rewritten: dict[Path, list[DataFile] | None] = field(default_factory=dict, init=False)
     _inserted: list[DataFile] | None = field(default=None, init=False)
     _keys: Keys | None = field(default=None, init=False)
@@ -92,13 +145,6 @@ class Planner:
                     removed.append(file.entry)
         return Changes(added, removed)
 
-    def clean(self, kept: Changes | None) -> None:
-        """Delete the files that attempts have written, except those of the commit."""
-        names = set() if kept is None else {each.file_path for each in kept.added}
-        for path in self._written:
-            if location_of(path) not in names:
-                path.unlink(missing_ok=True)
-
     def _check_same(self, version: Version) -> None:
         """Raise `SchemaError` if the table or its columns are not those of the writes."""
         if self.columns is None:
@@ -123,30 +169,16 @@ class Planner:
             self._keys = Keys(schema, state)
         alive = state.filter(pc.invert(state.column(DELETED))).drop_columns([DELETED])
         check_not_null(alive, schema)
-        return list(self._files(version, alive))
+        return list(self.files.write(version, alive))
 
     def _placed(self, version: Version, path: Any) -> DataFile:
         with data_files.opened(path) as opened:
             statistics = data_files.statistics_of(opened)
-        target = self._new_file(version)
+        target = self.files.path(version)
+        # It may have been staged long ago: a vacuum must not take it for one of a writer that has died.
+        os.utime(path)
         second_name(path, target)
         return version.added(target, statistics)
-
-    def _files(self, version: Version, rows: pa.Table) -> Iterator[DataFile]:
-        for start in range(0, rows.num_rows, _FILE_ROWS):
-            path, part = self._new_file(version), rows.slice(start, _FILE_ROWS)
-            fields = version.columns.fields
-            yield version.added(path, data_files.write_sorted(path, part, version.schema, version.id, fields=fields))
-
-    def _new_file(self, version: Version) -> Path:
-        """Return a path that no other planner has."""
-        directory = version.location / "data"
-        if not directory.is_dir():
-            directory.mkdir(parents=True, exist_ok=True)
-            sync(directory.parent)
-        path = directory / f"{self.prefix}{uuid.uuid4().hex}.parquet"
-        self._written.add(path)
-        return path
 
     # -- old rows -----------------------------------------------------------------------------------------
 
@@ -161,7 +193,7 @@ class Planner:
     def _rest(self, version: Version, file: StoredFile, rows: data_files.RowNumbers) -> list[DataFile]:
         with data_files.opened(file.path) as opened:
             left = data_files.read(opened, version.schema.arrow, deleted=rows)
-        return list(self._files(version, left))
+        return list(self.files.write(version, left))
 
 
 class UncertainCommitError(StoreError):
@@ -170,8 +202,8 @@ class UncertainCommitError(StoreError):
 
 def commit(
     load: Callable[[], Version],
-    planner: Planner,
-    check: Callable[[Version], bool],
+    plan: Plan,
+    check: Callable[[Version], bool] = lambda _: True,
     *,
     markers: Mapping[str, str] | None = None,
     information: Mapping[str, str] | None = None,
@@ -180,13 +212,12 @@ def commit(
 
     Args:
         load: returns the newest version.
-        planner: plans the changes.
         check: checks a version; returns whether it lacks the changes.
         markers: properties of the table.
         information: texts for the history of the table. Nothing depends on them.
 
     Returns:
-        The number of the new version; None if the table has the changes.
+        The number of the new version; None if the table has the changes, or if there are none.
 
     Raises:
         StoreBusyError: other programs commit all the time.
@@ -201,7 +232,13 @@ def commit(
         if not check(version):
             return None
         version.check_writable()
-        planned = planner.plan(version)
+        planned = plan.plan(version)
+        if planned is None:
+            return None
+        for each in planned.removed:
+            # For a vacuum, the age of a replaced file begins now, unless the file belongs to another user.
+            with suppress(OSError):
+                os.utime(local_path(each.file_path))
         for parent in {local_path(each.file_path).parent for each in planned.added}:
             sync(parent)
         failpoints.reach("rows-written")
@@ -218,7 +255,7 @@ def commit(
         changes = None
         raise
     finally:
-        planner.clean(changes)
+        plan.files.clean(changes)
 
 
 def _committed(version: Version, changes: Changes, markers: Mapping[str, str], information: Mapping[str, str]) -> int:
@@ -237,6 +274,17 @@ def _committed(version: Version, changes: Changes, markers: Mapping[str, str], i
             snapshot.append_data_file(file)
         for file in changes.removed:
             snapshot.delete_data_file(file)
+    if changes.removed and version.merges_manifests:
+        # pyiceberg merges manifests in appends only.
+        with transaction.update_snapshot(
+            snapshot_properties={"headrace.operation": "merge of manifests"}
+        ).merge_append():
+            pass
+    expired = [*version.surplus_snapshots(), *changes.expired]
+    if expired:
+        # In the transaction of a snapshot: a rollback by another program, to one of these, is a conflict.
+        with ExpireSnapshots(transaction) as expiry:
+            expiry.by_ids(expired)
     try:
         return number_of(transaction.commit_transaction())
     except SQLAlchemyError as error:
@@ -244,6 +292,11 @@ def _committed(version: Version, changes: Changes, markers: Mapping[str, str], i
             f"a commit to Iceberg table {version.name!r} may have failed: the database of the catalog has not answered",
             received=type(error).__name__,
         ) from None
+    except ValueError as error:
+        if isinstance(error, ValidationError) or not expired:
+            raise
+        # Another program has expired some of the snapshots. This is found before anything is written.
+        raise CommitFailedException(str(error)) from None
 
 
 def repeated(load: Callable[[], Version], attempt: Callable[[Version], int | None]) -> int | None:
@@ -258,7 +311,7 @@ def repeated(load: Callable[[], Version], attempt: Callable[[Version], int | Non
             reason = str(error)
         except UncertainCommitError:
             raise
-        except (StoreError, FileNotFoundError) as error:
+        except StoreError as error:
             # Perhaps another program has expired the version, and deleted its files.
             if load().table.metadata_location == version.table.metadata_location:
                 raise

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 
 from pyiceberg.io import FileIO, InputFile, InputStream, OutputFile, OutputStream
 
-from headrace.errors import UnsupportedError
+from headrace.errors import StoreDamagedError, UnsupportedError
 from headrace_lake.places import sync
 
 
@@ -59,7 +59,14 @@ class _LocalInput(InputFile):
         return local_path(self.location).exists()
 
     def open(self, seekable: bool = True) -> InputStream:
-        return cast(InputStream, local_path(self.location).open("rb"))
+        try:
+            return cast(InputStream, local_path(self.location).open("rb"))
+        except FileNotFoundError:
+            raise StoreDamagedError(
+                "a file with metadata of an Iceberg table does not exist",
+                received=self.location,
+                remedy="read again: a vacuum may have deleted a file of an old version",
+            ) from None
 
 
 class _LocalOutput(OutputFile):

@@ -20,7 +20,7 @@ from headrace.rows import to_arrow
 from headrace_lake import data_files
 from headrace_lake.home import Home, JobRecord
 from headrace_lake.iceberg.catalog import Tables
-from headrace_lake.iceberg.commits import Planner, commit
+from headrace_lake.iceberg.commits import NewFiles, Planner, commit
 from headrace_lake.iceberg.version import Version
 from headrace_lake.places import Place
 from headrace_lake.publishing import IntentPublisher
@@ -44,7 +44,7 @@ class _Part:
         self.planner.plan(version)
 
     def abandon(self) -> None:
-        self.planner.clean(None)
+        self.planner.files.clean(None)
 
     def load(self) -> Version:
         """Return the newest version of the table."""
@@ -113,7 +113,7 @@ class IcebergPublisher(IntentPublisher[_Part, Version]):
             ready = ready_files(self._staging, batch, mine, columns)
             planner = Planner(
                 ready or [self._staging.write(batch, write, columns.schema) for write in mine],
-                f"{data_files.PREFIX}{self._staging.digest}-{batch}-",
+                NewFiles(f"{data_files.PREFIX}{self._staging.digest}-{batch}-"),
                 columns,
             )
             parts.append(_Part(self._tables, name, columns.id, planner))

@@ -41,6 +41,10 @@ from headrace_lake.primary_keys import PRIMARY_KEY, key_text, schema_with_key
 
 RETRIES = "commit.retry.num-retries"
 """The property with the number of attempts by which pyiceberg repeats a commit without headrace's checks."""
+MERGES, MANIFESTS = "commit.manifest-merge.enabled", "commit.manifest.min-count-to-merge"
+"""The properties by which appends of pyiceberg merge manifests: whether they do, and from which number on."""
+SNAPSHOTS = "headrace.keepSnapshots"
+"""The property with the number of snapshots that commits of headrace keep in the metadata."""
 _FIELD_ID = b"PARQUET:field_id"
 # Writers escape other names in files, each in its own way.
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -88,7 +92,17 @@ def _check_type(column: str, kind: pa.DataType) -> None:
 
 def properties_of(schema: TableSchema) -> dict[str, str]:
     """Return the table properties of a new table."""
-    return {PRIMARY_KEY: key_text(schema), RETRIES: "0", "format-version": "2"}
+    return {
+        PRIMARY_KEY: key_text(schema),
+        RETRIES: "0",
+        "format-version": "2",
+        # Each commit costs time for each manifest, and for each snapshot in the metadata.
+        MERGES: "true",
+        MANIFESTS: "10",
+        SNAPSHOTS: "20",
+        # Otherwise each commit leaves a file of metadata, of which only the last one counts.
+        "write.metadata.delete-after-commit.enabled": "true",
+    }
 
 
 def iceberg_schema(fields: pa.Schema) -> Schema:

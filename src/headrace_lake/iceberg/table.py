@@ -17,7 +17,7 @@ from headrace.ports import TableDescription
 from headrace_lake import data_files
 from headrace_lake.folding import TableWrite
 from headrace_lake.iceberg.catalog import Tables
-from headrace_lake.iceberg.commits import Planner, commit, repeated
+from headrace_lake.iceberg.commits import NewFiles, Planner, commit, repeated
 from headrace_lake.iceberg.schemas import check_schema, column_type
 from headrace_lake.iceberg.version import Version, number_of
 from headrace_lake.tables import FileTable
@@ -65,8 +65,7 @@ class IcebergTable(FileTable):
     def _write(self, change: RowChange, rows: pa.Table, *, keep_nulls: bool = True) -> int:
         if not rows.num_rows:
             return self._version().number
-        planner = Planner([TableWrite(change, rows, keep_nulls)], data_files.PREFIX)
-        number = commit(self._version, planner, lambda _: True)
+        number = commit(self._version, Planner([TableWrite(change, rows, keep_nulls)], NewFiles(data_files.PREFIX)))
         assert number is not None
         return number
 

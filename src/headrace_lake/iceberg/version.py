@@ -12,8 +12,9 @@ from typing import Any
 
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes, to_bytes
-from pyiceberg.manifest import DataFile, FileFormat, ManifestContent
+from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestFile
 from pyiceberg.table import Table
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
 from pyiceberg.types import DateType, IntegerType, LongType, PrimitiveType, StringType
 
@@ -25,12 +26,21 @@ from headrace.support.cached import cached_property
 from headrace_lake import data_files, scanning
 from headrace_lake.data_files import RowNumbers
 from headrace_lake.iceberg.files import local_path, location_of
-from headrace_lake.iceberg.schemas import RETRIES, arrow_fields, check_history, table_schema
+from headrace_lake.iceberg.schemas import (
+    MANIFESTS,
+    MERGES,
+    RETRIES,
+    SNAPSHOTS,
+    arrow_fields,
+    check_history,
+    table_schema,
+)
 from headrace_lake.lookup import Keys
 from headrace_lake.scanning import Selection
 from headrace_lake.staging import Columns
 
 _FORMAT_VERSION = 2
+_DEFAULT_MANIFESTS = 100
 _WRITES = {"write.format.default": "parquet", "write.wap.enabled": "false"}
 _BOUNDED = (IntegerType, LongType, StringType, DateType)
 
@@ -46,6 +56,16 @@ class StoredFile:
     entry: DataFile
     path: Path
     bounds: tuple[Any, Any] | None
+
+    @property
+    def size(self) -> int:
+        """The number of bytes."""
+        return int(self.entry.file_size_in_bytes)
+
+    @property
+    def deleted_rows(self) -> int:
+        """The number of deleted rows: a version with delete files is refused."""
+        return 0
 
 
 def number_of(table: Table) -> int:
@@ -114,6 +134,12 @@ class Version:
                 received=f"{RETRIES}={self.properties.get(RETRIES, '4, the default')}",
                 remedy=f"set the table property {RETRIES}=0",
             )
+        for name in (MANIFESTS, SNAPSHOTS):
+            if not self.properties.get(name, "0").isdecimal():
+                raise UnsupportedError(
+                    f"property {name} of Iceberg table {self.name!r} must be a number",
+                    received=repr(self.properties[name])[:200],
+                )
         for name, valid in _WRITES.items():
             if self.properties.get(name, valid) != valid:
                 raise UnsupportedError(
@@ -132,10 +158,8 @@ class Version:
             UnsupportedError: the version has delete files, or other files than Parquet.
         """
         self.check_readable()
-        snapshot = self.table.current_snapshot()
-        manifests = [] if snapshot is None else snapshot.manifests(self.table.io)
         found: list[StoredFile] = []
-        for manifest in manifests:
+        for manifest in self._manifests:
             if manifest.content == ManifestContent.DELETES:
                 if manifest.has_added_files() or manifest.has_existing_files():
                     raise UnsupportedError(
@@ -145,6 +169,31 @@ class Version:
                 continue
             found += [self._stored(entry.data_file) for entry in manifest.fetch_manifest_entry(self.table.io)]
         return tuple(found)
+
+    @cached_property
+    def _manifests(self) -> Sequence[ManifestFile]:
+        snapshot = self.table.current_snapshot()
+        return [] if snapshot is None else snapshot.manifests(self.table.io)
+
+    @property
+    def merges_manifests(self) -> bool:
+        """Whether the table has so many manifests that an append of pyiceberg merges them."""
+        enabled = self.properties.get(MERGES, "false").lower() == "true"
+        return enabled and len(self._manifests) >= int(self.properties.get(MANIFESTS, _DEFAULT_MANIFESTS))
+
+    def surplus_snapshots(self) -> list[int]:
+        """Return the ids of the oldest snapshots, which are more than the table is to keep."""
+        kept = self.properties.get(SNAPSHOTS)
+        found = self.unprotected_snapshots
+        return [] if kept is None else [each.snapshot_id for each in found[: max(len(found) - int(kept), 0)]]
+
+    @property
+    def unprotected_snapshots(self) -> list[Snapshot]:
+        """The snapshots that no branch and no tag names, the oldest first."""
+        metadata = self.table.metadata
+        heads = {ref.snapshot_id for ref in metadata.refs.values()}
+        found = [each for each in metadata.snapshots if each.snapshot_id not in heads]
+        return sorted(found, key=lambda each: each.sequence_number or 0)
 
     def _stored(self, entry: DataFile) -> StoredFile:
         if entry.file_format != FileFormat.PARQUET:
@@ -214,11 +263,11 @@ class Version:
         found = [self.rows_of(wanted, file, names) for file in self.files]
         return pa.concat_tables([fields.empty_table(), *(with_fields(each[1], fields) for each in found if each)])
 
-    def scan(self, selection: Selection) -> Iterator[pa.RecordBatch]:
-        """Yield rows in key order; of a table without a key in no order."""
+    def scan(self, selection: Selection, files: Sequence[StoredFile] | None = None) -> Iterator[pa.RecordBatch]:
+        """Yield the rows of some files, or of all, in key order; of a table without a key in no order."""
         sources = [
             scanning.Source(file.bounds, partial(scanning.file_rows, file.path, self.schema, selection, self.id))
-            for file in self.files
+            for file in (self.files if files is None else files)
         ]
         return scanning.scan(sources, self.schema, selection)
 
