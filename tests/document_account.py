@@ -46,7 +46,11 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
     "docs/embedded-store.md": {"python": [*[COMMANDS] * 3, "tests/unit/test_store_damage.py"], "sh": COMMANDS},
     "docs/following-tables.md": {"python": DOCS, "text": DOCS},
     "docs/several-tables.md": {"python": DOCS, "text": DOCS},
-    "docs/iceberg.md": {"python": ICEBERG, "text": ICEBERG, "sh": "it installs packages"},
+    "docs/iceberg.md": {
+        "python": ICEBERG,
+        "text": ICEBERG,
+        "sh": ["it installs packages", "tests/lake/test_iceberg_maintenance.py runs the commands"],
+    },
     "docs/installation.md": {"sh": "it installs packages"},
     "docs/lake.md": {
         "python": [

@@ -20,7 +20,7 @@ _HISTORY = ("version", "time", "operation", "job", "batch")
 
 @click.group(cls=CommandGroup, short_help="Compact, clean, check and show lake tables.")
 def lake() -> None:
-    """Compact, clean and check tables of Delta Lake and DuckLake, and show their versions.
+    """Compact, clean and check tables of Delta Lake, DuckLake and Iceberg, and show their versions.
 
     \b
     Example:
@@ -39,7 +39,8 @@ def _tables(store: Store, names: Sequence[str]) -> list[tuple[str, Maintenance]]
         raise UnsupportedError(
             "this store has no lake tables",
             received=store.url,
-            valid="delta:///directory, delta+s3://bucket/prefix or ducklake+postgresql://user@host/database",
+            valid="delta:///directory, delta+s3://bucket/prefix, ducklake+postgresql://user@host/database or "
+            "iceberg+sqlite:///directory/catalog.db",
         )
     return [(name, store.maintenance(name)) for name in names or store.lake_tables()]
 
@@ -50,8 +51,8 @@ def _tables(store: Store, names: Sequence[str]) -> list[tuple[str, Maintenance]]
 def compact(app: App, tables: Sequence[str], megabytes: int) -> None:
     """Replace small files, and those with deleted rows, by larger ones in key order. All TABLES by default.
 
-    Files of Delta tables whose key ranges overlap are replaced, too. Rows do not change, and streams go on. Old files
-    stay until headrace lake vacuum.
+    Files of Delta and Iceberg tables whose key ranges overlap are replaced, too. Rows do not change, and streams go on.
+    Old files stay until headrace lake vacuum.
 
     Example: headrace lake compact orders -s delta:///data/lake
     """
@@ -69,7 +70,7 @@ def compact(app: App, tables: Sequence[str], megabytes: int) -> None:
 def vacuum(app: App, tables: Sequence[str], days: int) -> None:
     """Delete the files of versions that were replaced, and of writers that have died. All TABLES by default.
 
-    Readers of older versions of Delta tables then fail, and a write that takes longer than that.
+    Readers of older versions of Delta and Iceberg tables then fail, and a write that takes longer than that.
 
     Example: headrace lake vacuum --days 14 -s delta:///data/lake
     """
@@ -83,7 +84,7 @@ def vacuum(app: App, tables: Sequence[str], days: int) -> None:
 def check(app: App, tables: Sequence[str]) -> None:
     """Compare the files of tables with the log or the catalog, and look for repeated keys. All TABLES by default.
 
-    The exit code is 1 if a table has a problem. headrace store check also checks the home of Delta tables.
+    The exit code is 1 if a table has a problem. headrace store check also checks the home of Delta and Iceberg tables.
 
     Example: headrace lake check orders -s delta:///data/lake
     """

@@ -8,11 +8,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.errors import UnsupportedError
+from headrace.errors import HeadraceError, UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Staged, Write
 from headrace.ports.publication import alterations_of
@@ -21,7 +22,9 @@ from headrace_lake import data_files
 from headrace_lake.home import Home, JobRecord
 from headrace_lake.iceberg.catalog import Tables
 from headrace_lake.iceberg.commits import NewFiles, Planner, commit
+from headrace_lake.iceberg.maintenance import merge_small
 from headrace_lake.iceberg.version import Version
+from headrace_lake.maintenance import has_many_small
 from headrace_lake.places import Place
 from headrace_lake.publishing import IntentPublisher
 from headrace_lake.ready_files import ready_files
@@ -120,7 +123,11 @@ class IcebergPublisher(IntentPublisher[_Part, Version]):
         return parts
 
     def _commit_part(self, part: _Part, batch: int, content: str, *, marked: bool = True) -> bool:
+        checked: Version | None = None
+
         def check(version: Version) -> bool:
+            nonlocal checked
+            checked = version
             known, known_content = self._marker(version)
             if marked and known is not None and known >= batch:
                 self._check_same(batch, self._hash(content), known, known_content)
@@ -136,4 +143,9 @@ class IcebergPublisher(IntentPublisher[_Part, Version]):
             markers={self._property: marker} if marked else {},
             information={"headrace.job": self.job, "headrace.sink": self.sink, "headrace.batch": str(batch)},
         )
+        if number is not None and checked is not None:
+            # The batch is published: the next one tries again.
+            with suppress(HeadraceError):
+                if has_many_small(checked.files):
+                    merge_small(part.load)
         return number is not None

@@ -7,29 +7,32 @@ import time
 import uuid
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, NotFoundError
+from headrace.errors import HeadraceError, NotFoundError, UnsupportedError
 from headrace.model.findings import Finding, Status
 from headrace.model.own_names import is_internal
 from headrace.model.tables.conditions import OPERATORS
 from headrace.model.tables.schema import TableSchema
-from headrace.ports import Capabilities, Disk, Files, Publisher, Store, Table
+from headrace.ports import Capabilities, Disk, Files, Publisher, Table
 from headrace_lake.existing import check_may_exist, check_same
 from headrace_lake.home import OWN_DIRECTORY, Home
 from headrace_lake.iceberg.catalog import Tables, parts_of
+from headrace_lake.iceberg.maintenance import IcebergMaintenance
 from headrace_lake.iceberg.publisher import IcebergPublisher
 from headrace_lake.iceberg.schemas import check_schema, iceberg_schema, properties_of
 from headrace_lake.iceberg.table import IcebergTable, check_options
+from headrace_lake.maintenance import LakeStore
 from headrace_lake.places import remove_tree
 
 _MOMENT_SECONDS = 0.1
 
 
-class IcebergStore(Store):
+class IcebergStore(LakeStore):
     """Iceberg tables of a SQL catalog.
 
     Args:
@@ -125,6 +128,15 @@ class IcebergStore(Store):
         if self._warehouse in location.parents:
             remove_tree(location)
 
+    def lake_tables(self) -> list[str]:
+        return self._tables.names()
+
+    def maintenance(self, table: str) -> IcebergMaintenance:
+        if is_internal(table):
+            raise UnsupportedError("headrace's own tables need no maintenance", received=repr(table))
+        self._tables.load(table)
+        return IcebergMaintenance(table, partial(self._tables.load, table))
+
     # -- publication, files, waiting ------------------------------------------------------------------------
 
     def publisher(self, job: str, sink: str = "") -> Publisher:
@@ -160,6 +172,21 @@ class IcebergStore(Store):
                 version.schema.check_keyed()
             except HeadraceError as error:
                 findings.append(Finding(f"Table {name}", Status.WARN, str(error)))
+        return findings
+
+    def check(self, *, repair: bool = False) -> list[Finding]:
+        if repair:
+            raise UnsupportedError("headrace repairs no Iceberg tables", remedy="headrace lake vacuum deletes files")
+        findings = [
+            finding
+            for name in self.lake_tables()
+            for finding in IcebergMaintenance(name, partial(self._tables.load, name)).check()
+        ]
+        home = self._home.find()
+        if home is not None:
+            # Another system checks its own data.
+            with suppress(UnsupportedError):
+                findings += home.check()
         return findings
 
     def disk(self) -> Disk | None:
