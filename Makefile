@@ -26,7 +26,7 @@ SITE ?= dev
 FIRST_SEED ?= 1
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test test-clusters test-all test-lowest test-matrix test-postgres test-recipes ducklake-referee seeds durations docs docs-deploy release lint format types bench chaos soak proto clean check-python check-java
+.PHONY: help setup demo test test-clusters test-all test-lowest test-matrix test-postgres test-recipes ducklake-referee iceberg-referee seeds durations docs docs-deploy release lint format types bench chaos soak proto clean check-python check-java
 
 help: ## List these commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "  make %-13s %s\n", $$1, $$2}' $(firstword $(MAKEFILE_LIST))
@@ -81,6 +81,11 @@ ducklake-referee: ## Install the DuckDB that tests of DuckLake compare with, int
 	$(PYTHON) -m venv build/ducklake
 	build/ducklake/bin/python -m pip install --quiet duckdb==1.5.5 duckdb-extension-ducklake==1.5.5 \
 		duckdb-extension-postgres-scanner==1.5.5 pytz
+
+iceberg-referee: ## Install the DuckDB and the polars that tests of Iceberg compare with, into build/iceberg
+	$(PYTHON) -m venv build/iceberg
+	build/iceberg/bin/python -m pip install --quiet duckdb==1.5.5 duckdb-extension-avro==1.5.5 \
+		duckdb-extension-iceberg==1.5.5 polars==2.1.0 "pyiceberg>=0.12,<0.13"
 
 test-matrix: $(READY) check-java ## Run a slice of the tests with each version of Spark, Python and PostgreSQL: the table of README.md
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group matrix

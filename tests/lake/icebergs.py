@@ -1,7 +1,14 @@
-"""Iceberg tables with a catalog in a SQLite database, and what other programs do to them."""
+"""Iceberg tables with a catalog in a SQLite database, and what other programs do to them.
+
+DuckDB's extensions come in wheels that need one version of DuckDB, so the referees are a program of an environment of
+their own: ``make iceberg-referee``.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import subprocess
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -15,6 +22,10 @@ import headrace
 from headrace.ports import Store
 from headrace_lake.iceberg import commits
 
+PROGRAM = os.environ.get("HEADRACE_ICEBERG_PYTHON") or str(
+    Path(__file__).parents[2] / "build" / "iceberg" / "bin" / "python"
+)
+needs_referee = pytest.mark.skipif(not Path(PROGRAM).exists(), reason="needs the program of make iceberg-referee")
 FIELDS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 
 
@@ -49,6 +60,15 @@ def rows_of(directory: Path, table: str = "t") -> list[dict[str, Any]]:
     """Return the rows as pyiceberg reads them, by the first column."""
     rows: list[dict[str, Any]] = foreign(directory, table).scan().to_arrow().to_pylist()
     return sorted(rows, key=lambda row: next(iter(row.values())))
+
+
+def referees(*locations: str) -> list[list[list[list[Any]]]]:
+    """Return the rows of versions, which are files of metadata, as DuckDB and as polars read them."""
+    call = [PROGRAM, str(Path(__file__).parent / "iceberg_referee.py"), *locations]
+    environment = {**os.environ, "POLARS_ICEBERG_PLANNER": "pyiceberg"}
+    printed = subprocess.run(call, check=True, stdout=subprocess.PIPE, env=environment).stdout
+    found: list[list[list[list[Any]]]] = json.loads(printed)
+    return found
 
 
 def orphans(directory: Path, table: str = "t") -> set[str]:

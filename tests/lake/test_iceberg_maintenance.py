@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import random
 import signal
 import time
 from collections.abc import Callable
@@ -19,6 +20,7 @@ from headrace.model.findings import Status
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store
 from headrace.support import failpoints
+from headrace.testing.effort import thorough
 from headrace.testing.processes import CONTEXT
 from headrace_lake import data_files
 from headrace_lake import maintenance as lake_maintenance
@@ -33,8 +35,10 @@ from tests.lake.icebergs import (
     append,
     catalog,
     foreign,
+    needs_referee,
     opened,
     orphans,
+    referees,
     rows_of,
     url_of,
 )
@@ -235,3 +239,55 @@ def test_commands(store: Store, run: Callable[..., Any]) -> None:
         (5, "append", None),
     ]
     assert [each["job"] for each in versions] == [None, "job", None]
+
+
+@needs_referee
+@pytest.mark.filterwarnings("ignore:Delete operation did not match:UserWarning")
+@pytest.mark.parametrize("seed", range(thorough(10)))
+def test_referees_read_the_same_rows_after_each_step(store: Store, tmp_path: Path, seed: int) -> None:
+    choice = random.Random(seed)
+    table, publisher = store.table("t"), store.publisher("job", "sink")
+    rows: dict[int, str] = {}
+
+    def put(numbers: list[int], name: str) -> None:
+        table.put([{"id": number, "name": name} for number in numbers])
+        rows.update(dict.fromkeys(numbers, name))
+
+    def delete(numbers: list[int], _: str) -> None:
+        table.delete([{"id": number} for number in numbers])
+        for number in numbers:
+            rows.pop(number, None)
+
+    def replace(numbers: list[int], name: str) -> None:
+        new = [{"id": number, "name": name} for number in numbers]
+        batch = (publisher.last_batch() or 0) + 1
+        publisher.publish(batch, [write(store, publisher, batch, "t", new, RowChange.REPLACE_ALL)])
+        rows.clear()
+        rows.update(dict.fromkeys(numbers, name))
+
+    def add(_: list[int], name: str) -> None:
+        number = 100 + len(locations)
+        append(tmp_path, [{"id": number, "name": name}])
+        rows[number] = name
+
+    def remove(numbers: list[int], _: str) -> None:
+        foreign(tmp_path).delete(f"id = {numbers[0]}")
+        rows.pop(numbers[0], None)
+
+    def compact(_: list[int], __: str) -> None:
+        maintained(store).compact()
+
+    steps = [put, put, put, delete, replace, add, remove, compact]
+    locations: list[str] = []
+    expected: list[list[list[Any]]] = []
+    for number in range(40):
+        choice.choice(steps)(choice.sample(range(20), choice.randint(1, 6)), str(number))
+        locations.append(foreign(tmp_path).metadata_location)
+        expected.append([list(row) for row in sorted(rows.items())])
+        assert [list(row.values()) for row in table] == expected[-1]
+    for duck, polars in [pair for part in (locations[:20], locations[20:]) for pair in referees(*part)]:
+        assert duck == polars == expected.pop(0)
+    maintained(store).vacuum(-DAY)
+    last = [list(row) for row in sorted(rows.items())]
+    assert referees(foreign(tmp_path).metadata_location) == [[last, last]]
+    assert [each.status for each in maintained(store).check()] == [Status.OK]
