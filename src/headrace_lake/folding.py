@@ -36,15 +36,22 @@ class TableWrite:
     keep_nulls: bool = False
 
     @classmethod
-    def of(cls, change: RowChange, parts: Sequence[pa.Table], schema: TableSchema) -> TableWrite:
+    def of(
+        cls, change: RowChange, parts: Sequence[pa.Table], schema: TableSchema, *, decided: bool = False
+    ) -> TableWrite:
         """Return staged rows in the types of a table.
+
+        Args:
+            decided: whether the batch is decided: columns that the table does not have were dropped since.
 
         Raises:
             SchemaError: the rows are not those of the table, or an update has no column besides the key.
         """
         rows = pa.concat_tables(parts, promote_options="default") if parts else schema.arrow.empty_table()
+        if decided:
+            rows = rows.select([name for name in rows.column_names if name in schema])
         typed = to_arrow(rows, schema, columns=_COLUMNS.get(change, "all"))
-        if change is RowChange.UPDATE and typed.num_columns == len(schema.primary_key):
+        if change is RowChange.UPDATE and not decided and typed.num_columns == len(schema.primary_key):
             raise SchemaError("an update needs a column to set besides the key", received=typed.column_names)
         return cls(change, typed)
 

@@ -99,8 +99,12 @@ class IntentPublisher(Publisher, Generic[AnyPart, AnyVersion]):
         """Stage rows for a lake table."""
 
     @abstractmethod
-    def _parts(self, batch: int, writes: Sequence[Write]) -> list[AnyPart]:
-        """Check the writes to lake tables; return the commit of each table."""
+    def _parts(self, batch: int, writes: Sequence[Write], *, decided: bool = False) -> list[AnyPart]:
+        """Check the writes to lake tables; return the commit of each table.
+
+        Args:
+            decided: whether an intent has them: then the values of columns that were dropped meanwhile are left out.
+        """
 
     @abstractmethod
     def _commit_part(self, part: AnyPart, batch: int, content: str, *, marked: bool = True) -> bool:
@@ -289,7 +293,7 @@ class IntentPublisher(Publisher, Generic[AnyPart, AnyVersion]):
                 for each in intent.writes
                 if each.table == name
             ]
-            (part,) = self._parts(intent.batch, writes)
+            (part,) = self._parts(intent.batch, writes, decided=True)
             self._commit_part(part, intent.batch, intent.content)
         self._staging.sweep(intent.batch)
 

@@ -107,9 +107,9 @@ class Staging:
         with data_files.opened(self.path(batch, receipt)) as opened:
             return data_files.read(opened, opened.schema_arrow)
 
-    def write(self, batch: int, write: Write, schema: TableSchema) -> TableWrite:
-        """Return the rows of a write, in the types of a table."""
-        return TableWrite.of(write.change, [self.load(batch, each) for each in write.staged], schema)
+    def write(self, batch: int, write: Write, schema: TableSchema, *, decided: bool = False) -> TableWrite:
+        """Return the rows of a write, in the types of a table; see `TableWrite.of`."""
+        return TableWrite.of(write.change, [self.load(batch, each) for each in write.staged], schema, decided=decided)
 
     def discard(self, batch: int, staged: Sequence[Staged] | None = None) -> None:
         """Remove the staged rows of a batch: some receipts, or all."""

@@ -247,6 +247,45 @@ def test_a_decided_batch_is_completed_by_the_next_driver(
     assert publisher.resume(0)
 
 
+@pytest.mark.parametrize(
+    ("change", "cells", "expected"),
+    [
+        (RowChange.PUT, {"a": "new", "b": "new"}, "new"),
+        (RowChange.UPDATE, {"a": "new", "b": "new"}, "new"),
+        (RowChange.UPDATE, {"b": "new"}, "old"),
+    ],
+)
+def test_a_column_is_dropped_when_a_batch_is_decided(
+    store: Store,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    change: RowChange,
+    cells: dict[str, str],
+    expected: str,
+) -> None:
+    """The tables are as if the column was dropped after the batch."""
+    store.create_table("v", {"id": "long", "a": "string", "b": "string"}, "id")
+    publisher = store.publisher("job", "sink")
+    for name in ("t", "v"):
+        store.table(name).put([{"id": 1, "name": "old"} if name == "t" else {"id": 1, "a": "old", "b": "old"}])
+    staged = publisher.stage(0, pa.Table.from_pylist([{"id": 1, **cells}]).to_batches(), table="v", change=change)
+    rows = [Write("v", change, tuple(staged))]
+    rows.append(write(store, publisher, 0, "t", [{"id": 1, "name": "new"}], RowChange.PUT))
+
+    def dies(*_: object, **__: object) -> bool:
+        raise Died
+
+    with monkeypatch.context() as patch:
+        patch.setattr(IcebergPublisher, "_commit_part", dies)
+        with pytest.raises(Died):
+            publisher.publish(0, rows)
+    with foreign(tmp_path, "v").update_schema() as update:
+        update.delete_column("b")
+    assert store.publisher("job", "sink").resume(0)
+    assert rows_of(tmp_path, "v") == [{"id": 1, "a": expected}]
+    assert rows_of(tmp_path) == [{"id": 1, "name": "new"}]
+
+
 @pytest.mark.parametrize("same", [False, True])
 def test_puts_and_deletes_of_a_batch(store: Store, tmp_path: Path, same: bool) -> None:
     """Staged files become data files, unless a key is in two of them."""

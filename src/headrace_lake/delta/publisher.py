@@ -162,7 +162,7 @@ class DeltaPublisher(IntentPublisher[_Part, Snapshot]):
 
     # -- writes -------------------------------------------------------------------------------------------
 
-    def _parts(self, batch: int, writes: Sequence[Write]) -> list[_Part]:
+    def _parts(self, batch: int, writes: Sequence[Write], *, decided: bool = False) -> list[_Part]:
         for write in writes:
             self._staging.check(batch, write.staged)
         parts = []
@@ -177,7 +177,9 @@ class DeltaPublisher(IntentPublisher[_Part, Snapshot]):
             ready = (
                 None if snapshot.partition_columns else ready_files(self._staging, batch, mine, self._columns(snapshot))
             )
-            planner = Planner(ready or [self._staging.write(batch, write, snapshot.schema) for write in mine], prefix)
+            planner = Planner(
+                ready or [self._staging.write(batch, write, snapshot.schema, decided=decided) for write in mine], prefix
+            )
             parts.append(_Part(table, snapshot.id, planner, alteration))
         return parts
 

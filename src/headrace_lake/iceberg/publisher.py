@@ -103,7 +103,7 @@ class IcebergPublisher(IntentPublisher[_Part, Version]):
         typed = (part for each in rows for part in to_arrow(each, columns.schema, columns="all").to_batches())
         return self._staging.put(batch, typed, columns)
 
-    def _parts(self, batch: int, writes: Sequence[Write]) -> list[_Part]:
+    def _parts(self, batch: int, writes: Sequence[Write], *, decided: bool = False) -> list[_Part]:
         if any(alterations_of(writes).values()):
             raise UnsupportedError("a batch does not change the columns of Iceberg tables")
         for write in writes:
@@ -115,7 +115,7 @@ class IcebergPublisher(IntentPublisher[_Part, Version]):
             mine = [write for write in mine if write.staged or write.change is RowChange.REPLACE_ALL]
             ready = ready_files(self._staging, batch, mine, columns)
             planner = Planner(
-                ready or [self._staging.write(batch, write, columns.schema) for write in mine],
+                ready or [self._staging.write(batch, write, columns.schema, decided=decided) for write in mine],
                 NewFiles(f"{data_files.PREFIX}{self._staging.digest}-{batch}-"),
                 columns,
             )
