@@ -76,8 +76,8 @@ def test_an_aggregation_in_update_mode_continues_after_restarts_and_repeats_no_w
     source.close()
 
 
-COUNT = """
-SELECT count(*) FROM pg_stat_activity
+SESSIONS = """
+SELECT pid, backend_start::text FROM pg_stat_activity
 WHERE datname = current_database() AND application_name = 'headrace' AND backend_type = 'client backend'
 """
 CORES = 2
@@ -85,25 +85,23 @@ CORES = 2
 
 
 @contextmanager
-def counted_connections(url: str) -> Iterator[list[int]]:
-    """Count the connections of headrace to a database every few milliseconds; give a list of the counts."""
-    counts: list[int] = []
+def seen_connections(url: str) -> Iterator[list[set[tuple[int, str]]]]:
+    """Look every few milliseconds for the connections of headrace to a database; give a list of what is seen."""
+    seen: list[set[tuple[int, str]]] = []
     ended = threading.Event()
 
-    def count() -> None:
+    def look() -> None:
         with psycopg.connect(url, autocommit=True) as session:
             while not ended.wait(0.005):
-                row = session.execute(COUNT).fetchone()
-                assert row is not None
-                counts.append(row[0])
+                seen.append(set(session.execute(SESSIONS).fetchall()))
 
-    counting = threading.Thread(target=count)
-    counting.start()
+    looking = threading.Thread(target=look)
+    looking.start()
     try:
-        yield counts
+        yield seen
     finally:
         ended.set()
-        counting.join()
+        looking.join()
 
 
 def test_a_stream_on_two_cores_has_as_many_connections_as_the_model_of_capacity_says(
@@ -125,7 +123,7 @@ def test_a_stream_on_two_cores_has_as_many_connections_as_the_model_of_capacity_
             checkpoint="postgresql:///checkpoints/totals",
             mode="update",
         )
-        with counted_connections(sink.url) as counts:
+        with seen_connections(sink.url) as seen:
             running = query.start()
             for number in range(3):
                 session.execute(
@@ -136,7 +134,31 @@ def test_a_stream_on_two_cores_has_as_many_connections_as_the_model_of_capacity_
             running.stop()
         assert session.execute("SELECT sum(total) FROM totals").fetchone() == (100_000 * 100_001 // 2 + 30_000,)
     expected = Stream("postgres-tunnel", "groups", "postgres-table").connections(CORES)
-    assert expected / 2 <= max(counts) <= expected
+    assert expected / 2 <= max(map(len, seen)) <= expected
+
+
+def test_small_batches_one_after_the_other_open_no_connections(spark: SparkSession, sink: Store) -> None:
+    for name in ("orders", "copy"):
+        sink.create_table(name, {"id": "long", "price": "long"}, "id")
+    sink.create_tunnel("orders", "copy")
+    changes = spark.readStream.format("headrace").options(store=sink.url, tunnel="copy").load()
+    running = headrace.write_stream(
+        changes.select("id", "price"), store=sink.url, table="copy", checkpoint="postgresql:///copy", mode="update"
+    ).start()
+    orders = sink.table("orders")
+
+    def run(numbers: range) -> None:
+        for number in numbers:
+            orders.put([{"id": number, "price": number}])
+            running.processAllAvailable()
+
+    # Each of the processes that take turns in the tasks has connected.
+    run(range(4))
+    with seen_connections(sink.url) as seen:
+        run(range(4, 8))
+    running.stop()
+    assert set.union(*seen) == seen[0]
+    assert sorted(row["id"] for row in sink.table("copy")) == list(range(8))
 
 
 def test_the_native_sink_and_a_batch_write_fill_a_table(spark: SparkSession, sink: Store, tmp_path: Path) -> None:

@@ -502,6 +502,13 @@ class Store(Port):
         The call is cheap. A store that does not detect commits waits briefly and returns True.
         """
 
+    def stays_open(self) -> bool:
+        """Return whether the store may stay open, unused, until the next task of the process; otherwise it is closed.
+
+        It is for stores whose opening takes longer than a small batch.
+        """
+        return False
+
     @abstractmethod
     def close(self) -> None:
         """Close the files and connections of this process. The next call of the store opens them again."""

@@ -20,7 +20,7 @@ from pyspark import TaskContext, cloudpickle
 from headrace import __version__
 from headrace.errors import HeadraceError, NotFoundError, StoreError
 from headrace.ports import Store, upgrades
-from headrace.spark import arrival
+from headrace.spark import arrival, kept_stores
 from headrace.stores.registry import StoreAddress
 
 _THIS_HOST = ("localhost", "127.0.0.1", "::1")
@@ -59,7 +59,7 @@ def task_property(name: str) -> str | None:
 
 @contextmanager
 def task_store(address: StoreAddress) -> Iterator[Store]:
-    """Open the store of a task, and close it at the end. Never creates a store.
+    """Open the store of a task, and give it back to `headrace.spark.kept_stores` at the end. Never creates a store.
 
     An error of headrace gets a note that names the host: Spark shows the errors of all executors in one place.
 
@@ -78,21 +78,27 @@ def task_store(address: StoreAddress) -> Iterator[Store]:
 def _of_driver(address: StoreAddress) -> Iterator[Store]:
     try:
         with upgrades.not_permitted():
-            store = address.open()
+            store = kept_stores.opened(address)
     except NotFoundError as error:
         raise StoreError(
             "the store of the driver is not on the host of this task", received=error.received, remedy=_SHARED
         ) from None
-    with store, _with_place(store):
-        instance = store.instance()
-        if instance != address.instance:
-            raise StoreError(
-                "the address of the store leads to another store on the host of this task than on that of the driver",
-                received=f"{store.url}, {instance}",
-                valid=address.instance,
-                remedy=_SHARED,
-            )
-        yield store
+    with _with_place(store):
+        try:
+            instance = store.instance()
+            if instance != address.instance:
+                raise StoreError(
+                    "the address of the store leads to another store on the host of this task than on that of the "
+                    "driver",
+                    received=f"{store.url}, {instance}",
+                    valid=address.instance,
+                    remedy=_SHARED,
+                )
+            yield store
+        except BaseException:
+            store.close()
+            raise
+        kept_stores.keep(address, store)
 
 
 @contextmanager

@@ -245,6 +245,11 @@ class PostgresConnection:
             else:
                 self._bulks.drop(connection)
 
+    @property
+    def may_idle(self) -> bool:
+        """Whether nobody waits for the connections of this process: no pooler shares them, and they are not scarce."""
+        return not self.server.pooled and monotonic() >= self._scarce_until
+
     def close(self) -> None:
         """Close the idle connections of this process; a later call opens new ones."""
         self._statements.clear()

@@ -100,6 +100,10 @@ class PostgresStore(Store):
     @cached_property
     def id(self) -> str:
         """The cluster's identifier and the database: the same for each address, and for a standby."""
+        return self.instance()
+
+    def instance(self) -> str:
+        """Return the present `id`: of a store that stays open, the address can lead to another cluster later."""
 
         def read(session: psycopg.Connection) -> str:
             row = session.execute("SELECT system_identifier, current_database() FROM pg_control_system()").fetchone()
@@ -357,6 +361,9 @@ class PostgresStore(Store):
 
     def wait_for_change(self, timeout: float) -> bool:
         return self._growth.wait(timeout)
+
+    def stays_open(self) -> bool:
+        return self._connection.may_idle
 
     def close(self) -> None:
         self._connection.close()

@@ -1,0 +1,89 @@
+"""Stores that stay open between the tasks of a process.
+
+To open a database takes longer than a batch of one row: each driver connects, and ADBC reads the catalog. So a task
+leaves its store open for the next task with the same address, if the store permits it (`Store.stays_open`). One task at
+a time has it. A store that no task takes for `IDLE_SECONDS` is closed, and so is that of a task with an error.
+"""
+
+from __future__ import annotations
+
+import atexit
+import itertools
+import os
+import threading
+from typing import Any
+
+from headrace.ports import Store
+from headrace.stores.registry import StoreAddress, opening_of
+
+IDLE_SECONDS = 10.0
+"""How long a store stays open without a task. A server without a free connection is asked again for longer."""
+_MOST = 4
+
+
+class _Kept:
+    """A store that is open for a later task; its text shows no secret.
+
+    Args:
+        place: where it was opened, see `_place`.
+    """
+
+    def __init__(self, number: int, place: tuple[Any, ...], store: Store) -> None:
+        self.place = place
+        self._store = store
+        self._timer = threading.Timer(IDLE_SECONDS, _close, (number,))
+        self._timer.name = "headrace-closes-idle-store"
+        self._timer.daemon = True
+
+    def start(self) -> None:
+        """Close the store after the longest time, unless a task takes it."""
+        self._timer.start()
+
+    def take(self) -> Store:
+        self._timer.cancel()
+        return self._store
+
+
+# Who removes an entry has its store. That is one step, so no lock is needed, which a fork could leave locked.
+_kept: dict[int, _Kept] = {}
+_numbers = itertools.count()
+
+
+def opened(address: StoreAddress) -> Store:
+    """Return the store of an address, which only the caller has: one that was kept, or a new one."""
+    place = _place(address)
+    for number, kept in list(_kept.items()):
+        if kept.place == place and _kept.pop(number, None) is not None:
+            return kept.take()
+    return address.open()
+
+
+def keep(address: StoreAddress, store: Store) -> None:
+    """Keep a store of `opened` for the next task, or close it."""
+    if len(_kept) >= _MOST or not store.stays_open():
+        store.close()
+        return
+    number = next(_numbers)
+    kept = _kept[number] = _Kept(number, _place(address), store)
+    kept.start()
+
+
+def close_all() -> None:
+    """Close all stores that no task has."""
+    for number in list(_kept):
+        _close(number)
+
+
+def _close(number: int) -> None:
+    if (kept := _kept.pop(number, None)) is not None:
+        kept.take().close()
+
+
+def _place(address: StoreAddress) -> tuple[Any, ...]:
+    """Return all that decides which store an address opens, and as which user."""
+    prefixes = opening_of(address.url).environment
+    environment = {name: value for name, value in os.environ.items() if name.startswith(prefixes)}
+    return address.url, dict(address.options), address.instance, environment
+
+
+atexit.register(close_all)
