@@ -140,6 +140,8 @@ class PostgresConnection:
     Attributes:
         layouts: the tables that were last used, by name, each with a value that shows whether it has changed since;
             see `headrace.stores.postgres.tables.table`.
+        checked: the groups of headrace's own tables that exist and are safe, by their schema and names; see
+            `headrace.stores.postgres.own_tables`.
     """
 
     def __init__(self, address: Address) -> None:
@@ -160,6 +162,7 @@ class PostgresConnection:
         self._server: Server | None = None
         self._scarce_until = 0.0
         self.layouts: dict[str, tuple[Any, Any]] = {}
+        self.checked: set[tuple[str, tuple[str, ...]]] = set()
         self._statements = _Pool(PostgresConnection._connect, psycopg.Connection.close, _lives)
         self._bulks = _Pool(PostgresConnection._connect_bulk, adbc.Connection.close, _bulk_lives)
         _connections.add(self)

@@ -58,20 +58,17 @@ class PostgresFiles(TreeFiles):
         self._tables = OwnTables(connection, schema, _TABLES)
 
     def view(self, work: Callable[[FileTree], Result]) -> Result:
-        return self._run(work, repeatable=True)
+        return self._tables.ask(lambda connection: work(_PostgresTree(connection, self._tables.schema)))
 
     def change(self, work: Callable[[FileTree], Result], *, repeatable: bool = False) -> Result:
         """Run a function in a transaction, again after a collision with another one."""
         while True:
             try:
-                return self._run(work, repeatable=repeatable)
+                return self._tables.run(
+                    lambda connection: work(_PostgresTree(connection, self._tables.schema)), repeatable=repeatable
+                )
             except _CollisionError:
                 pass
-
-    def _run(self, work: Callable[[FileTree], Result], *, repeatable: bool) -> Result:
-        return self._tables.run(
-            lambda connection: work(_PostgresTree(connection, self._tables.schema)), repeatable=repeatable
-        )
 
 
 class _PostgresTree(FileTree):

@@ -86,13 +86,17 @@ class OwnTables:
         self._connection = connection
         self._name = schema
         self._group = group
-        self._checked = False
+        self._checked = (schema, group.names)
         self.schema = '"' + schema.replace('"', '""') + '"'
         """The quoted name of the schema, for statements."""
 
     def run(self, work: Callable[[psycopg.Connection], Result], *, repeatable: bool = False) -> Result:
         """Create missing tables, and run a function in a transaction; see `PostgresConnection.run`."""
         return self._with_tables(lambda: self._connection.run(work, repeatable=repeatable))
+
+    def ask(self, work: Callable[[psycopg.Connection], Result]) -> Result:
+        """Run a function whose statements only read, each in a transaction of its own; see `PostgresConnection.ask`."""
+        return self._with_tables(lambda: self._connection.ask(work))
 
     def run_bulk(self, work: Callable[[Bulk], Result], *, repeatable: bool = False) -> Result:
         """Run a function in a transaction of ADBC; see `run`."""
@@ -104,19 +108,19 @@ class OwnTables:
         Raises:
             StoreError: somebody else owns the schema or a table.
         """
-        if not self._checked:
+        if self._checked not in self._connection.checked:
             there = self._connection.ask(lambda session: check(session, self._name, self._group.names))
             if not there:
                 return False
             if len(there) < len(self._group.names):
                 self.create()
-            self._checked = True
+            self._connection.checked.add(self._checked)
         return True
 
     def create(self) -> None:
         """Create the schema and the tables, as far as they do not exist."""
         self._connection.run(self._create, repeatable=True)
-        self._checked = True
+        self._connection.checked.add(self._checked)
 
     def _with_tables(self, call: Callable[[], Result]) -> Result:
         if not self.exist():

@@ -134,7 +134,7 @@ class TreeFiles(Files):
 
     @abstractmethod
     def view(self, work: Callable[[FileTree], Result]) -> Result:
-        """Run a function that changes nothing in a transaction."""
+        """Run a function that changes nothing, and needs no snapshot of its own for several statements."""
 
     @abstractmethod
     def change(self, work: Callable[[FileTree], Result], *, repeatable: bool = False) -> Result:

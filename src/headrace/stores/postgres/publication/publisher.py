@@ -77,7 +77,7 @@ class PostgresPublisher(Publisher):
         return marker is not None and marker.batch >= batch
 
     def marker(self) -> Marker | None:
-        return self._tables.run(self._marker, repeatable=True)
+        return self._tables.ask(self._marker)
 
     def last_batch(self) -> int | None:
         def read(session: psycopg.Connection) -> int | None:
@@ -85,7 +85,7 @@ class PostgresPublisher(Publisher):
             row = session.execute(query.encode(), (self.job,)).fetchone()
             return None if row is None else row[0]
 
-        return self._tables.run(read, repeatable=True)
+        return self._tables.ask(read)
 
     # -- staging ------------------------------------------------------------------------------------------
 
