@@ -49,7 +49,7 @@ ACCOUNT: dict[str, dict[str, str | list[str]]] = {
     "docs/iceberg.md": {
         "python": ICEBERG,
         "text": ICEBERG,
-        "sh": ["it installs packages", "tests/lake/test_iceberg_maintenance.py runs the commands"],
+        "sh": ["it installs packages", "lake/test_iceberg_maintenance.py runs the commands"],
     },
     "docs/installation.md": {"sh": "it installs packages"},
     "docs/lake.md": {

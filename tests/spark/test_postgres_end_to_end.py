@@ -134,7 +134,8 @@ def test_a_stream_on_two_cores_has_as_many_connections_as_the_model_of_capacity_
             running.stop()
         assert session.execute("SELECT sum(total) FROM totals").fetchone() == (100_000 * 100_001 // 2 + 30_000,)
     expected = Stream("postgres-tunnel", "groups", "postgres-table").connections(CORES)
-    assert expected / 2 <= max(map(len, seen)) <= expected
+    # The server can still show a connection that was closed for the one that replaces it.
+    assert expected / 2 <= max(map(len, seen)) <= expected + 1
 
 
 def test_small_batches_one_after_the_other_open_no_connections(spark: SparkSession, sink: Store) -> None:

@@ -124,6 +124,8 @@ def valid_arguments(found: dict[str, Any], receiver: str, method: str) -> dict[s
             "directory": f"backup-{uuid.uuid4()}",
             "form": PLAIN,
             "sql": "SELECT 1",
+            "identity": "another",
+            "store": "another",
             "names": ["n"],
         },
     }
