@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.errors import AlreadyExistsError, NotFoundError, PublicationError, SchemaError, UnsupportedError
+from headrace.model.own_names import of_users
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.column_limits import check_columns
 from headrace.model.tables.conditions import OPERATORS, KeyRange, Where, parse_where
@@ -161,7 +162,7 @@ class ParquetStore(Store):
     def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
         with self.change() as manifest:
             if manifest["tables"].pop(name, None) is None and not missing_ok:
-                raise NotFoundError("no such table", received=repr(name), valid=sorted(manifest["tables"]))
+                raise NotFoundError("no such table", received=repr(name), valid=of_users(sorted(manifest["tables"])))
 
     def publisher(self, job: str, sink: str = "") -> Publisher:
         return ParquetPublisher(self, job, sink)
@@ -223,7 +224,7 @@ class ParquetTable(Table):
     def entry(self, manifest: Manifest | None = None) -> dict[str, Any]:
         tables = (manifest or self._store.manifest())["tables"]
         if self.name not in tables:
-            raise NotFoundError("no such table", received=repr(self.name), valid=sorted(tables))
+            raise NotFoundError("no such table", received=repr(self.name), valid=of_users(sorted(tables)))
         found: dict[str, Any] = tables[self.name]
         return found
 
