@@ -188,13 +188,14 @@ def test_a_slot_is_read_by_one_task_which_also_writes_rows_that_are_not_grouped(
 
 # Counted in pg_stat_activity, with the checkpoint in the database. tests/spark counts them again on two cores.
 CONNECTIONS = [
-    (POSTGRES, 2, 5),
-    (replace(POSTGRES, write="postgres-table"), 1, 9),
-    (replace(POSTGRES, write="postgres-table"), 2, 8),
-    (replace(POSTGRES, query="groups", write="postgres-table"), 2, 7),
-    (replace(POSTGRES, query="groups", write="postgres-table"), 4, 12),
-    (replace(POSTGRES, query="groups", write="postgres-table"), 8, 19),
-    (Stream("embedded-queue", write="postgres-table"), 4, 6),
+    (POSTGRES, 2, 6),
+    (replace(POSTGRES, write="postgres-table"), 1, 8),
+    (replace(POSTGRES, write="postgres-table"), 2, 11),
+    (replace(POSTGRES, query="groups", write="postgres-table"), 1, 8),
+    (replace(POSTGRES, query="groups", write="postgres-table"), 2, 12),
+    (replace(POSTGRES, query="groups", write="postgres-table"), 4, 20),
+    (replace(POSTGRES, query="groups", write="postgres-table"), 8, 35),
+    (Stream("embedded-queue", write="postgres-table"), 4, 7),
 ]
 
 

@@ -32,12 +32,16 @@ MEASURED_BYTES = 41
 EXECUTOR_CORES = 2
 """The cores of an executor (`spark.executor.cores`) if nothing is said."""
 # Connections to PostgreSQL. The greatest numbers that were counted in pg_stat_activity, with the checkpoint in the
-# database: 9 and 8 of a stream between two tables on 1 and 2 cores, 7, 12 and 19 of one with groups on 2, 4 and 8, and
-# 6 of one from a queue on 4. The process that plans the reads had 3. The driver had 1 for publications and up to 4 for
-# checkpoints, but then the tasks had fewer. Each task has one to read and one to write, and at times more.
+# database: 8 and 11 of a stream between two tables on 1 and 2 cores, 8, 12, 20 and 35 of one with groups on 1, 2, 4 and
+# 8, 7 of one from a queue on 4, and 6 of one that only reads on 2. Tasks that read and tasks that write take turns in
+# Spark's Python processes, two for each core, and each process keeps the two connections of its last task for some
+# seconds. Before they did, 3 were of the process that plans the reads, and of the driver 1 for publications and up to 4
+# for checkpoints.
 _CONNECTIONS_TO_PLAN = 3
 _CONNECTIONS_TO_PUBLISH = 1
 _CONNECTIONS_OF_CHECKPOINTS = 3
+_CONNECTIONS_OF_A_CORE = 1
+_CONNECTIONS_OF_A_CORE_THAT_READS_AND_WRITES = 4
 _MORE_CONNECTIONS_OF_TASKS = 1
 
 
@@ -167,9 +171,10 @@ class Stream:
         reads, writes = READS[self.read].connects, WRITES[self.write].connects
         if not (reads or writes):
             return 0
+        of_core = _CONNECTIONS_OF_A_CORE_THAT_READS_AND_WRITES if reads and writes else _CONNECTIONS_OF_A_CORE
         return (
             _MORE_CONNECTIONS_OF_TASKS
-            + (reads + writes) * cores
+            + of_core * cores
             + reads * _CONNECTIONS_TO_PLAN
             + writes * (_CONNECTIONS_TO_PUBLISH + _CONNECTIONS_OF_CHECKPOINTS)
         )
