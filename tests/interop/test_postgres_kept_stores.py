@@ -145,7 +145,9 @@ def test_another_user_option_or_environment_has_its_own_store(
         observer.execute(f"DROP ROLE IF EXISTS {OTHER}")
         observer.execute(f"CREATE ROLE {OTHER} LOGIN")
         assert user_of(StoreAddress(without_user, {"user": OTHER}, address.instance)) == OTHER
-        environment.setenv("PGUSER", OTHER)
+        with task_store(address):
+            # A task that changes the environment.
+            environment.setenv("PGUSER", OTHER)
         assert user_of(address) == OTHER
     kept_stores.close_all()
     observer.execute(f"DROP ROLE {OTHER}")

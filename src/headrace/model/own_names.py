@@ -20,5 +20,5 @@ def is_internal(table: str) -> bool:
 
 
 def of_users(tables: Iterable[str]) -> list[str]:
-    """Return the names of tables without those that headrace keeps for itself, as lists and messages show them."""
+    """Return the names of the users' tables among some, as lists and messages show them."""
     return [name for name in tables if not is_internal(name)]

@@ -11,7 +11,7 @@ import pickle
 import socket
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
@@ -76,15 +76,15 @@ def task_store(address: StoreAddress) -> Iterator[Store]:
 
 @contextmanager
 def _of_driver(address: StoreAddress) -> Iterator[Store]:
-    try:
-        with upgrades.not_permitted():
-            store = kept_stores.opened(address)
-    except NotFoundError as error:
-        raise StoreError(
-            "the store of the driver is not on the host of this task", received=error.received, remedy=_SHARED
-        ) from None
-    with _with_place(store):
+    with ExitStack() as stack:
         try:
+            with upgrades.not_permitted():
+                store = stack.enter_context(kept_stores.lent(address))
+        except NotFoundError as error:
+            raise StoreError(
+                "the store of the driver is not on the host of this task", received=error.received, remedy=_SHARED
+            ) from None
+        with _with_place(store):
             instance = store.instance()
             if instance != address.instance:
                 raise StoreError(
@@ -95,10 +95,6 @@ def _of_driver(address: StoreAddress) -> Iterator[Store]:
                     remedy=_SHARED,
                 )
             yield store
-        except BaseException:
-            store.close()
-            raise
-        kept_stores.keep(address, store)
 
 
 @contextmanager

@@ -11,6 +11,8 @@ import atexit
 import itertools
 import os
 import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 from headrace.ports import Store
@@ -49,23 +51,30 @@ _kept: dict[int, _Kept] = {}
 _numbers = itertools.count()
 
 
-def opened(address: StoreAddress) -> Store:
-    """Return the store of an address, which only the caller has: one that was kept, or a new one."""
+@contextmanager
+def lent(address: StoreAddress) -> Iterator[Store]:
+    """Give the caller a store that nothing else uses: one that was kept, or a new one. After an error it is closed."""
+    # As of now: a task can change the environment, and then the store is not that of the new one.
     place = _place(address)
+    store = _taken(place) or address.open()
+    try:
+        yield store
+    except BaseException:
+        store.close()
+        raise
+    if len(_kept) < _MOST and store.stays_open():
+        number = next(_numbers)
+        kept = _kept[number] = _Kept(number, place, store)
+        kept.start()
+    else:
+        store.close()
+
+
+def _taken(place: tuple[Any, ...]) -> Store | None:
     for number, kept in list(_kept.items()):
         if kept.place == place and _kept.pop(number, None) is not None:
             return kept.take()
-    return address.open()
-
-
-def keep(address: StoreAddress, store: Store) -> None:
-    """Keep a store of `opened` for the next task, or close it."""
-    if len(_kept) >= _MOST or not store.stays_open():
-        store.close()
-        return
-    number = next(_numbers)
-    kept = _kept[number] = _Kept(number, _place(address), store)
-    kept.start()
+    return None
 
 
 def close_all() -> None:

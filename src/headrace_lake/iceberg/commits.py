@@ -51,8 +51,7 @@ class Changes:
     """The files that a commit adds and removes.
 
     Attributes:
-        expired: the numbers of snapshots that the commit removes from the metadata, besides those that a table does not
-            keep.
+        expired: the snapshots that the commit removes from the metadata, besides `Version.surplus_snapshots`.
     """
 
     added: Sequence[DataFile] = ()

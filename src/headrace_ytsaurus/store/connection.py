@@ -38,7 +38,7 @@ _FIRST_PAUSE_MS, _LONGEST_PAUSE_MS = 100, 10_000
 # A transaction is lost with its proxy. So another proxy is chosen before the time limit of the cluster ends.
 _ONE_PROXY_SECONDS = 10.0
 _PULL_BYTES = 64 << 20
-# A thread keeps clients for so many addresses: a new connection needs several requests.
+# The addresses for which a thread keeps clients: a new connection needs several requests.
 _MOST_ADDRESSES = 8
 _log = logging.getLogger("headrace")
 _clients = threading.local()

@@ -250,7 +250,7 @@ class PostgresConnection:
 
     @property
     def may_idle(self) -> bool:
-        """Whether nobody waits for the connections of this process: no pooler shares them, and they are not scarce."""
+        """Whether unused connections may stay open: no pooler shares them, and they are not scarce."""
         return not self.server.pooled and monotonic() >= self._scarce_until
 
     def close(self) -> None:
