@@ -30,9 +30,17 @@ def embedded(directory: Path) -> Place:
     return Place("{directory}/store", directory, {"synchronous": "off"})
 
 
+class DeltaPlace(Place):
+    """A directory of Delta tables."""
+
+    def commits(self, count: int) -> int:
+        # A commit writes several files.
+        return super().commits(count // 2)
+
+
 def delta(directory: Path) -> Place:
     """Return the place of a directory of Delta tables."""
-    return Place("delta://{directory}/store", directory)
+    return DeltaPlace("delta://{directory}/store", directory)
 
 
 def iceberg(directory: Path) -> Place:

@@ -10,6 +10,7 @@ import pytest
 from headrace.errors import SchemaError
 from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store, Table, Tunnel
+from headrace.testing import Place
 from headrace.testing.capabilities import traits
 from headrace.testing.reading import SETS_CELLS, Change, drain, filled, only_channel, read_from, replay, state_of
 
@@ -88,17 +89,18 @@ def test_changes_carry_the_version_that_the_write_returned(store: Store, orders:
 
 
 @pytest.mark.needs("tunnels")
-def test_versions_and_timestamps_rise_strictly_from_commit_to_commit(store: Store, orders: Table) -> None:
+def test_versions_and_timestamps_rise_strictly_from_commit_to_commit(place: Place, store: Store, orders: Table) -> None:
+    count = place.commits(1000)
     tunnel = store.create_tunnel("orders", "changes", "Stream")
-    for number in range(200):
+    for number in range(count):
         orders.put([{"id": "a", "price": number}, {"id": f"b{number}"}])
     changes = drain(tunnel)
     commits = sorted({(change.version, change.time) for change in changes})
-    assert len(commits) == 200
-    assert len({version for version, _ in commits}) == len({time for _, time in commits}) == 200
+    assert len(commits) == count
+    assert len({version for version, _ in commits}) == len({time for _, time in commits}) == count
     assert [time for _, time in commits] == sorted(time for _, time in commits)
     assert [change.version for change in changes] == sorted(change.version for change in changes)
-    assert [change.row["price"] for change in changes if change.key == ("a",)] == list(range(200))
+    assert [change.row["price"] for change in changes if change.key == ("a",)] == list(range(count))
 
 
 @pytest.mark.needs("transactions")
@@ -237,17 +239,21 @@ def test_a_log_continues_after_columns_are_added(store: Store, orders: Table, tu
 
 
 @pytest.mark.needs("tunnels")
-def test_many_small_commits_read_the_same_from_every_position(store: Store, orders: Table, tunnel: Tunnel) -> None:
-    versions = [orders.put({"id": f"{number % 50:02}", "price": number}) for number in range(300)]
+def test_many_small_commits_read_the_same_from_every_position(
+    place: Place, store: Store, orders: Table, tunnel: Tunnel
+) -> None:
+    count = place.commits(1500)
+    versions = [orders.put({"id": f"{number % 50:02}", "price": number}) for number in range(count)]
     channel = only_channel(tunnel)
     start = tunnel.channels()[0].committed
     whole, end = read_from(tunnel, channel, start)
     if store.capabilities.transactions and traits(store).returns_versions:
         assert [change.version for change in whole] == versions
-    assert [change.row["price"] for change in whole] == list(range(300))
-    for place in (1, 63, 64, 65, 127, 128, 250, 299, 300):
-        position = tunnel.advance(channel, start, place)
-        assert read_from(tunnel, channel, position, page_rows=7) == (whole[place:], end)
+    assert [change.row["price"] for change in whole] == list(range(count))
+    for after in (1, 63, 64, 65, 127, 128, 250, count - 1, count):
+        if after <= count:
+            position = tunnel.advance(channel, start, after)
+            assert read_from(tunnel, channel, position, page_rows=7) == (whole[after:], end)
 
 
 @pytest.mark.needs("tunnels", "transactions")
