@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -34,6 +35,8 @@ MEMORY, ROOM = Path("/dev/shm"), 6 << 30
 if "TMPDIR" not in os.environ and MEMORY.is_dir() and shutil.disk_usage(MEMORY).free >= ROOM:
     os.environ["TMPDIR"] = tempfile.tempdir = str(MEMORY)
 
+# Half of the time of the collection would be the search for garbage among three million objects, which has none.
+gc.disable()
 # The time that an example takes says nothing on a machine that is shared.
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=100)
@@ -63,6 +66,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Keep the tests that the stores can run. Run long files first; pytest-randomly has shuffled them before this."""
     items[:] = [item for item in items if fits(item)]
     longest_first(items)
+
+
+def pytest_collection_finish() -> None:
+    """From here on, search for garbage among the objects of the tests alone."""
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.fixture(autouse=True)
