@@ -107,10 +107,11 @@ def _describe(each: Any) -> str:
 def _children() -> set[int]:
     """Return the processes that any thread of this one has started and that have not been waited for."""
     found: set[int] = set()
-    for task in _PROC.glob("task/*/children"):
+    # Not `Path.glob`, which reads the whole directory of each thread.
+    for task in os.listdir(_PROC / "task") if _PROC.exists() else ():  # noqa: PTH208
         # The thread may have ended.
         with suppress(OSError):
-            found.update(map(int, task.read_text().split()))
+            found.update(map(int, (_PROC / "task" / task / "children").read_text().split()))
     return found
 
 
