@@ -1,10 +1,13 @@
 """The Spark session that the tests of one process share.
 
-Two settings save more than half of its work, and nothing that the tests are about depends on them:
+These save more than half of its work, and nothing that the tests are about depends on them:
 
 - ``startup/python_server.py`` forks its Python processes, which otherwise load pyspark and headrace one by one.
 - ``FileSystemBasedCheckpointFileManager`` writes its checkpoints. Spark's default for files uses another class of
   Hadoop, which runs ``chmod`` in a process for each file. ``spark/test_checkpoints_in_stores.py`` has the default.
+- pyspark finds a class of Java once. It otherwise asks for the class at each use, and for each package of its name, and
+  Java looks into 280 jars: a tenth of the Java process's work.
+- ``startup/spark_archive.py`` has the options of Java.
 
 The tests below start Spark as users do, with Spark's own Python processes and file manager.
 
@@ -22,13 +25,14 @@ Tests that start Spark in a process of their own, because a shared session canno
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import psutil
 import pytest
+from py4j import java_gateway  # type: ignore[import-untyped]
 from pyspark.sql import SparkSession
 
 import headrace
@@ -49,6 +53,8 @@ def start(warehouse: Path, python: Path) -> SparkSession:
     """Start Spark with an environment that names no store, and with a program for its Python processes."""
     # Sessions of streaming SQL look for the ends of streams. By default, they wait half a second between two looks.
     running_streams._POLL_SECONDS = 0.1
+    for names in (java_gateway.JVMView, java_gateway.JavaPackage):
+        names.__getattr__ = _kept(names.__getattr__)
     with pytest.MonkeyPatch.context() as environment:
         environment.setenv("PYSPARK_PYTHON", str(python))
         environment.setenv("PYSPARK_DRIVER_PYTHON", str(python))
@@ -66,6 +72,16 @@ def start(warehouse: Path, python: Path) -> SparkSession:
                 **FAST_FILE_MANAGER,
             },
         )
+
+
+def _kept(find: Callable[[Any, str], object]) -> Callable[[Any, str], object]:
+    """Return an ``__getattr__`` that keeps what it finds, so that it is not asked again."""
+
+    def find_once(names: Any, name: str) -> object:
+        found = vars(names)[name] = find(names, name)
+        return found
+
+    return find_once
 
 
 def start_connect(session: SparkSession) -> str:

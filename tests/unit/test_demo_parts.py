@@ -22,7 +22,8 @@ from tests.startup import spark_archive
 
 
 def test_the_demonstration_can_use_the_archive_of_classes() -> None:
-    assert QUICK_JAVA == spark_archive.OPTIONS, "Java ignores an archive that was written with other options"
+    # Java uses an archive that was written with other sizes, and the tests of a whole run need larger ones.
+    assert spark_archive.OPTIONS.startswith(f"{QUICK_JAVA} "), "an archive for another kind of Java process"
 
 
 @given(st.integers(), st.lists(st.integers(0, 60), max_size=20))
