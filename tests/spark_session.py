@@ -7,6 +7,7 @@ These save more than half of its work, and nothing that the tests are about depe
   Hadoop, which runs ``chmod`` in a process for each file. ``spark/test_checkpoints_in_stores.py`` has the default.
 - pyspark finds a class of Java once. It otherwise asks for the class at each use, and for each package of its name, and
   Java looks into 280 jars: a tenth of the Java process's work.
+- Spark does not write the messages that pyspark does not show.
 - ``startup/spark_archive.py`` has the options of Java.
 
 The tests below start Spark as users do, with Spark's own Python processes and file manager.
@@ -65,6 +66,8 @@ def start(warehouse: Path, python: Path) -> SparkSession:
             master="local[2,4]",
             conf={
                 "spark.ui.enabled": "false",
+                # pyspark shows no others, either, but drops them when they are written.
+                "spark.log.level": "WARN",
                 "spark.sql.shuffle.partitions": 2,
                 "spark.sql.warehouse.dir": str(warehouse),
                 "spark.connect.grpc.binding.address": "127.0.0.1",
