@@ -12,6 +12,7 @@ import psycopg
 import pytest
 
 import headrace
+from headrace.errors import DataLossError
 from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store
 from headrace.testing.queue_reading import wait_until
@@ -118,6 +119,28 @@ def test_truncations_and_changes_of_columns_follow_in_order(store: Store, target
         server.execute("INSERT INTO t (id, w) VALUES (13, 'lost'); TRUNCATE t; INSERT INTO t (id, w) VALUES (14, 'x')")
     copy(store, target, batch_rows=1)
     assert is_equal(store, target)
+
+
+@pytest.mark.parametrize("history", [False, True])
+def test_a_copy_without_a_column_that_it_had_is_not_continued(
+    store: Store, target: Store, server: Server, history: bool
+) -> None:
+    create(server, 10)
+    copy(store, target, history=history)
+    server.execute("UPDATE t SET n = 1 WHERE id = 2")
+    with psycopg.connect(target.url, user="postgres", autocommit=True) as session:
+        session.execute("ALTER TABLE t RENAME v TO w")
+        with pytest.raises(DataLossError, match=r"columns of mirror 't' were dropped.*received: no column v;"):
+            copy(store, target, history=history)
+        session.execute("ALTER TABLE t RENAME w TO v")
+        assert copy(store, target, history=history) == 1
+        session.execute("ALTER TABLE t DROP v")
+        with pytest.raises(DataLossError, match="no column v"):
+            copy(store, target, history=history)
+        # Without rows nothing is missing.
+        session.execute("DELETE FROM t")
+        assert copy(store, target, history=history) == 0
+        assert "v" in target.table("t").schema.names
 
 
 def test_a_row_moves_from_commit_to_copy_without_a_long_wait(store: Store, target: Store, server: Server) -> None:

@@ -25,7 +25,7 @@ SchemaChange: TypeAlias = Literal["evolve", "lenient", "fail"]
 EVOLVE: SchemaChange = "evolve"
 LENIENT: SchemaChange = "lenient"
 FAIL: SchemaChange = "fail"
-_ANEW = "drop the target, and start the mirror with a new checkpoint location, which copies all rows again"
+_ANEW = "drop the target, and start the mirror again, in Spark with a new checkpoint location: it copies all rows again"
 
 
 def schema_change(text: str) -> SchemaChange:

@@ -47,7 +47,7 @@ from headrace.ports import Store, Table, Tunnel
 RECORDS = f"{PREFIX}mirrors__"
 READER, WORKERS = "reader", "workers"
 """The part of a mirror's definition that says that workers read its tunnel, and not a query of Spark."""
-_WITH_NEW_CHECKPOINT = "and start the mirror with a new checkpoint location"
+_AGAIN = "and start the mirror again, in Spark with a new checkpoint location"
 _COLUMNS = TableSchema.of(
     {
         "target": "string",
@@ -169,7 +169,7 @@ class MirrorSetup:
                     f"the tunnel that fills mirror {self._form.target!r} does not exist any more: rows that were "
                     "deleted since then would stay in the mirror",
                     received=f"tunnel {record.tunnel_name!r} ({record.tunnel}) of table {self._table.name!r}",
-                    remedy=f"drop the target table, {_WITH_NEW_CHECKPOINT}: it copies all rows again",
+                    remedy=f"drop the target table, {_AGAIN}: it copies all rows again",
                 )
             return self._begin(record)
         if not self._wanted.owns_tunnel and self._wanted.tunnel_name not in (tunnel.id, tunnel.name):
@@ -179,11 +179,24 @@ class MirrorSetup:
                 valid=tunnel.name,
                 remedy="leave out the tunnel, or drop the target table first",
             )
+        self._check_columns_kept(found)
         if self._target.capabilities.evolves:
             self._check_evolution(tunnel)
         else:
             self._add_columns(found, tunnel)
         return tunnel
+
+    def _check_columns_kept(self, found: Table) -> None:
+        """Raise `DataLossError` if the target has rows without a column that the last published batch has written."""
+        recorded = self._recorded()
+        lost = [each.name for each in recorded or () if each.name not in found.schema]
+        # Another worker changes both at once.
+        if lost and self._recorded() == recorded and _has_rows(found):
+            raise DataLossError(
+                f"columns of mirror {self._form.target!r} were dropped or renamed: its rows lack their values",
+                received=f"no column {', '.join(lost)}",
+                remedy=f"rename them back; or drop the target table, {_AGAIN}: it copies all rows again",
+            )
 
     def _check_evolution(self, tunnel: Tunnel) -> None:
         """Check that the first batch can change the mirror's tables as the source has changed since the last one."""
@@ -245,7 +258,7 @@ class MirrorSetup:
                 f"workers without Spark fill mirror {self._form.target!r}, and the target has their positions",
                 received="a query of Spark",
                 remedy="go on with `headrace mirror` or headrace.mirror_worker; or drop the target table, "
-                f"{_WITH_NEW_CHECKPOINT}: it copies all rows again",
+                f"{_AGAIN}: it copies all rows again",
             )
 
     def _check_bad_rows(self) -> None:
@@ -282,7 +295,7 @@ class MirrorSetup:
             return False
         if _has_rows(found):
             received = f"the {self._form.kind} of {self._table.name!r}"
-            raise target_replaced(job.target, received, f"drop the table, {_WITH_NEW_CHECKPOINT}")
+            raise target_replaced(job.target, received, f"drop the table, {_AGAIN}")
         return True
 
     def _check_further_tables(self) -> None:
@@ -296,7 +309,7 @@ class MirrorSetup:
                 f"{self._form.target!r}: versions could not be closed",
                 received=f"the {self._form.kind} of {self._table.name!r}",
                 remedy=f"restore both tables from a backup; or drop table {self._form.target!r}, too, "
-                f"{_WITH_NEW_CHECKPOINT}, and the history begins again",
+                f"{_AGAIN}, and the history begins again",
             )
 
     def _found(self, table: MirrorTable) -> Table | None:
