@@ -43,7 +43,8 @@ class HeadraceError(Exception):
 
     Args:
         problem: the problem, in one sentence without a full stop.
-        received: the invalid value; never a value that may contain a secret.
+        received: the invalid value; never a value that may contain a secret. Passwords in addresses and connection
+            strings, which can be any value by mistake, become ``***``.
         valid: the valid values, as a text or a list.
         remedy: an action that solves the problem, with the option or command.
 
@@ -65,7 +66,7 @@ class HeadraceError(Exception):
         valid: str | Iterable[object] | None = None,
         remedy: str | None = None,
     ) -> None:
-        problem = printable(problem)
+        problem = _without_passwords(printable(problem))
         self.problem = problem
         self.received = None if received is None else _cut(printable(received), _LONGEST_RECEIVED)
         if valid is None or isinstance(valid, str):
@@ -90,6 +91,8 @@ class HeadraceError(Exception):
 _SKIPS = "failOnDataLoss=false"
 _LONGEST_RECEIVED = 1000
 _LONGEST_SHOWN = 100
+# ``//user:password@host``, and ``password=…`` of a connection string.
+_PASSWORD = re.compile(r"(//[^/@:\s]*:)[^\s'\"]+(?=@)|(password=)[^&;,\s'\"]+", re.IGNORECASE)
 
 
 def shown(value: object) -> str:
@@ -113,7 +116,13 @@ def printable(value: object) -> str:
     return text if text.isascii() else text.encode("utf-8", "backslashreplace").decode()
 
 
+def _without_passwords(text: str) -> str:
+    return _PASSWORD.sub(r"\1\2***", text)
+
+
 def _cut(text: str, most: int) -> str:
+    # A part of a password would not be found.
+    text = _without_passwords(text)
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
