@@ -51,6 +51,14 @@ def test_open_transactions_that_delay_a_new_tunnel_are_named_without_their_value
     assert store.create_tunnel("t", "late").name == "late"
 
 
+def test_a_text_that_is_not_sent_is_no_lost_connection(store: Store, caplog: pytest.LogCaptureFixture) -> None:
+    store.create_table("t", {"id": "long"}, "id")
+    with caplog.at_level(logging.INFO), pytest.raises(SchemaError, match="cannot contain NUL"):
+        store.create_tunnel("t", "a\0b")
+    assert "trying again" not in caplog.text
+    assert store.tunnels() == []
+
+
 @pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
 def test_texts_of_databases_in_other_encodings_are_right(store: Store, encoding: str) -> None:
     name = f"encoded_{encoding.lower()}"

@@ -133,6 +133,12 @@ def test_the_choice_follows_the_columns_and_not_their_names(store: Store, server
         ({"where": "true); DROP TABLE people; --"}, OptionError, "syntax error"),
         ({"where": "true) WITH (publish = 'insert'"}, OptionError, "syntax error"),
         ({"where": " "}, OptionError, "must be a condition"),
+        ({"where": "name = '\0'"}, OptionError, "option where has a text.*valid: a text without NUL"),
+        ({"where": "name = '\ud800'"}, OptionError, r"option where has a text.*received: .*\\ud800"),
+        ({"columns": ["id", "\ud800"]}, OptionError, "option columns has a text"),
+        ({"mask": {"note": "constant(\0)"}}, OptionError, "option mask has a text"),
+        ({"slot": "a\0b", "publication": "p"}, OptionError, "option slot has a text"),
+        ({"mask": {"note": "null"}, "mask_key": "\ud800"}, OptionError, "secret text"),
         ({"where": "id > 3", "kind": "BaseData"}, UnsupportedError, "kind BaseAndStream or Stream"),
     ],
 )

@@ -30,6 +30,8 @@ _BUSY = (*_SERIALIZATION, "53300", "55006", "55P03", "57P03")
 _LOST = ("57P01", "57P02", "57P05", "25P03", "25P04")
 # A statement of a connection that works: the server cannot connect to the server of a foreign table.
 _FOREIGN = "08001"
+# A value that psycopg does not send, such as a text with the character NUL.
+_REFUSED_HERE = "22000"
 # What the server calls an internal error, and Arrow's streams, which keep no state.
 _UNKNOWN = "XX000"
 _REFUSED = re.compile(
@@ -182,7 +184,7 @@ def failure_of(error: BaseException, *, connecting: bool = False) -> Failure | N
     if isinstance(error, psycopg.Error):
         diagnosis = error.diag
         return Failure(
-            error.sqlstate or "",
+            error.sqlstate or (_REFUSED_HERE if isinstance(error, psycopg.DataError) else ""),
             diagnosis.message_primary or _first_line(str(error)),
             diagnosis.message_detail or "",
             diagnosis.message_hint or "",

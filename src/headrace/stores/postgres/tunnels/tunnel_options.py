@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, StoreBusyError, UnsupportedError, shown
 from headrace.model.tunnels.masks import Mask, parse_masks
 from headrace.model.tunnels.values import TunnelKind
-from headrace.options.kinds import size
+from headrace.options.kinds import size, text
 from headrace.options.names import check_names
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 
@@ -95,9 +95,11 @@ def parse(options: Mapping[str, Any], kind: TunnelKind, *, several: bool = False
         OptionError: a name or value is invalid, or the options contradict each other.
     """
     check_names("a tunnel of PostgreSQL", options, OPTIONS)
+    for name in options.keys() - {"mask_key"}:
+        _check_texts(name, options[name])
     for name in ("slot", "publication"):
         value = options.get(name)
-        if value is not None and not (isinstance(value, str) and value and "\0" not in value):
+        if value is not None and not (isinstance(value, str) and value):
             raise OptionError(f"option {name} must be a name", received=shown(value))
     if not isinstance(options.get("failover") or False, bool):
         raise OptionError("option failover must be True or False", received=shown(options["failover"]))
@@ -159,13 +161,13 @@ def _choices(given: Mapping[str, Any]) -> dict[str, Any]:
         raise OptionError("options columns and exclude contradict each other", remedy="give one of them")
     parsed: dict[str, Any] = {name: _names(name, given[name]) for name in ("columns", "exclude") if name in given}
     where = given.get("where")
-    if where is not None and not (isinstance(where, str) and where.strip() and "\0" not in where):
+    if where is not None and not (isinstance(where, str) and where.strip()):
         raise OptionError("option where must be a condition in SQL", received=shown(where))
     if "mask" in given:
         parsed["mask"] = parse_masks(given["mask"])
     if "mask_key" in given:
         key = given["mask_key"]
-        parsed["mask_key"] = key = key.encode() if isinstance(key, str) else key
+        parsed["mask_key"] = key = key.encode(errors="surrogatepass") if isinstance(key, str) else key
         if not (isinstance(key, bytes) and _SHORTEST_KEY <= len(key) <= _LONGEST_KEY):
             # The key is a secret.
             raise OptionError(
@@ -180,6 +182,19 @@ def _choices(given: Mapping[str, Any]) -> dict[str, Any]:
                 remedy="leave out mask_key, or give a column the mask hash",
             )
     return parsed
+
+
+def _check_texts(option: str, given: object) -> None:
+    """Raise `OptionError` for a text that PostgreSQL cannot have, also in a list or as the value of a mask."""
+    values = given.values() if isinstance(given, Mapping) else given if isinstance(given, list | tuple) else [given]
+    for value in values:
+        if isinstance(value, str):
+            try:
+                text(value)
+            except ValueError as error:
+                raise OptionError(
+                    f"option {option} has a text that PostgreSQL cannot have", received=shown(value), valid=str(error)
+                ) from None
 
 
 def _names(option: str, given: object) -> tuple[str, ...]:
