@@ -6,7 +6,7 @@ import pytest
 
 import headrace
 from headrace.cli.main import main
-from headrace.errors import DataLossError, NotFoundError, SchemaError
+from headrace.errors import DataLossError, NotFoundError, SchemaError, UnsupportedError
 from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store
 from headrace.stores.postgres.tunnels import stored_tunnels
@@ -310,6 +310,26 @@ def test_rows_that_were_identified_otherwise_are_an_error(
         assert [change.key for change in accepted(tunnel)] == [(2,)]
     else:
         assert replay(drain(tunnel)) == state_of(store.table("t"))
+
+
+@pytest.mark.parametrize("several", [False, True], ids=["one", "several"])
+def test_a_key_that_is_dropped_and_made_again_is_the_same_key(store: Store, server: Server, several: bool) -> None:
+    server.execute("CREATE TABLE t (id int PRIMARY KEY, n int)")
+    create = store.create_tunnel_of_tables if several else store.create_tunnel
+    tunnel = create("public.t" if several else "t", "changes")
+    assert drain(tunnel) == []
+    server.execute("ALTER TABLE t DROP CONSTRAINT t_pkey; INSERT INTO t VALUES (1, 1)")
+    with pytest.raises(UnsupportedError, match="has no primary key"):
+        drain(tunnel)
+    server.execute("ALTER TABLE t ADD PRIMARY KEY (id); UPDATE t SET n = 2; INSERT INTO t VALUES (2, 3)")
+    assert len(drain(tunnel)) == 3
+    assert tunnel.describe().warnings == ()
+    server.execute("ALTER TABLE t DROP CONSTRAINT t_pkey, ALTER n SET NOT NULL")
+    with pytest.raises(UnsupportedError, match="has no primary key"):
+        drain(tunnel)
+    server.execute("ALTER TABLE t ADD PRIMARY KEY (n)")
+    with pytest.raises(DataLossError, match=r"received: table public\.t: the table has another primary key;"):
+        drain(tunnel)
 
 
 def test_a_new_column_with_unknown_values_is_an_error_for_older_rows_only(store: Store, server: Server) -> None:

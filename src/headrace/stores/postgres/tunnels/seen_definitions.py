@@ -148,6 +148,9 @@ class SeenDefinitions:
             if former == state:
                 continue
             versions = [Definition.parse(content) for content in before.get(relation, ())]
+            if versions and not now.key:
+                # Reads fail until the table has a primary key again, which is compared with the former one.
+                now = now._replace(key=versions[-1].key, constraint=versions[-1].constraint)
             # Without a stream, rows are those of the time when they were read.
             if versions and tunnel is not None and tunnel[0] is not None:
                 new = _losses(statements, relation, versions, now, delivered=bool(delivered and delivered[0]))
