@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Collection, Mapping, Sequence
-from functools import partial
+from functools import cache, partial
 from typing import Any, ClassVar
 
 import pyarrow as pa
@@ -88,9 +88,7 @@ class ManyTables:
         self._tables = {}
         self._current = {state.relation: state.name for state in self._definitions.states}
         for relation in self._names.keys() - self._current.keys():
-            _log.warning(
-                "table %s was dropped: its rows and changes that were not read are left out", self._names[relation]
-            )
+            _warn_of_dropped(self._tunnel, relation, self._names[relation])
         return True
 
     @property
@@ -193,6 +191,12 @@ class ManyTables:
             )
         except NotFoundError:
             return None
+
+
+@cache
+def _warn_of_dropped(tunnel: str, relation: int, name: str) -> None:
+    """Log, once in a process, that a table of a tunnel was dropped."""
+    _log.warning("table %s was dropped: its rows and changes that were not read are left out", name)
 
 
 def _no_rows(_: Bulk) -> list[pa.RecordBatch]:
