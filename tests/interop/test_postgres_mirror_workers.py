@@ -12,7 +12,7 @@ import psycopg
 import pytest
 
 import headrace
-from headrace.errors import DataLossError
+from headrace.errors import DataLossError, SchemaError
 from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store
 from headrace.testing.queue_reading import wait_until
@@ -141,6 +141,21 @@ def test_a_copy_without_a_column_that_it_had_is_not_continued(
         session.execute("DELETE FROM t")
         assert copy(store, target, history=history) == 0
         assert "v" in target.table("t").schema.names
+
+
+def test_a_source_or_copy_without_its_primary_key_is_named(store: Store, target: Store, server: Server) -> None:
+    create(server, 10)
+    copy(store, target)
+    server.execute("ALTER TABLE t DROP CONSTRAINT t_pkey")
+    with pytest.raises(SchemaError, match=r"table 't' has no primary key.*ADD PRIMARY KEY"):
+        copy(store, target)
+    server.execute("ALTER TABLE t ADD PRIMARY KEY (id)")
+    with psycopg.connect(target.url, user="postgres", autocommit=True) as session:
+        session.execute("ALTER TABLE t DROP CONSTRAINT t_pkey")
+        with pytest.raises(SchemaError, match="another primary key than the mirror; received: none; valid: id;"):
+            copy(store, target)
+        session.execute("ALTER TABLE t ADD PRIMARY KEY (id)")
+    assert copy(store, target) == 0
 
 
 def test_a_row_moves_from_commit_to_copy_without_a_long_wait(store: Store, target: Store, server: Server) -> None:

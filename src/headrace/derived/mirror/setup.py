@@ -106,6 +106,7 @@ class MirrorSetup:
 
     Raises:
         UnsupportedError: the log of the source's store lacks values that a mirror needs.
+        SchemaError: the source has no primary key.
         OptionError: the mirror would write into its source.
     """
 
@@ -122,6 +123,7 @@ class MirrorSetup:
         by_workers: bool = False,
     ) -> None:
         check_source(source)
+        table.schema.check_keyed()
         self._jobs = TargetJobs(target)
         self._source = source
         self._table = table
@@ -482,7 +484,7 @@ def _fit_columns(found: Table, wanted: MirrorTable, *, can_add: bool) -> None:
     if schema.primary_key != wanted.schema.primary_key:
         raise SchemaError(
             f"table {wanted.name!r} has another primary key than the mirror",
-            received=", ".join(schema.primary_key),
+            received=", ".join(schema.primary_key) or "none",
             valid=", ".join(wanted.schema.primary_key),
             remedy="choose another target, or drop the table",
         )
