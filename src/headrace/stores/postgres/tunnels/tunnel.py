@@ -207,7 +207,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
             except (DataLossError, NotFoundError, SchemaError, UnsupportedError) as error:
                 backlog = Backlog(rows=None)
                 details = {**details, "last_error": f"{type(error).__name__}: {error.problem}"}
-                if error.problem not in warnings:
+                if not any(error.problem in warning for warning in warnings):
                     warnings.append(error.problem)
             holder = clients.get(row.id)
             described.append(
