@@ -227,8 +227,12 @@ def test_a_slot_that_a_tunnel_cannot_read_is_refused(store: Store, server: Serve
     def create(name: str) -> None:
         store.create_tunnel("orders", "changes", "Stream", slot=name, publication="shop")
 
-    with pytest.raises(NotFoundError, match="no such replication slot"):
+    create_slot(server, slot + "0")
+    store.create_tunnel("orders", "own")
+    # Not the slots of other databases and of tunnels.
+    with pytest.raises(NotFoundError, match=f"no such replication slot; received: 'none'; valid: {slot}0$"):
         create("none")
+    store.drop_tunnel("own")
     with pytest.raises(NotFoundError, match=r"no such publication.*shop"):
         store.create_tunnel("orders", "changes", publication="none")
     create_slot(server, slot, plugin="test_decoding")

@@ -26,6 +26,10 @@ SELECT slot_type, plugin::text, database::text, current_database()::text, tempor
     confirmed_flush_lsn - '0/0'
 FROM pg_replication_slots WHERE slot_name = %s
 """
+_USABLE_SLOTS = """
+SELECT slot_name::text FROM pg_replication_slots WHERE plugin = 'pgoutput' AND database = current_database()
+    AND slot_name NOT IN (SELECT slot FROM headrace.tunnel WHERE slot IS NOT NULL) ORDER BY 1
+"""
 
 
 class SlotLimit(NamedTuple):
@@ -228,7 +232,7 @@ def use_slot(database: TunnelDatabase, name: str, tunnel: str) -> int:
     """
     slots = database.query(_SLOT, (name,))
     if not slots:
-        names = database.query("SELECT slot_name::text FROM pg_replication_slots WHERE plugin = 'pgoutput' ORDER BY 1")
+        names = database.query(_USABLE_SLOTS)
         raise NotFoundError("no such replication slot", received=repr(name), valid=[each for (each,) in names])
     slot_type, plugin, of, here, temporary, two_phase, process, status, confirmed = slots[0]
     for wrong, received, valid in (
