@@ -153,6 +153,31 @@ def test_a_choice_that_cannot_be_exact_is_refused_and_leaves_nothing(
     server.execute("UPDATE people SET age = 1")
 
 
+def test_a_filter_that_fails_for_a_change_is_named_and_hides_no_other_tunnel(store: Store, server: Server) -> None:
+    server.execute("INSERT INTO people (id, name) VALUES (1, 'one')")
+    store.create_tunnel("people", "all")
+    tunnel = store.create_tunnel("people", "some", where="1000 / id > 10")
+    assert [change.key for change in drain(tunnel)] == [(1,)]
+    server.execute("INSERT INTO people (id, name) VALUES (0, 'zero')")
+    for _ in range(2):
+        with pytest.raises(UnsupportedError, match=r"cannot decode a change.*received: division by zero; create a new"):
+            drain(tunnel)
+    described = {each.name: each.describe() for each in store.tunnels()}
+    assert "UnsupportedError: the server cannot decode a change" in str(described["some"].details["last_error"])
+    assert described["all"].warnings == ()
+    assert [each.found for each in store.diagnose() if each.name.endswith("tunnel some of people")]
+    store.drop_tunnel("some")
+
+
+def test_a_mask_that_no_longer_fits_is_named_and_the_tunnel_can_be_dropped(store: Store, server: Server) -> None:
+    tunnel = store.create_tunnel("people", "some", mask={"note": "first(2)"})
+    server.execute("ALTER TABLE people ALTER note TYPE int USING 5; INSERT INTO people (id, name) VALUES (1, 'one')")
+    with pytest.raises(UnsupportedError, match=r"mask first does not fit column 'note' any more.*received: int;"):
+        drain(tunnel)
+    assert "mask first does not fit column 'note' any more" in " ".join(tunnel.describe().warnings)
+    assert main(["tunnel", "drop", "some", "-s", store.url]) == 0
+
+
 def test_an_old_server_is_named_and_has_masks(store: Store, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(selections, "_LISTS_VERSION", 1_000_000)
     for options in ({"columns": ["id"]}, {"exclude": ["note"]}, {"where": "id > 3"}):

@@ -47,6 +47,8 @@ _UNUSABLE = re.compile(
 # The prefix of ADBC before the server's message, and the state after it.
 _ADBC_PREFIX = re.compile(r"^[A-Z_]+: (\[libpq\] )?(.*?: ERROR: +)?", re.DOTALL)
 _STREAM_ERROR = "[libpq]"
+# While the server decodes a change. It knows no publication that is younger than the change.
+_UNDECODED = re.compile(r"(?!publication)(.*?) CONTEXT: +slot .*, in the change callback", re.DOTALL)
 _SLOT_IN_USE = re.compile(r"replication slot .* is active for PID")
 COPIES = "; a mirror, and a query with readAs=table, also need a new target and a new checkpoint location"
 """The end of the remedy of a loss: a copy of a table has all changes, and does not take ``failOnDataLoss=false``."""
@@ -258,6 +260,13 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
             valid="UTF-8; a database of encoding SQL_ASCII does not check it",
             remedy="leave the column out; or correct its texts, for example of Latin 1: "
             "UPDATE … SET c = convert_from(convert(convert_to(c, 'SQL_ASCII'), 'LATIN1', 'UTF8'), 'SQL_ASCII')",
+        )
+    if undecoded := _UNDECODED.match(message):
+        return UnsupportedError(
+            "the server cannot decode a change for a slot, and so none of the later ones",
+            received=undecoded[1],
+            remedy="create a new tunnel. A filter of rows, which option where makes, must fail for no row: "
+            "CASE WHEN n <> 0 THEN 1000 / n > 10 ELSE false END",
         )
     if state in _BUSY:
         return StoreBusyError(f"PostgreSQL could not do it now: {message}", received=state)

@@ -13,6 +13,8 @@ import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import LiteralString, NamedTuple
 
+import pyarrow as pa
+
 from headrace.errors import DataLossError, OptionError, SchemaError, UnsupportedError
 from headrace.model.tables.schema import Column, TableSchema
 from headrace.model.tunnels.masks import Mask, Masked
@@ -108,11 +110,15 @@ def only(table: TableLayout, names: Collection[str]) -> TableLayout:
 
 
 def masked_schema(schema: TableSchema, masked: Mapping[str, Masked]) -> TableSchema:
-    """Return the columns of rows with masked values."""
+    """Return the columns of rows with masked values.
+
+    Raises:
+        UnsupportedError: a column has got a type that its mask does not fit.
+    """
     columns = [
         Column(
             column.name,
-            masked[column.name].mask.type_of(column.name, masked[column.name].type),
+            _type_of(column.name, masked[column.name]),
             column.nullable or masked[column.name].mask.kind == "null",
             column.filled,
         )
@@ -121,6 +127,19 @@ def masked_schema(schema: TableSchema, masked: Mapping[str, Masked]) -> TableSch
         for column in schema.columns
     ]
     return TableSchema(tuple(columns), schema.primary_key)
+
+
+def _type_of(column: str, masked: Masked) -> pa.DataType:
+    try:
+        return masked.mask.type_of(column, masked.type)
+    except OptionError as error:
+        # Not of the call, which only reads.
+        raise UnsupportedError(
+            f"{error.problem} any more, whose type was changed",
+            received=error.received,
+            valid=error.valid,
+            remedy="give the column its former type, or create a new tunnel",
+        ) from error
 
 
 def resolve(
