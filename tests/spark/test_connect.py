@@ -38,6 +38,19 @@ query = headrace.write_stream(
 ).trigger(availableNow=True).start()
 query.awaitTermination()
 print(sums.scan().read_all().to_pylist())
+# Its columns are computed, so only its first batch shows that it reads what it writes.
+store.create_tunnel("items", "own")
+own = spark.readStream.format("headrace").options(store=store.url, tunnel="own").load()
+own = own.selectExpr("CAST(length(_change_type) AS BIGINT) + 1000 AS id", "CAST(_commit_version AS DOUBLE) AS price")
+query = headrace.write_stream(own, store=store.url, table="items", checkpoint=directory / "o").start()
+try:
+    query.awaitTermination()
+except Exception as error:
+    assert "this stream puts rows" in str(error) or "this stream writes into" in str(error), error
+else:
+    raise AssertionError("the stream reads what it writes")
+assert items.get({"id": 1006}) is None
+store.drop_tunnel("own")
 merged = store.create_table("merged", {"id": "long", "price": "double", "times": "long"}, "id")
 store.create_tunnel("items", "merge", kind="BaseAndStream")
 items.put([{"id": 0, "price": 7.0}])

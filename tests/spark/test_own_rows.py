@@ -7,8 +7,10 @@ from pathlib import Path
 
 import psycopg
 import pytest
+from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as f
+from pyspark.sql.streaming.query import StreamingQuery
 
 import headrace
 from headrace.errors import OptionError
@@ -75,6 +77,28 @@ def test_write_stream_does_not_read_its_own_rows(spark: SparkSession, store: Sto
         trigger={"availableNow": True},
     ).start().awaitTermination()
     assert store.table("copy").get({"id": 6}) == {"id": 6, "n": 1}
+
+
+@pytest.mark.parametrize("checkpoint", ["directory", "store"])
+def test_native_sinks_do_not_read_their_own_rows(
+    spark: SparkSession, store: Store, tmp_path: Path, checkpoint: str
+) -> None:
+    def start(tunnel: str) -> StreamingQuery:
+        in_store = headrace.checkpoint(f"headrace:///{tunnel}", store, spark)
+        location = in_store if checkpoint == "store" else str(tmp_path / tunnel)
+        columns = ("CAST(length(_change_type) AS BIGINT) AS id", "_commit_version AS n")
+        writer = read(spark, store, tunnel).selectExpr(*columns).writeStream.format("headrace")
+        return writer.options(store=store.url, table="copy", checkpointLocation=location).start()
+
+    for _ in range(2):
+        query = start("all")
+        with pytest.raises(StreamingQueryException, match=f"(?s)this stream {REFUSED}"):
+            query.processAllAvailable()
+        assert store.table("copy").scan().read_all().num_rows == 0
+    query = start("others")
+    query.processAllAvailable()
+    query.stop()
+    assert [row["id"] for row in store.table("copy")] == [6]
 
 
 def test_cells_of_own_rows_may_be_set(spark: SparkSession, store: Store, tmp_path: Path) -> None:

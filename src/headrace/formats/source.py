@@ -161,6 +161,7 @@ class TunnelRead(StreamRead):
     def feed(self, store: Store) -> TunnelFeed:
         return TunnelFeed(
             self.open_checked(store),
+            store=store.id,
             start=self.start(),
             limits=self.source.limits(),
             retain_batches=self.source.settings.get("retainBatches"),

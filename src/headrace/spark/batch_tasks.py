@@ -18,11 +18,12 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 
 from headrace.batches.sinks import batch_figures
 from headrace.batches.sinks.batch_writer import BatchWriter
+from headrace.batches.sinks.feedback import check_batch
 from headrace.batches.sinks.jobs import target_taken
 from headrace.batches.sinks.targets import Target
 from headrace.errors import ClaimLostError
 from headrace.ports import Claim, Staged, Store
-from headrace.spark.checkpoint import batch_content, query_id, queue_progress
+from headrace.spark.checkpoint import batch_content, query_id, queue_progress, read_tunnels
 from headrace.spark.executors import sent, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.stores.registry import StoreAddress
@@ -233,6 +234,10 @@ class PublishedBatches(StreamBatches):
 
     def publish(self, store: Store, job: str, batch: DataFrame, number: int) -> None:
         tasks = BatchTasks(self.sink, job, number, self.content.targets)
+        if not self._checked:
+            # At the start, a DataFrame of Spark Connect does not tell what it reads.
+            read = read_tunnels(self.sink.checkpoint, number, batch.sparkSession, store=store)
+            check_batch(read, store, tasks.targets, "this stream")
         try:
             publish_batch(store, tasks, batch, self.content, check=not self._checked, claim=self.claim)
         except ClaimLostError as error:

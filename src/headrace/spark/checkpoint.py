@@ -13,11 +13,13 @@ import json
 import logging
 import re
 from collections.abc import Iterator, Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from headrace.batches.feeds.queue_offset import QueueOffset, advances, is_queue_offset
+from headrace.batches.feeds.tunnel_feed import ReadTunnel, tunnel_of
 from headrace.checkpoint_server.locations import parse_served, store_key
 from headrace.checkpoint_server.server import served_files
 from headrace.errors import DataLossError
@@ -110,6 +112,19 @@ def queue_progress(
     )
 
 
+def read_tunnels(
+    checkpoint: str, batch: int, spark: SparkSession | None = None, *, store: Store | None = None
+) -> list[ReadTunnel]:
+    """Return the tunnels that a batch reads; none if the checkpoint cannot be read."""
+    try:
+        text = _read(checkpoint, f"offsets/{batch}", spark, store)
+    except Exception:
+        # A file system can raise any error.
+        _log.warning("the offsets of batch %d cannot be read, to check which tables it reads", batch, exc_info=True)
+        return []
+    return [found for _, offset in _json_offsets(text or "") if (found := tunnel_of(offset)) is not None]
+
+
 def clear_unfinished_start(checkpoint: str) -> None:
     """Delete the temporary files of a process that was killed while it wrote the offsets of a query's first batch.
 
@@ -128,15 +143,18 @@ def clear_unfinished_start(checkpoint: str) -> None:
 
 def _queue_offsets(text: str | None, store_id: str) -> Mapping[str, QueueOffset]:
     """Return the offsets at the end of a batch in queues of a store, by source, from the batch's offsets file."""
-    offsets = {}
-    for source, line in _source_lines(text or ""):
-        try:
-            value = json.loads(line)
-        except ValueError:
-            continue
-        if is_queue_offset(value) and value["store"] == store_id:
-            offsets[source] = QueueOffset.of_json(value)
-    return offsets
+    return {
+        source: QueueOffset.of_json(value)
+        for source, value in _json_offsets(text or "")
+        if is_queue_offset(value) and value["store"] == store_id
+    }
+
+
+def _json_offsets(text: str) -> Iterator[tuple[str, Any]]:
+    """Yield (source, its offset) of an offsets file, without the offsets that are no JSON."""
+    for source, line in _source_lines(text):
+        with suppress(ValueError):
+            yield source, json.loads(line)
 
 
 def _source_lines(text: str) -> Iterator[tuple[str, str]]:

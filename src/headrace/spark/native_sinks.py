@@ -16,13 +16,21 @@ from pyspark.sql.types import StructType
 
 from headrace.batches.sinks.bad_rows import bad_rows_of, prepare, refuse_queue
 from headrace.batches.sinks.batch_writer import BatchWriter
+from headrace.batches.sinks.feedback import check_batch
 from headrace.batches.sinks.jobs import TargetJobs
 from headrace.batches.sinks.targets import QueueTarget, TableTarget, Target
 from headrace.errors import PublicationError
 from headrace.formats.source import Source
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Queue, Staged, Store
-from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, batch_content, queue_progress, stored_query_id
+from headrace.spark.checkpoint import (
+    BATCH_ID,
+    QUERY_ID,
+    batch_content,
+    queue_progress,
+    read_tunnels,
+    stored_query_id,
+)
 from headrace.spark.executors import Sent, task_property, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.spark.versions import DataSourceStreamArrowWriter, arrow_schema
@@ -119,6 +127,9 @@ class StreamSink(_NativeSink, DataSourceStreamArrowWriter):
                 # A bare location, and this process has another environment than the driver at its start.
                 checkpoint = ""
             writer = self._batch_writer(store, job)
+            if checkpoint and not writer.published(0):
+                # The first batch: only its offsets tell what the stream reads.
+                check_batch(read_tunnels(checkpoint, batchId, store=store), store, [self._target], "this stream")
             writer.publisher.publish(
                 batch,
                 writer.writes([[receipt for task in tasks for receipt in task.staged]]),

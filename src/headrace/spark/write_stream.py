@@ -12,8 +12,9 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from headrace.batches.sinks.bad_rows import prepare, refuse_queue
+from headrace.batches.sinks.feedback import put_into
 from headrace.batches.sinks.jobs import TargetJobs
-from headrace.batches.sinks.targets import TableTarget, Target
+from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import OptionError
 from headrace.formats.source import Source
 from headrace.model.tables.changes import RowChange
@@ -74,7 +75,7 @@ class StreamWriter(BatchedStream):
                         # Each row replaces an earlier one.
                         store.table(target.name, self.sink.location.columns).schema.check_keyed()
                     TargetJobs(store).check_other(target.name, "this stream")
-            check_no_feedback(self.df, store, _put_into(rows.targets), "this stream")
+            check_no_feedback(self.df, store, put_into(rows.targets), "this stream")
             for target in rows.targets:
                 prepare(store, target)
             sink = self._located(self.df, store, [target.name for target in rows.targets])
@@ -87,13 +88,6 @@ class StreamWriter(BatchedStream):
             key = self.key or self.sink.key_columns()
             return Output(queue=sink.name, key=key, row_change=self.row_change)
         return Output(table=sink.name, key=self.key, row_change=self.row_change or self.sink.row_change())
-
-
-def _put_into(targets: Sequence[Target]) -> list[str]:
-    """Return the tables into which targets put whole rows."""
-    tables = [target for target in targets if isinstance(target, TableTarget)]
-    put = [target.name for target in tables if target.change in (RowChange.PUT, RowChange.REPLACE_ALL)]
-    return put + [target.bad_rows.table for target in tables if target.bad_rows is not None]
 
 
 def _columns(df: DataFrame, output: Output) -> pa.Schema:

@@ -18,7 +18,7 @@ import time
 import uuid
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from headrace.batches.feeds.channel_reading import ChannelTask
 from headrace.batches.feeds.feed import Feed, Offset
@@ -49,6 +49,18 @@ COMMITTED = Start()
 _SOME = Backlog(rows=None)
 Positions: TypeAlias = Mapping[str, Position]
 """The positions of channels; `FINISHED` for channels without further changes."""
+
+
+class ReadTunnel(NamedTuple):
+    """The tunnel of an offset.
+
+    Attributes:
+        store: the id of its store.
+        tunnel: its id.
+    """
+
+    store: str
+    tunnel: str
 
 
 @dataclass(frozen=True)
@@ -94,6 +106,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
 
     Args:
         tunnel: the tunnel.
+        store: the id of its store, for offsets.
         start: where the first batch starts.
         limits: the limits of a batch.
         retain_batches: how many batches before a committed batch can be read again; as many as Spark retains.
@@ -103,11 +116,13 @@ class TunnelFeed(Feed[str, ChannelTask]):
         self,
         tunnel: Tunnel,
         *,
+        store: str = "",
         start: Start = COMMITTED,
         limits: Limits = DEFAULT_LIMITS,
         retain_batches: int = 100,
     ) -> None:
         self.tunnel = tunnel
+        self.store = store
         self.start = start
         self.limits = limits
         self.retain_batches = retain_batches
@@ -250,7 +265,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
         return batch
 
     def offset_of(self, position: str) -> Offset:
-        return {"batch": position}
+        return {"batch": position, **ReadTunnel(self.store, self.tunnel.id)._asdict()}
 
     def _commit(self, batch: str, positions: Positions) -> None:
         failpoints.reach("progress-unsaved")
@@ -331,6 +346,13 @@ class TunnelFeed(Feed[str, ChannelTask]):
             until = bounds.get(channel.id) if share != 0 else None
             plans.append(ChannelPlan(channel.id, channels.positions[channel.id], max_rows=share, until=until))
         return tuple(plans)
+
+
+def tunnel_of(offset: Any) -> ReadTunnel | None:
+    """Return the tunnel of an offset; None for another source, and for an offset of an older release."""
+    if not isinstance(offset, dict) or not all(isinstance(offset.get(name), str) for name in ReadTunnel._fields):
+        return None
+    return ReadTunnel(offset["store"], offset["tunnel"])
 
 
 def _is_finished(channel: Channel) -> bool:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
+from headrace.batches.feeds.tunnel_feed import ReadTunnel
+from headrace.batches.sinks.targets import TableTarget, Target
 from headrace.errors import NotFoundError, OptionError
+from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Table
 
 
@@ -37,6 +40,30 @@ def check_no_feedback(
         received=f"table {', '.join(map(repr, covered))}, and tunnel {tunnel!r} of {table.name}",
         remedy=f"{again}write into another table",
     )
+
+
+def check_batch(read: Iterable[ReadTunnel], store: Store, targets: Iterable[Target], writer: str) -> None:
+    """Check the same of a batch that is about to be written, for the tunnels of the store that the job writes.
+
+    Args:
+        read: the tunnels that the job reads, of any store.
+        store: the store of the targets.
+
+    Raises:
+        OptionError: a target is such a table.
+    """
+    writes = put_into(targets)
+    for each in read:
+        if writes and each.store == store.id:
+            tunnel = store.tunnel(each.tunnel)
+            check_no_feedback(store, tunnel.table, store, writes, writer, tunnel.name)
+
+
+def put_into(targets: Iterable[Target]) -> list[str]:
+    """Return the tables into which targets put whole rows."""
+    tables = [target for target in targets if isinstance(target, TableTarget)]
+    put = [target.name for target in tables if target.change in (RowChange.PUT, RowChange.REPLACE_ALL)]
+    return put + [target.bad_rows.table for target in tables if target.bad_rows is not None]
 
 
 def own_rows(tables: Sequence[str], writer: str) -> OptionError:
