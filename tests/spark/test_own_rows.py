@@ -154,8 +154,14 @@ def test_sql_does_not_read_its_own_rows(spark: SparkSession, store: Store, tmp_p
         session.run(script)
         for statement in statements:
             mode = ", outputMode = 'complete'" if "count" in statement else ""
-            with pytest.raises(OptionError, match=REFUSED):
-                session.run(f"CREATE STREAM own OPTIONS (checkpointLocation = '{tmp_path}/c'{mode}) {statement}")
+            stream = f"STREAM own OPTIONS (checkpointLocation = '{tmp_path}/c'{mode}) {statement}"
+            for start in (f"CREATE {stream}", f"EXPLAIN CREATE {stream}"):
+                with pytest.raises(OptionError, match=REFUSED):
+                    session.run(start)
+        mirror = "STREAM own MIRROR orders INTO orders"
+        for start in (f"CREATE {mirror}", f"EXPLAIN CREATE {mirror}"):
+            with pytest.raises(OptionError, match="a mirror puts rows into the table whose changes it reads"):
+                session.run(start)
     assert not (tmp_path / "c").exists()
 
 

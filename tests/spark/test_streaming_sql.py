@@ -228,17 +228,19 @@ def test_the_older_dialect_starts_streams(session: StreamingSql, store: Store, t
 @needs(WATERMARKS)
 def test_a_watermark_without_a_time_zone_says_how_to_cast(spark: SparkSession, tmp_path: Path) -> None:
     with headrace.open(tmp_path / "shop", create=True) as store:
-        store.create_table("orders", {"id": "long", "at": "timestamp_ntz"}, ["id"])
+        for name in ("orders", "counts"):
+            store.create_table(name, {"id": "long", "at": "timestamp_ntz"}, ["id"])
         store.create_tunnel("orders", "stats")
     with sql_session(spark, tmp_path / "jobs") as session:
         session.run(
             f"CREATE TABLE orders USING headrace OPTIONS (store = '{tmp_path / 'shop'}', table = 'orders');"
+            f"CREATE TABLE counts USING headrace OPTIONS (store = '{tmp_path / 'shop'}', table = 'counts');"
             "CREATE SCAN o ON orders USING STREAM OPTIONS (tunnel = 'stats')"
         )
         with pytest.raises(SqlError, match=r"received: at of type timestamp_ntz; .*WATERMARK CAST\(at AS TIMESTAMP\)"):
             session.run("SELECT count(*) FROM o WHERE delay(at) < '1 minute' GROUP BY window(at, '1 minute')")
         (frame,) = session.run(
-            "EXPLAIN CREATE STREAM w OPTIONS (checkpointLocation = 'cp') INSERT INTO orders SELECT count(*) AS id, "
+            "EXPLAIN CREATE STREAM w OPTIONS (checkpointLocation = 'cp') INSERT INTO counts SELECT count(*) AS id, "
             "CAST(window.start AS TIMESTAMP_NTZ) AS at "
             "FROM o WATERMARK CAST(at AS TIMESTAMP) AS event_time DELAY OF INTERVAL 1 minute "
             "GROUP BY window(event_time, '1 minute')"

@@ -63,23 +63,33 @@ class StreamWriter(BatchedStream):
                 checkpoint, or does not accept the trigger.
         """
         with self.arguments.store.open() as store:
-            outputs = self.outputs or (self._output(store),)
-            kept = (self.arguments.name or "") if self.sink.keeps_bad_rows() else None
-            rows = OutputRows(outputs, self.mode == "complete", self.sink.location.columns, kept)
-            for output, target in zip(outputs, rows.targets, strict=True):
-                target.check(store, _columns(self.df, output))
-                if kept is not None:
-                    refuse_queue(target)
-                if isinstance(target, TableTarget):
-                    if self.mode == "update":
-                        # Each row replaces an earlier one.
-                        store.table(target.name, self.sink.location.columns).schema.check_keyed()
-                    TargetJobs(store).check_other(target.name, "this stream")
-            check_no_feedback(self.df, store, put_into(rows.targets), "this stream")
+            rows = self._checked_rows(store)
             for target in rows.targets:
                 prepare(store, target)
             sink = self._located(self.df, store, [target.name for target in rows.targets])
         return self._start(self.df, self.mode, PublishedBatches(sink, rows))
+
+    def check(self) -> None:
+        """Raise the errors of `start` about tables and queues, without changing the store."""
+        with self.arguments.store.open() as store:
+            self._checked_rows(store)
+
+    def _checked_rows(self, store: Store) -> OutputRows:
+        """Return the rows for the outputs, after checking each output against its table or queue."""
+        outputs = self.outputs or (self._output(store),)
+        kept = (self.arguments.name or "") if self.sink.keeps_bad_rows() else None
+        rows = OutputRows(outputs, self.mode == "complete", self.sink.location.columns, kept)
+        for output, target in zip(outputs, rows.targets, strict=True):
+            target.check(store, _columns(self.df, output))
+            if kept is not None:
+                refuse_queue(target)
+            if isinstance(target, TableTarget):
+                if self.mode == "update":
+                    # Each row replaces an earlier one.
+                    store.table(target.name, self.sink.location.columns).schema.check_keyed()
+                TargetJobs(store).check_other(target.name, "this stream")
+        check_no_feedback(self.df, store, put_into(rows.targets), "this stream")
+        return rows
 
     def _output(self, store: Store) -> Output:
         """Return the output for the table or queue that the sink names."""

@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming.query import StreamingQuery
 
+    from headrace.ports import Store
+
 MAX_ROWS = 1_000_000
 """The maximum number of rows of a batch, unless an option says otherwise: a task can keep its rows in memory."""
 _ROW_LIMITS = {name.lower() for name in (DEFAULT_FORMAT.batch_limit_option, *DEFAULT_FORMAT.channel_limit_options)}
@@ -74,22 +76,7 @@ class MirrorStream(BatchedStream):
             OptionError: Spark cannot write the checkpoint, or does not accept the trigger.
         """
         with self.source.open_store() as source, self.arguments.store.open() as target:
-            check_source(source)
-            table = followed_table(source, self.source, self.tunnel)
-            bad_rows = bad_rows_of(self.target_table, self.arguments.name) if self.keeps_bad_rows else None
-            form = form_of(
-                table.schema, self.target_table, target.capabilities, history=self.history, bad_rows=bad_rows
-            )
-            evolution = Evolution(self.schema_change, keeps=self.history or self.schema_change == LENIENT)
-            setup = MirrorSetup(
-                source,
-                table,
-                target,
-                form,
-                self.tunnel_name,
-                create_tunnel=self.tunnel is None,
-                evolution=evolution,
-            )
+            form, setup = self._setup(source, target)
             prepared = setup.prepare(setup.record())
             state = setup.register(prepared)
             prepare(target, form.targets[0])
@@ -98,6 +85,28 @@ class MirrorStream(BatchedStream):
             changes = self._changes(form, prepared.id)
             sink = defined._located(changes, target, [self.target_table])
         return self._start(changes, "append", MirrorBatches(sink, state, self.source, self.tunnel))
+
+    def check(self) -> None:
+        """Raise the errors of `start` that come before it changes a store."""
+        with self.source.open_store() as source, self.arguments.store.open() as target:
+            self._setup(source, target)
+
+    def _setup(self, source: Store, target: Store) -> tuple[MirrorForm, MirrorSetup]:
+        """Return what the target keeps, and its preparation, after checking the source."""
+        check_source(source)
+        table = followed_table(source, self.source, self.tunnel)
+        bad_rows = bad_rows_of(self.target_table, self.arguments.name) if self.keeps_bad_rows else None
+        form = form_of(table.schema, self.target_table, target.capabilities, history=self.history, bad_rows=bad_rows)
+        setup = MirrorSetup(
+            source,
+            table,
+            target,
+            form,
+            self.tunnel_name,
+            create_tunnel=self.tunnel is None,
+            evolution=Evolution(self.schema_change, keeps=self.history or self.schema_change == LENIENT),
+        )
+        return form, setup
 
     def _changes(self, form: MirrorForm, tunnel: str) -> DataFrame:
         """Return the changes of the source with the columns that the mirror needs."""

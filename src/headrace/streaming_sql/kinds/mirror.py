@@ -26,6 +26,7 @@ class MirrorStreams(StreamKind):
 
     def properties(self, stream: DefinedStream) -> list[tuple[str, str]]:
         query = self._query(stream)
+        query.check()
         added = f"all versions, with {', '.join(HISTORY_COLUMNS)}" if query.history else "the current rows"
         return [("keeps", added), ("tunnel", query.tunnel_name), ("changes of columns", query.schema_change)]
 
