@@ -85,7 +85,7 @@ ducklake-referee: ## Install the DuckDB that tests of DuckLake compare with, int
 iceberg-referee: ## Install the DuckDB and the polars that tests of Iceberg compare with, into build/iceberg
 	$(PYTHON) -m venv build/iceberg
 	build/iceberg/bin/python -m pip install --quiet duckdb==1.5.5 duckdb-extension-avro==1.5.5 \
-		duckdb-extension-iceberg==1.5.5 polars==2.1.0 "pyiceberg>=0.12,<0.13"
+		duckdb-extension-iceberg==1.5.5 polars==2.1.0 "pyiceberg[pyarrow]>=0.12,<0.13"
 
 test-matrix: $(READY) check-java ## Run a slice of the tests with each version of Spark, Python and PostgreSQL: the table of README.md
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --group matrix
