@@ -271,7 +271,12 @@ def second_name(source: Place, target: Place) -> None:
 def files_below(place: Place, pattern: str) -> dict[str, float]:
     """Return the files whose names below a directory have a form, with as many parts, and when they were written."""
     if isinstance(place, Path):
-        return {path.relative_to(place).as_posix(): path.stat().st_mtime for path in place.glob(pattern)}
+        written = {}
+        for path in place.glob(pattern):
+            # Another process may delete a file meanwhile.
+            with suppress(FileNotFoundError):
+                written[path.relative_to(place).as_posix()] = path.stat().st_mtime
+        return written
     found = {each.path.removeprefix(f"{place.key}/"): each for each in place._below(recursive="/" in pattern)}
     return {
         name: each.mtime.timestamp()

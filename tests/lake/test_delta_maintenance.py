@@ -142,6 +142,28 @@ def test_vacuum_deletes_orphans_and_replaced_files_of_some_age(
     assert len(list(table)) == 200
 
 
+def test_files_that_disappear_meanwhile_are_no_error(
+    table: DeltaTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    log = tmp_path / "t" / "_delta_log"
+    # Its name is found, and it cannot be opened: as a draft that its writer deletes in between.
+    (log / ".draft.tmp").symlink_to("nothing")
+    assert maintenance.vacuum(table, 0) == 0
+    (tmp_path / "t" / "hr-dead.parquet").touch()
+    age(tmp_path / "t" / "hr-dead.parquet", 9)
+    assert maintenance.orphans(table) == ["hr-dead.parquet"]
+    read_text = Path.read_text
+
+    def removed(path: Path) -> str:
+        path.unlink(missing_ok=path.name.endswith("2.json"))
+        return read_text(path)
+
+    foreign(tmp_path).create_checkpoint()
+    monkeypatch.setattr(Path, "read_text", removed)
+    # An entry that was removed may name the file.
+    assert maintenance.orphans(table) == []
+
+
 def test_orphans_are_unknown_while_the_log_lacks_entries_of_the_time(table: DeltaTable, tmp_path: Path) -> None:
     (tmp_path / "t" / "hr-dead.parquet").touch()
     age(tmp_path / "t" / "hr-dead.parquet", 9)

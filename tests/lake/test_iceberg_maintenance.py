@@ -198,6 +198,16 @@ def test_vacuum_deletes_orphans_and_replaced_files_of_some_age(
     assert finding.status is Status.OK
 
 
+def test_files_that_another_vacuum_deletes_meanwhile_are_no_error(store: Store, tmp_path: Path) -> None:
+    fill(store)
+    (directory,) = (tmp_path / "default").glob("t-*")
+    # Its name is found, and it cannot be opened.
+    (directory / "data" / "hr-dead.parquet").symlink_to("nothing")
+    assert maintained(store).vacuum() == 0
+    (finding,) = maintained(store).check()
+    assert finding.status is Status.OK
+
+
 def test_vacuum_leaves_the_files_of_a_batch_that_was_staged_long_ago(
     store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -172,7 +172,11 @@ def _unnamed(table: DeltaTable, texts: Mapping[str, str], end: float, *, since: 
     found = set(texts)
     for name, written in entries:
         if found and written >= since:
-            text = (log / name).read_text()
+            try:
+                text = (log / name).read_text()
+            except FileNotFoundError:
+                # Another program removes old entries meanwhile.
+                return set()
             found = {path for path in found if texts[path] not in text}
     return found
 

@@ -31,6 +31,7 @@ from headrace_lake.maintenance import (
     repeats_a_key,
     small_files,
 )
+from headrace_lake.places import files_below
 from headrace_lake.scanning import Selection
 
 # The names that headrace and Iceberg's own writers give: a file of another name may be waiting for its program.
@@ -182,7 +183,8 @@ class _Expiry:
 def _unused(version: Version, end: float) -> list[Path]:
     """Return the files of a table that no snapshot has, and that were written or replaced before a time."""
     place = version.location
-    there = {path for pattern in _FILES for path in place.glob(pattern) if path.stat().st_mtime < end}
+    found = [each for pattern in _FILES for each in files_below(place, pattern).items()]
+    there = {place / name for name, written in found if written < end}
     if there:
         there -= _used(version)
     return sorted(there)
