@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import datetime
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeAlias
 
@@ -71,9 +72,43 @@ def write_sorted(
         check_years(rows, schema.primary_key)
         rows = rows.take(sort_indices(rows, schema.primary_key))
     rows = with_fields(rows, schema.arrow if fields is None else fields).drop_columns(list(without))
-    statistics = _statistics(rows)
+    statistics = _text(_statistics(rows))
     write(path, _marked(rows, table, statistics))
     return statistics
+
+
+def write_ordered(
+    path: Place,
+    parts: Iterator[pa.Table],
+    least_bytes: int,
+    schema: TableSchema,
+    table: str,
+    without: Sequence[str] = (),
+    fields: pa.Schema | None = None,
+) -> str:
+    """Write the next rows of an iterator into a new file, until it has a size; see `write_sorted`.
+
+    Args:
+        parts: the rows, at least some, in key order.
+        least_bytes: the size. The last part is written as a whole.
+    """
+    found: list[_Statistics] = []
+
+    def run(file: Any) -> None:
+        kept = pa.schema([each for each in (schema.arrow if fields is None else fields) if each.name not in without])
+        with pq.ParquetWriter(file, kept, compression="zstd") as writer:
+            for part in parts:
+                if schema.primary_key:
+                    check_years(part, schema.primary_key)
+                rows = with_fields(part.select(kept.names), kept)
+                found.append(_statistics(rows))
+                writer.write_table(_filled(rows), row_group_size=ROW_GROUP_ROWS)
+                if file.tell() >= least_bytes:
+                    break
+            writer.add_key_value_metadata(_marks(table, _text(_together(found))))
+
+    _write(path, run)
+    return _text(_together(found))
 
 
 def marked_as_sorted(rows: pa.Table, table: str) -> pa.Table:
@@ -82,7 +117,11 @@ def marked_as_sorted(rows: pa.Table, table: str) -> pa.Table:
 
 
 def _marked(rows: pa.Table, table: str, statistics: str) -> pa.Table:
-    return rows.replace_schema_metadata({_TABLE: table.encode(), _STATISTICS: statistics.encode()})
+    return rows.replace_schema_metadata(_marks(table, statistics))
+
+
+def _marks(table: str, statistics: str) -> dict[bytes, bytes]:
+    return {_TABLE: table.encode(), _STATISTICS: statistics.encode()}
 
 
 def check_years(rows: pa.Table, key: Sequence[str]) -> None:
@@ -94,9 +133,17 @@ def check_years(rows: pa.Table, key: Sequence[str]) -> None:
 
 def write(path: Place, rows: pa.Table) -> None:
     """Write rows into a new file, and wait until they are on the disk. After an error there is no file."""
-    rows = pa.Table.from_arrays([with_inner_values(column) for column in rows.columns], schema=rows.schema)
+    rows = _filled(rows)
+    _write(path, lambda file: pq.write_table(rows, file, compression="zstd", row_group_size=ROW_GROUP_ROWS))
+
+
+def _filled(rows: pa.Table) -> pa.Table:
+    return pa.Table.from_arrays([with_inner_values(column) for column in rows.columns], schema=rows.schema)
+
+
+def _write(path: Place, run: Callable[[Any], None]) -> None:
     try:
-        write_new(path, lambda file: pq.write_table(rows, file, compression="zstd", row_group_size=ROW_GROUP_ROWS))
+        write_new(path, run)
     except OSError as error:
         path.unlink(missing_ok=True)
         raise StoreError(f"a data file cannot be written: {error.strerror}", received=str(path)) from error
@@ -107,7 +154,7 @@ def write(path: Place, rows: pa.Table) -> None:
 
 def is_sorted(file: pq.ParquetFile, table: str) -> bool:
     """Return whether the rows of a file are in key order, because headrace has written it for this very table."""
-    metadata = file.schema_arrow.metadata or {}
+    metadata = file.metadata.metadata or {}
     # A program that rewrites files could keep the metadata of one of them.
     rows = json.loads(metadata.get(_STATISTICS, b"{}")).get("numRecords")
     return metadata.get(_TABLE) == table.encode() and rows == file.metadata.num_rows
@@ -203,7 +250,7 @@ def read_rows(
 
 def statistics_of(file: pq.ParquetFile) -> str:
     """Return the statistics of a file that `write_sorted` has written."""
-    return str(file.schema_arrow.metadata[_STATISTICS], "utf-8")
+    return str(file.metadata.metadata[_STATISTICS], "utf-8")
 
 
 # -- statistics ---------------------------------------------------------------------------------------------------
@@ -227,8 +274,17 @@ def group_bounds(file: pq.ParquetFile, column: str) -> Iterator[tuple[Any, Any] 
         yield None if found is None or not found.has_min_max else (found.min, found.max)
 
 
-def _statistics(rows: pa.Table) -> str:
-    """Return the statistics of rows for an entry of the log."""
+@dataclass(frozen=True)
+class _Statistics:
+    """The statistics of rows. A column has no bounds if all its values are null, or if the log has no form for them."""
+
+    rows: int
+    least: Mapping[str, Any]
+    greatest: Mapping[str, Any]
+    nulls: Mapping[str, int]
+
+
+def _statistics(rows: pa.Table) -> _Statistics:
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -243,7 +299,31 @@ def _statistics(rows: pa.Table) -> str:
         low, high = _bound(bounds["min"], up=False), _bound(bounds["max"], up=True)
         if low is not None and high is not None:
             least[field.name], greatest[field.name] = low, high
-    values = {"numRecords": rows.num_rows, "minValues": least, "maxValues": greatest, "nullCount": nulls}
+    return _Statistics(rows.num_rows, least, greatest, nulls)
+
+
+def _together(parts: Sequence[_Statistics]) -> _Statistics:
+    """Return the statistics of all rows of some parts."""
+    least: dict[str, Any] = {}
+    greatest: dict[str, Any] = {}
+    for name in parts[0].nulls:
+        # Bounds of texts, dates and times are texts in the order of their values.
+        bounded = [each for each in parts if each.nulls[name] < each.rows]
+        if bounded and all(name in each.least for each in bounded):
+            least[name] = min(each.least[name] for each in bounded)
+            greatest[name] = max(each.greatest[name] for each in bounded)
+    nulls = {name: sum(each.nulls[name] for each in parts) for name in parts[0].nulls}
+    return _Statistics(sum(each.rows for each in parts), least, greatest, nulls)
+
+
+def _text(found: _Statistics) -> str:
+    """Return statistics for an entry of the log."""
+    values = {
+        "numRecords": found.rows,
+        "minValues": found.least,
+        "maxValues": found.greatest,
+        "nullCount": found.nulls,
+    }
     return json.dumps(values, ensure_ascii=False)
 
 

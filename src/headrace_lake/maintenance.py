@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -13,10 +14,10 @@ import pyarrow.compute as pc
 from headrace.model.findings import Finding
 from headrace.ports import Store
 from headrace.rows.by_position import repeats
+from headrace.rows.rebatching import rebatched
 
 TARGET_BYTES = 64 << 20
-PACKED = 4
-"""The rows of a file are about this much larger in memory."""
+_PART_BYTES = 64 << 20
 SMALL_BYTES, MOST_SMALL = 8 << 20, 50
 RETENTION_SECONDS = 7 * 86400.0
 
@@ -156,6 +157,13 @@ def groups(files: Sequence[Replaced], target_bytes: int) -> Iterator[list[Replac
 
 def _is_worth(group: Sequence[Compactable]) -> bool:
     return len(group) > 1 or any(file.deleted_rows for file in group)
+
+
+def file_contents(rows: Iterable[pa.RecordBatch], target_bytes: int) -> Iterator[Iterator[pa.Table]]:
+    """Yield an iterator for each new file: of the rows that are left, for `data_files.write_ordered`."""
+    parts = rebatched(rows, min(target_bytes, _PART_BYTES), by_bytes=True)
+    for first in parts:
+        yield itertools.chain([first], parts)
 
 
 def key_problems(

@@ -65,7 +65,6 @@ def test_compaction_makes_files_in_key_order_and_changes_no_row(
     assert maintenance.compact(table) == Compaction(6, 5, 1)
     assert maintenance.compact(table) == Compaction(None)
     # Files of some rows: the target is below what a file has at least.
-    monkeypatch.setattr(maintenance, "PACKED", 1)
     monkeypatch.setattr(data_files, "ROW_GROUP_ROWS", 20)
     table.put([{"id": 7, "name": "new"}])
     done = maintenance.compact(table, 1000)
@@ -80,6 +79,23 @@ def test_compaction_makes_files_in_key_order_and_changes_no_row(
     entry = (tmp_path / "t" / "_delta_log" / f"{done.version:020}.json").read_text().splitlines()
     actions = [json.loads(line) for line in entry]
     assert {each[kind]["dataChange"] for each in actions for kind in ("add", "remove") if kind in each} == {False}
+
+
+def test_a_compaction_of_rows_that_compress_well_ends(store: Store) -> None:
+    table = store.create_table("packed", {"id": "long", "name": "string", "day": "date"}, "id")
+    assert isinstance(table, DeltaTable)
+    for start in range(3):
+        table.put([{"id": number, "name": "much the same " * 50, "day": None} for number in range(start, 60_000, 3)])
+    # In memory the rows have many times the bytes of the files.
+    done = maintenance.compact(table, 100_000)
+    assert done.before == 3
+    assert maintenance.compact(table, 100_000) == Compaction(None)
+    found = table.snapshot().files
+    assert len(found) == done.after > 1
+    assert sorted(file.size for file in found)[1] >= 100_000
+    assert sum(file.rows or 0 for file in found) == 60_000
+    (finding,) = maintenance.check(table)
+    assert finding.status is Status.OK
 
 
 def test_a_stream_merges_its_small_files(store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

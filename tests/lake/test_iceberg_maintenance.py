@@ -24,7 +24,6 @@ from headrace.testing.effort import thorough
 from headrace.testing.processes import CONTEXT
 from headrace_lake import data_files
 from headrace_lake import maintenance as lake_maintenance
-from headrace_lake.iceberg import maintenance
 from headrace_lake.iceberg.maintenance import IcebergMaintenance
 from headrace_lake.iceberg.store import IcebergStore
 from headrace_lake.iceberg.version import Version
@@ -98,7 +97,6 @@ def test_compaction_makes_files_in_key_order_and_changes_no_row(
     assert maintained(store).compact() == Compaction(6, 5, 1)
     assert maintained(store).compact() == Compaction(None)
     # Files of some rows: the target is below what a file has at least.
-    monkeypatch.setattr(maintenance, "PACKED", 1)
     monkeypatch.setattr(data_files, "ROW_GROUP_ROWS", 20)
     store.table("t").put([{"id": 7, "name": "new"}])
     done = maintained(store).compact(1000)
@@ -109,6 +107,20 @@ def test_compaction_makes_files_in_key_order_and_changes_no_row(
     after = rows_of(tmp_path)
     assert after == [{"id": 7, "name": "new"} if row["id"] == 7 else row for row in before]
     assert list(store.table("t")) == after
+
+
+def test_a_compaction_of_rows_that_compress_well_ends(store: Store, tmp_path: Path) -> None:
+    table = store.create_table("packed", {"id": "long", "name": "string"}, "id")
+    for start in range(3):
+        table.put([{"id": number, "name": "much the same " * 50} for number in range(start, 60_000, 3)])
+    # In memory the rows have many times the bytes of the files.
+    done = maintained(store, "packed").compact(100_000)
+    assert done.before == 3
+    assert done.after > 1
+    assert maintained(store, "packed").compact(100_000) == Compaction(None)
+    assert [row["id"] for row in rows_of(tmp_path, "packed")] == list(range(60_000))
+    (finding,) = maintained(store, "packed").check()
+    assert finding.status is Status.OK
 
 
 def test_a_table_of_another_program_is_compacted(store: Store, tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from headrace.errors import HeadraceError, StoreDamagedError
 from headrace.model.findings import Finding, Status
 from headrace.model.tables.conditions import KeyRange
-from headrace.rows.rebatching import rebatched
 from headrace_lake.data_files import PREFIX, MissingFileError
 from headrace_lake.delta import reading
 from headrace_lake.delta.actions import Actions, Added
@@ -22,11 +21,11 @@ from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.delta.table import DeltaTable
 from headrace_lake.delta.vectors import DIRECTORY, FILES, location_of
 from headrace_lake.maintenance import (
-    PACKED,
     RETENTION_SECONDS,
     TARGET_BYTES,
     Compaction,
     TableVersion,
+    file_contents,
     groups,
     has_many_small,
     key_problems,
@@ -126,10 +125,10 @@ def _compact(
 def _merged(snapshot: Snapshot, files: Sequence[DataFile], target_bytes: int, written: set[str]) -> Iterator[Added]:
     selection = Selection(snapshot.schema.names, KeyRange(), ())
     rows = reading.scan(snapshot, selection, files)
-    for part in rebatched(rows, PACKED * target_bytes, by_bytes=True):
+    for content in file_contents(rows, target_bytes):
         path = snapshot.new_path(PREFIX, files[0].partition)
         written.add(path)
-        yield snapshot.write(path, part, files[0].partition)
+        yield snapshot.write_ordered(path, content, target_bytes, files[0].partition)
 
 
 def orphans(table: DeltaTable, older_than: float = RETENTION_SECONDS) -> list[str]:

@@ -13,7 +13,7 @@ import os
 import re
 import time
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -204,6 +204,14 @@ class Snapshot:
     def write(self, path: str, rows: pa.Table, partition: Mapping[str, str | None]) -> Added:
         """Write rows of one partition into a new file; see `data_files.write_sorted`."""
         statistics = data_files.write_sorted(self.directory / path, rows, self.schema, self.id, self.partition_columns)
+        return self.added(path, statistics, partition)
+
+    def write_ordered(
+        self, path: str, parts: Iterator[pa.Table], least_bytes: int, partition: Mapping[str, str | None]
+    ) -> Added:
+        """Write the next rows of one partition into a new file; see `data_files.write_ordered`."""
+        place, without = self.directory / path, self.partition_columns
+        statistics = data_files.write_ordered(place, parts, least_bytes, self.schema, self.id, without)
         return self.added(path, statistics, partition)
 
     def write_feed(self, path: str, rows: pa.Table, partition: Mapping[str, str | None]) -> Added:

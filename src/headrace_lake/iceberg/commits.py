@@ -87,6 +87,12 @@ class NewFiles:
             fields = version.columns.fields
             yield version.added(path, data_files.write_sorted(path, part, version.schema, version.id, fields=fields))
 
+    def write_ordered(self, version: Version, parts: Iterator[pa.Table], least_bytes: int) -> DataFile:
+        """Write the next rows into a file; return its entry. See `data_files.write_ordered`."""
+        path, fields = self.path(version), version.columns.fields
+        statistics = data_files.write_ordered(path, parts, least_bytes, version.schema, version.id, fields=fields)
+        return version.added(path, statistics)
+
     def clean(self, kept: Changes | None) -> None:
         """Delete the files, except those of a commit."""
         names = set() if kept is None else {each.file_path for each in kept.added}

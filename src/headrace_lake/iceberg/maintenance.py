@@ -13,18 +13,17 @@ from pyiceberg.table.snapshots import ancestors_of
 from headrace.errors import HeadraceError, StoreDamagedError, StoreError
 from headrace.model.findings import Finding, Status
 from headrace.model.tables.conditions import KeyRange
-from headrace.rows.rebatching import rebatched
 from headrace_lake import data_files
 from headrace_lake.data_files import PREFIX, MissingFileError
 from headrace_lake.iceberg.commits import Changes, NewFiles, commit
 from headrace_lake.iceberg.files import local_path
 from headrace_lake.iceberg.version import StoredFile, Version
 from headrace_lake.maintenance import (
-    PACKED,
     RETENTION_SECONDS,
     TARGET_BYTES,
     Compaction,
     TableVersion,
+    file_contents,
     groups,
     has_many_small,
     key_problems,
@@ -140,8 +139,8 @@ class _Merge:
 
     def _merged(self, version: Version, group: Sequence[StoredFile]) -> Iterator[DataFile]:
         rows = version.scan(Selection(version.schema.names, KeyRange(), ()), group)
-        for part in rebatched(rows, PACKED * self._target_bytes, by_bytes=True):
-            yield from self.files.write(version, part)
+        for content in file_contents(rows, self._target_bytes):
+            yield self.files.write_ordered(version, content, self._target_bytes)
 
 
 def _compact(
