@@ -10,7 +10,11 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
+from deltalake import DeltaTable as DeltaRsTable
+from deltalake import write_deltalake
+from deltalake.exceptions import CommitFailedError
 
 from headrace.cli.main import main
 from headrace.errors import SchemaError
@@ -110,6 +114,32 @@ def test_a_stream_merges_its_small_files(store: Store, tmp_path: Path, monkeypat
     found = store.table("t")
     assert isinstance(found, DeltaTable)
     assert len(found.snapshot().files) < 6
+
+
+@pytest.mark.parametrize("automatic", [False, True])
+def test_a_commit_of_another_program_that_began_before_a_compaction_fails(
+    table: DeltaTable, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, automatic: bool
+) -> None:
+    monkeypatch.setattr(lake_maintenance, "MOST_SMALL", 2)
+    calls: list[Callable[[DeltaRsTable], object]] = [
+        lambda theirs: theirs.optimize.compact(),
+        lambda theirs: theirs.optimize.z_order(["name"]),
+        lambda theirs: theirs.delete(),
+        lambda theirs: theirs.update(updates={"name": "'theirs'"}),
+        lambda theirs: write_deltalake(theirs, pa.table({"id": [0], "name": ["theirs"]}), mode="overwrite"),
+    ]
+    for call in calls:
+        # Files that overlap, and small ones.
+        table.put([{"id": number, "name": "again"} for number in range(0, 200, 7)])
+        before, theirs = rows_of(tmp_path), foreign(tmp_path)
+        done = maintenance.merge_small(table) if automatic else maintenance.compact(table)
+        assert done.version is not None
+        with pytest.raises(CommitFailedError, match="Metadata changed"):
+            call(theirs)
+        assert rows_of(tmp_path) == before
+    foreign(tmp_path).optimize.compact()
+    append(tmp_path, [{"id": 1000, "name": "theirs"}])
+    assert rows_of(tmp_path) == [*before, {"id": 1000, "name": "theirs"}]
 
 
 def test_compaction_gives_way_to_another_commit(

@@ -102,6 +102,9 @@ def _compact(
         done = Actions(
             [new for group in chosen for new in _merged(snapshot, group, target_bytes, written)],
             [file for group in chosen for file in group],
+            # As before. OPTIMIZE and overwrites of delta-rs do not conflict with the removal of a file whose rows stay:
+            # they would commit the rows again. They conflict with a definition.
+            definition=snapshot.changed(),
         )
         return done if chosen else None
 
