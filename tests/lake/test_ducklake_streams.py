@@ -83,3 +83,79 @@ def test_a_batch_writes_a_table_of_the_lake_and_one_of_the_database(
     ).start().awaitTermination()
     assert [row["id"] for row in lake.table("small")] == [0, 1, 2]
     assert [row["id"] for row in lake.table("postgresql:large")] == [3, 4, 5]
+
+
+def test_streams_and_batches_write_an_ordinary_table(
+    spark: SparkSession, tmp_path: Path, shop: Store, lake: Store
+) -> None:
+    lake.create_table("postgresql:copy", {"id": "long", "n": "long"}, "id")
+    shop.create_tunnel("orders", "copy", "BaseData")
+    rows = reader(spark, shop, "copy").select("id", "n")
+    headrace.write_stream(
+        rows, store=lake.url, table="postgresql:copy", checkpoint=tmp_path / "copy", trigger=ONCE
+    ).start().awaitTermination()
+    sql = headrace.sql(spark, tmp_path / "workspace")
+    sql.run(f"CREATE TABLE copy USING headrace OPTIONS (store = '{lake.url}', table = 'postgresql:copy')")
+    sql.run("INSERT INTO copy SELECT 6L AS id, 6L AS n")
+    arguments = {"store": lake.url, "table": "postgresql:copy"}
+    frame = spark.read.format("headrace").options(**arguments).load()
+    frame.where("id = 6").selectExpr("id + 1 AS id", "n").write.format("headrace").options(**arguments).mode(
+        "append"
+    ).save()
+    assert [(row["id"], row["n"]) for row in lake.table("postgresql:copy")] == [
+        *((n, n) for n in range(6)),
+        (6, 6),
+        (7, 6),
+    ]
+
+
+def test_jobs_that_follow_tables_fill_ordinary_ones(
+    spark: SparkSession, tmp_path: Path, shop: Store, lake: Store
+) -> None:
+    for name, columns in (("last", {"id": "long", "n": "long"}), ("totals", {"user": "string", "n": "long"})):
+        lake.create_table(f"postgresql:{name}", columns, next(iter(columns)))
+        shop.create_tunnel("orders", name)
+    statement = """
+        MERGE INTO `postgresql:last` AS t USING changes AS s ON t.id = s.id
+        WHEN MATCHED AND s._change_type = 'delete' THEN DELETE
+        WHEN MATCHED THEN UPDATE SET n = s.n
+        WHEN NOT MATCHED AND s._change_type <> 'delete' THEN INSERT (id, n) VALUES (s.id, s.n)
+    """
+    for attempt in ("the start", "a restart"):
+        scans = {"changes": reader(spark, shop, "last")}
+        merge = headrace.merge(spark, statement, scans=scans, store=lake.url, checkpoint=tmp_path / "merge")
+        merge.trigger(**ONCE).start().awaitTermination()
+        follow = headrace.follow(
+            spark,
+            "SELECT user, sum(n) AS n FROM o GROUP BY user",
+            scans={"o": reader(spark, shop, "totals", readAs="table")},
+            store=lake.url,
+            table="postgresql:totals",
+            checkpoint=tmp_path / "totals",
+            trigger=ONCE,
+        )
+        follow.start().awaitTermination()
+        for name in ("copy", "versions"):
+            mirror = headrace.mirror(
+                spark,
+                source=shop.url,
+                table="orders",
+                to=lake.url,
+                to_table=f"postgresql:{name}",
+                history=name == "versions",
+                checkpoint=tmp_path / name,
+                trigger=ONCE,
+            )
+            mirror.start().awaitTermination()
+        if attempt == "the start":
+            change(shop)
+    rows = list(shop.table("orders"))
+    assert list(lake.table("postgresql:copy")) == rows
+    assert list(lake.table("postgresql:last")) == [{"id": row["id"], "n": row["n"]} for row in rows]
+    assert list(lake.table("postgresql:totals")) == [
+        {"user": "u0", "n": 16},
+        {"user": "u1", "n": 8},
+        {"user": "u2", "n": 6},
+    ]
+    versions = list(lake.table("postgresql:versions"))
+    assert [row["id"] for row in versions if not row["is_current"]] == [0, 1]

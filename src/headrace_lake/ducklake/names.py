@@ -24,6 +24,11 @@ def in_database(name: str) -> str | None:
     return name if is_internal(name) else None
 
 
+def prefixed(name: str) -> str:
+    """Return the name that a table of the database has in the store: the reverse of `in_database`."""
+    return name if is_internal(name) else f"{DATABASE}{name}"
+
+
 def check_name(name: str) -> None:
     """Raise `OptionError` for a name that no table of a DuckLake gets from headrace."""
     if not _NAME.fullmatch(name) or len(name.encode()) > _LONGEST_NAME:

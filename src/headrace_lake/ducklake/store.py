@@ -9,7 +9,6 @@ import pyarrow as pa
 
 from headrace.errors import NotFoundError, UnsupportedError
 from headrace.model.findings import Finding, Status
-from headrace.model.own_names import is_internal
 from headrace.model.tables.conditions import OPERATORS
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import Capabilities, Files, Publisher, Table
@@ -19,7 +18,7 @@ from headrace_lake.ducklake.catalog import MAIN, parts_of
 from headrace_lake.ducklake.columns import MAX_COLUMNS, check_schema, numbered
 from headrace_lake.ducklake.database import LakeDatabase
 from headrace_lake.ducklake.maintenance import DuckLakeMaintenance
-from headrace_lake.ducklake.names import DATABASE, check_name, in_database
+from headrace_lake.ducklake.names import check_name, in_database, prefixed
 from headrace_lake.ducklake.publisher import DuckLakePublisher
 from headrace_lake.ducklake.table import LakeTable, check_options
 from headrace_lake.existing import check_may_exist, check_same
@@ -95,7 +94,7 @@ class DuckLakeStore(LakeStore):
 
     def tables(self) -> list[str]:
         others = [name for name in self._store.tables() if not name.rpartition(".")[2].startswith(_CATALOG_TABLES)]
-        return sorted([*self.lake_tables(), *(name if is_internal(name) else f"{DATABASE}{name}" for name in others)])
+        return sorted([*self.lake_tables(), *map(prefixed, others)])
 
     def create_table(
         self,
@@ -108,7 +107,7 @@ class DuckLakeStore(LakeStore):
     ) -> Table:
         own = in_database(name)
         if own is not None:
-            return self._store.create_table(own, columns, primary_key, exist_ok=exist_ok, **options)
+            return _of_database(self._store.create_table(own, columns, primary_key, exist_ok=exist_ok, **options))
         schema = TableSchema.of(columns, primary_key)
         check_name(name)
         check_schema(schema)
@@ -131,7 +130,7 @@ class DuckLakeStore(LakeStore):
     def table(self, name: str, columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None) -> Table:
         own = in_database(name)
         if own is not None:
-            return self._store.table(own, columns)
+            return _of_database(self._store.table(own, columns))
         table = LakeTable(self._database, name)
         table.definition()
         return table
@@ -185,3 +184,9 @@ class DuckLakeStore(LakeStore):
 
     def close(self) -> None:
         self._store.close()
+
+
+def _of_database(table: Table) -> Table:
+    """Return a table of the database under its name in this store."""
+    table.name = prefixed(table.name)
+    return table

@@ -50,6 +50,9 @@ class PostgresTable(Table):
         connection: the connections to the database.
         name: ``schema.table``, or the name of a table in schema ``public``.
         own: the schema of headrace's own tables.
+
+    Attributes:
+        name: the name in the store, which the store of a lake changes.
     """
 
     def __init__(self, connection: PostgresConnection, name: str, own: str) -> None:
@@ -77,20 +80,19 @@ class PostgresTable(Table):
     def layout(self) -> TableLayout:
         """Return the table as the catalog has it; see `headrace.stores.postgres.tables.stored_tables.layout`."""
         layouts = self._connection.layouts
-        known, state = layouts.get(self.name), stored_tables.state(self._connection, self._parsed)
+        name = self._parsed.text
+        known, state = layouts.get(name), stored_tables.state(self._connection, self._parsed)
         if known is not None and state is not None and known[0] == state:
             last: TableLayout = known[1]
             return last
         # The state is older than the layout: a change between the two is noticed at the next call.
         found = self._connection.run(
-            lambda session: stored_tables.layout(
-                session, self.name, self._own, self._connection.address.unrepresentable
-            ),
+            lambda session: stored_tables.layout(session, name, self._own, self._connection.address.unrepresentable),
             repeatable=True,
         )
         if len(layouts) >= _MOST_LAYOUTS:
             layouts.clear()
-        layouts[self.name] = state, found
+        layouts[name] = state, found
         return found
 
     # -- writing ----------------------------------------------------------------------------------------
