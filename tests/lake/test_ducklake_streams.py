@@ -159,3 +159,53 @@ def test_jobs_that_follow_tables_fill_ordinary_ones(
     ]
     versions = list(lake.table("postgresql:versions"))
     assert [row["id"] for row in versions if not row["is_current"]] == [0, 1]
+
+
+def test_jobs_of_the_lake_and_of_its_database_are_different_ones(
+    spark: SparkSession, tmp_path: Path, shop: Store, lake: Store, url: str
+) -> None:
+    stores = [
+        lake,
+        headrace.open(url),
+        headrace.open(lake.url, catalog="other", data=str(tmp_path / "other"), create=True),
+    ]
+    for attempt in ("the start", "a restart"):
+        for number, store in enumerate(stores):
+            tunnel = f"totals{number}"
+            if attempt == "the start":
+                store.create_table("totals", {"user": "string", "n": "long"}, "user")
+                shop.create_tunnel("orders", tunnel)
+            headrace.follow(
+                spark,
+                "SELECT user, sum(n) AS n FROM o GROUP BY user",
+                scans={"o": reader(spark, shop, tunnel, readAs="table")},
+                store=store.url,
+                table="totals",
+                options={"duckLakeCatalog": "other"} if number == 2 else {},
+                checkpoint=tmp_path / tunnel,
+                trigger=ONCE,
+            ).start().awaitTermination()
+        change(shop)
+    for store in stores:
+        with store:
+            assert list(store.table("totals")) == [
+                {"user": "u0", "n": 16},
+                {"user": "u1", "n": 8},
+                {"user": "u2", "n": 6},
+            ]
+
+
+def test_a_job_fills_a_table_with_a_long_name(spark: SparkSession, tmp_path: Path, shop: Store, lake: Store) -> None:
+    name = f"{'sales ' * 10}Ü.{'totals ' * 10}ü"
+    lake.create_table(name, {"user": "string", "n": "long"}, "user")
+    shop.create_tunnel("orders", "totals")
+    headrace.follow(
+        spark,
+        "SELECT user, sum(n) AS n FROM o GROUP BY user",
+        scans={"o": reader(spark, shop, "totals", readAs="table")},
+        store=lake.url,
+        table=name,
+        checkpoint=tmp_path / "totals",
+        trigger=ONCE,
+    ).start().awaitTermination()
+    assert [row["n"] for row in lake.table(name)] == [6, 9]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -14,7 +15,6 @@ from headrace.model.tables.schema import TableSchema
 from headrace.ports import Capabilities, Files, Publisher, Table
 from headrace.stores.postgres.for_lakes import Bulk, PostgresStore
 from headrace.support.cached import cached_property
-from headrace_lake.ducklake.catalog import MAIN, parts_of
 from headrace_lake.ducklake.columns import MAX_COLUMNS, check_schema, numbered
 from headrace_lake.ducklake.database import LakeDatabase
 from headrace_lake.ducklake.maintenance import DuckLakeMaintenance
@@ -25,6 +25,8 @@ from headrace_lake.existing import check_may_exist, check_same
 from headrace_lake.maintenance import LakeStore, Maintenance
 
 _CATALOG_TABLES = "ducklake_"
+# PostgreSQL's limit for names is 63 bytes; a name can have a suffix of 8.
+_LONGEST_NAME, _DIGEST = 46, 8
 
 
 class DuckLakeStore(LakeStore):
@@ -154,8 +156,9 @@ class DuckLakeStore(LakeStore):
         own = in_database(table)
         if own is not None:
             return self._store.beside(own, name)
-        schema, _ = parts_of(table)
-        return name if schema == MAIN else f"{name}_of_{schema}"
+        # The database has further tables beside its own ones, and beside those of other DuckLakes.
+        digest = hashlib.sha256(f"{self._catalog}/{name}".encode()).hexdigest()[:_DIGEST]
+        return f"{name.encode()[:_LONGEST_NAME].decode(errors='ignore')}_{digest}"
 
     # -- publication, files, waiting ------------------------------------------------------------------------
 
