@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sqlite3
+from contextlib import closing
 from datetime import date
 from pathlib import Path
 from typing import Any
@@ -15,6 +17,8 @@ import headrace
 from headrace.errors import HeadraceError, NotFoundError, OptionError, SchemaError, StoreError, UnsupportedError
 from headrace.model.tables.alterations import Alteration
 from headrace.ports import Store
+from headrace_lake.iceberg.catalog import Tables
+from headrace_lake.iceberg.version import Version
 from tests.lake.icebergs import FIELDS, append, catalog, foreign, opened, rows_of, url_of
 
 
@@ -221,6 +225,22 @@ def test_a_warehouse_and_a_catalog_of_other_names(tmp_path: Path) -> None:
     assert list((tmp_path / "files" / "default").iterdir())
     assert opened(tmp_path).tables() == ["t"]
     assert list(opened(tmp_path).table("t")) == []
+
+
+def test_a_change_of_columns_says_that_the_database_fails(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    loaded = Tables.load
+
+    def load(tables: Tables, name: str) -> Version:
+        version = loaded(tables, name)
+        with closing(sqlite3.connect(tmp_path / "catalog.db")) as connection:
+            connection.execute("ALTER TABLE iceberg_tables RENAME TO moved")
+        return version
+
+    monkeypatch.setattr(Tables, "load", load)
+    with pytest.raises(StoreError, match="the database of the Iceberg catalog rejects a request"):
+        store.table("t").add_columns({"n": "long"})
 
 
 def test_a_table_has_one_name(store: Store) -> None:

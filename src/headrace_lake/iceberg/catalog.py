@@ -43,7 +43,7 @@ class Tables:
         self._name = catalog
         self._opened: tuple[int, SqlCatalog] | None = None
         self._guard = threading.Lock()
-        with _translated():
+        with translated():
             self._catalog(create=create)
 
     def _catalog(self, *, create: bool = False) -> SqlCatalog:
@@ -56,7 +56,7 @@ class Tables:
 
     def names(self) -> list[str]:
         """Return the names of all tables of namespaces without others inside."""
-        with _translated():
+        with translated():
             catalog = self._catalog()
             found = [each for space in catalog.list_namespaces() for each in catalog.list_tables(space)]
         # Tables of inner namespaces have more parts, and no name here.
@@ -80,7 +80,7 @@ class Tables:
         """
         identifier = parts_of(name)
         try:
-            with _translated():
+            with translated():
                 return Version(name, self._catalog().load_table(identifier))
         except NoSuchTableError:
             raise NotFoundError("no such table in the catalog", received=repr(name), valid=self.names()) from None
@@ -88,7 +88,7 @@ class Tables:
     def create(self, name: str, schema: Schema, location: Path, properties: dict[str, str]) -> bool:
         """Create a table; return False if there is one of the name."""
         identifier = parts_of(name)
-        with _translated():
+        with translated():
             catalog = self._catalog()
             try:
                 if not catalog.namespace_exists(identifier[0]):
@@ -106,7 +106,7 @@ class Tables:
     def drop(self, name: str) -> None:
         """Drop a table; raise `NotFoundError` if there is none. Its files stay."""
         try:
-            with _translated():
+            with translated():
                 self._catalog().drop_table(parts_of(name))
         except (NoSuchTableError, NoSuchNamespaceError):
             raise NotFoundError("no such table in the catalog", received=repr(name)) from None
@@ -125,7 +125,7 @@ class Tables:
 
 
 @contextmanager
-def _translated() -> Iterator[None]:
+def translated() -> Iterator[None]:
     """Raise `StoreError` for errors of the database. The message has no address."""
     try:
         yield

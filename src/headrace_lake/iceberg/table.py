@@ -16,7 +16,7 @@ from headrace.options.names import check_names
 from headrace.ports import TableDescription
 from headrace_lake import data_files
 from headrace_lake.folding import TableWrite
-from headrace_lake.iceberg.catalog import Tables
+from headrace_lake.iceberg.catalog import Tables, translated
 from headrace_lake.iceberg.commits import NewFiles, Planner, commit, repeated
 from headrace_lake.iceberg.schemas import check_schema, column_type
 from headrace_lake.iceberg.version import Version, number_of
@@ -87,7 +87,8 @@ class IcebergTable(FileTable):
                     update.make_column_optional(name)
                 for column in alteration.added:
                     update.add_column(column.name, column_type(column.type))
-            return number_of(transaction.commit_transaction())
+            with translated():
+                return number_of(transaction.commit_transaction())
 
         repeated(self._version, attempt)
 
