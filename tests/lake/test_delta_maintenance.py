@@ -252,3 +252,17 @@ def test_commands(table: DeltaTable, tmp_path: Path, run: Callable[..., Any]) ->
     assert main(["export", "t", str(out), "-s", f"delta://{tmp_path}"]) == 0
     with data_files.opened(out) as exported:
         assert exported.metadata.num_rows == 200
+
+
+def test_a_table_without_a_key_is_compacted_and_checked(store: Store, tmp_path: Path) -> None:
+    for number in range(3):
+        rows = pa.table({"id": [number, 0], "name": ["theirs", "again"]})
+        write_deltalake(str(tmp_path / "events"), rows, mode="append", configuration={"delta.appendOnly": "true"})
+    found, before = store.table("events"), rows_of(tmp_path, "events")
+    queued = store.queue("events").read(0, 0, 10).rows
+    assert isinstance(found, DeltaTable)
+    assert maintenance.compact(found) == Compaction(3, 3, 1)
+    assert sorted(map(str, rows_of(tmp_path, "events"))) == sorted(map(str, before))
+    assert store.queue("events").read(0, 0, 10).rows.equals(queued)
+    (finding,) = maintenance.check(found)
+    assert (finding.status, finding.found) == (Status.OK, "version 3, 6 rows in 1 files")

@@ -74,7 +74,6 @@ def compact(table: DeltaTable, target_bytes: int = TARGET_BYTES) -> Compaction:
     Args:
         target_bytes: the approximate size of a new file.
     """
-    table.schema.check_keyed()
     return _compact(table, target_bytes, lambda files: list(groups(files, target_bytes)))
 
 
@@ -209,7 +208,6 @@ def check(table: DeltaTable) -> list[Finding]:
     try:
         snapshot = table.snapshot()
         snapshot.check_writable(removes=False)
-        snapshot.schema.check_keyed()
     except HeadraceError as error:
         return [Finding(name, Status.WARN, str(error))]
     try:
@@ -221,7 +219,9 @@ def check(table: DeltaTable) -> list[Finding]:
     unused = orphans(table)
     rows = sum(file.rows or 0 for file in snapshot.files)
     deleted = sum(file.deleted_rows for file in snapshot.files)
-    found = f"version {snapshot.version}, {rows} rows in {len(snapshot.files)} files; all keys are different"
+    found = f"version {snapshot.version}, {rows} rows in {len(snapshot.files)} files"
+    if snapshot.schema.primary_key:
+        found += "; all keys are different"
     if deleted:
         found += f"; {deleted} rows are in deletion vectors"
     if unused:
@@ -239,5 +239,5 @@ def _problems(snapshot: Snapshot) -> Iterator[str]:
             return
         rows = snapshot.read(file, snapshot.schema.nullable(key))
         yield from key_problems(file.path, rows, file.rows, file.bounds, "the log")
-    if repeats_a_key(reading.scan(snapshot, Selection(key, KeyRange(), ())), key):
+    if key and repeats_a_key(reading.scan(snapshot, Selection(key, KeyRange(), ())), key):
         yield "two rows have the same key"
