@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from headrace.cli.app import App, CommandGroup
-from headrace.errors import UnsupportedError
+from headrace.errors import HeadraceError, SchemaError, UnsupportedError
 
 if TYPE_CHECKING:
     from headrace.ports import Store
-    from headrace_lake.maintenance import Maintenance
+    from headrace_lake.maintenance import LakeStore, Maintenance
 
 _HISTORY = ("version", "time", "operation", "job", "batch")
 
@@ -31,8 +31,7 @@ def lake() -> None:
     """
 
 
-def _tables(store: Store, names: Sequence[str]) -> list[tuple[str, Maintenance]]:
-    """Return lake tables of a store with their maintenance: those with these names, or all."""
+def _lake(store: Store) -> LakeStore:
     from headrace_lake.maintenance import LakeStore
 
     if not isinstance(store, LakeStore):
@@ -42,7 +41,42 @@ def _tables(store: Store, names: Sequence[str]) -> list[tuple[str, Maintenance]]
             valid="delta:///directory, delta+s3://bucket/prefix, ducklake+postgresql://user@host/database or "
             "iceberg+sqlite:///directory/catalog.db",
         )
-    return [(name, store.maintenance(name)) for name in names or store.lake_tables()]
+    return store
+
+
+def _run(
+    app: App, names: Sequence[str], run: Callable[[Maintenance], Iterable[Mapping[str, Any]]]
+) -> tuple[list[dict[str, Any]], bool]:
+    """Run a command on tables with some names, or on all, and return the records of each table.
+
+    A problem with one of several tables is a warning, and does not keep the others from the command.
+
+    Returns:
+        The records; and whether the command has failed: in a command for all tables not by one that headrace cannot
+        maintain.
+    """
+    records: list[dict[str, Any]] = []
+    failed = False
+    with app.store() as store:
+        lake = _lake(store)
+        # An unknown name is an error before anything is done.
+        named = {name: lake.maintenance(name) for name in names}
+        for name in named or lake.lake_tables():
+            try:
+                table = named.get(name) or lake.maintenance(name)
+                records += [{"table": name, **each} for each in run(table)]
+            except HeadraceError as error:
+                if len(named) == 1:
+                    raise
+                app.output.warning(f"table {name}: {error}")
+                failed = failed or name in named or not isinstance(error, UnsupportedError | SchemaError)
+    return records, failed
+
+
+def _show(app: App, records: Sequence[dict[str, Any]], columns: Sequence[str], *, failed: bool) -> None:
+    app.output.records(records, columns=columns, nothing="No tables.")
+    if failed:
+        click.get_current_context().exit(1)
 
 
 @lake.store_command("compact")
@@ -56,17 +90,18 @@ def compact(app: App, tables: Sequence[str], megabytes: int) -> None:
 
     Example: headrace lake compact orders -s delta:///data/lake
     """
-    records: list[dict[str, Any]] = []
-    with app.store() as store:
-        for name, table in _tables(store, tables):
-            done = table.compact(megabytes << 20)
-            records.append({"table": name, "version": done.version, "files": done.before, "into": done.after})
-    app.output.records(records, columns=("table", "version", "files", "into"), nothing="No tables.")
+
+    def run(table: Maintenance) -> Iterable[Mapping[str, Any]]:
+        done = table.compact(megabytes << 20)
+        yield {"version": done.version, "files": done.before, "into": done.after}
+
+    records, failed = _run(app, tables, run)
+    _show(app, records, ("table", "version", "files", "into"), failed=failed)
 
 
 @lake.store_command("vacuum")
 @click.argument("tables", nargs=-1)
-@click.option("--days", type=click.IntRange(min=1), default=7, show_default=True, help="The least age of a file.")
+@click.option("--days", type=click.IntRange(1, 36_500), default=7, show_default=True, help="The least age of a file.")
 def vacuum(app: App, tables: Sequence[str], days: int) -> None:
     """Delete the files of versions that were replaced, and of writers that have died. All TABLES by default.
 
@@ -74,9 +109,8 @@ def vacuum(app: App, tables: Sequence[str], days: int) -> None:
 
     Example: headrace lake vacuum --days 14 -s delta:///data/lake
     """
-    with app.store() as store:
-        records = [{"table": name, "files": table.vacuum(days * 86400.0)} for name, table in _tables(store, tables)]
-    app.output.records(records, columns=("table", "files"), nothing="No tables.")
+    records, failed = _run(app, tables, lambda table: [{"files": table.vacuum(days * 86400.0)}])
+    _show(app, records, ("table", "files"), failed=failed)
 
 
 @lake.store_command("check")
@@ -90,12 +124,13 @@ def check(app: App, tables: Sequence[str]) -> None:
     """
     from headrace.model.findings import Status
 
-    with app.store() as store, app.output.status("Checking"):
-        found = [(name, finding) for name, table in _tables(store, tables) for finding in table.check()]
-    records = [{"table": name, "status": each.status.value, "found": each.found} for name, each in found]
-    app.output.records(records, columns=("table", "status", "found"), nothing="No tables.")
-    if any(each.status is Status.FAIL for _, each in found):
-        click.get_current_context().exit(1)
+    def run(table: Maintenance) -> Iterable[Mapping[str, Any]]:
+        return ({"status": each.status.value, "found": each.found} for each in table.check())
+
+    with app.output.status("Checking"):
+        records, failed = _run(app, tables, run)
+    failed = failed or any(each["status"] == Status.FAIL.value for each in records)
+    _show(app, records, ("table", "status", "found"), failed=failed)
 
 
 @lake.store_command("history")
@@ -107,8 +142,7 @@ def history(app: App, table: str, limit: int) -> None:
     Example: headrace lake history orders -s delta:///data/lake
     """
     with app.store() as store:
-        ((_, found),) = _tables(store, [table])
-        versions = found.history(limit)
+        versions = _lake(store).maintenance(table).history(limit)
     records = [
         {
             "version": each.version,

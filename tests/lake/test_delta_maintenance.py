@@ -254,6 +254,35 @@ def test_commands(table: DeltaTable, tmp_path: Path, run: Callable[..., Any]) ->
         assert exported.metadata.num_rows == 200
 
 
+def test_a_command_for_all_tables_goes_on_after_one_that_it_cannot_maintain(
+    table: DeltaTable, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store = opened(tmp_path)
+    # In the order of names one is before table t, and one is after it.
+    for name in ("a", "z"):
+        store.create_table(name, {"id": "long", "name": "string"}, "id")
+        foreign(tmp_path, name).alter.set_table_properties(
+            {"delta.constraints.own" if name == "z" else "delta.setTransactionRetentionDuration": "interval 1 days"},
+            raise_if_not_exists=False,
+        )
+    address = ["-s", f"delta://{tmp_path}", "--json"]
+    assert main(["lake", "compact", *address]) == 0
+    shown = capsys.readouterr()
+    assert json.loads(shown.out) == [{"table": "t", "version": 6, "files": 5, "into": 1}]
+    assert [name for name in ("a", "t", "z") if f"table {name}: " in shown.err] == ["a", "z"]
+    # A table that was named must be maintained, and is an error if it is the only one.
+    assert main(["lake", "compact", "t", "a", *address]) == 1
+    assert json.loads(capsys.readouterr().out) == [{"table": "t", "version": None, "files": 0, "into": 0}]
+    assert main(["lake", "compact", "a", *address]) == 1
+    assert '{"error": ' in capsys.readouterr().err
+    (tmp_path / "z" / "_delta_log" / f"{0:020}.json").write_text("damaged")
+    assert main(["lake", "compact", *address]) == 1
+    assert len(json.loads(capsys.readouterr().out)) == 1
+    for wrong in (["compact", "t", "missing"], ["vacuum", "--days", "99999999999"], ["compact", "--megabytes", "0"]):
+        assert main(["lake", *wrong, *address]) != 0
+        assert capsys.readouterr().out == ""
+
+
 def test_a_table_without_a_key_is_compacted_and_checked(store: Store, tmp_path: Path) -> None:
     for number in range(3):
         rows = pa.table({"id": [number, 0], "name": ["theirs", "again"]})
