@@ -211,6 +211,11 @@ READS = [
         "JOIN customers c ON c.id = e.cust",
         ["customers by (id)", "orders by (cust)"],
     ),
+    (
+        "SELECT o.id, (SELECT count(*) FROM items i, LATERAL explode(array(i.price)) AS e (p) WHERE i.ord = o.id) AS n "
+        "FROM orders o",
+        ["items by (ord)", "orders by (id), items by (ord)"],
+    ),
     # `cust` is the column of VALUES.
     (
         "SELECT id FROM orders WHERE EXISTS (SELECT * FROM items i, (VALUES (1)) v (cust) WHERE i.ord = cust)",

@@ -378,7 +378,7 @@ class _Reader:
         text, outputs, places = self._text, list[Output](), list[Place]()
         for start, after in text.split(*block.select):
             item = text.item(start, after)
-            if any(is_generator(text, index) for index in range(start, after)):
+            if any(is_generator(text, index) for index in text.outside_of_queries(start, after)):
                 names = self._generated_names(start, after)
                 if not names or self._is_aggregated(block) or any(self._orderings.windows(block, end)):
                     raise UnclearStructure("a generator of rows as an item, without names of its columns or in groups")
