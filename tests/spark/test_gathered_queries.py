@@ -42,6 +42,12 @@ QUERIES = {
         {"id": "long", "name": "string", "label": "string"},
         "id",
     ),
+    "with_totals": (
+        "SELECT c.id, (SELECT count(*) FROM orders o WHERE o.customer = c.id) AS n, "
+        "(SELECT max(n.label) FROM nations n WHERE n.id = c.nation) AS label FROM customers c",
+        {"id": "long", "n": "long", "label": "string"},
+        "id",
+    ),
     "without_large_orders": (
         "SELECT c.id, c.name FROM customers c "
         "WHERE NOT EXISTS (SELECT * FROM orders o WHERE o.customer = c.id AND o.amount > 150)",
@@ -116,7 +122,7 @@ QUERIES = {
         "name",
     ),
 }
-QUICK = ("by_nation", "with_names", "without_large_orders", "largest", "distribution")
+QUICK = ("by_nation", "with_totals", "with_names", "without_large_orders", "largest", "distribution")
 
 
 class Shop:

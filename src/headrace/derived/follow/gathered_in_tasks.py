@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.derived.follow.batch_content import FollowedBatch, GroupQuery, InnerGroups
-from headrace.derived.follow.gathered_settings import settings_for
+from headrace.derived.follow.gathered_settings import settings_for, settings_over_unions
 from headrace.derived.follow.signed_batches import FollowedGroups, receipts_of
 from headrace.derived.follow.sources import entered_rows, signed_tables, used_columns
 from headrace.derived.gathering.arrangements import Gathering
@@ -142,6 +142,8 @@ class GatheredInTasks(FollowedBatch):
     ) -> tuple[DataFrame, int]:
         """Return the results of a query over all rows before (-1) and after (1) a batch, and the number of tasks."""
         session = running.session
+        # Spark plans the results when they are read.
+        running.opened.enter_context(changed_settings(session, settings_over_unions(session)))
         before, after, count = dict[str, str](), dict[str, str](), 0
         for number, (name, arranged) in enumerate(self.gathering.tables.items()):
             if name not in plan.tables:
