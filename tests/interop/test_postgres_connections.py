@@ -183,6 +183,35 @@ def test_idle_connections_do_not_outlive_a_restart_of_the_server() -> None:
         server.remove()
 
 
+def test_statements_that_repeat_are_prepared_and_notice_each_change(store: Store) -> None:
+    assert isinstance(store, PostgresStore)
+
+    def names() -> set[tuple[str, ...]]:
+        return {store.table("changing").schema.names for _ in range(10)}
+
+    with psycopg.connect(store.url, autocommit=True) as other:
+        other.execute("CREATE TABLE changing (id bigint PRIMARY KEY)")
+        assert names() == {("id",)}
+        assert store.connection.ask(_prepared) > 0
+        # With it, a generic plan of a large statement takes seconds for each call.
+        assert store.connection.ask(lambda session: session.execute("SHOW jit").fetchone()) == ("off",)
+        other.execute("ALTER TABLE changing ADD a text, ALTER id TYPE integer")
+        assert names() == {("id", "a")}
+        other.execute("DROP TABLE changing; CREATE TABLE changing (key text PRIMARY KEY)")
+        assert names() == {("key",)}
+        # Headrace's own tables, too.
+        for _ in range(2):
+            assert [store.publisher("prepared").marker() for _ in range(10)] == [None] * 10
+            other.execute("DROP SCHEMA headrace CASCADE")
+        other.execute("DROP TABLE changing")
+
+
+def _prepared(session: psycopg.Connection) -> int:
+    row = session.execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
+    assert row is not None
+    return int(row[0])
+
+
 def test_a_notebook_does_not_wait_for_a_server_that_is_gone(locked: str) -> None:
     port = int(locked.partition("@127.0.0.1:")[2].partition("/")[0])
     with postgres_proxy(port) as proxy:

@@ -14,6 +14,7 @@ from headrace.errors import StoreError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Write
 from headrace.stores.postgres import connection
+from headrace.stores.postgres.store import PostgresStore
 from tests.conformance import serving
 from tests.pgbouncer import needs_pgbouncer, pgbouncer
 from tests.postgres_server import USER
@@ -85,6 +86,17 @@ def test_a_pooler_without_a_free_connection_is_named_within_seconds(
         assert "pool_mode = transaction" in caplog.text
         del reader
         assert table.get({"id": 1}) == {"id": 1}
+
+
+@pytest.mark.parametrize("mode", ["session", "transaction"])
+def test_no_statement_is_prepared_behind_a_pooler(server: int, mode: str) -> None:
+    with pgbouncer(server, mode) as port, headrace.open(_url(port)) as store:
+        assert isinstance(store, PostgresStore)
+        assert len([store.tables() for _ in range(10)]) == 10
+        prepared = store.connection.ask(
+            lambda session: session.execute("SELECT count(*) FROM pg_prepared_statements").fetchone()
+        )
+        assert prepared == (0,)
 
 
 def test_a_parameter_that_the_pooler_refuses_is_an_error_at_once(server: int, monkeypatch: pytest.MonkeyPatch) -> None:

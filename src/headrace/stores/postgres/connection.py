@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from time import monotonic
-from typing import Any, Generic, TypeAlias, TypeVar
+from typing import Any, Generic, LiteralString, TypeAlias, TypeVar
 from weakref import WeakSet
 
 import adbc_driver_postgresql.dbapi as adbc
@@ -46,6 +46,12 @@ _KEEPALIVE = {
     "keepalives_count": "3",
     "tcp_user_timeout": "60000",
 }
+# Statements of psycopg read a few rows of the catalog. To plan them takes longer than to run them, and the server would
+# plan those with an array for each call. The estimates of generic plans would make it compile them, for seconds (JIT).
+_PLANS: LiteralString = (
+    "SELECT pg_catalog.set_config('plan_cache_mode', 'force_generic_plan', false),"
+    " pg_catalog.set_config('jit', 'off', false)"
+)
 _DEFAULTS = {"application_name": "headrace", "connect_timeout": "10", **_KEEPALIVE}
 
 
@@ -375,18 +381,21 @@ class PostgresConnection:
             return self._connected()
 
     def _connected(self) -> psycopg.Connection:
-        # Prepared statements do not survive a pooler that changes servers between transactions.
-        connection = psycopg.connect(self.address.conninfo(), prepare_threshold=None)
+        connection = psycopg.connect(self.address.conninfo())
         try:
             if self._server is None:
                 self._server = _learned(connection)
             if self._server.pooled:
+                # Prepared statements do not survive a pooler that changes servers between transactions.
+                connection.prepare_threshold = None
                 # BEGIN says it: the defaults of a session change its later transactions only.
                 connection.rollback()
                 connection.isolation_level = psycopg.IsolationLevel.READ_COMMITTED
                 connection.read_only = connection.deferrable = False
             # A pooler gives the connection a session of the server for its first statement.
             connection.execute(b"SELECT 1" if self._server.pooled else self._server.settings.encode())
+            if not self._server.pooled:
+                connection.execute(_PLANS)
             connection.commit()
         except BaseException:
             connection.close()
