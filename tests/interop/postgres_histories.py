@@ -394,9 +394,11 @@ class History:
                         weights, changes = zip(*self.CHANGES, strict=True)
                         (change,) = self.random.choices(changes, weights)
                         change(self)
-                    if self.random.random() < 0.2:
-                        store.close()
-                        store = self.opened()
+                    if self.random.random() < 0.3:
+                        # The next tunnel of one store has the definitions that this one has seen.
+                        if self.random.random() < 0.5:
+                            store.close()
+                            store = self.opened()
                         tunnel = store.tunnel(name, self.table)
                 self.read(tunnel)
                 self.compare(store)

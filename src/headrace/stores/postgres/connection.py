@@ -146,6 +146,8 @@ class PostgresConnection:
     Attributes:
         layouts: the tables that were last used, by name, each with a value that shows whether it has changed since;
             see `headrace.stores.postgres.tables.table`.
+        definitions: what tunnels have seen of their tables, by the id of the tunnel and the form of its rows; see
+            `headrace.stores.postgres.tunnels.seen_definitions`.
         checked: the groups of headrace's own tables that exist and are safe, by their schema and names; see
             `headrace.stores.postgres.own_tables`.
     """
@@ -168,6 +170,7 @@ class PostgresConnection:
         self._server: Server | None = None
         self._scarce_until = 0.0
         self.layouts: dict[str, tuple[Any, Any]] = {}
+        self.definitions: dict[tuple[str, bool], Any] = {}
         self.checked: set[tuple[str, tuple[str, ...]]] = set()
         self._statements = _Pool(PostgresConnection._connect, psycopg.Connection.close, _lives)
         self._bulks = _Pool(PostgresConnection._connect_bulk, adbc.Connection.close, _bulk_lives)

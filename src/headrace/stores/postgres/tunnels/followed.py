@@ -25,9 +25,9 @@ from headrace.stores.postgres.connection import Bulk
 from headrace.stores.postgres.failures import COPIES
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import TableLayout
-from headrace.stores.postgres.tables import stored_tables
 from headrace.stores.postgres.tables.conditions import where
 from headrace.stores.postgres.tables.reading import fetch, key_order, selected
+from headrace.stores.postgres.tables.table import PostgresTable
 from headrace.stores.postgres.tunnels import selections
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
 from headrace.stores.postgres.tunnels.definitions import CatalogColumn
@@ -419,14 +419,7 @@ class OneTable:
         opened = self._opened
         if opened is None:
             self._check_name()
-            layout = self._database.run(
-                lambda statements: stored_tables.layout(
-                    statements.connection,
-                    self._name.text,
-                    self._database.schema,
-                    self._database.connection.address.unrepresentable,
-                )
-            )
+            layout = PostgresTable(self._database.connection, self._name.text, self._database.schema).layout()
             if layout.oid != self._relation:
                 raise self._replaced(None)
             history = self._definitions.history(self._relation)

@@ -17,7 +17,7 @@ from headrace.model.tables.schema import TableSchema
 from headrace.stores.postgres.connection import Bulk
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import TableLayout
-from headrace.stores.postgres.tables import stored_tables
+from headrace.stores.postgres.tables.table import PostgresTable
 from headrace.stores.postgres.tunnels import json_rows
 from headrace.stores.postgres.tunnels.base_data import ChunkRows
 from headrace.stores.postgres.tunnels.followed import FollowedTable, base_types, name_when_read, one_snapshot
@@ -184,11 +184,7 @@ class ManyTables:
 
     def _layout(self, name: TableName) -> TableLayout | None:
         try:
-            return self._database.run(
-                lambda statements: stored_tables.layout(
-                    statements.connection, name.text, self._database.schema, self._choices
-                )
-            )
+            return PostgresTable(self._database.connection, name.text, self._database.schema).layout()
         except NotFoundError:
             return None
 

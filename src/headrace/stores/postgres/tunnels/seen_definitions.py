@@ -2,6 +2,8 @@
 
 Each change of the catalog that a call notices is a further version. Changes that the log does not have, such as the
 rows of a partition that is detached, are recorded with it: each read fails with their names until they are accepted.
+
+A store keeps what was seen last for later objects of the tunnel, as long as the catalog is the same.
 """
 
 from __future__ import annotations
@@ -23,6 +25,8 @@ _DELIVERED = """
 SELECT EXISTS (SELECT FROM headrace.channel WHERE tunnel = %(tunnel)s AND committed <> start)
     OR EXISTS (SELECT FROM headrace.batch_plan WHERE tunnel = %(tunnel)s)
 """
+# The limit, for a database with many tunnels.
+_MOST_KEPT = 100
 
 
 @dataclass
@@ -88,6 +92,11 @@ class SeenDefinitions:
         states = {state.relation: state for state in self.read_states()}
         if states and states == self._seen.states:
             return False
+        kept, key = self._database.connection.definitions, (self._tunnel, self._as_columns)
+        known: _Seen | None = kept.get(key)
+        if known is not None and states and states == known.states:
+            self._seen = known
+            return True
         # The states are older than the definitions: a change between the two is noticed at the next call.
         rows = self._database.ask(self._rows)
         latest = {relation: state for relation, state, _, _ in rows}
@@ -95,7 +104,9 @@ class SeenDefinitions:
         if changed:
             base_types = self._base_types(changed)
             rows = self._database.run(lambda statements: self._record(statements, changed, base_types))
-        self._seen = _Seen(states, _by_relation(rows), _lost(rows), self._inspect(list(states)))
+        if len(kept) >= _MOST_KEPT:
+            kept.clear()
+        self._seen = kept[key] = _Seen(states, _by_relation(rows), _lost(rows), self._inspect(list(states)))
         return True
 
     def forget(self) -> None:
