@@ -19,10 +19,11 @@ from headrace.errors import DataLossError, OptionError, StoreBusyError, Unsuppor
 from headrace.formats.headrace.source import HeadraceSource, HeadraceTunnel
 from headrace.model.tables.changes import ChangeOp
 from headrace.model.tunnels.records import INITIAL_BATCH
-from headrace.model.tunnels.values import FINISHED, ChannelKind, Page, Start, StartKind
+from headrace.model.tunnels.values import FINISHED, ChannelKind, Page, Position, Start, StartKind
 from headrace.ports import Store
 from headrace.stores.postgres.tunnels import log
 from headrace.stores.postgres.tunnels import tunnel as tunnel_module
+from headrace.stores.postgres.tunnels.positions import lsn_of, lsn_text
 from headrace.testing.reading import drain, only_channel, read_from, replay, state_of
 from tests.conformance import serving
 
@@ -174,6 +175,23 @@ def test_a_plan_looks_at_little_of_a_long_log_and_finds_rows_behind_that_of_othe
     assert tunnel.backlog(channel, end).empty
     server.execute("INSERT INTO orders VALUES ('last', 1)")
     assert tunnel.backlog(channel, end).rows == 1
+
+
+def test_a_page_says_that_no_row_follows_before_the_bound(store: Store) -> None:
+    tunnel, table = store.create_tunnel("orders", "changes", "Stream"), store.table("orders")
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    for key in "abc":
+        table.put({"id": key, "price": 1, "note": ""})
+    bound = tunnel.settled_positions()[channel]
+    table.put({"id": "later", "price": 1, "note": ""})
+    first = tunnel.read(channel, start, 2, bound)
+    second = tunnel.read(channel, first.next, 2, bound)
+    assert [(page.changes.num_rows, page.last) for page in (first, second)] == [(2, False), (1, True)]
+    rest = tunnel.read(channel, second.next, 2, bound)
+    assert (rest.changes.num_rows, rest.next) == (0, second.next)
+    # A bound that the server has not written yet, and none.
+    ahead = Position(lsn_text(lsn_of(tunnel.settled_positions()[channel]) + (1 << 30)))
+    assert [tunnel.read(channel, start, 9, until).last for until in (ahead, None)] == [False, False]
 
 
 def test_a_slot_that_another_process_reads_is_waited_for(store: Store, server: psycopg.Connection[Any]) -> None:

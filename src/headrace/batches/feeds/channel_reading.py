@@ -71,6 +71,8 @@ def read_channel(tunnel: Tunnel, batch: str, plan: ChannelPlan, *, fail_on_data_
             version = changes.versions[-1].as_py()
         rows += changes.num_rows
         yield changes
+        if page.last:
+            break
     ours = ChannelEnd(position, rows)
     failpoints.reach("rows-read")
     theirs = tunnel.batches.record_end(batch, plan.channel, ours)

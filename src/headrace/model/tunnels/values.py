@@ -133,10 +133,15 @@ class Backlog:
 
 @dataclass(frozen=True)
 class Page:
-    """The result of one read of a channel: changes, and the position after them."""
+    """The result of one read of a channel: changes, and the position after them.
+
+    Attributes:
+        last: whether it is known that no change follows before the bound of the read. Without it, a further read shows.
+    """
 
     changes: Changes
     next: Position
+    last: bool = False
 
 
 class StartKind(enum.StrEnum):

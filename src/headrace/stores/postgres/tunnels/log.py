@@ -141,12 +141,14 @@ class WindowRows:
 
     Attributes:
         end: the end of the log at the time of the read, or of the bound.
+        all: whether the bound of the read is behind them, and no other row is before it.
     """
 
     window: Window
     first: int
     last: int
     end: int
+    all: bool = False
 
     @property
     def count(self) -> int:
@@ -159,14 +161,14 @@ class WindowRows:
     def to_truncation(self) -> WindowRows:
         """Return the rows before the first TRUNCATE that is not the first row."""
         truncations = np.flatnonzero(self.changes.ops.to_numpy()[1:] == ChangeOp.TRUNCATE)
-        return replace(self, last=self.first + 1 + int(truncations[0])) if len(truncations) else self
+        return replace(self, last=self.first + 1 + int(truncations[0]), all=False) if len(truncations) else self
 
     def page(self, max_rows: int) -> Page:
         """Return the first rows as a page, which does not separate an old row from its new one."""
         count, changes = self.count, self.changes
         if count > max(1, max_rows):
             count = min(count, changes.whole_pairs(max(1, max_rows)))
-        return Page(changes.slice(0, count), self.window.position(self.first + count))
+        return Page(changes.slice(0, count), self.window.position(self.first + count), self.all and count == self.count)
 
 
 class LogCache(NamedTuple):
@@ -223,10 +225,9 @@ class ChangeLog:
             until = self._canonical(until, state, snapshots)
         start, skip = lsn_of(position), position.skip
         self._check_position(start, state)
-        limit = state.flushed
-        if until is not None:
-            # The last transaction before a bound inside a transaction begins at the bound.
-            limit = min(limit, lsn_of(until) + (1 if until.skip else 0))
+        # The last transaction before a bound inside a transaction begins at the bound.
+        bound = None if until is None else lsn_of(until) + (1 if until.skip else 0)
+        limit = state.flushed if bound is None else min(state.flushed, bound)
         while True:
             window = self._window_at(start, limit, state, snapshots, None if total is None else skip + total)
             first, last = window.rows_before(start) + skip, window.count
@@ -234,7 +235,7 @@ class ChangeLog:
                 last = min(last, window.rows_before(lsn_of(until)) + until.skip)
             if first < last or window.end >= limit or window.waits:
                 end = min(limit, window.end) if window.waits else limit
-                return WindowRows(window, min(first, last), last, end)
+                return WindowRows(window, min(first, last), last, end, all=limit == bound and window.end >= limit)
             skip = max(0, first - window.count)
             start = window.end
 
