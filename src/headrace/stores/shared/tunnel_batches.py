@@ -69,9 +69,6 @@ class TunnelBatches(BatchRecords, Generic[S]):
 
     def record_end(self, batch: str, channel: str, end: ChannelEnd) -> ChannelEnd:
         """Save the end of a batch in a channel, unless it has one; return the saved end."""
-        recorded = self.end(batch, channel)
-        if recorded is not None:
-            return recorded
 
         def save(statements: S) -> ChannelEnd:
             lock_tunnel(statements, self._tunnel)

@@ -321,11 +321,13 @@ class PostgresPublisher(Publisher):
             apply(bulk, table, write.change, first, path, gone=gone, care=care)
             return
         put_keys = [_none(table).select(table.primary_key)]
-        for rows in itertools.chain((each for each in (first, second) if each is not None), pieces):
+        for number, rows in enumerate(itertools.chain((each for each in (first, second) if each is not None), pieces)):
+            if number:
+                set_path(bulk, CATALOG_PATH)
             apply(bulk, table, write.change, rows, path, keep_nulls=False, care=care)
-            set_path(bulk, CATALOG_PATH)
             put_keys.append(rows.select(table.primary_key))
         if gone is not None:
+            set_path(bulk, CATALOG_PATH)
             delete(bulk, table, gone, pa.concat_tables(put_keys), path, care)
 
     def _apply_apart(
