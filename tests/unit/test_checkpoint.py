@@ -5,12 +5,11 @@ from __future__ import annotations
 import json
 import logging
 from pathlib import Path
-from typing import Any
 
 import pytest
 
 from headrace.ports import Advance
-from headrace.spark.checkpoint import batch_content, clear_unfinished_start, queue_progress
+from headrace.spark.checkpoint import BatchOffsets, clear_unfinished_start
 
 STORE = "store-1"
 METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":1795259869171,"conf":{"spark.sql.shuffle.partitions":"2"}}'
@@ -40,8 +39,8 @@ def checkpoint(directory: Path, *batches: list[str], version: str = "v1") -> str
 
 def test_a_batch_advances_the_consumer_of_its_queue(tmp_path: Path) -> None:
     at = checkpoint(tmp_path, [offset({"0": 5, "1": 2})], [offset({"0": 9, "1": 2})])
-    assert queue_progress(at, 1, STORE) == (Advance("c", "clicks", {0: 9}, {0: 5}),)
-    assert queue_progress(f"file://{at}", 1, STORE) == queue_progress(at, 1, STORE)
+    assert BatchOffsets.read(at, 1).advances(STORE) == (Advance("c", "clicks", {0: 9}, {0: 5}),)
+    assert BatchOffsets.read(f"file://{at}", 1).advances(STORE) == BatchOffsets.read(at, 1).advances(STORE)
 
 
 def test_the_path_of_a_file_url_is_not_decoded(tmp_path: Path) -> None:
@@ -49,18 +48,18 @@ def test_the_path_of_a_file_url_is_not_decoded(tmp_path: Path) -> None:
     directory.mkdir()
     at = checkpoint(directory, [offset({"0": 5})], [offset({"0": 9})])
     for place in (f"file://{at}", f"file:{at}", at):
-        assert batch_content(place, 1) != ""
-        assert len(queue_progress(place, 1, STORE)) == 1
+        assert BatchOffsets.read(place, 1).content != ""
+        assert len(BatchOffsets.read(place, 1).advances(STORE)) == 1
 
 
 def test_an_added_partition_is_read_from_its_first_row(tmp_path: Path) -> None:
     at = checkpoint(tmp_path, [offset({"0": 5})], [offset({"0": 5, "1": 3})])
-    assert queue_progress(at, 1, STORE) == (Advance("c", "clicks", {1: 3}, {1: 0}),)
+    assert BatchOffsets.read(at, 1).advances(STORE) == (Advance("c", "clicks", {1: 3}, {1: 0}),)
 
 
 def test_a_queue_that_was_created_again_is_read_from_its_first_row(tmp_path: Path) -> None:
     at = checkpoint(tmp_path, [offset({"0": 3, "1": 2})], [offset({"0": 4, "1": 3}, queue_id="8")])
-    assert queue_progress(at, 1, STORE) == (Advance("c", "clicks", {0: 4, 1: 3}, {0: 0, 1: 0}),)
+    assert BatchOffsets.read(at, 1).advances(STORE) == (Advance("c", "clicks", {0: 4, 1: 3}, {0: 0, 1: 0}),)
 
 
 @pytest.mark.parametrize(
@@ -79,13 +78,13 @@ def test_a_queue_that_was_created_again_is_read_from_its_first_row(tmp_path: Pat
     ids=["no offset", "start fixed", "no rows", "no consumer", "other store", "rate", "files", "tunnel", "broken"],
 )
 def test_other_offsets_do_not_advance_a_consumer(tmp_path: Path, before: str, after: str) -> None:
-    assert queue_progress(checkpoint(tmp_path, [before], [after]), 1, STORE) == ()
+    assert BatchOffsets.read(checkpoint(tmp_path, [before], [after]), 1).advances(STORE) == ()
 
 
 def test_each_source_is_compared_with_itself(tmp_path: Path) -> None:
     first, second = offset({"0": 1}), offset({"0": 10}, queue="views")
     at = checkpoint(tmp_path, [first, "7", second], [offset({"0": 2}), "8", offset({"0": 20}, queue="views")])
-    assert queue_progress(at, 1, STORE) == (
+    assert BatchOffsets.read(at, 1).advances(STORE) == (
         Advance("c", "clicks", {0: 2}, {0: 1}),
         Advance("c", "views", {0: 20}, {0: 10}),
     )
@@ -94,7 +93,7 @@ def test_each_source_is_compared_with_itself(tmp_path: Path) -> None:
 def test_the_second_version_of_the_file_names_its_sources(tmp_path: Path) -> None:
     before = ["1:" + offset({"0": 1}), "0:" + offset({"0": 10}, queue="views")]
     after = ["0:" + offset({"0": 20}, queue="views"), "1:" + offset({"0": 2}), "2:-"]
-    assert queue_progress(checkpoint(tmp_path, before, after, version="v2"), 1, STORE) == (
+    assert BatchOffsets.read(checkpoint(tmp_path, before, after, version="v2"), 1).advances(STORE) == (
         Advance("c", "views", {0: 20}, {0: 10}),
         Advance("c", "clicks", {0: 2}, {0: 1}),
     )
@@ -103,31 +102,38 @@ def test_the_second_version_of_the_file_names_its_sources(tmp_path: Path) -> Non
 @pytest.mark.parametrize("version", ["v3", "", "{}"])
 def test_a_file_of_an_unknown_version_advances_nothing(tmp_path: Path, version: str) -> None:
     at = checkpoint(tmp_path, [offset({"0": 5})], [offset({"0": 9})], version=version)
-    assert queue_progress(at, 1, STORE) == ()
+    assert BatchOffsets.read(at, 1).advances(STORE) == ()
 
 
 def test_a_missing_or_remote_checkpoint_advances_nothing(tmp_path: Path) -> None:
-    assert queue_progress(str(tmp_path), 3, STORE) == ()
-    assert queue_progress("hdfs://host/checkpoint", 3, STORE) == ()
-    assert batch_content("hdfs://host/checkpoint", 3) == ""
+    assert BatchOffsets.read(str(tmp_path), 3).advances(STORE) == ()
+    assert BatchOffsets.read("hdfs://host/checkpoint", 3).advances(STORE) == ()
+    assert BatchOffsets.read("hdfs://host/checkpoint", 3).content == ""
 
 
-def test_an_unreadable_checkpoint_is_logged(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    class Session:
-        @property
-        def read(self) -> Any:
-            raise OSError("no route to host")
-
+def test_offsets_of_an_earlier_batch_that_cannot_be_read_are_logged(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    at = checkpoint(tmp_path, [offset({"0": 5})], [offset({"0": 9})])
+    offsets = BatchOffsets.read(at, 1)
+    (tmp_path / "offsets" / "0").write_bytes(b"\xff")
     with caplog.at_level(logging.WARNING, "headrace"):
-        assert queue_progress("hdfs://host/checkpoint", 3, STORE, Session()) == ()  # type: ignore[arg-type]
-    assert "batch 3" in caplog.text
+        assert offsets.advances(STORE) == ()
+    assert "batch 1" in caplog.text
+
+
+def test_the_offsets_of_a_batch_are_read_once(tmp_path: Path) -> None:
+    offsets = BatchOffsets.read(checkpoint(tmp_path, [offset({"0": 5})], [offset({"0": 9})]), 1)
+    (tmp_path / "offsets" / "1").unlink()
+    assert offsets.advances(STORE) == (Advance("c", "clicks", {0: 9}, {0: 5}),)
+    assert offsets.content != ""
 
 
 def test_batches_with_one_number_have_different_content(tmp_path: Path) -> None:
     at = checkpoint(tmp_path, [offset({"0": 5})], [offset({"0": 9})])
-    contents = {batch_content(at, 0), batch_content(at, 1)}
+    contents = {BatchOffsets.read(at, 0).content, BatchOffsets.read(at, 1).content}
     assert len(contents - {""}) == 2
-    assert batch_content(at, 2) == ""
+    assert BatchOffsets.read(at, 2).content == ""
 
 
 def test_temporary_files_of_the_first_batch_are_deleted(tmp_path: Path) -> None:

@@ -23,7 +23,7 @@ from headrace.batches.sinks.jobs import target_taken
 from headrace.batches.sinks.targets import Target
 from headrace.errors import ClaimLostError
 from headrace.ports import Claim, Staged, Store
-from headrace.spark.checkpoint import batch_content, query_id, queue_progress, read_tunnels
+from headrace.spark.checkpoint import BatchOffsets, query_id, read_tunnels
 from headrace.spark.executors import sent, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.stores.registry import StoreAddress
@@ -270,11 +270,12 @@ def publish_batch(
             staged = content.run(batch, tasks) if runs else [[] for _ in tasks.targets]
         # For a published batch, too: `publish` checks that the batch has the same content as before.
         with batch_figures.part(tasks.job, number, "publish"):
+            offsets = BatchOffsets.read(checkpoint, number, spark, store=store)
             publisher.publish(
                 number,
                 writer.writes(staged),
-                advances=queue_progress(checkpoint, number, store.id, spark, store=store),
-                content=batch_content(checkpoint, number, spark, store=store),
+                advances=offsets.advances(store.id),
+                content=offsets.content,
                 claim=claim,
             )
         writer.warn_of_bad_rows(number)

@@ -12,8 +12,9 @@ import hashlib
 import json
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -57,18 +58,56 @@ def _id_in(metadata: str) -> str:
     return str(json.loads(metadata)["id"])
 
 
-def batch_content(checkpoint: str, batch: int, spark: SparkSession | None = None, *, store: Store | None = None) -> str:
-    """Return a hash of the offsets of a batch; an empty text if the checkpoint cannot be read.
+@dataclass(frozen=True)
+class BatchOffsets:
+    """The file with the offsets of a batch, which is read once. It has no text if the checkpoint cannot be read."""
 
-    Another batch that is planned with the same number has another hash.
+    _batch: int
+    _text: str | None
+    _earlier: Callable[[], str | None]
 
-    Args:
-        spark: the session. Without it, only a checkpoint in a local directory or a store can be read.
-        store: the store that the query writes. A checkpoint in this store can be read in every process, a checkpoint in
-            another store only in the driver's process.
-    """
-    text = _read(checkpoint, f"offsets/{batch}", spark, store)
-    return "" if text is None else hashlib.sha256(text.encode()).hexdigest()
+    @classmethod
+    def read(
+        cls, checkpoint: str, batch: int, spark: SparkSession | None = None, *, store: Store | None = None
+    ) -> BatchOffsets:
+        """Read the offsets of a batch.
+
+        Args:
+            spark: the session. Without it, only a checkpoint in a local directory or a store can be read.
+            store: the store that the query writes. A checkpoint in this store can be read in every process, a
+                checkpoint in another store only in the driver's process.
+        """
+        return cls(
+            batch,
+            _read(checkpoint, f"offsets/{batch}", spark, store),
+            lambda: _read(checkpoint, f"offsets/{batch - 1}", spark, store),
+        )
+
+    @property
+    def content(self) -> str:
+        """A hash of the offsets; empty without them. Another batch that is planned with the same number has another."""
+        return "" if self._text is None else hashlib.sha256(self._text.encode()).hexdigest()
+
+    def advances(self, store_id: str) -> tuple[Advance, ...]:
+        """Return the advances of the consumers in one store by which the batch reads queues.
+
+        The result is empty if the checkpoint cannot be read: the source then advances its consumer when Spark plans the
+        next batch. It is also empty for the first batch, which has no rows and only fixes the starting position.
+        """
+        if self._batch == 0:
+            return ()
+        try:
+            ends = _queue_offsets(self._text, store_id)
+            starts = _queue_offsets(self._earlier() if ends else None, store_id)
+        except Exception:
+            # A file system can raise any error. The staged rows can be published without the advances.
+            _log.warning(
+                "the offsets of batch %d cannot be read; its consumers advance later", self._batch, exc_info=True
+            )
+            return ()
+        return tuple(
+            advance for source, end in ends.items() if source in starts for advance in advances(starts[source], end)
+        )
 
 
 def source_offsets(
@@ -87,29 +126,6 @@ def source_offsets(
             remedy="restore the newest checkpoint; or start the query with a new checkpoint location",
         )
     return [json.loads(line) for _, line in _source_lines(text)]
-
-
-def queue_progress(
-    checkpoint: str, batch: int, store_id: str, spark: SparkSession | None = None, *, store: Store | None = None
-) -> tuple[Advance, ...]:
-    """Return the advances of the consumers in one store by which a batch reads queues.
-
-    The result is empty if the checkpoint cannot be read: the source then advances its consumer when Spark plans the
-    next batch. It is also empty for the first batch, which has no rows and only fixes the starting position.
-    """
-    if batch == 0:
-        return ()
-    try:
-        ends = _queue_offsets(_read(checkpoint, f"offsets/{batch}", spark, store), store_id)
-        earlier = _read(checkpoint, f"offsets/{batch - 1}", spark, store) if ends else None
-        starts = _queue_offsets(earlier, store_id)
-    except Exception:
-        # A file system can raise any error. The staged rows can be published without the advances.
-        _log.warning("the offsets of batch %d cannot be read; its consumers advance later", batch, exc_info=True)
-        return ()
-    return tuple(
-        advance for source, end in ends.items() if source in starts for advance in advances(starts[source], end)
-    )
 
 
 def read_tunnels(

@@ -23,14 +23,7 @@ from headrace.errors import PublicationError
 from headrace.formats.source import Source
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Queue, Staged, Store
-from headrace.spark.checkpoint import (
-    BATCH_ID,
-    QUERY_ID,
-    batch_content,
-    queue_progress,
-    read_tunnels,
-    stored_query_id,
-)
+from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, BatchOffsets, read_tunnels, stored_query_id
 from headrace.spark.executors import Sent, task_property, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.spark.versions import DataSourceStreamArrowWriter, arrow_schema
@@ -130,11 +123,12 @@ class StreamSink(_NativeSink, DataSourceStreamArrowWriter):
             if checkpoint and not writer.published(0):
                 # The first batch: only its offsets tell what the stream reads.
                 check_batch(read_tunnels(checkpoint, batchId, store=store), store, [self._target], "this stream")
+            offsets = BatchOffsets.read(checkpoint, batchId, store=store) if checkpoint else None
             writer.publisher.publish(
                 batch,
                 writer.writes([[receipt for task in tasks for receipt in task.staged]]),
-                advances=queue_progress(checkpoint, batchId, store.id, store=store) if checkpoint else (),
-                content=batch_content(checkpoint, batchId, store=store) if checkpoint else "",
+                advances=() if offsets is None else offsets.advances(store.id),
+                content="" if offsets is None else offsets.content,
             )
             writer.warn_of_bad_rows(batch)
 

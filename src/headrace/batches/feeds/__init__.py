@@ -7,7 +7,7 @@ From a row of a queue to a sink:
    of each partition. A batch is the rows between two offsets; no other record is needed.
 3. Ranges of rows become tasks: small ranges are combined, large ones are split. Tasks read pages by row index.
 4. Tasks of the sink stage rows; for a queue they stage chunks. The driver reads from the checkpoint which queues of
-   this store the batch covers with a consumer (`spark.checkpoint.queue_progress`). It publishes rows, marker and the
+   this store the batch covers with a consumer (`spark.checkpoint.BatchOffsets`). It publishes rows, marker and the
    consumers' advances in one transaction.
 5. When Spark asks for the next offset, the feed advances consumers that no publication has advanced.
 """

@@ -47,7 +47,7 @@ from headrace.model.tables.schema import TableSchema
 from headrace.model.types import type_name
 from headrace.ports import Claim, Store
 from headrace.spark.batch_tasks import BatchTasks, LocatedSink
-from headrace.spark.checkpoint import batch_content
+from headrace.spark.checkpoint import BatchOffsets
 from headrace.spark.settings import changed_settings
 from headrace.spark.stored_rows import stored_rows
 from headrace.sql_text.lexer import quote_name
@@ -192,7 +192,7 @@ class Replacement:
         if repeats:
             tasks = replace(tasks, job=f"{self.old.job}-{fenced.fence}")
         writer = tasks.writer(store)
-        offsets = batch_content(sink.checkpoint, self.last, spark, store=store)
+        offsets = BatchOffsets.read(sink.checkpoint, self.last, spark, store=store)
         try:
             with _errors_of_expressions(self.target.name), changed_settings(spark, dict([TASK_BYTES])):
                 if isinstance(content, GatheredLoad):
@@ -205,7 +205,7 @@ class Replacement:
                     staged = content.stage_tables(tables, tasks)
             failpoints.reach("text-staged")
             writes = writer.writes(staged)
-            writer.publisher.publish(self.last, writes, content=offsets, claim=claim, last=repeats)
+            writer.publisher.publish(self.last, writes, content=offsets.content, claim=claim, last=repeats)
         except ClaimLostError:
             writer.publisher.discard(self.last)
             raise _still_runs(self.last) from None

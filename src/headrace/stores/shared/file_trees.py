@@ -160,13 +160,24 @@ class TreeFiles(Files):
 
         return self.view(work)
 
+    def read(self, path: str) -> bytes | None:
+        content = self._content(path, 0, None)
+        return None if content is None else b"".join(content.parts)
+
     def open_read(self, path: str, offset: int = 0, length: int | None = None) -> Content:
+        content = self._content(path, offset, length)
+        if content is None:
+            raise _not_found(normal_path(path))
+        return content
+
+    def _content(self, path: str, offset: int, length: int | None) -> Content | None:
+        """Return the content of a file, whose first part is read with its status; None if the path does not exist."""
         path = normal_path(path)
         number, skipped = divmod(max(0, offset), PART_BYTES)
         count = PART_BYTES - skipped if length is None else max(0, min(length, PART_BYTES - skipped))
         first = self.view(lambda tree: tree.find_bytes(path, number, skipped, count))
         if first is None:
-            raise _not_found(path)
+            return None
         node, data = first
         if node.directory:
             raise OptionError("a directory cannot be read", received=path)
