@@ -5,6 +5,7 @@ from __future__ import annotations
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 
 import psycopg
 import pyarrow as pa
@@ -104,6 +105,50 @@ def test_a_store_without_a_task_is_closed(
     run_task(address_of(url))
     wait_until(lambda: not sessions(observer))
     run_task(address_of(url))
+
+
+def test_a_store_is_used_for_a_limited_time(
+    url: str, observer: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    address = address_of(url)
+    run_task(address)
+    kept = sessions(observer)
+    monkeypatch.setattr(kept_stores, "monotonic", lambda: time.monotonic() + kept_stores.LONGEST_SECONDS)
+    run_task(address)
+    assert not kept_stores._kept
+    wait_until(lambda: not sessions(observer))
+    run_task(address)
+    assert len(sessions(observer)) == len(kept)
+
+
+def test_the_connections_of_a_kept_store_have_no_transaction(url: str, observer: psycopg.Connection) -> None:
+    run_task(address_of(url))
+    states = observer.execute(
+        "SELECT DISTINCT state, backend_xmin IS NULL, EXISTS (SELECT FROM pg_locks l WHERE l.pid = a.pid)"
+        " FROM pg_stat_activity a WHERE application_name = 'headrace' AND datname = current_database()"
+    ).fetchall()
+    assert states == [("idle", True, False)]
+
+
+def test_a_task_does_not_notice_that_the_server_has_ended_the_connections(
+    url: str, observer: psycopg.Connection
+) -> None:
+    address = address_of(url)
+    run_task(address)
+    kept = sessions(observer)
+    # The new connections have the new settings of the role.
+    observer.execute(f"ALTER ROLE {USER} SET synchronous_commit = off")
+    try:
+        observer.execute("SELECT pg_terminate_backend(pid, 10000) FROM unnest(%s::int[]) pid", ([n for n, _ in kept],))
+        with task_store(address) as store:
+            use(store)
+            assert isinstance(store, PostgresStore)
+            shown = store.connection.ask(lambda session: session.execute("SHOW synchronous_commit").fetchone())
+            assert shown == ("on",)
+    finally:
+        observer.execute(f"ALTER ROLE {USER} RESET synchronous_commit")
+    assert len(sessions(observer)) == len(kept)
+    assert not sessions(observer) & kept
 
 
 def test_the_store_of_a_task_with_an_error_is_closed(url: str, observer: psycopg.Connection) -> None:
@@ -243,6 +288,39 @@ def test_another_cluster_at_the_address_of_a_kept_store_is_refused() -> None:
     finally:
         first.remove()
         second.stop()
+
+
+def test_a_restart_of_the_server_between_two_tasks_is_not_noticed() -> None:
+    server = PostgresServer.start()
+    try:
+        address = address_of(f"postgresql://{USER}@127.0.0.1:{server.port}/postgres")
+        run_task(address)
+        server.stop(immediately=True)
+        server.run()
+        run_task(address, 2)
+        kept_stores.close_all()
+    finally:
+        server.remove()
+
+
+def test_no_store_is_kept_while_more_than_half_of_the_connections_of_the_server_are_in_use() -> None:
+    server = PostgresServer.start(max_connections="20")
+    url = f"postgresql://{USER}@127.0.0.1:{server.port}/postgres"
+    try:
+        address = address_of(url)
+        with ExitStack() as others:
+            for _ in range(11):
+                others.enter_context(psycopg.connect(url))
+            run_task(address)
+            assert not kept_stores._kept
+        with psycopg.connect(url, autocommit=True) as observer:
+            busy = "SELECT sum(numbackends) > 2 FROM pg_stat_database"
+            wait_until(lambda: observer.execute(busy).fetchone() == (False,))
+        run_task(address, 2)
+        assert kept_stores._kept
+        kept_stores.close_all()
+    finally:
+        server.remove()
 
 
 @needs_pgbouncer

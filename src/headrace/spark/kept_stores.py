@@ -3,6 +3,9 @@
 To open a database takes longer than a batch of one row: each driver connects, and ADBC reads the catalog. So a task
 leaves its store open for the next task with the same address, if the store permits it (`Store.stays_open`). One task at
 a time has it. A store that no task takes for `IDLE_SECONDS` is closed, and so is that of a task with an error.
+
+A store is opened again after `LONGEST_SECONDS`, however busy it is: the settings and the password of its user, which
+others can change, are those of the time when it connects.
 """
 
 from __future__ import annotations
@@ -13,6 +16,7 @@ import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from time import monotonic
 from typing import Any
 
 from headrace.ports import Store
@@ -20,6 +24,8 @@ from headrace.stores.registry import StoreAddress, opening_of
 
 IDLE_SECONDS = 10.0
 """How long a store stays open without a task. A server without a free connection is asked again for longer."""
+LONGEST_SECONDS = 600.0
+"""How long tasks use a store that was opened once."""
 _MOST = 4
 
 
@@ -28,10 +34,12 @@ class _Kept:
 
     Args:
         place: where it was opened, see `_place`.
+        until: the monotonic time after which no task takes it.
     """
 
-    def __init__(self, number: int, place: tuple[Any, ...], store: Store) -> None:
+    def __init__(self, number: int, place: tuple[Any, ...], store: Store, until: float) -> None:
         self.place = place
+        self.until = until
         self._store = store
         self._timer = threading.Timer(IDLE_SECONDS, _close, (number,))
         self._timer.name = "headrace-closes-idle-store"
@@ -56,24 +64,25 @@ def lent(address: StoreAddress) -> Iterator[Store]:
     """Give the caller a store that nothing else uses: one that was kept, or a new one. After an error it is closed."""
     # As of now: a task can change the environment, and then the store is not that of the new one.
     place = _place(address)
-    store = _taken(place) or address.open()
+    store, until = _taken(place) or (address.open(), monotonic() + LONGEST_SECONDS)
     try:
         yield store
+        stays = len(_kept) < _MOST and monotonic() < until and store.stays_open()
     except BaseException:
         store.close()
         raise
-    if len(_kept) < _MOST and store.stays_open():
+    if stays:
         number = next(_numbers)
-        kept = _kept[number] = _Kept(number, place, store)
+        kept = _kept[number] = _Kept(number, place, store, until)
         kept.start()
     else:
         store.close()
 
 
-def _taken(place: tuple[Any, ...]) -> Store | None:
+def _taken(place: tuple[Any, ...]) -> tuple[Store, float] | None:
     for number, kept in list(_kept.items()):
         if kept.place == place and _kept.pop(number, None) is not None:
-            return kept.take()
+            return kept.take(), kept.until
     return None
 
 

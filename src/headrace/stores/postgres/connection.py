@@ -233,7 +233,7 @@ class PostgresConnection:
 
     @property
     def server(self) -> Server:
-        """What the first connection has learned about the server."""
+        """What the newest connection has learned about the server."""
         if self._server is None:
             self._give_back(self._statements, self._leased(self._statements))
         assert self._server is not None
@@ -259,8 +259,9 @@ class PostgresConnection:
 
     @property
     def may_idle(self) -> bool:
-        """Whether unused connections may stay open: no pooler shares them, and they are not scarce."""
-        return not self.server.pooled and monotonic() >= self._scarce_until
+        """Whether unused connections may stay open: no pooler shares them, and the server has many others."""
+        server = self.server
+        return not (server.pooled or server.crowded) and monotonic() >= self._scarce_until
 
     def close(self) -> None:
         """Close the idle connections of this process; a later call opens new ones."""
@@ -386,8 +387,8 @@ class PostgresConnection:
     def _connected(self) -> psycopg.Connection:
         connection = psycopg.connect(self.address.conninfo())
         try:
-            if self._server is None:
-                self._server = _learned(connection)
+            # Each time: the settings of the role can be other ones than those of an earlier connection.
+            self._server = _learned(connection)
             if self._server.pooled:
                 # Prepared statements do not survive a pooler that changes servers between transactions.
                 connection.prepare_threshold = None
@@ -453,10 +454,16 @@ def _execute(bulk: Bulk, statement: str) -> None:
 def _learned(connection: psycopg.Connection) -> Server:
     row = connection.execute(FACTS).fetchone()
     assert row is not None
-    process, path, synchronous, quotes = row
+    process, path, synchronous, quotes, used, most = row
     info = connection.info
     return Server(
-        info.server_version, info.options, process != info.backend_pid, path, synchronous != "off", quotes == "on"
+        info.server_version,
+        info.options,
+        process != info.backend_pid,
+        path,
+        synchronous != "off",
+        quotes == "on",
+        2 * used > int(most),
     )
 
 

@@ -60,7 +60,9 @@ _TRANSACTION_TIMEOUT, _WITH_TRANSACTION_TIMEOUT = "transaction_timeout", 170_000
 
 FACTS: Final[LiteralString] = (
     "SELECT pg_catalog.pg_backend_pid(), pg_catalog.current_setting('search_path'),"
-    " pg_catalog.current_setting('synchronous_commit'), pg_catalog.current_setting('quote_all_identifiers')"
+    " pg_catalog.current_setting('synchronous_commit'), pg_catalog.current_setting('quote_all_identifiers'),"
+    " (SELECT pg_catalog.sum(numbackends) FROM pg_catalog.pg_stat_database),"
+    " pg_catalog.current_setting('max_connections')"
 )
 """Asks a session for the values of `Server`, before its settings are changed."""
 
@@ -76,6 +78,7 @@ class Server(NamedTuple):
         search_path: the search path of the user.
         synchronous: whether commits wait for the disk.
         quotes: whether the server quotes all names that it shows.
+        crowded: whether more than half of the connections of the server were in use.
     """
 
     version: int
@@ -84,6 +87,7 @@ class Server(NamedTuple):
     search_path: str
     synchronous: bool
     quotes: bool
+    crowded: bool
 
     @property
     def settings(self) -> str:
