@@ -16,6 +16,7 @@ from headrace.derived.mirror.state import MirrorState
 from headrace.errors import ClaimLostError
 from headrace.formats.location import Location
 from headrace.ports import Store
+from headrace.spark import kept_stores
 from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts, StreamBatches, publish_batch
 
 if TYPE_CHECKING:
@@ -79,7 +80,7 @@ class MirrorBatches(StreamBatches):
                 return
 
     def _publish(self, store: Store, job: str, batch: DataFrame, number: int) -> None:
-        with self.source.open_store() as source:
+        with kept_stores.lent(self.source.store) as source:
             table = followed_table(source, self.source, self.given)
             state = self.state.as_of_now(source, table, store)
             content = MirrorRows(state.form, lambda: state.check_read(source_columns(table, table.schema)))
