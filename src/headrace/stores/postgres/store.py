@@ -47,7 +47,7 @@ from headrace.stores.shared.several_tables import SeveralTables
 from headrace.support import failpoints
 from headrace.support.cached import cached_property
 
-_FIRST_PAUSE, _LONGEST_PAUSE = 0.01, 0.1
+_FIRST_PAUSE, _LONGEST_PAUSE = 0.002, 0.1
 
 
 class PostgresStore(Store):
