@@ -10,13 +10,16 @@ from contextlib import ExitStack
 import psycopg
 import pyarrow as pa
 import pytest
+from pyspark.sql.types import LongType, StructField, StructType
 
 import headrace
 from headrace.errors import NotFoundError, StoreError
+from headrace.formats.registry import source_of
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
 from headrace.spark import kept_stores
 from headrace.spark.executors import task_store
+from headrace.spark.native_sinks import StreamSink
 from headrace.stores.postgres.store import PostgresStore
 from headrace.stores.registry import StoreAddress
 from tests.conformance import serving
@@ -89,6 +92,18 @@ def test_a_task_has_the_connections_of_the_task_before_it(url: str, observer: ps
         assert sessions(observer) == kept
     kept_stores.close_all()
     wait_until(lambda: not sessions(observer))
+
+
+def test_a_native_sink_has_the_connections_of_the_batch_before(url: str, observer: psycopg.Connection) -> None:
+    address_of(url)
+    sink = source_of("headrace", {"store": url, "table": "t"})
+    schema = StructType([StructField("id", LongType())])
+    StreamSink(sink, schema).abort([], 0)
+    kept = sessions(observer)
+    assert kept
+    for number in range(3):
+        StreamSink(sink, schema).abort([], number)
+        assert sessions(observer) == kept
 
 
 def test_two_tasks_at_a_time_have_two_stores(url: str) -> None:

@@ -23,6 +23,7 @@ from headrace.errors import PublicationError
 from headrace.formats.source import Source
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Queue, Staged, Store
+from headrace.spark import kept_stores
 from headrace.spark.checkpoint import BATCH_ID, QUERY_ID, BatchOffsets, read_tunnels, stored_query_id
 from headrace.spark.executors import Sent, task_property, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
@@ -63,7 +64,7 @@ class _NativeSink(Sent):
 
     def __init__(self, source: Source, schema: StructType, *, overwrite: bool = False) -> None:
         self._source = source
-        with source.open_store() as store:
+        with kept_stores.lent(source.location.store) as store:
             sink = source.open_sink(store)
             self._target: Target
             if isinstance(sink, Queue):
@@ -94,7 +95,7 @@ class _NativeSink(Sent):
         return StagedByTask(job, batch, staged)
 
     def _discard(self, messages: Sequence[WriterCommitMessage | None]) -> None:
-        with self._source.open_store() as store:
+        with kept_stores.lent(self._source.location.store) as store:
             for task in _staged_by_tasks(messages):
                 self._batch_writer(store, task.job).publisher.discard(task.batch, task.staged)
 
@@ -115,7 +116,7 @@ class StreamSink(_NativeSink, DataSourceStreamArrowWriter):
             return
         job, batch = tasks[0].job, tasks[0].batch
         checkpoint = self._source.options.get("checkpointlocation", "")
-        with self._source.open_store() as store:
+        with kept_stores.lent(self._source.location.store) as store:
             if checkpoint and stored_query_id(checkpoint, store) not in (job, None):
                 # A bare location, and this process has another environment than the driver at its start.
                 checkpoint = ""
@@ -149,7 +150,7 @@ class BatchSink(_NativeSink, DataSourceArrowWriter):
     def commit(self, messages: list[WriterCommitMessage | None]) -> None:
         # Without messages too: an overwrite without rows deletes the existing rows.
         staged = [receipt for task in _staged_by_tasks(messages) for receipt in task.staged]
-        with self._source.open_store() as store:
+        with kept_stores.lent(self._source.location.store) as store:
             writer = self._batch_writer(store, self._job)
             writer.publisher.publish(0, writer.writes([staged]), last=True)
             writer.warn_of_bad_rows(0)
