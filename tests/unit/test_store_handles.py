@@ -71,6 +71,15 @@ def test_the_descriptors_of_ended_threads_are_closed(store: Store, tmp_path: Pat
     assert descriptors(tmp_path) <= before + 1
 
 
+def test_an_ended_thread_is_no_thread_any_more(store: Store) -> None:
+    orders, before = store.table("orders"), set(threading.enumerate())
+    for number in range(THREADS):
+        thread = threading.Thread(target=orders.put, args=([{"id": number}],))
+        thread.start()
+        thread.join()
+    assert set(threading.enumerate()) == before
+
+
 def test_handles_can_be_pickled(store: Store, tmp_path: Path) -> None:
     store.table("orders").put([{"id": 1}])
     store.queue("clicks").append([{"n": 1}], partition=0)

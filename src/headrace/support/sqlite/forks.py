@@ -103,7 +103,7 @@ class _NoFork:
                 del self._depths[me]
                 if self._forking is not None:
                     self._changed.notify_all()
-        if depth <= 1 and self._holds and threading.current_thread() is threading.main_thread():
+        if depth <= 1 and self._holds and me == threading.main_thread().ident:
             self._holds = False
             interrupts.release()
 

@@ -48,7 +48,8 @@ def hold() -> bool:
     It need not where signals are held already, and in threads that run no signal handlers.
     """
     global _holder
-    if _holder or threading.current_thread() is not threading.main_thread():
+    # Not `current_thread`: in a thread that Python has ended, it would register another one.
+    if _holder or threading.get_ident() != threading.main_thread().ident:
         return False
     for number in _SIGNALS:
         handler = _signal.getsignal(number)
