@@ -142,6 +142,14 @@ class IntentPublisher(Publisher, Generic[AnyPart, AnyVersion]):
                 found = marker
         return found
 
+    def _has(self, record: JobRecord | None, batch: int, content: str) -> bool:
+        """Return whether a table has a batch, and check that its content is the same."""
+        known, known_content = self._last(record)
+        if known is None or known < batch:
+            return False
+        self._check_same(batch, self._hash(content), known, known_content)
+        return True
+
     # -- staging, publishing --------------------------------------------------------------------------------
 
     def stage(
@@ -182,16 +190,14 @@ class IntentPublisher(Publisher, Generic[AnyPart, AnyVersion]):
     ) -> bool:
         record = self._home.record(self.job, self.sink)
         self._complete(record)
-        known, known_content = self._last(record)
-        if known is not None and known >= batch:
-            self._check_same(batch, self._hash(content), known, known_content)
+        if self._has(record, batch, content):
             self._staging.sweep(batch)
             return False
         try:
             return self._publish(record, batch, writes, advances, content, claim, last=last)
         except (MissingFileError, PublicationError):
-            # Another driver of the job has published the batch meanwhile, and removed the staged rows.
-            if self._last(self._home.record(self.job, self.sink))[0] != batch:
+            # Another driver of the job may have published the batch meanwhile, and removed the staged rows.
+            if not self._has(self._home.record(self.job, self.sink), batch, content):
                 raise
             return False
 

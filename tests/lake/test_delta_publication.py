@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import multiprocessing
 import signal
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -117,6 +119,25 @@ def test_two_drivers_that_complete_the_same_batch(
         assert commits_of(tmp_path, table) == [0]
         # The file of the driver that died.
         assert len(orphans(tmp_path, table)) == 1
+
+
+def test_another_driver_has_published_this_batch_and_the_next(
+    store: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The staged rows disappear after the check whether the batch is published."""
+    publisher, parts = store.publisher("job", "sink"), DeltaPublisher._parts
+
+    def late(self: DeltaPublisher, batch: int, writes: Sequence[Write], *, decided: bool = False) -> list[Any]:
+        monkeypatch.setattr(DeltaPublisher, "_parts", parts)
+        for each in range(2):
+            assert publish(opened(tmp_path), each, several=False)
+        return parts(self, batch, writes, decided=decided)
+
+    staged = write(store, publisher, 0, "t", [{"id": 0, "name": "job 0"}], RowChange.PUT)
+    monkeypatch.setattr(DeltaPublisher, "_parts", late)
+    assert not publisher.publish(0, [staged])
+    assert [row["name"] for row in rows_of(tmp_path)] == ["job 0", "job 1"]
+    assert commits_of(tmp_path, "t") == [0, 1]
 
 
 @pytest.mark.parametrize("same", [False, True])

@@ -236,6 +236,25 @@ def test_an_overtaken_driver_writes_no_old_rows(
     assert (data_in(store.queue("out")), store.consumer("reader").offsets("in")) == (list(MANY), {0: 4})
 
 
+def test_another_driver_has_published_this_batch_and_the_next(
+    store: Store, proxy: FaultyProxy, publisher: Publisher, yt_server: YtServer, home: str
+) -> None:
+    """The staged rows disappear after the marker was read, before they are."""
+    other = headrace.open(f"yt+{yt_server.url}{home}", token=TOKEN).publisher("job")
+    writes = staged(publisher, 1, "a")
+
+    def fault(command: str) -> str:
+        if command == "list" and not other.published(2):
+            assert other.publish(1, staged(other, 1, "a"))
+            assert other.publish(2, staged(other, 2, "b"))
+        return "forward"
+
+    proxy.fault = fault
+    assert not publisher.publish(1, writes)
+    assert other.published(2)
+    assert seen(store) == (["a", "b"], ["a", "b"], {0: 0})
+
+
 @pytest.mark.usefixtures("in_parts")
 def test_a_conflict_is_found_before_a_part_is_written(store: Store, publisher: Publisher) -> None:
     store.consumer("reader").advance("in", {0: 2})

@@ -12,12 +12,13 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import pyarrow as pa
 from yt.wrapper import YtClient
 
-from headrace.errors import StoreBusyError
+from headrace.errors import PublicationError, StoreBusyError
 from headrace.model.queues.validation import Route
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
@@ -142,25 +143,33 @@ class YtPublisher(Publisher):
         if marker is not None and marker.batch >= batch:
             self._check_same(batch, content, marker.batch, marker.content)
             return False
-        named = [(self._target(write), receipt) for write in writes for receipt in write.staged]
-        self._staging.check(batch, named)
-        found = self._planned_writes(batch, writes, [{}] * len(writes))
-        moves = self._moves(advances)
-        attempt = Marker(batch, content, uuid.uuid4().hex)
-        changed = False
-        if not any(isinstance(write, Append) and write.replace for write in writes):
-            try:
-                changed = self._publish_at_once(attempt, found, moves, claim)
-            except YtTooManyRowsError:
-                changed = self._publish_in_parts(attempt, writes, found, moves, claim)
-        else:
-            changed = self._publish_in_parts(attempt, writes, found, moves, claim)
+        try:
+            changed = self._publish(Marker(batch, content, uuid.uuid4().hex), writes, self._moves(advances), claim)
+        except PublicationError:
+            marker = self._markers.load()
+            if marker is None or marker.batch < batch:
+                raise
+            # Another driver of the job has published the batch meanwhile, and removed the staged rows.
+            return self.publish(batch, writes, content=content)
         failpoints.reach("published")
         if changed and last:
             self._markers.remove()
         if changed:
             self._staging.sweep(batch)
         return changed
+
+    def _publish(
+        self, attempt: Marker, writes: Sequence[Write | Append], moves: Sequence[OffsetMove], claim: Claim | None
+    ) -> bool:
+        """Publish a batch that has no marker; return whether this call did it."""
+        batch = attempt.batch
+        named = [(self._target(write), receipt) for write in writes for receipt in write.staged]
+        self._staging.check(batch, named)
+        found = self._planned_writes(batch, writes, [{}] * len(writes))
+        if not any(isinstance(write, Append) and write.replace for write in writes):
+            with suppress(YtTooManyRowsError):
+                return self._publish_at_once(attempt, found, moves, claim)
+        return self._publish_in_parts(attempt, writes, found, moves, claim)
 
     def _target(self, write: Write | Append) -> str:
         return self._names.path(write.queue if isinstance(write, Append) else write.table)
