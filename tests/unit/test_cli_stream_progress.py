@@ -13,6 +13,7 @@ from headrace.cli.stream_progress import progress_facts, progress_line, progress
 from headrace.model.tunnels.lag import Lag, duration_text
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
 from headrace.streaming_sql.workspace import Workspace
+from tests.clocks import patch_time
 
 
 def running(directory: Path, lag: Lag | None, rate: float | None = 50.0) -> StreamStatus:
@@ -62,7 +63,7 @@ def test_an_old_lag_has_its_age_everywhere(
     assert (status.lag_text, progress_facts(status)["lag_age_seconds"]) == ("0", 0.0)
     fresh = progress_state([status])
     later = time.time() + 200
-    monkeypatch.setattr("headrace.streaming_sql.stream_registry.time.time", lambda: later)
+    patch_time(monkeypatch, "headrace.streaming_sql.stream_registry", time=lambda: later)
     assert status.lag_text == "0 (3 min 20 s ago)"
     assert "lag 0 (3 min 20 s ago)" in progress_line(status)
     assert "0 (3 min 20 s ago)" in status._repr_html_()
@@ -125,7 +126,7 @@ def test_streams_are_watched_until_an_interruption(
             raise KeyboardInterrupt
         running(tmp_path, lag)
 
-    monkeypatch.setattr(time, "sleep", next_lag)
+    patch_time(monkeypatch, "headrace.cli.stream_progress", sleep=next_lag)
     assert main(["stream", "list", "--watch", "--json", "-w", str(tmp_path)]) == EXIT_INTERRUPTED
     shown = [json.loads(line)["streams"][0] for line in capsys.readouterr().out.splitlines()]
     assert [(each["lag"], each["eta_seconds"]) for each in shown] == [(100, 2.0), (0, 0.0)]

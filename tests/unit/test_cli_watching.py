@@ -12,6 +12,7 @@ from headrace.cli.main import EXIT_INTERRUPTED, main
 from headrace.cli.watching import CatchUp
 from headrace.model.tunnels.lag import Lag
 from headrace.testing.reading import drain
+from tests.clocks import patch_time
 
 
 class Clock:
@@ -71,7 +72,7 @@ def test_a_tunnel_is_watched_until_an_interruption(
                 raise KeyboardInterrupt
             drain(tunnel)
 
-        monkeypatch.setattr("headrace.cli.watching.time.sleep", sleep)
+        patch_time(monkeypatch, "headrace.cli.watching", sleep=sleep)
         assert main(["tunnel", "describe", "stats", "--watch", "-s", address]) == EXIT_INTERRUPTED
     first, second = capsys.readouterr().out.splitlines()
     assert first.startswith("stats: lag 2, ")

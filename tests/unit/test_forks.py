@@ -24,6 +24,7 @@ from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.tables import reading
 from headrace.streaming_sql.workspace import Workspace
 from headrace.support.sqlite import forks
+from tests.clocks import patch_time
 
 # Newer versions of Python warn about a fork in a process with threads, which these tests need.
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -394,7 +395,7 @@ def test_threads_that_wait_for_two_stores_do_not_deadlock(tmp_path: Path, monkey
         os.write(refused_in, b"!")
         pause(seconds)
 
-    monkeypatch.setattr(time, "sleep", noted)
+    patch_time(monkeypatch, "headrace.stores.embedded.writer_lock", sleep=noted)
 
     def hold_and_wait(mine: str, other: str, wait_for_release: Callable[[], object]) -> bool:
         got = []

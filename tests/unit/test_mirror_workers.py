@@ -27,6 +27,7 @@ from headrace.ports import Marker, Store, Table
 from headrace.stores.embedded.publication.publisher import EmbeddedPublisher
 from headrace.support import counters
 from headrace.workers import ChangeBatch
+from tests.clocks import patch_time
 
 COLUMNS = {"id": "long", "name": "string", "price": "double"}
 
@@ -180,7 +181,7 @@ def test_the_mirror_of_a_target_is_not_that_of_another(shop: Store, copies: Stor
 def test_a_target_that_cannot_be_created_fails_at_once(
     shop: Store, copies: Store, orders: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.derived.mirror.worker.time.sleep", waits)
+    patch_time(monkeypatch, "headrace.derived.mirror.worker", sleep=waits)
     copies.create_queue("clicks", {"id": "long"})
     copies.create_consumer("reader")
     for name, kind in {"clicks": "queue", "reader": "consumer"}.items():
@@ -208,7 +209,7 @@ def test_a_target_that_another_worker_creates_at_the_same_time_is_filled(
 def test_a_tunnel_that_cannot_be_created_fails_at_once(
     shop: Store, copies: Store, orders: Table, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("headrace.derived.mirror.worker.time.sleep", waits)
+    patch_time(monkeypatch, "headrace.derived.mirror.worker", sleep=waits)
     with monkeypatch.context() as failing:
         failing.setattr(type(shop), "create_tunnel", failed)
         for _ in range(2):

@@ -29,6 +29,7 @@ from headrace.streaming_sql.workspace import Workspace
 from headrace.ui.requests import Request
 from headrace.ui.site import Site
 from headrace.ui.stream_pages import stream_page
+from tests.clocks import patch_time
 
 REQUEST = Request("GET", "/stream", {"name": "spent"}, {}, {}, 0)
 PARTS = {"gather": 0.25, "evaluate": 0.5, "publish": 0.125}
@@ -165,7 +166,7 @@ def test_metrics_have_the_state_the_lag_and_the_parts_of_batches(followed: Follo
 def test_a_part_within_another_one_counts_once(monkeypatch: pytest.MonkeyPatch) -> None:
     # The begin of the outer part, begin and end of the two inner ones, and the end of the outer one.
     moments = iter([0.0, 0.0, 0.02, 0.02, 0.03, 0.03])
-    monkeypatch.setattr("headrace.batches.sinks.batch_figures.time.monotonic", lambda: next(moments))
+    patch_time(monkeypatch, "headrace.batches.sinks.batch_figures", monotonic=lambda: next(moments))
     with batch_figures.part("job", 1, "evaluate"):
         with batch_figures.part("job", 1, "gather"):
             pass
