@@ -81,7 +81,7 @@ if TYPE_CHECKING:
 
     HeadraceDataSource: type[FormatDataSource]
 
-__version__ = "0.1.0"
+__version__ = "0.2.0.dev0"
 
 # Spark imports this package in every worker, so a name imports its module when it is first used.
 _NAMES = {

@@ -95,6 +95,8 @@ def test_the_document_shows_such_an_event() -> None:
     shown = json.loads(page.split("```json\n")[1].split("```")[0])
     row = '{"id":7,"price":"AfQ=","at":"2024-02-29T10:00:00.5Z"}'
     (event,) = events(DebeziumShape(Origin("postgresql", "shop"), "shop"), [(ChangeOp.INSERT, "orders", "{}", row)])
+    # tools/release/versions.py checks that the page names the last release.
+    shown["source"]["version"] = event["source"]["version"]
     assert json.dumps(shown) == json.dumps(event)
 
 

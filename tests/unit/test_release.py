@@ -13,7 +13,7 @@ import click
 import pytest
 import yaml
 from tools.release.contents import sdist_problems
-from tools.release.versions import disagreements
+from tools.release.versions import MENTIONS, disagreements, last_release
 
 from headrace.cli.run import run
 from headrace.stores.embedded.format import FORMAT_VERSION
@@ -26,13 +26,33 @@ def test_all_files_name_one_version() -> None:
     assert disagreements() == []
 
 
-def test_another_version_in_a_file_is_noticed(tmp_path: Path) -> None:
-    for file in ("pyproject.toml", "CHANGELOG.md", "deploy", "docs", "src/headrace/__init__.py"):
+@pytest.mark.parametrize(
+    ("version", "sections", "problems"),
+    [
+        ("7.0.0", ["7.0.0 (2026-01-02)", "6.0.0 (2026-01-01)"], []),
+        ("7.1.0.dev0", ["Unreleased", "7.0.0 (2026-01-02)"], []),
+        ("7.0.0", ["Unreleased", "7.0.0 (2026-01-02)"], ["begins with 'Unreleased' instead of '7.0.0 (YEAR"]),
+        ("7.0.0", ["7.0.0 (unreleased)", "7.0.0 (2026-01-02)"], ["begins with '7.0.0 (unreleased)'"]),
+        ("7.1.0.dev0", ["7.0.0 (2026-01-02)"], ["instead of 'Unreleased', and the version is 7.1.0.dev0"]),
+        ("7.0.0.dev0", ["Unreleased", "7.0.0 (2026-01-02)"], ["not after the last release, 7.0.0"]),
+    ],
+)
+def test_the_version_the_changelog_and_the_files_for_users_agree(
+    version: str, sections: list[str], problems: list[str], tmp_path: Path
+) -> None:
+    text = "# Changes\n" + "".join(f"\n## {section}\n" for section in sections)
+    files = {"pyproject.toml": f'[project]\nversion = "{version}"\n', "CHANGELOG.md": text}
+    files["src/headrace/__init__.py"] = f'__version__ = "{version}"\n'
+    for file in MENTIONS:
+        files[file] = (ROOT / file).read_text().replace(last_release(), "7.0.0")
+    for file, content in files.items():
         (tmp_path / file).parent.mkdir(parents=True, exist_ok=True)
-        (tmp_path / file).symlink_to(ROOT / file)
-    (tmp_path / "CHANGELOG.md").unlink()
-    (tmp_path / "CHANGELOG.md").write_text("# Changes\n\n## 9.9.9 (unreleased)\n")
-    assert [each.partition(" begins")[0] for each in disagreements(tmp_path)] == ["CHANGELOG.md"]
+        (tmp_path / file).write_text(content)
+    found = disagreements(tmp_path)
+    assert len(found) == len(problems)
+    assert all(problem in each for problem, each in zip(problems, found, strict=True))
+    (tmp_path / "deploy/yarn/spark-defaults.conf").write_text("environment-6.9.0.tar.gz")
+    assert disagreements(tmp_path) == [*found, "deploy/yarn/spark-defaults.conf names 6.9.0 instead of 7.0.0"]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tools.release.contents import sdist_problems, wheel_problems
-from tools.release.versions import ROOT, disagreements, release_date, release_version
+from tools.release.versions import ROOT, disagreements, is_release, source_version
 
 DIST = ROOT / "dist"
 SMOKE = Path(__file__).with_name("smoke.py")
@@ -50,10 +50,10 @@ def main() -> None:
 
 
 def _check_tree() -> None:
-    """Check that everything is committed, and that all files agree on a version with a date."""
+    """Check that everything is committed, and that all files agree on the version of a release."""
     problems = disagreements()
-    if release_date() == "unreleased":
-        problems.append(f"CHANGELOG.md has no date for {release_version()}")
+    if not is_release(source_version()):
+        problems.append(f"pyproject.toml names {source_version()}, a version between releases: see CONTRIBUTING.md")
     changed = _output("git", "status", "--porcelain", "--untracked-files=no").splitlines()
     problems += [f"{line[3:]} has changes without a commit" for line in changed]
     _fail_on(problems)
@@ -105,7 +105,7 @@ def _environment(wheel: Path) -> Iterator[str]:
 
 def _write_sbom(python: str) -> None:
     """Write the packages of an environment, and the scripts that headrace contains, as CycloneDX."""
-    sbom = DIST / f"headrace-{release_version()}.cdx.json"
+    sbom = DIST / f"headrace-{source_version()}.cdx.json"
     # They installed the others.
     _run(python, "-m", "pip", "uninstall", "--quiet", "--yes", "setuptools", "pip")
     report = (sys.executable, "-m", "cyclonedx_py", "environment", "--output-reproducible", "--gather-license-texts")

@@ -1,4 +1,4 @@
-"""The version of a release, in each file that names it."""
+"""The version of the source and that of the last release, in each file that names one."""
 
 from __future__ import annotations
 
@@ -6,44 +6,59 @@ import re
 import tomllib
 from pathlib import Path
 
+from packaging.version import Version
+
 ROOT = Path(__file__).parents[2]
-_DATED = re.compile(r"^## (\S+) \((\d{4}-\d\d-\d\d|unreleased)\)$", re.MULTILINE)
-# Files that name the current version, with a pattern for each place.
-_MENTIONS = {
-    "deploy/Dockerfile": r"^ARG VERSION=(\S+)$",
+_SECTION = re.compile(r"^## (.+)$", re.MULTILINE)
+_DATED = re.compile(r"(\S+) \(\d{4}-\d\d-\d\d\)")
+_SOURCE = ("src/headrace/__init__.py", r'^__version__ = "(.+)"$')
+# Files that name the last release, which is what users install; with a pattern for each place.
+MENTIONS = {
     "deploy/kubernetes/stream.yaml": r"/headrace:([\w.]+)$",
     "deploy/kubernetes/spark-application.yaml": r"/headrace:([\w.]+)$",
     "deploy/yarn/spark-defaults.conf": r"environment-([\d.]+)\.tar\.gz",
     "docs/deployment.md": r"(?:/headrace:|valid: headrace )([\d.]+\d)",
+    "docs/postgres-tunnels.md": r'"version": "([\w.]+)"',
     "docs/recipes.md": r"headrace:(\d[\d.]+\d)",
-    "src/headrace/__init__.py": r'^__version__ = "(.+)"$',
 }
 
 
-def release_version(root: Path = ROOT) -> str:
-    """Return the version in pyproject.toml."""
+def source_version(root: Path = ROOT) -> str:
+    """Return the version in pyproject.toml: that of a release, or between releases one such as ``0.2.0.dev0``."""
     project = tomllib.loads((root / "pyproject.toml").read_text())["project"]
     return str(project["version"])
 
 
-def release_date(root: Path = ROOT) -> str:
-    """Return the date of the newest section of the changelog, or ``unreleased``."""
-    return _newest_section(root)[1]
+def is_release(version: str) -> bool:
+    """Return whether a version is that of a release."""
+    return not Version(version).is_devrelease
+
+
+def last_release(root: Path = ROOT) -> str:
+    """Return the newest version that has a date in the changelog."""
+    return next(found[1] for each in _sections(root) if (found := _DATED.fullmatch(each)))
 
 
 def disagreements(root: Path = ROOT) -> list[str]:
-    """Return a sentence for each place that names another version than pyproject.toml, or none."""
-    version = release_version(root)
+    """Return a sentence for each place that names another version than it should, or none."""
+    version, released, first = source_version(root), last_release(root), _sections(root)[0]
     problems = []
-    if _newest_section(root)[0] != version:
-        problems.append(f"CHANGELOG.md begins with {_newest_section(root)[0]} instead of {version}")
-    for file, pattern in _MENTIONS.items():
+    if is_release(version):
+        if released != version or not _DATED.fullmatch(first):
+            problems.append(f"CHANGELOG.md begins with {first!r} instead of '{version} (YEAR-MONTH-DAY)'")
+    elif first != "Unreleased":
+        problems.append(f"CHANGELOG.md begins with {first!r} instead of 'Unreleased', and the version is {version}")
+    elif Version(version) <= Version(released):
+        problems.append(f"pyproject.toml names {version}, which is not after the last release, {released}")
+    for file, pattern, wanted in (
+        (*_SOURCE, version),
+        *((file, pattern, released) for file, pattern in MENTIONS.items()),
+    ):
         mentioned = set(re.findall(pattern, (root / file).read_text(), re.MULTILINE))
-        if mentioned != {version}:
-            problems.append(f"{file} names {', '.join(sorted(mentioned)) or 'no version'} instead of {version}")
+        if mentioned != {wanted}:
+            problems.append(f"{file} names {', '.join(sorted(mentioned)) or 'no version'} instead of {wanted}")
     return problems
 
 
-def _newest_section(root: Path) -> tuple[str, str]:
-    section = _DATED.search((root / "CHANGELOG.md").read_text())
-    return (section[1], section[2]) if section else ("no version with a date", "unreleased")
+def _sections(root: Path) -> list[str]:
+    return _SECTION.findall((root / "CHANGELOG.md").read_text())
