@@ -100,6 +100,7 @@ BENCHMARKS: dict[str, Callable[[Path, float], Result]] = {
     "peers_spark_sources": own_sources.own_sources,
     "peers_debezium_changes": debezium.changes,
     "peers_debezium_snapshot": debezium.snapshot,
+    "peers_debezium_copy": debezium.copy,
     "peers_flink_changes": flink_cdc.changes,
     "peers_flink_snapshot": flink_cdc.snapshot,
 }

@@ -23,7 +23,7 @@ _WARM = 10
 
 
 @contextmanager
-def _worker(source: Server, target: Server, copy: str) -> Iterator[None]:
+def mirroring(source: Server, target: Server, copy: str) -> Iterator[None]:
     """Run a worker in a thread."""
     worker = headrace.mirror_worker(source.url, "orders", target.url, copy)
     thread = threading.Thread(target=worker.run)
@@ -59,13 +59,13 @@ def postgres_mirror(directory: Path, scale: float) -> Result:
             writer.execute("ANALYZE orders")
             mirrors: dict[str, Callable[[], AbstractContextManager[None]]] = {
                 _SPARK: lambda: _query(spark, source, target, "spark", directory),
-                _WORKER: lambda: _worker(source, target, "worker"),
+                _WORKER: lambda: mirroring(source, target, "worker"),
             }
             for (name, mirror), copy in zip(mirrors.items(), ("spark", "worker"), strict=True):
                 present = rows + len(delays) * (samples + _WARM)
                 begin = time.perf_counter()
                 with mirror():
-                    _wait_for_rows(reader, copy, present)
+                    wait_for_rows(writer, reader, copy, present)
                     seconds[name] = time.perf_counter() - begin
                     delays[name] = _delays(writer, reader, copy, present, samples)
     figures = {}
@@ -91,8 +91,13 @@ def postgres_mirror(directory: Path, scale: float) -> Result:
     )
 
 
-def _wait_for_rows(reader: psycopg.Connection, copy: str, rows: int) -> None:
-    """Wait until a copy has all rows."""
+def wait_for_rows(writer: psycopg.Connection, reader: psycopg.Connection, copy: str, rows: int) -> None:
+    """Wait until a copy of table ``orders`` has all rows."""
+    size = writer.execute("SELECT pg_relation_size('orders')").fetchone()
+    assert size is not None
+    # Counting takes the time of the machine: it begins when the copy is almost as large.
+    while not _exists(reader, copy, "SELECT pg_relation_size('{}') > 0.9 * %s", int(size[0])):
+        time.sleep(0.05)
     while not _exists(reader, copy, 'SELECT count(*) = %s FROM "{}"', rows):
         time.sleep(0.2)
 
@@ -100,17 +105,18 @@ def _wait_for_rows(reader: psycopg.Connection, copy: str, rows: int) -> None:
 def _delays(writer: psycopg.Connection, reader: psycopg.Connection, copy: str, first: int, samples: int) -> list[float]:
     """Return the seconds from a commit until its row is in a copy, sorted."""
     pauses, taken = random.Random(1), list[float]()
+    find = 'SELECT count(*) > 0 FROM "{}" WHERE "UserId" = %s'
     for number in range(first, first + _WARM + samples):
         insert_orders(writer, "orders", number, 1)
         begin = time.perf_counter()
-        while not _exists(reader, copy, 'SELECT count(*) > 0 FROM "{}" WHERE "OrderId" = %s', number):
+        while not _exists(reader, copy, find, f"user-{number:08}"):
             time.sleep(0.001)
         taken.append(time.perf_counter() - begin)
         time.sleep(pauses.uniform(0.1, 0.5))
     return sorted(taken[_WARM:])
 
 
-def _exists(reader: psycopg.Connection, copy: str, query: str, value: int) -> bool:
+def _exists(reader: psycopg.Connection, copy: str, query: str, value: int | str) -> bool:
     try:
         row = reader.execute(query.format(copy).encode(), (value,)).fetchone()
     except psycopg.errors.UndefinedTable:

@@ -9,16 +9,21 @@ import java.io.InputStreamReader;
 import java.io.Reader;
 import java.nio.file.Files;
 import java.nio.file.Path;
+import java.sql.Connection;
+import java.sql.DriverManager;
+import java.sql.PreparedStatement;
+import java.sql.SQLException;
 import java.util.Properties;
 import java.util.concurrent.CompletableFuture;
 import java.util.concurrent.ExecutorService;
 import java.util.concurrent.Executors;
+import org.apache.kafka.connect.data.Struct;
 import org.apache.kafka.connect.source.SourceRecord;
 
 /**
- * Runs Debezium's engine in this process, once for each line of the input: the form of the events ("connect" or "json"),
- * the number of events to read, and a file of the engine's properties. For each it writes the seconds from the start of
- * the engine to the last event.
+ * Runs Debezium's engine in this process, once for each line of the input: the form of the events ("connect", "json", or
+ * "upserts" into the table that the properties name), the number of events to read, and a file of the engine's
+ * properties. For each it writes the seconds from the start of the engine to the last event.
  */
 public final class DebeziumReader {
     private final long expected;
@@ -44,7 +49,12 @@ public final class DebeziumReader {
     private double read(String form, Properties properties) throws Exception {
         ExecutorService executor = Executors.newSingleThreadExecutor();
         long begin = System.nanoTime();
-        try (DebeziumEngine<?> engine = form.equals("json") ? json(properties) : connect(properties)) {
+        try (DebeziumEngine<?> engine =
+                switch (form) {
+                    case "json" -> json(properties);
+                    case "upserts" -> upserts(properties);
+                    default -> connect(properties);
+                }) {
             executor.execute(engine);
             return (lastEvent.get() - begin) / 1e9;
         } finally {
@@ -76,6 +86,44 @@ public final class DebeziumReader {
                         committer.markProcessed(each);
                     }
                     committer.markBatchFinished();
+                })
+                .build();
+    }
+
+    /** Puts the orders of each batch into a table, in one transaction. */
+    private DebeziumEngine<?> upserts(Properties properties) throws Exception {
+        Connection target = DriverManager.getConnection(properties.getProperty("bench.target"));
+        target.setAutoCommit(false);
+        PreparedStatement upsert = target.prepareStatement(properties.getProperty("bench.upsert"));
+        return DebeziumEngine.create(ChangeEventFormat.of(Connect.class))
+                .using(properties)
+                .using(this::ended)
+                .notifying((records, committer) -> {
+                    int changes = 0;
+                    try {
+                        for (RecordChangeEvent<SourceRecord> each : records) {
+                            if (each.record().value() instanceof Struct event) {
+                                Struct row = event.getStruct("after");
+                                upsert.setString(1, row.getString("UserId"));
+                                upsert.setLong(2, row.getInt64("OrderId"));
+                                upsert.setDouble(3, row.getFloat64("price"));
+                                upsert.setLong(4, row.getInt64("timestamp"));
+                                upsert.addBatch();
+                                changes++;
+                            }
+                        }
+                        upsert.executeBatch();
+                        target.commit();
+                    } catch (SQLException error) {
+                        throw new IllegalStateException(error);
+                    }
+                    for (RecordChangeEvent<SourceRecord> each : records) {
+                        committer.markProcessed(each);
+                    }
+                    committer.markBatchFinished();
+                    for (; changes > 0; changes--) {
+                        count(true);
+                    }
                 })
                 .build();
     }

@@ -1,8 +1,9 @@
-"""Debezium's engine beside workers of PostgreSQL tunnels: changes, and what a table has already."""
+"""Debezium's engine beside workers of PostgreSQL tunnels: changes, what a table has already, and a copy of a table."""
 
 from __future__ import annotations
 
 import shutil
+import subprocess
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -10,18 +11,29 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
+import psutil
 import psycopg
+from tests.postgres_server import PROGRAMS
 
 import headrace
-from bench.measure import Result
+from bench.measure import Ratio, Result, seconds
 from bench.peers.java_readers import JavaReader, consume, consume_base, fill, port_of, result
 from bench.peers.releases import DEBEZIUM
-from bench.peers.running import Cost, alternately
-from bench.postgres_server import commit_changes, create_orders, insert_orders, postgres_server
+from bench.peers.running import Cost, alternately, load
+from bench.postgres_mirrors import mirroring, wait_for_rows
+from bench.postgres_server import (
+    Server,
+    commit_changes,
+    cpu_seconds,
+    create_orders,
+    insert_orders,
+    postgres_server,
+)
 
 _SOURCE = Path(__file__).parent / "DebeziumReader.java"
 _TRANSACTION_ROWS = 100
 _REPEATS = 3
+_COLUMNS = ('"UserId" text', '"OrderId" bigint', "price double precision", '"timestamp" bigint')
 _LONGEST_SECONDS = 60.0
 # Debezium's documentation names larger batches and queues, and larger fetches, for throughput.
 _PROPERTIES = """
@@ -42,6 +54,9 @@ slot.name={slot}
 publication.name=debezium
 publication.autocreate.mode=disabled
 snapshot.mode={snapshot}
+bench.target=jdbc:postgresql://127.0.0.1:{target}/postgres?user=postgres&reWriteBatchedInserts=true
+bench.upsert=INSERT INTO orders VALUES (?, ?, ?, ?) ON CONFLICT ("UserId", "OrderId") \\
+ DO UPDATE SET price = EXCLUDED.price, timestamp = EXCLUDED.timestamp
 snapshot.fetch.size=20000
 max.batch.size=16384
 max.queue.size=131072
@@ -56,19 +71,22 @@ class _Debezium:
 
     directory: Path
     port: int
+    target: int
     reader: JavaReader
 
     @classmethod
     @contextmanager
-    def started(cls, directory: Path, port: int) -> Iterator[_Debezium]:
+    def started(cls, directory: Path, source: Server, target: Server | None = None) -> Iterator[_Debezium]:
         with JavaReader.started("Debezium", "debezium", _SOURCE, directory) as reader:
-            yield cls(directory, port, reader)
+            yield cls(directory, port_of(source), port_of(target or source), reader)
 
     def start(self, form: str, events: int, slot: str, snapshot: str) -> Callable[[], float]:
         """Start the engine; return a function that waits for the last event, and returns the seconds until it."""
         offsets = self.directory / f"{slot}.offsets"
         file = self.directory / f"{slot}.properties"
-        file.write_text(_PROPERTIES.format(offsets=offsets, port=self.port, slot=slot, snapshot=snapshot))
+        file.write_text(
+            _PROPERTIES.format(offsets=offsets, port=self.port, target=self.target, slot=slot, snapshot=snapshot)
+        )
         return self.reader.read([form, events, file])
 
 
@@ -80,7 +98,7 @@ def changes(directory: Path, scale: float) -> Result:
         postgres_server() as server,
         headrace.open(server.url) as store,
         server.connect() as session,
-        _Debezium.started(directory, port_of(server)) as debezium,
+        _Debezium.started(directory, server) as debezium,
     ):
         create_orders(store, "orders")
         insert_orders(session, "orders", 0, rows)
@@ -114,7 +132,7 @@ def snapshot(directory: Path, scale: float) -> Result:
         postgres_server() as server,
         headrace.open(server.url) as store,
         server.connect() as session,
-        _Debezium.started(directory, port_of(server)) as debezium,
+        _Debezium.started(directory, server) as debezium,
     ):
         fill(store, session, rows, "debezium")
         runs = count()
@@ -127,6 +145,59 @@ def snapshot(directory: Path, scale: float) -> Result:
 
         spent = alternately(_REPEATS, {"tunnel": tunnel, "connect": engine("connect"), "json": engine("json")})
     return _result(f"beside Debezium, snapshot: a table of {rows:,} rows", rows, spent)
+
+
+def copy(directory: Path, scale: float) -> Result:
+    """The rows of a table into another server, by a mirror without Spark, Debezium's engine, and PostgreSQL's dump."""
+    rows = int(10_000_000 * scale)
+    with (
+        postgres_server() as source,
+        postgres_server() as target,
+        headrace.open(source.url) as store,
+        source.connect() as writer,
+        target.connect() as reader,
+        _Debezium.started(directory, source, target) as debezium,
+    ):
+        fill(store, writer, rows, "debezium")
+        reader.execute("CREATE TABLE orders (" + ", ".join(_COLUMNS) + ', PRIMARY KEY ("UserId", "OrderId"))')
+        runs = count()
+
+        def mirror() -> float:
+            name = f"copy{next(runs)}"
+            begin = time.perf_counter()
+            with mirroring(source, target, name):
+                wait_for_rows(writer, reader, name, rows)
+                taken = time.perf_counter() - begin
+            reader.execute(f"DROP TABLE {name}".encode())
+            return taken
+
+        def engine() -> float:
+            reader.execute("TRUNCATE orders")
+            return debezium.start("upserts", rows, f"copy_{next(runs)}", "initial_only")()
+
+        def dump() -> float:
+            reader.execute("DROP TABLE IF EXISTS orders")
+            command = f"{PROGRAMS}/pg_dump -d {source.url} -t orders | {PROGRAMS}/psql -q -d {target.url}"
+            taken = seconds(lambda: subprocess.run(["bash", "-o", "pipefail", "-c", command], check=True))
+            assert reader.execute("SELECT count(*) FROM orders").fetchone() == (rows,)
+            return taken
+
+        spent = {}
+        for name, run in {"mirror": mirror, "engine": engine, "dump": dump}.items():
+            before = cpu_seconds(psutil.Process())
+            spent[name] = Cost(run(), cpu_seconds(psutil.Process()) - before)
+    return Result(
+        f"beside Debezium, copy: a table of {rows:,} rows into another PostgreSQL on the same cores",
+        {
+            "versions": f"Debezium {DEBEZIUM}, its engine in a process of its own",
+            "load of the machine": load(),
+            "headrace mirror, exactly once": spent["mirror"].text(rows),
+            "Debezium, upserts by JDBC, a transaction for each of its batches": spent["engine"].text(rows),
+            "pg_dump | psql, the limit": spent["dump"].text(rows),
+        },
+        [Ratio("mirror / Debezium", spent["engine"].clock / spent["mirror"].clock, 3.0)],
+        "One run each. The JDBC driver sends the upserts of a batch together (reWriteBatchedInserts).",
+    )
 
 
 def _prepare(session: psycopg.Connection, debezium: _Debezium, rows: int) -> None:
