@@ -80,13 +80,12 @@ class PostgresServer:
         root = Path(tempfile.mkdtemp(prefix="headrace-postgres-"))
         give(root)
         programs = _programs(root, programs)
-        data = root / "data"
-        subprocess.run(
-            [programs / "initdb", "-D", data, "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N"],
-            check=True,
-            stdout=subprocess.DEVNULL,
-            **account(),
-        )
+        options: list[str | Path] = ["-D", root / "data", "-U", USER, "-A", "trust", "-E", "UTF8", "--locale=C", "-N"]
+        try:
+            subprocess.run([programs / "initdb", *options], check=True, stdout=subprocess.DEVNULL, **account())
+        except BaseException:
+            shutil.rmtree(root)
+            raise
         return cls(root, free_port(), programs, _NOT_STARTED)
 
     @classmethod
@@ -238,10 +237,12 @@ def _programs(root: Path, programs: Path) -> Path:
     """Return a directory of programs, or of copies of them if other users cannot read it."""
     if os.getuid() != 0 or all(parent.stat().st_mode & 0o001 for parent in programs.parents):
         return programs
-    copy = root / "pginstall"
-    if not copy.exists():
-        shutil.copytree(programs.parent, copy, symlinks=True)
-    return copy / programs.name
+    # The programs of the wheel load libraries by paths relative to their own, also from beside their package.
+    package = programs.parents[1]
+    for each in (package, package.with_name(f"{package.name}.libs")):
+        if each.is_dir() and not (root / each.name).exists():
+            shutil.copytree(each, root / each.name, symlinks=True)
+    return root / programs.relative_to(package.parent)
 
 
 def free_port() -> int:

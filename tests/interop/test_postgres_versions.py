@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from decimal import Decimal
 from pathlib import Path
@@ -83,3 +84,16 @@ def test_a_lost_publication_or_slot_is_a_data_loss(store: Store, lost: str) -> N
             session.execute(f'DROP PUBLICATION "headrace_{tunnel.id}"')
     with pytest.raises(DataLossError, match=f"{lost} of tunnel 'changes' does not exist"):
         drain(tunnel)
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="only root runs a server as another user")
+def test_root_runs_a_server_from_a_directory_that_other_users_cannot_read(tmp_path: Path) -> None:
+    tmp_path.chmod(0o700)
+    package = PROGRAMS.parents[1]
+    for each in (package, package.with_name(f"{package.name}.libs")):
+        (tmp_path / each.name).symlink_to(each)
+    server = PostgresServer.start(tmp_path / PROGRAMS.relative_to(package.parent))
+    try:
+        assert server.programs.is_relative_to(server.root)
+    finally:
+        server.remove()
