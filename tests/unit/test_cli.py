@@ -99,6 +99,13 @@ def test_the_program_starts_without_its_heavy_libraries() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, stdout=subprocess.DEVNULL)
 
 
+@pytest.mark.parametrize("command", ["table list", "table describe orders", "table head orders", "tunnel list"])
+def test_the_program_uses_a_store_without_pandas(store: str, orders: str, command: str) -> None:
+    code = "import sys; from headrace.cli.main import main; assert main() == 0 and 'pandas' not in sys.modules"
+    arguments = [sys.executable, "-c", code, *command.split(), "--store", store]
+    subprocess.run(arguments, check=True, stdout=subprocess.DEVNULL)
+
+
 def test_tables_are_created_listed_described_and_dropped(run: Run, orders: str) -> None:
     assert run("table", "list") == [
         {

@@ -82,6 +82,19 @@ def test_importing_headrace_imports_nothing_heavy() -> None:
     assert done.stdout.strip() == "[]"
 
 
+def test_a_store_is_opened_and_described_without_pandas(tmp_path: Path) -> None:
+    code = (
+        "import sys, headrace\n"
+        "store = headrace.open(sys.argv[1], create=True)\n"
+        "orders = store.create_table('orders', {'id': 'string', 'tags': 'array<string>'}, 'id')\n"
+        "stats, clicks = store.create_tunnel('orders', 'stats'), store.create_queue('clicks', {'page': 'string'})\n"
+        "assert store.tables() == ['orders'] and store.queues() == ['clicks'] and store.tunnels()\n"
+        "assert orders.describe().rows == 0 and stats.describe().channels and clicks.bounds()\n"
+        "assert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code, str(tmp_path / "shop")], check=True)
+
+
 def test_the_modules_that_spark_discovers_load_no_store() -> None:
     code = (
         "import sys, pyspark_headrace, pyspark_tablestore, pyspark_yt; "

@@ -24,15 +24,14 @@ import pyarrow.compute as pc
 
 from headrace.rows.nested import Mask, Numbers, build_lists, build_structs, elements, is_valid
 
-_NOTHING = pa.scalar(b"", pa.large_binary())
-
 
 def pack(array: pa.Array) -> pa.LargeBinaryArray:
     """Return the values of a composite type as binaries."""
     values = array.drop_null()
     parts: list[pa.LargeBinaryArray] = []
     _add_content(parts, values, np.ones(len(values), np.int64))
-    packed = pc.binary_join_element_wise(*parts, _NOTHING)
+    # Not a constant of the module: with its first value, pyarrow imports pandas.
+    packed = pc.binary_join_element_wise(*parts, pa.scalar(b"", pa.large_binary()))
     return packed if len(values) == len(array) else _spread(packed, is_valid(array))
 
 

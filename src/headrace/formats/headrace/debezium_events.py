@@ -25,8 +25,8 @@ _NAMES: Final = {
     ChangeOp.DELETE: "d",
     ChangeOp.DELETE_WITH_ROW: "d",
 }
-_OP_NAMES: Final = pa.array([_NAMES.get(op, "") for op in ChangeOp], pa.string())
-_SNAPSHOT: Final = pa.array(["true" if op is ChangeOp.BASE else "false" for op in ChangeOp], pa.string())
+_OP_NAMES: Final = [_NAMES.get(op, "") for op in ChangeOp]
+_SNAPSHOT: Final = ["true" if op is ChangeOp.BASE else "false" for op in ChangeOp]
 _COLUMNS: Final = pa.schema(
     [
         pa.field("topic", pa.string()),
@@ -111,7 +111,7 @@ class DebeziumShape(Shape):
             "," + source,
             milliseconds,
             ',"snapshot":"',
-            _SNAPSHOT.take(kept.ops),
+            pa.array(_SNAPSHOT).take(kept.ops),
             f'","db":{_text(self._origin.database)},"sequence":null,',
             tables,
             ',"txId":',
@@ -119,7 +119,7 @@ class DebeziumShape(Shape):
             ',"lsn":',
             kept.versions.cast(pa.string()),
             ',"xmin":null},"op":"',
-            _OP_NAMES.take(kept.ops),
+            pa.array(_OP_NAMES).take(kept.ops),
             '","ts_ms":',
             milliseconds,
             ',"transaction":null}',

@@ -11,6 +11,7 @@ from headrace.batches.feeds.queue_columns import PARTITION, QUEUE_NAME, ROW_INDE
 from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.formats.format import Format
 from headrace.formats.headrace import debezium, read_as
+from headrace.formats.headrace.debezium_events import DebeziumShape
 from headrace.formats.headrace.location import STORE, add_environment, default_store, find
 from headrace.formats.headrace.options import OPTIONS, TYPED
 from headrace.formats.source import QueueRead, Source, TunnelRead
@@ -133,9 +134,6 @@ class HeadraceTunnel(TunnelRead):
         if read_as.reads_table(settings):
             return SignedShape(table.schema, table.name, names)
         if debezium.json_form(settings) is not None:
-            # It makes Arrow arrays when it is imported, for which pyarrow imports pandas.
-            from headrace.formats.headrace.debezium_events import DebeziumShape
-
             return DebeziumShape(
                 tunnel.origin,
                 settings.get("topicPrefix"),

@@ -30,7 +30,7 @@ Canonical = Callable[[pa.Table], pa.Table]
 POSITION: Final = "headrace position"
 _LONGEST_ERROR = 1000
 _OUTDATED = "the table has another row of this key than when the row was refused: it was not written again"
-_NONE = pa.array([], pa.int64())
+_NONE = pa.nulls(0, pa.int64())
 
 
 class Refused(NamedTuple):
