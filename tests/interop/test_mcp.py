@@ -162,13 +162,25 @@ def test_bad_arguments_have_clear_errors(shop: Path) -> None:
         }
         wrong = await refused(client, "query", sql="SELECT 1", limit=0)
         assert (wrong["problem"], wrong["received"]) == ("invalid argument limit of tool query", "0")
-        assert (await refused(client, "query"))["problem"] == "tool query needs the argument sql"
+        assert await refused(client, "query", limit=5) == {
+            "type": "OptionError",
+            "message": "tool query needs the argument sql; received: limit; valid: limit, seconds, sql, store",
+            "problem": "tool query needs the argument sql",
+            "received": "limit",
+            "valid": "limit, seconds, sql, store",
+        }
+        for tool in (await client.list_tools()).tools:
+            if tool.input_schema.get("required"):
+                assert (await refused(client, tool.name))["received"] == "no arguments"
+            for name in tool.input_schema["properties"]:
+                wrong = await refused(client, tool.name, **{name: [{}]})
+                assert {"received", "valid"} <= wrong.keys(), wrong
         missing = await refused(client, "describe", kind="table", name="order")
         assert (missing["type"], missing["valid"]) == ("NotFoundError", "orders")
         assert (await refused(client, "explain", stream="none"))["type"] == "NotFoundError"
         assert (await refused(client, "lag", store="other"))["valid"] == str(shop)
 
-    play(scene, "-s", str(shop))
+    play(scene, "-s", str(shop), "--allow")
 
 
 def test_several_stores_and_a_store_that_comes_later(shop: Path, tmp_path: Path) -> None:

@@ -58,7 +58,7 @@ class ToolServer(MCPServer[Any]):
 
     def __init__(self) -> None:
         super().__init__("headrace", version=headrace.__version__, instructions=INSTRUCTIONS, log_level="WARNING")
-        self._parameters: dict[str, set[str]] = {}
+        self._parameters: dict[str, list[str]] = {}
 
     def add(self, sources: Sources, tools: Iterable[Tool], warning: str, *, read_only: bool) -> None:
         """Offer functions as tools: their docstrings are the descriptions, and their results structured content.
@@ -85,21 +85,33 @@ class ToolServer(MCPServer[Any]):
             if isinstance(error.__cause__, HeadraceError):
                 return _failed(error.__cause__)
             if isinstance(error.__cause__, ValidationError):
-                return _failed(_invalid(name, error.__cause__))
+                return _failed(self._invalid(name, arguments, error.__cause__))
             raise
 
     async def _check(self, name: str, arguments: dict[str, Any]) -> None:
         """Raise an error for the name of a tool or argument that does not exist. The SDK ignores such an argument."""
         if not self._parameters:
-            self._parameters = {tool.name: set(tool.input_schema["properties"]) for tool in await self.list_tools()}
+            self._parameters = {tool.name: sorted(tool.input_schema["properties"]) for tool in await self.list_tools()}
         if name not in self._parameters:
             raise NotFoundError(
                 "no such tool", received=name, valid=self._parameters, remedy="headrace mcp --allow has all tools"
             )
         for unknown in arguments.keys() - self._parameters[name]:
-            raise OptionError(
-                f"tool {name} has no such argument", received=unknown, valid=sorted(self._parameters[name])
+            raise OptionError(f"tool {name} has no such argument", received=unknown, valid=self._parameters[name])
+
+    def _invalid(self, name: str, arguments: dict[str, Any], error: ValidationError) -> OptionError:
+        first = error.errors()[0]
+        argument = ".".join(str(part) for part in first["loc"])
+        if first["type"] == "missing":
+            received = ", ".join(sorted(arguments)) or "no arguments"
+            return OptionError(
+                f"tool {name} needs the argument {argument}", received=received, valid=self._parameters[name]
             )
+        return OptionError(
+            f"invalid argument {argument} of tool {name}",
+            received=to_json(first["input"]),
+            valid=first["msg"].removeprefix("Input should be "),
+        )
 
 
 def _limited(tool: Tool, sources: Sources, read_only: bool) -> Callable[..., CallToolResult]:
@@ -127,15 +139,3 @@ def _result(facts: dict[str, Any], *, is_error: bool = False) -> CallToolResult:
 
 def _failed(error: HeadraceError) -> CallToolResult:
     return _result(limited({"error": error_facts(error)}), is_error=True)
-
-
-def _invalid(tool: str, error: ValidationError) -> OptionError:
-    first = error.errors()[0]
-    name = ".".join(str(part) for part in first["loc"])
-    if first["type"] == "missing":
-        return OptionError(f"tool {tool} needs the argument {name}")
-    return OptionError(
-        f"invalid argument {name} of tool {tool}",
-        received=to_json(first["input"]),
-        valid=first["msg"].removeprefix("Input should be "),
-    )
