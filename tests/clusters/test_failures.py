@@ -112,8 +112,8 @@ def test_executors_without_the_packages_of_the_store_name_the_extra(
     with on_workers(cluster, lambda host, packages, undo: move_away(packages / "yt", undo)):
         for each in attempts(served):
             error = error_of(attempt(**each))
-            assert "MissingDependencyError: a YTsaurus cluster needs packages that are not installed" in error
-            assert "received: yt; pip install 'headrace[yt]'" in error
+            assert "MissingDependencyError: packages for a YTsaurus cluster are not installed" in error
+            assert "received: no module yt; pip install 'headrace[yt]'" in error
             assert "In a task on host worker-" in error
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 import warnings
@@ -13,6 +14,7 @@ import pytest
 import yaml
 from tools.release.versions import last_release
 
+from headrace.stores.registry import openings
 from headrace.streaming_sql.language.grammar import parse
 from tests.documents import ROOT
 
@@ -79,6 +81,12 @@ def test_the_image_is_built_as_a_linter_advises() -> None:
         pytest.skip("hadolint is not installed: its package has no build for this machine")
     done = subprocess.run([hadolint, "--no-color", ROOT / "deploy" / "Dockerfile"], capture_output=True, text=True)
     assert done.returncode == 0, done.stdout
+
+
+def test_the_image_has_the_packages_of_all_stores() -> None:
+    (extras,) = re.findall(r"^ARG EXTRAS=(\S+)$", (ROOT / "deploy" / "Dockerfile").read_text(), re.MULTILINE)
+    of_stores = {each.extra for each in openings() if each.extra is not None}
+    assert {f"headrace[{extra}]" for extra in extras.split(",")} == of_stores | {"headrace[metrics]", "headrace[spark]"}
 
 
 def test_the_scripts_of_the_image_can_be_executed() -> None:

@@ -13,12 +13,14 @@ import pytest
 import headrace
 from headrace.errors import (
     AlreadyExistsError,
+    MissingDependencyError,
     NotFoundError,
     OptionError,
     SchemaError,
     StoreError,
 )
 from headrace.ports import Store
+from headrace.support.extras import check_extras
 from tests.unit.without_package import error_without
 
 COLUMNS = {"id": "long", "value": "double"}
@@ -102,8 +104,15 @@ def test_an_instance_is_opened_with_options_or_the_environment(monkeypatch: pyte
 
 def test_a_missing_package_is_named_with_the_command_that_installs_it() -> None:
     error = error_without("urllib3", "tablestore+http://127.0.0.1:1/shop")
-    assert error.startswith("MissingDependencyError")
-    assert "pip install 'headrace[tablestore]'" in error
+    message = (
+        "packages for a Tablestore instance are not installed; received: no module urllib3; "
+        "pip install 'headrace[tablestore]'"
+    )
+    assert error.strip() == f"MissingDependencyError {message}"
+    # Commands have the same form.
+    with pytest.raises(MissingDependencyError) as raised:
+        check_extras("a Tablestore instance", ("headrace[tablestore]", "urllib4"))
+    assert str(raised.value) == message.replace("urllib3", "urllib4")
 
 
 @pytest.mark.parametrize(

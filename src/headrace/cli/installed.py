@@ -25,7 +25,7 @@ PURPOSES = dict(
     pandas: rows as DataFrames
     pipelines: Spark Declarative Pipelines
     plot: figures in notebooks
-    postgres: stores in PostgreSQL
+    postgres: stores in PostgreSQL, DuckLakes
     prompt: completion in headrace sql
     query: headrace query
     serve: headrace serve

@@ -15,13 +15,14 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Self
 
-from headrace.errors import MissingDependencyError, OptionError, UnsupportedError, shown
+from headrace.errors import OptionError, UnsupportedError, shown
 from headrace.options.names import check_names
 from headrace.ports import Store
 from headrace.ports.arguments import flag, path
 from headrace.ports.backups import Backup, Progress
 from headrace.stores.opening import Opening
 from headrace.support import entry_points
+from headrace.support.extras import missing_packages
 
 _HOW_TO_NAME_A_STORE = (
     "name a store with headrace.open(…), option store (format yt: also proxy), --store, or the environment variable "
@@ -95,13 +96,9 @@ def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: 
     try:
         return opening.open(url, options, may_create)
     except ImportError as error:
-        if (error.name or "").partition(".")[0] not in opening.packages:
+        if opening.extra is None or error.name is None or error.name.partition(".")[0] not in opening.packages:
             raise
-        raise MissingDependencyError(
-            f"{opening.what} needs packages that are not installed",
-            received=error.name,
-            remedy=f"pip install '{opening.extra}'",
-        ) from error
+        raise missing_packages(opening.what, {opening.extra: [error.name]}) from error
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.errors import MissingDependencyError
 
@@ -31,11 +31,21 @@ def check_extras(purpose: str, *wanted: tuple[str, ...]) -> None:
     missing = {extra: [name for name in names if not is_installed(name)] for extra, *names in wanted}
     missing = {extra: names for extra, names in missing.items() if names}
     if missing:
-        raise MissingDependencyError(
-            f"packages for {purpose} are not installed",
-            received="no module " + ", ".join(dict.fromkeys(name for names in missing.values() for name in names)),
-            remedy=f"pip install {' '.join(map(repr, _joined(missing)))}",
-        )
+        raise missing_packages(purpose, missing)
+
+
+def missing_packages(purpose: str, missing: Mapping[str, Sequence[str]]) -> MissingDependencyError:
+    """Return the error for missing packages.
+
+    Args:
+        purpose: what needs them.
+        missing: what ``pip install`` installs, each with its missing modules.
+    """
+    return MissingDependencyError(
+        f"packages for {purpose} are not installed",
+        received="no module " + ", ".join(dict.fromkeys(name for names in missing.values() for name in names)),
+        remedy=f"pip install {' '.join(map(repr, _joined(missing)))}",
+    )
 
 
 def is_installed(module: str) -> bool:
