@@ -177,6 +177,26 @@ def test_streams_and_batches_run_over_connect(spark: SparkSession, connect: str,
     assert lines[-1] == "100 10"
 
 
+_CLIENT_WITH_SESSION = """
+import sys, warnings
+import headrace
+
+with warnings.catch_warnings(record=True) as caught:
+    warnings.simplefilter("always", UserWarning)
+    spark = headrace.session("orders", conf={"spark.remote": sys.argv[1], "spark.sql.shuffle.partitions": 3})
+names = ("spark.sql.session.timeZone", "spark.sql.shuffle.partitions", "spark.sql.python.filterPushdown.enabled")
+print([str(each.message) for each in caught], [spark.conf.get(name) for name in names])
+"""
+
+
+def test_a_session_sets_only_what_a_server_lets_clients_set(spark: SparkSession, connect: str, tmp_path: Path) -> None:
+    client = tmp_path / "client.py"
+    client.write_text(_CLIENT_WITH_SESSION)
+    done = subprocess.run([sys.executable, client, connect], capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr[-4000:]
+    assert done.stdout.splitlines()[-1] == "[] ['UTC', '3', 'true']"
+
+
 _CLIENT_WITH_CHECKPOINT = """
 import sys, time
 from pathlib import Path

@@ -75,14 +75,17 @@ def session(
         "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
         "spark.sql.python.filterPushdown.enabled": "true",
         "spark.sql.execution.arrow.maxRecordsPerBatch": 65536,
-        "spark.redaction.regex": redaction.SECRET_NAMES,
-        "spark.ui.showConsoleProgress": "false",
     }
     builder = SparkSession.builder.appName(name)
     check_start(conf)
+    remote = names_server(conf)
+    if not remote:
+        # A server of Spark Connect has its own, and answers with a warning.
+        settings["spark.redaction.regex"] = redaction.SECRET_NAMES
+        settings["spark.ui.showConsoleProgress"] = "false"
     if unsupported := versions.unsupported_python():
         _log.warning("%s", unsupported)
-    if master is not None or (not names_server(conf) and SparkSession.getActiveSession() is None):
+    if master is not None or (not remote and SparkSession.getActiveSession() is None):
         chosen = master or conf.get("spark.master") or os.environ.get("MASTER") or LOCAL_MASTER
         settings["spark.master"] = chosen
         if is_this_machine(chosen):
