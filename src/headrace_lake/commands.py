@@ -38,8 +38,8 @@ def _lake(store: Store) -> LakeStore:
         raise UnsupportedError(
             "this store has no lake tables",
             received=store.url,
-            valid="delta:///directory, delta+s3://bucket/prefix, ducklake+postgresql://user@host/database or "
-            "iceberg+sqlite:///directory/catalog.db",
+            valid="delta:///directory, delta+s3://bucket/prefix, ducklake+postgresql://user@host/database, "
+            "iceberg+sqlite:///directory/catalog.db or iceberg+postgresql://user@host/database",
         )
     return store
 

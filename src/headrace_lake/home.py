@@ -7,6 +7,7 @@ tables of a sink, and the *intent* of its last publication that has more than on
 
 from __future__ import annotations
 
+import hashlib
 import json
 import threading
 import uuid
@@ -26,6 +27,8 @@ from headrace.stores import registry
 from headrace_lake.places import Place
 
 OWN_DIRECTORY = "_headrace"
+# PostgreSQL's limit for names is 63 bytes; a name can have a suffix of 8.
+_LONGEST_NAME, _DIGEST = 46, 8
 
 
 @dataclass(frozen=True)
@@ -119,17 +122,29 @@ def _alteration(shown: Mapping[str, Any] | None = None) -> Alteration | None:
     return Alteration(added=added, relaxed=shown["relaxed"])
 
 
+def name_beside(lake: str, name: str) -> str:
+    """Return the name of one of headrace's own tables in a PostgreSQL database with several lakes.
+
+    Args:
+        lake: the name of the lake, which no other one in the database has.
+        name: the name that the table has in a store of its own.
+    """
+    digest = hashlib.sha256(f"{lake}/{name}".encode()).hexdigest()[:_DIGEST]
+    return f"{name.encode()[:_LONGEST_NAME].decode(errors='ignore')}_{digest}"
+
+
 class Home:
     """The home, which is opened when it is needed.
 
     Args:
         directory: the directory of the lake tables.
         url: the URL of the home; None is an embedded store in the directory.
+        store: the home, if it is open.
     """
 
-    def __init__(self, directory: Place, url: str | None) -> None:
+    def __init__(self, directory: Place, url: str | None, store: Store | None = None) -> None:
         self._url = url or str(directory / OWN_DIRECTORY / "home")
-        self._store: Store | None = None
+        self._store = store
         self._tables: set[str] = set()
         self._guard = threading.Lock()
 

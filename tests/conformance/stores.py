@@ -18,6 +18,7 @@ from headrace.testing import Place, Traits
 from headrace.testing.capabilities import lacking
 from headrace_lake.delta.store import DeltaStore
 from headrace_lake.ducklake.store import DuckLakeStore
+from headrace_lake.iceberg.database_store import IcebergDatabaseStore
 from headrace_lake.iceberg.store import IcebergStore
 from headrace_tablestore.store.store import TablestoreStore
 from headrace_ytsaurus.store.files import YtFiles
@@ -95,6 +96,19 @@ class PostgresPlace(Place):
         return headrace.open(serving.postgres_database(self.name), **self.options)
 
 
+class IcebergPlace(PostgresPlace):
+    """Iceberg tables with a catalog in a database of its own, and the test's directory as warehouse."""
+
+    def open(self) -> Store:
+        url = f"iceberg+{serving.postgres_database(self.name)}"
+        return headrace.open(url, create=True, warehouse=str(self.directory / "files"), **self.options)
+
+
+def iceberg_postgres(directory: Path) -> Place:
+    """Return the place of Iceberg tables with a catalog in PostgreSQL."""
+    return IcebergPlace("iceberg+postgresql:", directory, {"retry_seconds": 20})
+
+
 class DuckLakePlace(PostgresPlace):
     """A DuckLake in a database of its own, with data files in the test's directory."""
 
@@ -120,11 +134,16 @@ def _elsewhere(kind: type[PostgresPlace], fields: dict[str, Any], servers: dict[
 
 
 class Kind(NamedTuple):
-    """A kind of store: the place in a test's directory, and what its stores can. Tests that need more do not run."""
+    """A kind of store: the place in a test's directory, and what its stores can. Tests that need more do not run.
+
+    Attributes:
+        modules: the names of the modules whose tests run; None for all.
+    """
 
     at: Callable[[Path], Place]
     capabilities: Capabilities
     traits: Traits
+    modules: tuple[str, ...] | None = None
 
 
 STORES = {
@@ -136,7 +155,7 @@ STORES = {
     "delta": Kind(
         delta,
         DeltaStore.capabilities,
-        Traits(tells_changes=True, logs_calls=False, logs_equal_rows=False, forks=False),
+        Traits(tells_changes=True, logs_calls=False, logs_equal_rows=False, forks=False, own_versions=True),
     ),
     "ducklake": Kind(
         ducklake,
@@ -146,7 +165,14 @@ STORES = {
     "iceberg": Kind(
         iceberg,
         IcebergStore.capabilities,
-        Traits(tells_changes=True, logs_calls=False),
+        Traits(tells_changes=True, logs_calls=False, own_versions=True),
+    ),
+    "iceberg-postgres": Kind(
+        iceberg_postgres,
+        IcebergDatabaseStore.capabilities,
+        Traits(tells_changes=True, logs_calls=False, own_versions=True),
+        # Its tables are those of "iceberg".
+        ("test_changes", "test_files", "test_handles", "test_jobs", "test_publication"),
     ),
     "postgres": Kind(
         postgres,
@@ -173,4 +199,7 @@ def fits(item: pytest.Item) -> bool:
     # Tests in other folders also have parameters of this name.
     if not isinstance(kind, str) or kind not in STORES:
         return True
-    return not lacking(item, STORES[kind].capabilities, STORES[kind].traits)
+    found = STORES[kind]
+    if found.modules is not None and item.path.stem not in found.modules:
+        return False
+    return not lacking(item, found.capabilities, found.traits)

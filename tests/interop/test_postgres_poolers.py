@@ -5,6 +5,8 @@ from __future__ import annotations
 import logging
 import threading
 import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 
 import pyarrow as pa
 import pytest
@@ -12,7 +14,7 @@ import pytest
 import headrace
 from headrace.errors import StoreError
 from headrace.model.tables.changes import RowChange
-from headrace.ports import Write
+from headrace.ports import Store, Write
 from headrace.stores.postgres import connection
 from headrace.stores.postgres.store import PostgresStore
 from tests.conformance import serving
@@ -114,3 +116,23 @@ def test_a_parameter_that_the_pooler_refuses_is_an_error_at_once(server: int, mo
         ):
             store.tables()
         assert time.monotonic() - began < 10
+
+
+def test_an_iceberg_catalog_behind_a_pooler_of_transactions(server: int, tmp_path: Path) -> None:
+    """Each transaction can have another session of the server."""
+
+    def work(store: Store, name: str) -> list[int]:
+        table = store.create_table(name, {"id": "long"}, "id")
+        publisher = store.publisher(f"{tmp_path} {name}")
+        for batch in range(8):
+            table.put({"id": 2 * batch})
+            rows = pa.Table.from_pylist([{"id": 2 * batch + 1}]).to_batches()
+            staged = publisher.stage(batch, rows, table=name, change=RowChange.PUT)
+            assert publisher.publish(batch, [Write(name, RowChange.PUT, tuple(staged))])
+        return [row["id"] for row in table]
+
+    with pgbouncer(server, "transaction", default_pool_size="3") as port, ThreadPoolExecutor(3) as pool:
+        url = f"iceberg+{_url(port)}"
+        with headrace.open(url, create=True, warehouse=str(tmp_path), catalog=tmp_path.name) as store:
+            found = [pool.submit(work, store, name) for name in "abc"]
+            assert [each.result(120) for each in found] == [list(range(16))] * 3

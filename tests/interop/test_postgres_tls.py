@@ -11,12 +11,15 @@ from pathlib import Path
 from typing import Any
 
 import psycopg
+import pyarrow as pa
 import pytest
 from psycopg import sql
 
 import headrace
 from headrace.errors import HeadraceError, OptionError, StoreError
-from headrace.ports import Store
+from headrace.model.tables.changes import RowChange
+from headrace.ports import Store, Write
+from headrace_lake.iceberg.database_store import IcebergDatabaseStore
 from tests.postgres_server import USER, PostgresServer, programs_with_tls
 
 PROGRAMS = programs_with_tls()
@@ -183,3 +186,38 @@ def test_a_service_names_the_server_the_certificate_and_the_password(
     assert "service" in str(error)
     monkeypatch.setenv("PGSERVICE", "shop")
     assert read(headrace.open("postgresql://", retry_seconds=RETRY_SECONDS)) == 0
+
+
+@pytest.fixture
+def lake_schema(tls: TlsServer) -> Iterator[str]:
+    """A schema that the other tests, which share the database, do not see."""
+    with psycopg.connect(host="127.0.0.1", port=tls.port, user=USER, dbname="postgres", autocommit=True) as root:
+        root.execute("CREATE SCHEMA lake AUTHORIZATION tls")
+        root.execute("GRANT CREATE ON DATABASE postgres TO tls")
+        yield "lake"
+        root.execute("DROP SCHEMA lake CASCADE")
+
+
+def test_an_iceberg_catalog_is_used_over_tls_with_a_password_that_nothing_shows(
+    tls: TlsServer, tmp_path: Path, lake_schema: str
+) -> None:
+    """The connections of SQLAlchemy have the same parameters as those of the store."""
+    url = f"iceberg+postgresql://tls@localhost:{tls.port}/postgres"
+    options = {"password": PASSWORD, "warehouse": str(tmp_path), "schema": lake_schema, "retry_seconds": 0}
+    for right in ({"sslmode": "verify-full", "sslrootcert": str(tls.authority)}, {"sslmode": "require"}):
+        with headrace.open(url, create=True, **options, **right) as store:
+            table = store.create_table("t", {"id": "long"}, "id", exist_ok=True)
+            table.put({"id": 1})
+            publisher = store.publisher(str(right))
+            staged = publisher.stage(0, pa.Table.from_pylist([{"id": 2}]).to_batches(), table="t", change=RowChange.PUT)
+            assert publisher.publish(0, [Write("t", RowChange.PUT, tuple(staged))])
+            assert [row["id"] for row in table] == [1, 2]
+            assert isinstance(store, IcebergDatabaseStore)
+            catalog = store._catalog_tables._catalog()
+            shown = f"{store!r} {store.url} {vars(store)} {catalog!r} {catalog.engine!r} {catalog.properties}"
+            assert "t0p" not in shown
+            assert "t0p" not in f"{vars(catalog.load_table('default.t'))} {vars(catalog.load_table('default.t').io)}"
+    for wrong in ({"sslmode": "disable"}, {"sslmode": "verify-full", "sslrootcert": str(tls.other)}):
+        with pytest.raises(HeadraceError) as caught:
+            headrace.open(url, create=True, **options, **wrong)
+        assert "t0p" not in f"{caught.value} {caught.value!r}"

@@ -1,4 +1,4 @@
-"""Iceberg tables with a catalog in a SQLite database, and what other programs do to them.
+"""Iceberg tables with a catalog in a SQLite or PostgreSQL database, and what other programs do to them.
 
 DuckDB's extensions come in wheels that need one version of DuckDB, so the referees are a program of an environment of
 their own: ``make iceberg-referee``.
@@ -21,6 +21,7 @@ from pyiceberg.table import Table
 import headrace
 from headrace.ports import Store
 from headrace_lake.iceberg import commits
+from tests.conformance import serving
 
 PROGRAM = os.environ.get("HEADRACE_ICEBERG_PYTHON") or str(
     Path(__file__).parents[2] / "build" / "iceberg" / "bin" / "python"
@@ -29,21 +30,41 @@ needs_referee = pytest.mark.skipif(not Path(PROGRAM).exists(), reason="needs the
 FIELDS = pa.schema([pa.field("id", pa.int64(), nullable=False), pa.field("name", pa.string())])
 
 
+# The name of a file with the URL of a database.
+_DATABASE = "database"
+
+
+def use_postgres(directory: Path) -> str:
+    """Let the catalog of a directory be in a new PostgreSQL database; return its URL."""
+    directory.mkdir(exist_ok=True)
+    url = serving.postgres_database()
+    (directory / _DATABASE).write_text(url)
+    return url
+
+
+def _postgres(directory: Path) -> str | None:
+    """Return the URL of the PostgreSQL database with the catalog of a directory."""
+    file = directory / _DATABASE
+    return file.read_text() if file.exists() else None
+
+
 def url_of(directory: Path) -> str:
-    """Return the URL of the store of a directory."""
-    return f"iceberg+sqlite://{directory}/catalog.db"
+    """Return the URL of the store of a directory, which is its warehouse."""
+    return f"iceberg+{_postgres(directory) or f'sqlite://{directory}/catalog.db'}"
 
 
 def opened(directory: Path) -> Store:
     """Return a store with table ``t`` in a directory."""
-    store = headrace.open(url_of(directory), create=True)
+    store = headrace.open(url_of(directory), create=True, warehouse=str(directory))
     store.create_table("t", {"id": "long", "name": "string"}, "id", exist_ok=True)
     return store
 
 
 def catalog(directory: Path) -> SqlCatalog:
     """Return the catalog as another program opens it, with pyiceberg's own files."""
-    return SqlCatalog("default", uri=f"sqlite:///{directory}/catalog.db", warehouse=f"file://{directory}/others")
+    database = _postgres(directory)
+    uri = f"sqlite:///{directory}/catalog.db" if database is None else database.replace(":", "+psycopg:", 1)
+    return SqlCatalog("default", uri=uri, warehouse=f"file://{directory}/others")
 
 
 def foreign(directory: Path, table: str = "t") -> Table:
@@ -84,11 +105,11 @@ class Interference:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.steps: list[Callable[[], object]] = []
-        committed = commits._committed
+        committed = commits.committed
 
         def after_a_step(*arguments: Any) -> int:
             if self.steps:
                 self.steps.pop(0)()
             return committed(*arguments)
 
-        monkeypatch.setattr(commits, "_committed", after_a_step)
+        monkeypatch.setattr(commits, "committed", after_a_step)

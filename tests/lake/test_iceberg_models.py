@@ -113,7 +113,7 @@ def worlds(monkeypatch: pytest.MonkeyPatch) -> list[World]:
 
     before(Version, "check_writable", "checked")
     before(Planner, "plan", "planned")
-    before(commits, "_committed", "written")
+    before(commits, "committed", "written")
     return found
 
 

@@ -10,16 +10,18 @@ import pytest
 
 import headrace
 from headrace.ports import Store
-from tests.lake.icebergs import rows_of, url_of
+from tests.lake.icebergs import rows_of, url_of, use_postgres
 from tests.lake.streaming import ONCE, change, reader
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture
-def lake(tmp_path: Path) -> Iterator[Store]:
-    with headrace.open(url_of(tmp_path / "lake"), create=True) as store:
+@pytest.fixture(params=["sqlite", "postgresql"])
+def lake(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Store]:
+    if request.param == "postgresql":
+        use_postgres(tmp_path / "lake")
+    with headrace.open(url_of(tmp_path / "lake"), create=True, warehouse=str(tmp_path / "lake")) as store:
         yield store
 
 
@@ -35,6 +37,7 @@ def test_a_followed_query_with_its_state_in_the_home(
             scans={"o": reader(spark, shop, "totals", readAs="table")},
             store=lake.url,
             table="totals",
+            options={"icebergWarehouse": str(tmp_path / "lake")},
             checkpoint=tmp_path / "checkpoint",
             trigger=ONCE,
         )

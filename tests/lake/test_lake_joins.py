@@ -12,7 +12,8 @@ from pyspark.errors import StreamingQueryException
 import headrace
 from headrace.support import failpoints
 from headrace.testing.effort import THOROUGH
-from headrace_lake.ducklake.store import DuckLakeStore
+from headrace_lake.maintenance import LakeStore
+from tests.lake import icebergs
 from tests.lake.ducklakes import catalog, database, opened
 from tests.lake.lakes import foreign
 from tests.spark.followed_histories import prepare
@@ -81,25 +82,29 @@ def test_a_join_into_delta_that_is_killed_continues_with_its_state(
             assert foreign(tmp_path / "lake", name).to_pyarrow_table().sort_by(str(key)).to_pylist() == query.expected()
 
 
-def test_rows_files_and_marker_of_a_join_in_a_ducklake_agree_at_every_kill(
-    spark: SparkSession, tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("system", ["ducklake", "iceberg"])
+def test_rows_files_and_marker_of_a_join_beside_a_database_agree_at_every_kill(
+    spark: SparkSession, tmp_path: Path, shop: Shop, monkeypatch: pytest.MonkeyPatch, system: str
 ) -> None:
     prepare(spark)
     sql, columns, key = QUERIES["by_nation"]
-    url = database()
+    url = database() if system == "ducklake" else icebergs.use_postgres(tmp_path)
+    arguments = {} if system == "ducklake" else {"options": {"icebergWarehouse": str(tmp_path)}}
 
     def batches() -> int:
         ((number,),) = catalog(url, "SELECT sum(batch + 1) FROM headrace.marker")
         return int(number)
 
-    with opened(url, tmp_path) as lake:
-        assert isinstance(lake, DuckLakeStore)
+    with opened(url, tmp_path) if system == "ducklake" else icebergs.opened(tmp_path) as lake:
+        assert isinstance(lake, LakeStore)
         lake.create_table("by_nation", columns, key)
 
         def rows() -> list[dict[str, Any]]:
             return list(lake.table("by_nation"))
 
-        with Following(spark, shop.store, sql, tables_in(sql), "by_nation", tmp_path, sink=lake) as query:
+        with Following(
+            spark, shop.store, sql, tables_in(sql), "by_nation", tmp_path, sink=lake, arguments=arguments
+        ) as query:
             assert query.advance() == query.expected()
             query.restart()
             shop.change()

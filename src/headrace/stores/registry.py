@@ -67,8 +67,8 @@ def open(url: str | os.PathLike[str], *, create: bool | None = None, **options: 
             ``postgresql://user@host[:port]/database`` of a PostgreSQL database, or
             ``tablestore+https://host[:port]/instance`` (``+http`` without encryption) of a Tablestore instance, or
             ``yt://proxy[:port][//directory]`` of a YTsaurus cluster, or ``delta:///directory`` of Delta Lake tables, or
-            ``ducklake+postgresql://user@host/database`` of a DuckLake, ``iceberg+sqlite:///directory/catalog.db`` of
-            Iceberg tables.
+            ``ducklake+postgresql://user@host/database`` of a DuckLake, ``iceberg+sqlite:///directory/catalog.db`` or
+            ``iceberg+postgresql://user@host/database`` of Iceberg tables.
         create: create an embedded store, a directory of Delta tables, a DuckLake, or an Iceberg catalog, if it
             does not exist; False by default. Other stores ignore it.
         options: an embedded store has ``synchronous``: ``full`` (the default), ``normal`` or ``off``. A Tablestore

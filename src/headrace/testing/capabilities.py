@@ -34,6 +34,7 @@ class Traits:
         forks: a forked process can use the handles of its parent.
         schemas: tables are in schemas: `public.t` is table `t`.
         partition_sizes: queues know the size of each partition; otherwise it is estimated from the size of the queue.
+        own_versions: each table has versions of its own. Otherwise they rise over all tables of the store.
     """
 
     split_partitions: bool = False
@@ -47,6 +48,7 @@ class Traits:
     logs_equal_rows: bool = True
     forks: bool = True
     schemas: bool = False
+    own_versions: bool = False
 
 
 # The traits of the stores that tests have opened.

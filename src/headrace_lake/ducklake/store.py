@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -22,11 +21,10 @@ from headrace_lake.ducklake.names import check_name, in_database, prefixed
 from headrace_lake.ducklake.publisher import DuckLakePublisher
 from headrace_lake.ducklake.table import LakeTable, check_options
 from headrace_lake.existing import check_may_exist, check_same
+from headrace_lake.home import name_beside
 from headrace_lake.maintenance import LakeStore, Maintenance
 
 _CATALOG_TABLES = "ducklake_"
-# PostgreSQL's limit for names is 63 bytes; a name can have a suffix of 8.
-_LONGEST_NAME, _DIGEST = 46, 8
 
 
 class DuckLakeStore(LakeStore):
@@ -156,9 +154,7 @@ class DuckLakeStore(LakeStore):
         own = in_database(table)
         if own is not None:
             return self._store.beside(own, name)
-        # The database has further tables beside its own ones, and beside those of other DuckLakes.
-        digest = hashlib.sha256(f"{self._catalog}/{name}".encode()).hexdigest()[:_DIGEST]
-        return f"{name.encode()[:_LONGEST_NAME].decode(errors='ignore')}_{digest}"
+        return name_beside(self._catalog, name)
 
     # -- publication, files, waiting ------------------------------------------------------------------------
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
@@ -29,29 +29,47 @@ _NAME = re.compile(r"([A-Za-z0-9][\w -]*\.)?[A-Za-z0-9][\w -]*", re.ASCII)
 _LONGEST_NAME = 200
 
 
+def connected(name: str, uri: str) -> SqlCatalog:
+    """Open a catalog, without its tables.
+
+    Args:
+        name: its name in the database.
+        uri: the URL of the database for SQLAlchemy.
+    """
+    files = f"{SyncedFiles.__module__}.{SyncedFiles.__qualname__}"
+    # A connection that the server has closed is replaced.
+    properties = {"uri": uri, "py-io-impl": files, "init_catalog_tables": "false", "pool_pre_ping": "true"}
+    catalog = SqlCatalog(name, **properties)
+    # The files of tables get the properties, and need no password.
+    del catalog.properties["uri"]
+    return catalog
+
+
 class Tables:
     """The tables of a catalog. Each process has its own connections.
 
     Args:
-        uri: the URL of the database for SQLAlchemy, without a password.
-        catalog: the name of the catalog in the database.
+        connect: opens the catalog.
         create: create the tables of the catalog in the database if they do not exist.
     """
 
-    def __init__(self, uri: str, catalog: str, *, create: bool) -> None:
-        self._uri = uri
-        self._name = catalog
+    def __init__(self, connect: Callable[[], SqlCatalog], *, create: bool) -> None:
+        self._connect = connect
         self._opened: tuple[int, SqlCatalog] | None = None
         self._guard = threading.Lock()
         with translated():
-            self._catalog(create=create)
+            catalog = self._catalog()
+            if create:
+                try:
+                    catalog.create_tables()
+                except SQLAlchemyError:
+                    # Another process creates them at the same time.
+                    catalog.create_tables()
 
-    def _catalog(self, *, create: bool = False) -> SqlCatalog:
+    def _catalog(self) -> SqlCatalog:
         with self._guard:
             if self._opened is None or self._opened[0] != os.getpid():
-                files = f"{SyncedFiles.__module__}.{SyncedFiles.__qualname__}"
-                properties = {"uri": self._uri, "py-io-impl": files, "init_catalog_tables": str(create).lower()}
-                self._opened = os.getpid(), SqlCatalog(self._name, **properties)
+                self._opened = os.getpid(), self._connect()
             return self._opened[1]
 
     def names(self) -> list[str]:

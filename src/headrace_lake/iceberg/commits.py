@@ -39,7 +39,7 @@ from headrace_lake.iceberg.version import StoredFile, Version, number_of
 from headrace_lake.lookup import Keys
 from headrace_lake.places import second_name, sync
 from headrace_lake.ready_files import ReadyFiles
-from headrace_lake.staging import Columns
+from headrace_lake.staging import WHOLE_ROWS, Columns
 
 _PATIENCE_SECONDS = 120.0
 _LONGEST_PAUSE = 0.2
@@ -134,6 +134,8 @@ class Planner:
     def plan(self, version: Version) -> Changes:
         """Return the changes of a version. The files that they add are written."""
         self._check_same(version)
+        if not self.changes <= {*WHOLE_ROWS}:
+            version.schema.check_keyed()
         if RowChange.UPDATE in self.changes:
             # The new rows depend on those of the version.
             self._inserted = None
@@ -236,19 +238,11 @@ def commit(
         changes = None
         if not check(version):
             return None
-        version.check_writable()
-        planned = plan.plan(version)
+        planned = prepared(version, plan)
         if planned is None:
             return None
-        for each in planned.removed:
-            # For a vacuum, the age of a replaced file begins now, unless the file belongs to another user.
-            with suppress(OSError):
-                os.utime(local_path(each.file_path))
-        for parent in {local_path(each.file_path).parent for each in planned.added}:
-            sync(parent)
-        failpoints.reach("rows-written")
         changes = planned
-        number = _committed(version, changes, markers or {}, information or {})
+        number = committed(version, changes, markers or {}, information or {})
         failpoints.reach("marker-written")
         return number
 
@@ -263,8 +257,28 @@ def commit(
         plan.files.clean(changes)
 
 
-def _committed(version: Version, changes: Changes, markers: Mapping[str, str], information: Mapping[str, str]) -> int:
-    """Commit the snapshot after a version.
+def prepared(version: Version, plan: Plan) -> Changes | None:
+    """Return what a plan changes in a version; None if that is nothing. The files that it adds are on the disk."""
+    version.check_writable()
+    changes = plan.plan(version)
+    if changes is None:
+        return None
+    for each in changes.removed:
+        # For a vacuum, the age of a replaced file begins now, unless the file belongs to another user.
+        with suppress(OSError):
+            os.utime(local_path(each.file_path))
+    for parent in {local_path(each.file_path).parent for each in changes.added}:
+        sync(parent)
+    failpoints.reach("rows-written")
+    return changes
+
+
+def committed(version: Version, changes: Changes, markers: Mapping[str, str], information: Mapping[str, str]) -> int:
+    """Commit the snapshot after a version; return its number.
+
+    Args:
+        changes: what `prepared` has returned for the version.
+        markers, information: see `commit`.
 
     Raises:
         CommitFailedException, ValidationException: another commit came first.

@@ -13,22 +13,19 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
-from headrace.errors import HeadraceError, UnsupportedError
+from headrace.errors import HeadraceError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Staged, Write
-from headrace.ports.publication import alterations_of
-from headrace.rows import to_arrow
-from headrace_lake import data_files
 from headrace_lake.home import Home, JobRecord
 from headrace_lake.iceberg.catalog import Tables
-from headrace_lake.iceberg.commits import NewFiles, Planner, commit
+from headrace_lake.iceberg.commits import Planner, commit
 from headrace_lake.iceberg.maintenance import merge_small
+from headrace_lake.iceberg.staged import check_writes, information, planner_of, stage
 from headrace_lake.iceberg.version import Version
 from headrace_lake.maintenance import has_many_small
 from headrace_lake.places import Place
 from headrace_lake.publishing import IntentPublisher
-from headrace_lake.ready_files import ready_files
-from headrace_lake.staging import WHOLE_ROWS, Columns
+from headrace_lake.staging import Columns
 
 
 @dataclass(frozen=True)
@@ -42,7 +39,6 @@ class _Part:
 
     def check(self) -> None:
         version = self.load()
-        self.check_keyed(version)
         version.check_writable()
         self.planner.plan(version)
 
@@ -52,11 +48,6 @@ class _Part:
     def load(self) -> Version:
         """Return the newest version of the table."""
         return self.tables.load(self.name)
-
-    def check_keyed(self, version: Version) -> None:
-        """Raise `SchemaError` for a change by key of a table without a key."""
-        if not self.planner.changes <= {*WHOLE_ROWS}:
-            version.schema.check_keyed()
 
 
 class IcebergPublisher(IntentPublisher[_Part, Version]):
@@ -97,28 +88,15 @@ class IcebergPublisher(IntentPublisher[_Part, Version]):
     def _stage(
         self, batch: int, rows: Iterable[pa.RecordBatch], table: str | None, change: RowChange | None
     ) -> list[Staged]:
-        if table is None or change not in WHOLE_ROWS:
-            return self._staging.put(batch, rows, None)
-        columns = self._snapshot(table).columns
-        typed = (part for each in rows for part in to_arrow(each, columns.schema, columns="all").to_batches())
-        return self._staging.put(batch, typed, columns)
+        return stage(self._staging, self._tables, batch, rows, table, change)
 
     def _parts(self, batch: int, writes: Sequence[Write], *, decided: bool = False) -> list[_Part]:
-        if any(alterations_of(writes).values()):
-            raise UnsupportedError("a batch does not change the columns of Iceberg tables")
-        for write in writes:
-            self._staging.check(batch, write.staged)
+        check_writes(self._staging, batch, writes)
         parts = []
         for name in dict.fromkeys(write.table for write in writes):
             columns = self._snapshot(name).columns
             mine = [write for write in writes if write.table == name]
-            mine = [write for write in mine if write.staged or write.change is RowChange.REPLACE_ALL]
-            ready = ready_files(self._staging, batch, mine, columns)
-            planner = Planner(
-                ready or [self._staging.write(batch, write, columns.schema, decided=decided) for write in mine],
-                NewFiles(f"{data_files.PREFIX}{self._staging.digest}-{batch}-"),
-                columns,
-            )
+            planner = planner_of(self._staging, batch, mine, columns, decided=decided)
             parts.append(_Part(self._tables, name, columns.id, planner))
         return parts
 
@@ -132,7 +110,6 @@ class IcebergPublisher(IntentPublisher[_Part, Version]):
             if marked and known is not None and known >= batch:
                 self._check_same(batch, self._hash(content), known, known_content)
                 return False
-            part.check_keyed(version)
             return True
 
         marker = json.dumps({"batch": batch, "content": self._hash(content)})
@@ -141,7 +118,7 @@ class IcebergPublisher(IntentPublisher[_Part, Version]):
             part.planner,
             check,
             markers={self._property: marker} if marked else {},
-            information={"headrace.job": self.job, "headrace.sink": self.sink, "headrace.batch": str(batch)},
+            information=information(self._staging, batch),
         )
         if number is not None and checked is not None:
             # The batch is published: the next one tries again.

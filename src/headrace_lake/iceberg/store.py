@@ -37,8 +37,8 @@ class IcebergStore(LakeStore):
 
     Args:
         url: the URL of the store, without secrets.
-        warehouse: an existing directory, which is absolute: new tables, staged rows, and the home are below it.
-        home: the URL of the store with the state of jobs; None is an embedded store in the warehouse.
+        warehouse: an existing directory, which is absolute: new tables and staged rows are below it.
+        home: the store with the state of jobs.
     """
 
     capabilities = Capabilities(
@@ -60,12 +60,12 @@ class IcebergStore(LakeStore):
         backup_tool="a copy of the catalog's database, and then of the warehouse, while nothing writes into it",
     )
 
-    def __init__(self, url: str, tables: Tables, warehouse: Path, home: str | None) -> None:
+    def __init__(self, url: str, tables: Tables, warehouse: Path, home: Home) -> None:
         self.url = url
         self.id = url
         self._tables = tables
         self._warehouse = warehouse
-        self._home = Home(warehouse, home)
+        self._home = home
         self._seen: dict[str, str] = {}
 
     def __repr__(self) -> str:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from headrace.stores.postgres.connection import Bulk, PostgresConnection
 from headrace.stores.postgres.opening import open_store
 from headrace.stores.postgres.publication.publisher import PostgresPublisher
+from headrace.stores.postgres.session import Server
 from headrace.stores.postgres.store import PostgresStore
 from headrace.stores.postgres.tables.statements import STAGE
 from headrace.stores.postgres.tables.writing import stage
@@ -19,6 +20,7 @@ __all__ = [
     "PostgresConnection",
     "PostgresPublisher",
     "PostgresStore",
+    "Server",
     "open_store",
     "stage",
 ]
