@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urlsplit
 
-from headrace.errors import MissingDependencyError, NotFoundError, OptionError, StoreError
+from headrace.errors import NotFoundError, OptionError, StoreError
 from headrace.options.kinds import name, secret, text
 from headrace.options.option import Option
 from headrace.stores.opening import Opening, StoreOption
 from headrace.stores.registry import scheme_of
+from headrace.support.extras import check_extras
 
 if TYPE_CHECKING:
     from headrace_lake.iceberg.store import IcebergStore
@@ -25,7 +26,7 @@ _POSTGRESQL = "iceberg+postgresql://user@host/database"
 _FORM = f"{_SQLITE} or {_POSTGRESQL}"
 # Readers take paths as URLs, and do not decode them.
 _PATH = re.compile(r"/[\w/ .,=+~()@-]+")
-_DRIVERS = ("psycopg", "adbc_driver_manager", "adbc_driver_postgresql")
+_DRIVERS = ("headrace[postgres]", "psycopg", "adbc_driver_manager", "adbc_driver_postgresql")
 _OF_SQLITE = ("home",)
 _OF_DATABASE = ("password", "service", "sslmode", "sslrootcert", "retry_seconds")
 _OF_POSTGRESQL = ("schema", *_OF_DATABASE)
@@ -90,17 +91,10 @@ def _open_postgresql(url: str, options: Mapping[str, Any], catalog: str, create:
         )
     warehouse = _absolute("warehouse", options["warehouse"])
     schema = _name("schema", options.get("schema") or "public")
-    try:
-        from headrace.stores.postgres import for_lakes
-        from headrace_lake.iceberg.database_store import IcebergDatabaseStore
-    except ImportError as error:
-        if (error.name or "").partition(".")[0] not in _DRIVERS:
-            raise
-        raise MissingDependencyError(
-            "an Iceberg catalog in PostgreSQL needs packages that are not installed",
-            received=error.name,
-            remedy="pip install 'headrace[iceberg,postgres]'",
-        ) from error
+    check_extras("an Iceberg catalog in PostgreSQL", _DRIVERS)
+    from headrace.stores.postgres import for_lakes
+    from headrace_lake.iceberg.database_store import IcebergDatabaseStore
+
     of_database = {each: options[each] for each in _OF_DATABASE if options.get(each) is not None}
     database = for_lakes.open_store(url.partition("+")[2], of_database)
     with _used(warehouse):
