@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 
 import headrace
@@ -21,6 +22,7 @@ from headrace.derived.mirror.worker import MirrorCopy
 from headrace.errors import AlreadyExistsError, DataLossError, HeadraceError, OptionError, SchemaError, StoreError
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.bad_rows import table_name
+from headrace.model.tables.schema import Column
 from headrace.model.tunnels.leases import Saved
 from headrace.monitoring.exposition import exposition, make_registry
 from headrace.ports import Marker, Store, Table
@@ -372,6 +374,23 @@ def test_a_mirror_with_schema_change_fail_ends_and_a_lenient_one_keeps_columns(
     assert copies.table("orders").get({"id": 9}) == {"id": 9, "name": "b", "price": None}
     with pytest.raises(OptionError, match="unknown schemaChange"):
         headrace.mirror_worker(shop, "orders", copies, schema_change="any")
+
+
+@pytest.mark.parametrize(
+    "change", [Alteration(renamed={"name": "price"}), Alteration(added=[Column("price", pa.float64())])]
+)
+def test_a_kept_column_is_not_taken_for_another_of_its_name(
+    shop: Store, copies: Store, orders: Table, change: Alteration
+) -> None:
+    copy(shop, copies, schema_change="lenient")
+    orders.alter(Alteration(dropped=["price"]))
+    orders.alter(change)
+    orders.put({"id": 9, "price": None})
+    with pytest.raises(SchemaError, match=r"name another column of the source has now.*price.*rename or drop"):
+        copy(shop, copies, schema_change="lenient")
+    copies.table("orders").alter(Alteration(renamed={"price": "former"}))
+    assert copy(shop, copies, schema_change="lenient") == 1
+    assert set(orders.schema.names) <= set(copies.table("orders").schema.names)
 
 
 def test_a_mirror_can_read_an_unread_tunnel_of_the_user(shop: Store, copies: Store, orders: Table) -> None:

@@ -185,12 +185,14 @@ class Evolution:
         former = {new: old for old, new in renamed.items()}
         dropped = [name for name in change.dropped if name in schema]
         kept = dropped if self.keeps else []
+        staying = set(schema.names) - set(renamed) - (set(dropped) - set(kept))
         widened, added = {}, []
         for column in wanted.schema.columns:
             name = former.get(column.name, column.name)
-            if self.keeps and column.name in change.added and column.name in schema:
+            is_other = column.name in former or (self.keeps and column.name in change.added)
+            if is_other and column.name in staying:
                 raise SchemaError(
-                    f"table {table.name!r} has kept a column with the name of a new one of the source",
+                    f"table {table.name!r} has kept a column whose name another column of the source has now",
                     received=column.name,
                     remedy="rename or drop it in the target, and start the mirror again",
                 )

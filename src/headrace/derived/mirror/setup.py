@@ -189,9 +189,12 @@ class MirrorSetup:
         return tunnel
 
     def _check_columns_kept(self, found: Table) -> None:
-        """Raise `DataLossError` if the target has rows without a column that the last published batch has written."""
-        recorded = self._recorded()
-        lost = [each.name for each in recorded or () if each.name not in found.schema]
+        """Raise `DataLossError` if the target has rows without a column that the last published batch has written.
+
+        A column that the source has dropped since then is not missed.
+        """
+        recorded, present = self._recorded(), {each.number for each in self._columns}
+        lost = [each.name for each in recorded or () if each.name not in found.schema and each.number in present]
         # Another worker changes both at once.
         if lost and self._recorded() == recorded and _has_rows(found):
             raise DataLossError(
