@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 import headrace
-from headrace.errors import SchemaError, StoreBusyError
+from headrace.errors import SchemaError, StoreBusyError, UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
 from headrace.stores.postgres.tunnels import blockers, slots
@@ -49,6 +49,29 @@ def test_open_transactions_that_delay_a_new_tunnel_are_named_without_their_value
         assert "hush" not in text
     assert store.tunnels() == []
     assert store.create_tunnel("t", "late").name == "late"
+
+
+def test_objects_that_do_not_let_a_column_change_are_named(store: Store) -> None:
+    shop = store.create_table("shop", {"id": "int", "n": "int", "note": "string"}, "id")
+    headrace.mirror_worker(store, "shop", store, "copy", idle="stop").run()
+    with psycopg.connect(store.url, autocommit=True) as session:
+        session.execute("CREATE VIEW numbers AS SELECT n FROM copy")
+    copy = store.table("copy")
+    used = r"view (public\.)?numbers depends on"
+    with pytest.raises(UnsupportedError, match=f"type cannot change.*{used}"):
+        copy.widen_column("n", "long")
+    with pytest.raises(UnsupportedError, match=f"to be dropped.*{used}.*create them again"):
+        copy.drop_columns(["n"])
+    with pytest.raises(UnsupportedError, match=f"to be dropped.*{used}"):
+        store.drop_table("copy")
+    shop.widen_column("n", "long")
+    shop.put({"id": 1, "n": 2**40})
+    with pytest.raises(UnsupportedError, match=used):
+        headrace.mirror_worker(store, "shop", store, "copy", idle="stop").run()
+    with psycopg.connect(store.url, autocommit=True) as session:
+        session.execute("DROP VIEW numbers")
+    headrace.mirror_worker(store, "shop", store, "copy", idle="stop").run()
+    assert list(store.table("copy")) == list(shop)
 
 
 def test_a_text_that_is_not_sent_is_no_lost_connection(store: Store, caplog: pytest.LogCaptureFixture) -> None:

@@ -7,6 +7,7 @@ import json
 import logging
 import random
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -110,6 +111,31 @@ def test_the_choice_follows_the_columns_and_not_their_names(store: Store, server
     assert len(state) == 4
     assert tunnel.describe().details["where"] == "(number < 5)"
     assert store.create_tunnel("people", "base", "BaseData", columns=["number"]).table.schema.names == ("number",)
+
+
+@pytest.mark.parametrize(
+    ("options", "identity", "kept"),
+    [
+        ({"exclude": "note"}, "DEFAULT", True),
+        ({"where": "age > 3"}, "FULL", True),
+        ({"mask": {"age": "hash"}}, "FULL", False),
+    ],
+)
+def test_the_server_keeps_the_columns_of_lists_and_filters(
+    store: Store, server: Server, options: dict[str, Any], identity: str, kept: bool
+) -> None:
+    server.execute(f"{_ROWS}; ALTER TABLE people REPLICA IDENTITY {identity}")
+    tunnel = store.create_tunnel("people", "some", **options)
+    people, used = store.table("people"), f"publication headrace_{tunnel.id} depends on column"
+    with pytest.raises(UnsupportedError, match=used) if kept else nullcontext():
+        people.widen_column("age", "long")
+    with pytest.raises(UnsupportedError, match=used) if kept else nullcontext():
+        people.drop_columns(["age"])
+    drain(tunnel)
+    if kept:
+        server.execute("ALTER TABLE people DROP age CASCADE")
+        with pytest.raises(DataLossError, match="publication of tunnel 'some' does not have table 'people'"):
+            drain(tunnel)
 
 
 @pytest.mark.parametrize(

@@ -71,6 +71,7 @@ _SCARCE = re.compile(
 _PARAMETER = re.compile(r"unsupported startup parameter(?: in options)?:? *(\S*)")
 _PLAIN = re.compile(r"[a-z_][a-z0-9_]*")
 _RULES = re.compile(r"\brules?\b")
+_USED = re.compile(r"cannot alter type of a column used ")
 _NOT_UTF8 = re.compile(r'invalid byte sequence for encoding "UTF8": (0x[0-9a-f]+( 0x[0-9a-f]+)*)')
 
 
@@ -316,6 +317,10 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
                 received=failure.detail or None,
                 remedy=failure.hint or _NOTHING_APPLIED,
             )
+        case "0A000" if _USED.match(message):
+            return _used("use the column, so its type cannot change", failure)
+        case "2BP01":
+            return _used("depend on what is to be dropped", failure)
         case "0A000" if _RULES.search(message):
             return UnsupportedError(
                 "a rule of the table rewrites the statements of a write",
@@ -367,6 +372,16 @@ def _violation(failure: Failure) -> HeadraceError:
     )
     error.passes = _PASSES.get(state, Passes.NEVER)
     return error
+
+
+def _used(how: str, failure: Failure) -> UnsupportedError:
+    """Return the error for a change of a table that other objects do not permit, with the names of these objects."""
+    return UnsupportedError(
+        f"other objects of the database {how}",
+        received=" ".join(failure.detail.split()) or failure.message,
+        remedy="drop them, and create them again after the change; a publication headrace_<id> is that of a tunnel "
+        "with option columns, exclude or where: drop the tunnel",
+    )
 
 
 def _missing_right(message: str) -> str:
