@@ -14,7 +14,7 @@ import pytest
 import headrace
 from headrace.errors import DataLossError, SchemaError
 from headrace.model.tables.changes import ChangeOp
-from headrace.ports import Store
+from headrace.ports import RetriedRows, Store
 from headrace.testing.queue_reading import wait_until
 from tests.conformance import serving
 from tests.interop.own_database import Server
@@ -119,6 +119,37 @@ def test_truncations_and_changes_of_columns_follow_in_order(store: Store, target
         server.execute("INSERT INTO t (id, w) VALUES (13, 'lost'); TRUNCATE t; INSERT INTO t (id, w) VALUES (14, 'x')")
     copy(store, target, batch_rows=1)
     assert is_equal(store, target)
+
+
+def test_rows_that_the_copy_refuses_are_beside_it_through_base_data_changes_and_truncations(
+    store: Store, target: Store, server: Server
+) -> None:
+    create(server, 200)
+    with psycopg.connect(target.url, autocommit=True) as session:
+        session.execute(
+            "CREATE TABLE t (id int PRIMARY KEY, v varchar(8), n numeric(10,2) CHECK (n <> 5), at timestamptz,"
+            " doc jsonb)"
+        )
+
+        def bad() -> list[Any]:
+            return session.execute("SELECT key, batch FROM t_bad_rows ORDER BY (key::json->>'id')::int").fetchall()
+
+        assert copy(store, target, bad_rows="table") == 200
+        # 'base 100' has 8 characters; 20 / 4 is 5.
+        assert [key for key, _ in bad()] == ['{"id":20}']
+        server.execute("UPDATE t SET v = 'a longer text' WHERE id IN (7, 8, 9); DELETE FROM t WHERE id = 20")
+        assert copy(store, target, bad_rows="table", batch_rows=2) == 4
+        assert [key for key, _ in bad()] == ['{"id":7}', '{"id":8}', '{"id":9}']
+        server.execute("UPDATE t SET v = 'good' WHERE id = 7")
+        copy(store, target, bad_rows="table")
+        assert [key for key, _ in bad()] == ['{"id":8}', '{"id":9}']
+        session.execute("ALTER TABLE t ALTER v TYPE text")
+        assert target.retry_bad_rows("t") == RetriedRows(2, 0, 0)
+        assert is_equal(store, target)
+        server.execute("UPDATE t SET n = 5 WHERE id < 4; TRUNCATE t; INSERT INTO t (id, n) VALUES (300, 5), (2, 6)")
+        copy(store, target, bad_rows="table", batch_rows=2)
+        assert [key for key, _ in bad()] == ['{"id":300}']
+        assert seen(target) == 1
 
 
 @pytest.mark.parametrize("history", [False, True])

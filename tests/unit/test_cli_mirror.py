@@ -9,11 +9,13 @@ import sys
 import time
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import headrace
 from headrace.cli.main import main
 from headrace.cli.mirror import _stopping
+from headrace.model.tables.alterations import Alteration
 from tests.python_messages import without_end_of_python
 
 
@@ -41,6 +43,30 @@ def test_a_table_is_copied_and_the_next_run_continues(
     assert main(["mirror", "orders", "past", "-s", shop, "--available-now", "--history"]) == 0
     with headrace.open(shop) as store:
         assert store.table("past").describe().rows == 3
+
+
+def test_refused_rows_are_written_again_by_a_command(
+    shop: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    copy = str(tmp_path / "copy")
+    with headrace.open(copy, create=True) as store:
+        fields = [pa.field("id", pa.int64()), pa.field("name", pa.string(), nullable=False)]
+        store.create_table("orders", pa.schema(fields), "id")
+    with headrace.open(shop) as store:
+        store.table("orders").put({"id": 2})
+    command = ["mirror", "orders", "-s", shop, "--to", copy, "--available-now"]
+    assert main(command) == 1
+    assert "NOT NULL" in capsys.readouterr().err
+    assert main([*command, "--bad-rows", "table"]) == 0
+    with headrace.open(copy) as store:
+        assert store.table("orders").describe().rows == 1
+        store.table("orders").alter(Alteration(relaxed=["name"]))
+    capsys.readouterr()
+    assert main(["table", "retry-rows", "orders", "-s", copy]) == 0
+    assert capsys.readouterr().out == "Table orders: 1 rows written, 0 refused again, 0 outdated.\n"
+    assert main(["table", "retry-rows", "orders", "-s", copy, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out) == {"table": "orders", "written": 0, "refused": 0, "outdated": 0}
+    assert main(command) == 0
 
 
 @pytest.mark.parametrize("option", [["--create"], ["--to-option", "synchronous=off"]])

@@ -169,6 +169,70 @@ def test_a_mirror_that_keeps_no_bad_rows_does_not_begin_with_some(shop: Store, c
     assert copy(shop, copies) == 0
 
 
+@pytest.fixture
+def refusing(copies: Store) -> Table:
+    """A copy that refuses rows without a price."""
+    fields = [
+        pa.field("id", pa.int64()),
+        pa.field("name", pa.string()),
+        pa.field("price", pa.float64(), nullable=False),
+    ]
+    return copies.create_table("orders", pa.schema(fields), "id")
+
+
+def test_refused_rows_are_kept_beside_the_copy_until_it_takes_them(
+    shop: Store, copies: Store, orders: Table, refusing: Table, caplog: pytest.LogCaptureFixture
+) -> None:
+    orders.put([{"id": 1, "name": "bad"}, {"id": 2, "name": "bad"}])
+    with pytest.raises(SchemaError, match="price"):
+        copy(shop, copies)
+    assert copy(shop, copies, bad_rows="table") == 4
+    bad = copies.table(table_name("orders"))
+    assert [(each["key"], each["stream"], each["query"]) for each in bad] == [
+        (f'{{"id":{number}}}', "orders", shop.tunnel("mirror-orders").id) for number in (1, 2)
+    ]
+    assert "2 rows of a batch were refused, and are in orders_bad_rows" in caplog.text
+    assert [each["id"] for each in refusing] == [0, 3]
+    # A later row and a delete end them.
+    orders.put({"id": 1, "name": "good", "price": 2.0})
+    orders.delete({"id": 2})
+    copy(shop, copies, bad_rows="table")
+    assert list(bad) == []
+    assert headrace.diff_tables(orders, refusing).equal
+    with pytest.raises(OptionError, match="unknown value of option bad_rows"):
+        headrace.mirror_worker(shop, "orders", copies, bad_rows="drop")
+    with pytest.raises(OptionError, match="a history keeps no bad rows"):
+        headrace.mirror_worker(shop, "orders", copies, bad_rows="table", history=True)
+
+
+def test_a_running_worker_that_keeps_no_bad_rows_publishes_nothing_after_those_of_another(
+    shop: Store, copies: Store, orders: Table, refusing: Table
+) -> None:
+    copy(shop, copies)
+    without = opened(shop, copies)
+    orders.put({"id": 1, "name": "bad"})
+    copy(shop, copies, bad_rows="table")
+    orders.put({"id": 1, "name": "good", "price": 2.0})
+    with pytest.raises(OptionError, match=r"the target has bad rows.*badRows=table"):
+        without.publish(first_batch(without))
+    copy(shop, copies, bad_rows="table")
+    assert headrace.diff_tables(orders, refusing).equal
+    assert list(copies.table(table_name("orders"))) == []
+
+
+def test_a_worker_that_begins_sees_bad_rows_of_the_last_moment(
+    shop: Store, copies: Store, orders: Table, refusing: Table
+) -> None:
+    copy(shop, copies)
+    beginning = setup(shop, copies, by_workers=True)
+    tunnel = beginning.prepare(beginning.record())
+    orders.put({"id": 1, "name": "bad"})
+    copy(shop, copies, bad_rows="table")
+    with pytest.raises(OptionError):
+        beginning.register(tunnel)
+    assert copy(shop, copies, bad_rows="table") == 0
+
+
 def test_the_mirror_of_a_target_is_not_that_of_another(shop: Store, copies: Store, orders: Table) -> None:
     copy(shop, copies)
     with pytest.raises(AlreadyExistsError, match="a tunnel with the name of the mirror's own tunnel"):
@@ -457,3 +521,4 @@ def test_metrics_have_the_changes(shop: Store, copies: Store, orders: Table) -> 
     finally:
         counters.disable()
     assert b'headrace_mirror_changes_total{table="orders"} 4.0' in text
+    assert b'headrace_mirror_refused_rows_total{table="orders"} 0.0' in text

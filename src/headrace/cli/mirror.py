@@ -37,6 +37,13 @@ _SHOWN_SECONDS = 2.0
     show_default=True,
     help="After changes of the table's columns: make the same changes, keep dropped columns, or end.",
 )
+@click.option(
+    "--bad-rows",
+    type=click.Choice(["fail", "table"]),
+    default="fail",
+    show_default=True,
+    help="Rows that COPY refuses: end, or keep them in table COPY_bad_rows.",
+)
 @click.option("--available-now", is_flag=True, help="Copy the existing rows and changes, and end.")
 @click.option("--tunnel", metavar="NAME", help="An existing, unread tunnel; by default the mirror creates one.")
 @click.option("--name", metavar="NAME", help="The tunnel of the mirror is mirror-NAME; by default the name of COPY.")
@@ -70,6 +77,7 @@ def mirror(
     create: bool,
     history: bool,
     schema_change: str,
+    bad_rows: str,
     available_now: bool,
     tunnel: str | None,
     name: str | None,
@@ -108,6 +116,7 @@ def mirror(
             copy,
             history=history,
             schema_change=schema_change,
+            bad_rows=bad_rows,
             tunnel=tunnel,
             name=name,
             client=client,

@@ -110,13 +110,7 @@ def retry_rows(app: App, workspace: Path, name: str) -> None:
 
     status = _registry(workspace).get(name)
     done = retry_bad_rows(status, Catalog(Workspace(workspace)))
-    app.output.done(
-        f"Stream {status.name}: {done.written} rows written, {done.refused} refused again, {done.outdated} outdated.",
-        stream=status.name,
-        written=done.written,
-        refused=done.refused,
-        outdated=done.outdated,
-    )
+    app.output.done(f"Stream {status.name}: {done}.", stream=status.name, **vars(done))
 
 
 @_command("drop")

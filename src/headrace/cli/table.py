@@ -334,6 +334,21 @@ def alter(
     )
 
 
+@table.store_command("retry-rows")
+@click.argument("name")
+def retry_rows(app: App, name: str) -> None:
+    """Write the rows again that a table has refused (option badRows = 'table').
+
+    Rows that the table takes now leave the table of bad rows, in the same transaction. The others stay there with their
+    error. The stream or mirror that fills the table can run meanwhile.
+
+    Example: headrace table retry-rows copy -s shop
+    """
+    with app.store() as store:
+        done = store.retry_bad_rows(name)
+    app.output.done(f"Table {name}: {done}.", table=name, **vars(done))
+
+
 @table.store_command("set")
 @click.argument("name")
 @click.argument("options", nargs=-1, required=True, metavar="OPTION=VALUE…")

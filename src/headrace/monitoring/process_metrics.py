@@ -53,6 +53,14 @@ class OperationCollector(Collector):
             "Changes that a mirror without Spark has copied in this process.",
             ("table",),
         )
+        refused = CounterMetricFamily(
+            "headrace_mirror_refused_rows",
+            "Rows that the copy of a mirror without Spark has refused in this process.",
+            labels=("table",),
+        )
+        for labels, tally in sorted(counters.of_family("mirror_refused").items()):
+            refused.add_metric(labels, tally.count)
+        yield refused
 
 
 def _families(family: str, name: str, text: str, labels: tuple[str, ...]) -> Iterator[Metric]:

@@ -53,6 +53,9 @@ class RetriedRows:
     refused: int
     outdated: int
 
+    def __str__(self) -> str:
+        return f"{self.written} rows written, {self.refused} refused again, {self.outdated} outdated"
+
 
 @dataclass(frozen=True)
 class Marker:

@@ -43,7 +43,7 @@ def add(family: str, *labels: str, seconds: float, count: int = 1) -> None:
     """Count an operation.
 
     Args:
-        family: the kind of operation: ``store``, ``http``, ``unrepresentable`` or ``mirror``.
+        family: the kind of operation: ``store``, ``http``, ``unrepresentable``, ``mirror`` or ``mirror_refused``.
         labels: the values of the family's labels. Their number must be bounded.
         count: how many there were.
     """

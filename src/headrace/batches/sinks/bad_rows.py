@@ -49,6 +49,15 @@ def clear(store: Store, bad_rows: BadRows) -> None:
         table.delete(keys)
 
 
+def refuse_history() -> None:
+    """Raise `OptionError` for a history, which needs each version of a row."""
+    raise OptionError(
+        "a history keeps no bad rows: a version that is missing would leave the one before it without an end",
+        received=OPTION,
+        remedy="leave out option badRows",
+    )
+
+
 def refuse_queue(target: Target) -> None:
     """Raise `OptionError` for a queue, which refuses no single row."""
     if isinstance(target, QueueTarget):

@@ -47,6 +47,8 @@ from headrace.ports import Store, Table, Tunnel
 RECORDS = f"{PREFIX}mirrors__"
 READER, WORKERS = "reader", "workers"
 """The part of a mirror's definition that says that workers read its tunnel, and not a query of Spark."""
+# The part that says that the workers keep bad rows: others then publish no batch.
+_BAD_ROWS, _KEPT = "bad rows", "kept"
 _AGAIN = "and start the mirror again, in Spark with a new checkpoint location"
 _COLUMNS = TableSchema.of(
     {
@@ -248,11 +250,17 @@ class MirrorSetup:
         """Record the mirror as the job of its target, and return its state.
 
         Raises:
-            OptionError: another job has taken the target since `prepare`, or another worker has changed its columns.
+            OptionError: another job has taken the target since `prepare`, or another worker has changed its columns or
+                has bad rows, and this one keeps none.
         """
-        definition = {COLUMNS: json.dumps(self._columns)} | ({READER: WORKERS} if self._by_workers else {})
+        definition = {COLUMNS: json.dumps(self._columns)}
+        if self._by_workers:
+            definition |= {READER: WORKERS} | ({} if self._form.bad_rows is None else {_BAD_ROWS: _KEPT})
         job = TargetJob(self._form.target, tunnel.id, definition, kind=MIRROR)
         claim = self._jobs.register(job, [table.name for table in self._form.tables[1:]], known=self._known)
+        if self._by_workers:
+            # Another worker can have kept bad rows since `prepare`. With this record it publishes nothing.
+            self._check_bad_rows()
         return MirrorState(self._form, tunnel.id, self._evolution, self._columns, claim)
 
     def _check_reader(self) -> None:
@@ -279,7 +287,8 @@ class MirrorSetup:
             raise OptionError(
                 "the target has bad rows, which a mirror without option badRows does not remove when their keys change",
                 received=f"rows in table {name!r}",
-                remedy="write them again (`headrace stream retry-rows`, or Store.retry_bad_rows), or delete them",
+                remedy="give the mirror option badRows=table; or write the rows again by `headrace table retry-rows`, "
+                "or delete them",
             )
 
     # -- the parts of a start -------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from headrace.batches.sinks.bad_rows import OPTION, bad_rows_of, prepare
+from headrace.batches.sinks.bad_rows import bad_rows_of, prepare, refuse_history
 from headrace.derived.mirror.batches import MirrorBatches
 from headrace.derived.mirror.evolution import EVOLVE, LENIENT, Evolution, SchemaChange
 from headrace.derived.mirror.evolution import schema_change as parse_schema_change
@@ -186,11 +186,7 @@ def mirror(
     if sink.location.queue:
         raise OptionError("a mirror writes a table, not a queue", received=repr(sink.location.queue))
     if history and sink.keeps_bad_rows():
-        raise OptionError(
-            "a history keeps no bad rows: a version that is missing would leave the one before it without an end",
-            received=OPTION,
-            remedy="leave out option badRows",
-        )
+        refuse_history()
     _check_complete(reading_source)
     tunnel_option = DEFAULT_FORMAT.tunnel_option
     assert tunnel_option is not None

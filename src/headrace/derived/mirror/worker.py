@@ -20,6 +20,7 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
+from headrace.batches.sinks.bad_rows import bad_rows_of, prepare, refuse_history
 from headrace.batches.sinks.jobs import TargetJobs, target_taken
 from headrace.derived.mirror.evolution import EVOLVE, LENIENT, Evolution, SourceColumn, source_columns
 from headrace.derived.mirror.evolution import schema_change as parse_schema_change
@@ -47,7 +48,7 @@ from headrace.model.tables.schema import KeylessSchema, columns_of
 from headrace.model.tunnels.leases import Saved
 from headrace.model.tunnels.records import ChannelEnd, end_from_json, end_to_json
 from headrace.model.tunnels.values import FINISHED, ChannelState, Position
-from headrace.ports import Publisher, Store, Table, Tunnel, Write
+from headrace.ports import BadRows, Publisher, Store, Table, Tunnel, Write
 from headrace.stores.registry import StoreAddress
 from headrace.stores.registry import open as open_store
 from headrace.support import counters
@@ -56,6 +57,8 @@ from headrace.workers import ChangeBatch, TunnelWorker
 
 BATCH_ROWS = 50_000
 """The maximum number of changes in a batch, unless an option says otherwise."""
+FAIL_BATCH, KEEP = "fail", "table"
+"""The values of option ``bad_rows``."""
 # A worker waits this long for another one that creates the mirror, before it takes it for a dead one.
 _BEGIN_SECONDS = 10.0
 _BEGIN_PAUSE = 0.2
@@ -91,6 +94,7 @@ class MirrorWorker:
         *,
         history: bool,
         evolution: Evolution,
+        bad_rows: BadRows | None,
         tunnel: str | None,
         tunnel_name: str,
         client: str,
@@ -104,6 +108,7 @@ class MirrorWorker:
         self._target_table = target_table
         self._history = history
         self._evolution = evolution
+        self._bad_rows = bad_rows
         self._given = tunnel
         self._client = client
         self._batch_rows = batch_rows
@@ -181,7 +186,13 @@ class MirrorWorker:
                 source,
                 table,
                 target,
-                form_of(table.schema, self._target_table, target.capabilities, history=self._history),
+                form_of(
+                    table.schema,
+                    self._target_table,
+                    target.capabilities,
+                    history=self._history,
+                    bad_rows=self._bad_rows,
+                ),
                 self.tunnel_name,
                 create_tunnel=self._given is None,
                 evolution=self._evolution,
@@ -241,7 +252,9 @@ class MirrorCopy:
                 tunnel = None
                 try:
                     tunnel = setup.prepare(record)
-                    return tunnel, setup.register(tunnel)
+                    state = setup.register(tunnel)
+                    prepare(self._target, state.form.targets[0])
+                    return tunnel, state
                 except (AlreadyExistsError, NotFoundError):
                     if not waits or setup.record() == record:
                         raise
@@ -359,8 +372,12 @@ class MirrorCopy:
             else:
                 self._places[channel] = _Place(number, batch.position)
             self._look()
+            refused = publisher.refused
+            if refused and state.form.bad_rows is not None:
+                _log.warning("%d rows of a batch were refused, and are in %s", refused, state.form.bad_rows.table)
             if counters.enabled:
                 counters.add("mirror", state.form.target, seconds=time.monotonic() - begun, count=len(batch))
+                counters.add("mirror_refused", state.form.target, seconds=0.0, count=refused)
         return published
 
     def _look(self) -> None:
@@ -403,6 +420,7 @@ def mirror_worker(
     *,
     history: bool = False,
     schema_change: str = EVOLVE,
+    bad_rows: str = FAIL_BATCH,
     tunnel: str | None = None,
     name: str | None = None,
     client: str = "",
@@ -421,6 +439,7 @@ def mirror_worker(
         to: the store of the target, or its path or URL; ``to_table`` is the table, by default the source's name.
         history: keep all versions of each row, with `valid_from`, `valid_to` and `is_current`.
         schema_change: ``evolve``, ``lenient`` or ``fail``, as for `headrace.mirror`.
+        bad_rows: rows that the target refuses ``fail`` their batch, or go into a ``table`` beside the target.
         tunnel: an existing tunnel that no reader has read, by name or id; by default the mirror creates one.
         name: of the mirror's own tunnel, ``mirror-<name>``; by default the name of the target.
         client: a name of the worker for the description of the tunnel.
@@ -442,6 +461,10 @@ def mirror_worker(
     """
     policy = parse_schema_change(schema_change)
     target_table = to_table or table
+    if bad_rows not in (FAIL_BATCH, KEEP):
+        raise OptionError("unknown value of option bad_rows", received=repr(bad_rows), valid=(FAIL_BATCH, KEEP))
+    if history and bad_rows == KEEP:
+        refuse_history()
     return MirrorWorker(
         source,
         table,
@@ -449,6 +472,7 @@ def mirror_worker(
         target_table,
         history=history,
         evolution=Evolution(policy, keeps=history or policy == LENIENT),
+        bad_rows=bad_rows_of(target_table, name or target_table) if bad_rows == KEEP else None,
         tunnel=tunnel,
         tunnel_name=tunnel or f"mirror-{name or target_table}",
         client=client,
