@@ -143,6 +143,11 @@ def alterations_of(writes: Iterable[Write | Append]) -> dict[str, Alteration]:
     return {each.table: each.alteration for each in writes if isinstance(each, Write) and each.alteration}
 
 
+def bad_rows_of(writes: Iterable[Write | Append]) -> dict[str, BadRows]:
+    """Return where the bad rows of writes go, by table."""
+    return {each.table: each.bad_rows for each in writes if isinstance(each, Write) and each.bad_rows}
+
+
 class Publisher(Port):
     """Publishes the batches of a job in a store, each atomically and once.
 

@@ -16,7 +16,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import HeadraceError, SchemaError
-from headrace.model.tables.bad_rows import KEY, SCHEMA, key_text, stored_keys
+from headrace.model.tables.alterations import Alteration
+from headrace.model.tables.bad_rows import KEY, SCHEMA, json_object, key_text, stored_keys
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import BadRows, RetriedRows
@@ -196,6 +197,50 @@ def keys_of(refused: Sequence[Refused], schema: TableSchema) -> pa.Table:
 
 def _key_of(refused: Refused, schema: TableSchema) -> str:
     return objects(refused.row.select(list(schema.primary_key)))[0]
+
+
+def altered(
+    stored: pa.Table, alteration: Alteration, before: TableSchema, after: TableSchema
+) -> tuple[pa.Table, pa.Table]:
+    """Return what bad rows become when their job changes the columns of their table.
+
+    Args:
+        stored: the bad rows.
+        before: the columns of the table before the change; ``after`` are those after it.
+
+    Returns:
+        The keys, in a table with column `KEY`, of the rows that get another one; and the rows of now.
+    """
+    values = {name: pa.array([value], after.column(name).type) for name, value in alteration.values.items()}
+    filled = json.loads(objects(pa.table(values))[0]) if values else {}
+    bad = stored.to_pylist()
+    now = [
+        {
+            **each,
+            KEY: key_text(_altered(key, alteration, {})),
+            "row": _altered(each["row"], alteration, filled if each["change"] == RowChange.PUT else {}),
+            "former": None if each["former"] is None else _altered(each["former"], alteration, filled),
+        }
+        for each, key in zip(bad, stored_keys(bad, before), strict=True)
+    ]
+    moved = [index for index, each in enumerate(now) if each[KEY] != bad[index][KEY]]
+    return stored.select([KEY]).take(pa.array(moved, pa.int64())), to_arrow(now, SCHEMA, columns="all")
+
+
+def _altered(text: str, alteration: Alteration, values: Mapping[str, Any]) -> str:
+    """Return a row or key, a JSON object, with the columns of now. A text of the user that is none stays."""
+    try:
+        row = json.loads(text)
+    except ValueError:
+        return text
+    if not isinstance(row, dict):
+        return text
+    now = {alteration.renamed.get(name, name): value for name, value in row.items() if name not in alteration.dropped}
+    for name, kind in alteration.widened.items():
+        # The shortest text of a float is that of another double.
+        if kind == pa.float64() and isinstance(value := now.get(name), float):
+            now[name] = float(np.float32(value))
+    return json_object({**now, **values})
 
 
 class Retry(NamedTuple):

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -12,7 +14,9 @@ from headrace.batches.sinks.bad_rows import bad_rows_of, prepare
 from headrace.batches.sinks.batch_writer import BatchWriter
 from headrace.batches.sinks.targets import TableTarget
 from headrace.errors import OptionError, SchemaError
+from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
+from headrace.model.tables.schema import Column
 from headrace.ports import RetriedRows, Store
 from headrace.testing.reading import rows_of
 
@@ -144,6 +148,41 @@ def test_key_columns_may_be_in_another_order_than_the_columns(store: Store) -> N
     table.put([{"id": "a", "part": "p", "n": 1}])
     assert store.retry_bad_rows("parts") == RetriedRows(1, 0, 0)
     assert rows_of(table) == [{"part": "p", "id": "a", "n": 9}]
+
+
+def test_changes_of_columns_that_a_job_makes_change_its_bad_rows(store: Store) -> None:
+    fields = [pa.field("id", pa.string()), pa.field("n", pa.int64(), nullable=False), pa.field("f", pa.float32())]
+    long = "k" * 3000
+    store.create_table("wide", pa.schema([*fields, pa.field("note", pa.string())]), "id").put(row("a", 1, "x"))
+    kept, loose = bad_rows_of("wide", "copy"), [fields[0], fields[1].with_nullable(True), fields[2]]
+
+    def publish_one(batch: int, target: TableTarget, values: list[Any]) -> None:
+        writer = BatchWriter(store, "job", [target])
+        columns = zip(target.columns or loose, values, strict=True)
+        rows = pa.record_batch({each.name: pa.array(value, each.type) for each, value in columns})
+        assert writer.publisher.publish(batch, writer.writes([writer.stage(batch, target, [rows])]))
+
+    target = TableTarget("wide", RowChange.PUT, bad_rows=kept)
+    prepare(store, target)
+    publish_one(0, target, [["a", "b", "c", long], [None] * 4, [0.1, None, 1, 2]])
+    change = Alteration(["note"], {"id": "key", "n": "m"}, {"f": pa.float64()}, added=[Column("x", pa.int64())])
+    columns = pa.schema([("key", pa.string()), ("m", pa.int64()), ("f", pa.float64()), ("x", pa.int64())])
+    later = TableTarget("wide", RowChange.PUT, columns, alteration=replace(change, values={"x": 3}), bad_rows=kept)
+    publish_one(1, later, [["c", "d"], [5, 6], [1.0, 2.0], [7, 8]])
+    table, bad_rows = store.table("wide"), store.table("wide_bad_rows")
+    found = {each["key"]: each["row"] for each in rows_of(bad_rows)}
+    assert len(found) == 3
+    assert found['{"key":"b"}'] == '{"key":"b","m":null,"f":null,"x":3}'
+    bad_rows.update([{"key": key, "row": text.replace('"m":null', '"m":9')} for key, text in found.items()])
+    assert store.retry_bad_rows("wide") == RetriedRows(3, 0, 0)
+    assert rows_of(bad_rows) == []
+    assert {each["key"]: (each["m"], each["f"], each["x"]) for each in rows_of(table)} == {
+        "a": (9, float(np.float32(0.1)), 3),
+        "b": (9, None, 3),
+        "c": (5, 1.0, 7),
+        "d": (6, 2.0, 8),
+        long: (9, 2.0, 3),
+    }
 
 
 def test_keys_of_any_length_and_rows_of_any_value_come_back(store: Store) -> None:

@@ -9,10 +9,11 @@ from typing import Any
 import apsw
 import pyarrow as pa
 
+from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.bad_rows import KEY, SCHEMA
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
-from headrace.ports import RetriedRows, Write
+from headrace.ports import BadRows, RetriedRows, Write
 from headrace.rows import to_arrow
 from headrace.stores.embedded.publication.staging import BatchKey
 from headrace.stores.embedded.tables.table import EmbeddedTable
@@ -50,6 +51,19 @@ def apply(
         )
         bad.apply(connection, RowChange.PUT, found, version, ts)
     return len(refused)
+
+
+def alter(
+    connection: apsw.Connection, table: EmbeddedTable, bad_rows: BadRows, alteration: Alteration, version: int, ts: int
+) -> None:
+    """Change the columns of a table, and its bad rows with them."""
+    bad, before = EmbeddedTable(table.database, bad_rows.table), table.schema_in(connection)
+    table.alter_in(connection, alteration, version, ts)
+    stored = bad.rows_in(connection, SCHEMA.names)
+    if stored.num_rows:
+        moved, now = shared.altered(stored, alteration, before, table.schema_in(connection))
+        bad.apply(connection, RowChange.DELETE, moved, version, ts)
+        bad.apply(connection, RowChange.PUT, now, version, ts)
 
 
 def retry(connection: apsw.Connection, table: EmbeddedTable, bad: EmbeddedTable, version: int, ts: int) -> RetriedRows:

@@ -12,7 +12,7 @@ from headrace.errors import PublicationError
 from headrace.model.queues.validation import Route
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Claim, Marker, Publisher, Staged, Write
-from headrace.ports.publication import alterations_of
+from headrace.ports.publication import alterations_of, bad_rows_of
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.publication import bad_rows, staging
 from headrace.stores.embedded.publication.staging import BatchKey, StagePart
@@ -120,8 +120,13 @@ class EmbeddedPublisher(Publisher):
             refused = 0
             if claim is not None:
                 self._take(connection, claim, version, ts)
+            of_tables = bad_rows_of(writes)
             for name, alteration in alterations_of(writes).items():
-                EmbeddedTable(self._database, name).alter_in(connection, alteration, version, ts)
+                table = EmbeddedTable(self._database, name)
+                if name in of_tables:
+                    bad_rows.alter(connection, table, of_tables[name], alteration, version, ts)
+                else:
+                    table.alter_in(connection, alteration, version, ts)
             for write in writes:
                 if isinstance(write, Append):
                     self._append(connection, batch, write, version, ts)

@@ -31,6 +31,7 @@ from headrace.stores.postgres.publication.refused_rows import MOST_ROWS, refused
 from headrace.stores.postgres.publication.staging import BatchKey
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.session import CATALOG_PATH
+from headrace.stores.postgres.tables.alterations import AlteredTable
 from headrace.stores.postgres.tables.attempts import Care, attempts
 from headrace.stores.postgres.tables.reading import fetch, selected
 from headrace.stores.postgres.tables.table import rows_of_keys
@@ -65,6 +66,19 @@ def forget(bulk: Bulk, table: TableLayout, bad: TableLayout, keys: Callable[[], 
     if stored.num_rows:
         gone = shared.of_keys(stored, keys(), table.schema, partial(_canonical, table))
         _apply(bulk, bad, RowChange.DELETE, gone, path)
+
+
+def alter(bulk: Bulk, change: AlteredTable, table: TableLayout, bad: TableLayout, path: str) -> None:
+    """Change the bad rows of a table whose columns have changed in the transaction.
+
+    Args:
+        table: the table after the change.
+    """
+    stored = _stored(bulk, bad, SCHEMA.names, locked=True)
+    if stored.num_rows:
+        moved, now = shared.altered(stored, change.alteration, change.before.schema, table.schema)
+        _apply(bulk, bad, RowChange.DELETE, moved, path)
+        _apply(bulk, bad, RowChange.PUT, now, path)
 
 
 def apply_apart(

@@ -24,14 +24,14 @@ from headrace.errors import (
 )
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Claim, Marker, Publisher, Staged, Write
-from headrace.ports.publication import alterations_of
+from headrace.ports.publication import alterations_of, bad_rows_of
 from headrace.rows import to_arrow
 from headrace.stores.postgres.connection import Bulk, PostgresConnection
 from headrace.stores.postgres.failures import RefusedValueError
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.own_tables import OwnTables
 from headrace.stores.postgres.publication import staging
-from headrace.stores.postgres.publication.bad_rows import apply_apart, forget
+from headrace.stores.postgres.publication.bad_rows import alter, apply_apart, forget
 from headrace.stores.postgres.publication.staging import BatchKey
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.session import CATALOG_PATH
@@ -183,6 +183,9 @@ class PostgresPublisher(Publisher):
                 if claim is not None and not self._take(cursor, claim):
                     raise _ClaimLost
                 now = layouts | {name: each.alter(cursor, choices) for name, each in altered.items()}
+                for name in altered.keys() & of_tables.keys():
+                    bad = self._layout(of_tables[name].table, layouts)
+                    alter(bulk, altered[name], now[name], bad, self._connection.server.writing_path)
                 for write, deletes in _paired(writes):
                     if apart and isinstance(write, Write) and write.bad_rows is not None:
                         self.refused += self._apply_apart(bulk, cursor, batch, write, deletes, now)
@@ -204,7 +207,7 @@ class PostgresPublisher(Publisher):
 
         # Before the transaction: one connection after the other, because a pooler may have no second one.
         layouts = self._layouts(writes)
-        choices = self._connection.address.unrepresentable
+        choices, of_tables = self._connection.address.unrepresentable, bad_rows_of(writes)
         altered = {
             name: PostgresTable(self._connection, name, self._schema).altered(each)
             for name, each in alterations_of(writes).items()
