@@ -11,7 +11,7 @@ import psycopg
 import pytest
 
 import headrace
-from headrace.errors import HeadraceError
+from headrace.errors import DataLossError, HeadraceError
 from headrace.model.tables.conditions import KeyRange
 from headrace.model.tunnels.values import ChannelKind
 from headrace.ports import Tunnel
@@ -167,3 +167,36 @@ def test_a_server_that_does_not_come_back_is_an_error_and_the_reader_continues_l
             read_from(tunnel, channels[1].id, channels[1].committed)
         server.run()
         assert replay(drain(tunnel)) == state_of(store.table("orders"))
+
+
+def test_partitions_are_the_same_after_a_crash_of_the_server(server: PostgresServer, url: str) -> None:
+    def execute(statement: str) -> None:
+        with psycopg.connect(url) as session:
+            session.execute(statement.encode())
+
+    execute("CREATE TABLE parted (id int PRIMARY KEY, n int) PARTITION BY RANGE (id)")
+    execute("CREATE TABLE low PARTITION OF parted FOR VALUES FROM (0) TO (10); INSERT INTO parted VALUES (1, 1)")
+    with headrace.open(url) as store:
+        tunnel, parted = store.create_tunnel("parted", "changes"), store.table("parted")
+        state = replay(drain(tunnel))
+        execute("CREATE TABLE new PARTITION OF parted FOR VALUES FROM (10) TO (20)")
+        execute("CREATE TABLE had (LIKE parted INCLUDING ALL)")
+        execute("ALTER TABLE parted ATTACH PARTITION had FOR VALUES FROM (20) TO (30)")
+        execute("INSERT INTO parted VALUES (20, 20)")
+        crash(server)
+        execute("INSERT INTO parted VALUES (2, 2), (11, 11), (21, 21)")
+        state = replay(drain(tunnel), state)
+        assert state == state_of(parted)
+        execute("ALTER TABLE parted ADD m int")
+        crash(server)
+        execute("DELETE FROM parted WHERE id = 1")
+        assert len(drain(tunnel)) == 1
+        # The catalog no longer shows the order within the transaction.
+        execute(
+            "CREATE TABLE filled (LIKE parted INCLUDING ALL); INSERT INTO filled VALUES (31, 31);"
+            "ALTER TABLE parted ATTACH PARTITION filled FOR VALUES FROM (30) TO (40)"
+        )
+        crash(server)
+        with pytest.raises(DataLossError, match=r"partition public\.filled was attached with rows"):
+            drain(tunnel)
+        store.drop_tunnel("changes")

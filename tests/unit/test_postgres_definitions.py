@@ -286,14 +286,16 @@ def test_partitions_that_come_and_go_with_rows_are_a_loss() -> None:
     def parts(**leaves: Leaf) -> Definition:
         return version(column(1, "id"), file=0, leaves=leaves)
 
-    one = Leaf("public.p", 5, "7.2", True)
+    one = Leaf("public.p", 5, "7 9", True)
     assert lost(parts(), parts(p=one)) == ["partition public.p was attached with rows"]
     assert lost(parts(), parts(p=one), rows=False) == []
     assert lost(parts(p=one), parts()) == ["partition public.p was detached or dropped"]
     assert lost(parts(p=one), parts(p=one._replace(name="public.q"))) == []
     assert lost(parts(p=one), parts(p=one._replace(file=6))) != []
     assert lost(parts(p=one), parts(p=one._replace(file=6)), rows=False) == []
-    assert lost(parts(p=one), parts(p=one._replace(links="8.2"))) != []
+    assert lost(parts(p=one), parts(p=one._replace(links="8 9"))) != []
+    # A record of an earlier release.
+    assert lost(parts(p=one._replace(links="7.2 9.0")), parts(p=one)) == []
     assert lost(parts(p=one._replace(logged=False)), parts(p=one)) != []
 
 

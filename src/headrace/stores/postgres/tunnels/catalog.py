@@ -95,7 +95,7 @@ SELECT c.oid::bigint, {_STATE}, format('%%I.%%I', n.nspname, c.relname), c.relfi
 ), CASE WHEN c.relkind = 'p' THEN (
     SELECT json_object_agg(l.oid, json_build_array(
         format('%%I.%%I', m.nspname, l.relname), l.relfilenode::bigint, (
-            SELECT string_agg(concat(h.xmin, '.', h.cmin), ' ' ORDER BY h.inhrelid)
+            SELECT string_agg(h.xmin::text, ' ' ORDER BY h.inhrelid)
             FROM pg_partition_ancestors(l.oid) p JOIN pg_inherits h ON h.inhrelid = p.relid
             WHERE h.inhrelid <> c.oid AND h.inhrelid IN (SELECT relid FROM pg_partition_tree(c.oid))
         ), l.relpersistence = 'p'
@@ -113,9 +113,10 @@ LEFT JOIN pg_class x ON x.oid = i.indexrelid
 WHERE c.oid = ANY(%s::oid[]) ORDER BY c.oid
 """
 # A partition that was created as one is empty then. Otherwise, rows are older than its youngest link, or were written
-# by the same transaction before it.
+# by the same transaction before it. In a crash of the server and on a standby, all commands of a transaction are 0.
 _ATTACHED: LiteralString = """
-SELECT h.xmin::text, h.cmin::text, h.xmin::text = a.xmin::text AND h.cmin::text::bigint - a.cmin::text::bigint <= 2,
+SELECT h.xmin::text, greatest(h.cmin::text::bigint, 1),
+    h.xmin::text = a.xmin::text AND h.cmin::text <> '0' AND h.cmin::text::bigint - a.cmin::text::bigint <= 2,
     has_table_privilege(%(leaf)s::oid, 'SELECT') AND NOT row_security_active(%(leaf)s::oid)
 FROM pg_partition_ancestors(%(leaf)s::oid) p
 JOIN pg_inherits h ON h.inhrelid = p.relid

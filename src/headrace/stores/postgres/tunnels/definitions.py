@@ -76,7 +76,8 @@ class Leaf(NamedTuple):
     Attributes:
         name: its name.
         file: the number of its file, which a TRUNCATE and each rewrite of the table replace.
-        links: the transactions and commands that have attached it and the partitions above it.
+        links: the transactions that have attached it and the partitions above it. In records of earlier releases each
+            has its command, too, such as ``752.7``, which the server forgets in a crash.
         logged: whether its changes are in the log.
     """
 
@@ -222,7 +223,7 @@ def losses(
         now = after.leaves.get(oid)
         if now is None:
             lost.append(f"partition {leaf.name} was detached or dropped")
-        elif now.links != leaf.links:
+        elif _transactions(now.links) != _transactions(leaf.links):
             lost.append(f"partition {now.name} was detached and attached again")
         elif not (leaf.logged and now.logged):
             lost.append(f"partition {now.name} was unlogged")
@@ -232,6 +233,10 @@ def losses(
         if oid not in before.leaves and attached(oid, leaf):
             lost.append(f"partition {leaf.name} was attached with rows")
     return lost
+
+
+def _transactions(links: str) -> list[str]:
+    return [each.partition(".")[0] for each in links.split()]
 
 
 def _key_types(version: Definition) -> list[tuple[int, int, int]]:
