@@ -146,6 +146,7 @@ bench: $(READY) check-java ## Run the benchmarks, and write their results to bui
 chaos: $(READY) $(ARCHIVE) check-java ## Kill processes of each kind many times, and check the results; continues where its log ends
 	$(BIN)/python -m tests.chaos.matrix.run --kills $(KILLS)
 	$(BIN)/python -m tests.spark.mirror_histories --count $(HISTORIES)
+	$(BIN)/python -m tests.interop.mirror_histories --count $(HISTORIES)
 	HEADRACE_CHAOS_KILLS=$(STORM_KILLS) HEADRACE_CHAOS_FORKS=$(FORKS) $(BIN)/python -m pytest tests/chaos tests/clusters -m "not soak" --timeout=0 $(ARGS)
 
 soak: $(READY) check-java ## Run streams of queues for ten minutes, and check that memory and files do not grow
