@@ -343,6 +343,18 @@ def test_a_truncation_names_its_table(store: Store, server: psycopg.Connection[A
         tunnel.read(channel, page.next, 10)
 
 
+def test_typed_rows_end_before_a_truncation(store: Store, server: psycopg.Connection[Any]) -> None:
+    tunnel = store.create_tunnel(["orders", "items"], "typed", "Stream").typed()
+    channel, start = only_channel(tunnel), tunnel.channels()[0].committed
+    server.execute("INSERT INTO orders VALUES (1, 1)")
+    server.execute("TRUNCATE items")
+    server.execute("INSERT INTO orders VALUES (2, 1)")
+    page = tunnel.read(channel, start, 10)
+    assert [row["id"] for row in page.changes.rows.column("orders").to_pylist()] == [1]
+    with pytest.raises(DataLossError, match="table 'items' was truncated"):
+        tunnel.read(channel, page.next, 10)
+
+
 def test_rows_have_the_name_that_their_table_had(store: Store, server: psycopg.Connection[Any], url: str) -> None:
     server.execute("INSERT INTO orders VALUES (1, 1)")
     store.create_tunnel_of_tables("public.*", "changes")

@@ -463,7 +463,10 @@ class ChangeLog:
     def _truncations(
         self, truncations: Sequence[Truncation], snapshots: Snapshots | None
     ) -> tuple[list[Truncated], list[Stop]]:
-        """Return the truncations that base data does not have, and stops before those that only a part of it has."""
+        """Return the truncations that base data does not have, and stops before those that cannot be read.
+
+        These are the ones that only a part of base data has, and all where the rows of the tunnel cannot show them.
+        """
         found, stops = [], []
         for each in truncations:
             lsn, _, xid = each.transaction
@@ -471,10 +474,13 @@ class ChangeLog:
                 if relation.oid not in self._followed.relations:
                     continue
                 seen = False if snapshots is None else snapshots.see_transaction(relation.oid, xid)
-                if seen is None:
-                    name, when = self._followed.name_of(relation.oid), "while its base data was read"
-                    stops.append(Stop(lsn, lsn + 1, truncated(name, f"commit version {lsn}, {when}")))
-                elif not seen:
+                if seen:
+                    continue
+                if seen is None or not self._followed.shows_truncations:
+                    when = ", while its base data was read" if seen is None else ""
+                    error = truncated(self._followed.name_of(relation.oid), f"commit version {lsn}{when}")
+                    stops.append(Stop(lsn, lsn + 1, error))
+                else:
                     found.append(Truncated(relation, each.message, each.transaction))
         return found, stops
 
