@@ -180,6 +180,31 @@ def test_a_kill_leaves_the_old_result_or_the_new_one(
     assert len(states(shop)) <= 2
 
 
+@pytest.mark.parametrize("replaces", [False, True])
+def test_a_query_gets_another_text_before_its_first_batch_is_published(
+    spark: SparkSession, shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, replaces: bool
+) -> None:
+    shop.create_table("joined", {"id": "long", "city": "string"}, "id")
+    with Following(spark, shop, JOINED, ["orders", "users"], "joined", tmp_path) as query:
+        with monkeypatch.context() as patch:
+            # The batch is planned, and has its tables of state.
+            patch.setattr(failpoints, "reach", killing("rows-written"))
+            with pytest.raises(StreamingQueryException):
+                query.advance()
+        query.restart()
+        old = states(shop)
+        change(shop, 1)
+        added = ", u.user" if replaces else ""
+        # The tables in another order, other kept columns, and fewer tables of state.
+        query.sql = f"SELECT o.id, u.city{added} FROM users u LEFT JOIN orders o ON o.user = u.user WHERE o.price > 0"
+        query.arguments = {"replace": replaces}
+        assert query.advance() == query.expected()
+        change(shop, 2)
+        assert query.advance() == query.expected()
+        for name in states(shop) & old:
+            assert shop.table(name).describe().rows, "a table of the former text is left"
+
+
 @pytest.mark.parametrize("point", ["text-fenced", "text-staged"])
 def test_of_two_replacements_at_the_same_time_one_wins(
     spark: SparkSession, shop: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, point: str

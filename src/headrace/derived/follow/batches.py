@@ -22,7 +22,13 @@ from headrace.derived.follow.gathered_in_tasks import GatheredLoad
 from headrace.derived.follow.layouts import StateLayout
 from headrace.derived.follow.signed_batches import FollowedGroups, FollowedRows
 from headrace.derived.gathering.arrangements import Gathering
-from headrace.derived.state.state_tables import StateTable, create_tables, keeps_previous, open_tables
+from headrace.derived.state.state_tables import (
+    StateTable,
+    create_tables,
+    drop_others,
+    keeps_previous,
+    open_tables,
+)
 from headrace.errors import UnsupportedError
 from headrace.model.tunnels.losses import is_truncation
 from headrace.spark.batch_tasks import BatchTasks, StreamBatches, publish_batch
@@ -68,9 +74,12 @@ class FollowedBatches(StreamBatches):
         jobs, groups, gathering = TargetJobs(store), self.groups, self.gathering
         state = self.layout.state(store, self.target.name, job, all_groups(self.query, groups), gathering)
         wanted = job_with_state(replace(self.job, job=job), state, self.layout, gathering)
+        is_new = not number and jobs.own(wanted) is None
         begun, claim = jobs.begin(wanted, number)
         replaces = number == 0 and begun.overwrite
         try:
+            if is_new:
+                drop_others(store, self.layout.prefix(store, self.target.name, job), state)
             tables = open_tables(store, state) if number else create_tables(store, state)
             if groups is not None:
                 groups.states.sweep(tables, number)

@@ -101,6 +101,11 @@ class StateLayout:
 
     # -- tables of state ------------------------------------------------------------------------------------
 
+    def prefix(self, store: Store, target: str, job: str) -> str:
+        """Return the beginning of the names of the tables of this generation."""
+        text = f"{job}-{self.generation}{self.attempt}" if self.generation else job
+        return f"{state_name(store, target, text)}_"
+
     def state(
         self, store: Store, target: str, job: str, groups: Sequence[GroupQuery], gathering: Gathering | None
     ) -> dict[str, StateTable]:
@@ -109,8 +114,7 @@ class StateLayout:
         Args:
             groups: the groups of the query and of its inner queries.
         """
-        text = f"{job}-{self.generation}{self.attempt}" if self.generation else job
-        prefix = f"{state_name(store, target, text)}_"
+        prefix = self.prefix(store, target, job)
         found = {role: table for each in groups for role, table in each.tables(prefix).items()}
         found |= {} if gathering is None else gathering.state(prefix)
         return {role: replace(table, name=self.names.get(role, table.name)) for role, table in found.items()}

@@ -98,21 +98,26 @@ class FollowedStream(BatchedStream):
             check_unchanged(self.settings, self.spark)
             jobs, job = TargetJobs(store), self._job(store, sink, static)
             replacement = self._replacement(store, sink, job, static) if self.replace else None
+            # Before the target changes.
             if replacement is not None:
                 check_target(store, self.target.name)
-                # Before the target changes.
                 replacement.check(store)
+            else:
+                jobs.check(job)
+            if self.replace:
                 self._add_columns(store)
+            if replacement is not None:
                 replacement.run(self.spark, store, sink, job)
-            elif self.replace:
-                self.target.check(store, self.plan.output)
-            jobs.check(job)
+                jobs.check(job)
             for line in () if self.plan.gathering is None else expensive(self.plan.gathering):
                 _log.warning("the query into %s is expensive: %s", self.target.name, line)
             self._record(store, [self.target.name], replace=self.replace)
             known = jobs.own(job)
             layout = StateLayout() if known is None else StateLayout.of_json(known.layout)
             scans = layout.ordered(self.plan.scans) or self.plan.scans
+            if known is None:
+                # Spark may have planned the first batch for another text, which named them in another order.
+                scans = tuple(sorted(scans, key=lambda scan: scan.name.lower()))
             gathering = self.plan.gathering
             if gathering is not None:
                 gathering, covering = layout.arranged(gathering, scans)

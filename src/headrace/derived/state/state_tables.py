@@ -20,6 +20,7 @@ from headrace.derived.state.kept_numbers import numbers
 from headrace.errors import StateMismatchError
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.conditions import KeyRange
+from headrace.model.tables.schema import TableSchema
 from headrace.ports import Store, Table
 from headrace.rows.nested import Mask, Numbers, one_array
 
@@ -182,6 +183,19 @@ def create_tables(store: Store, definitions: Mapping[str, StateTable]) -> dict[s
         role: store.create_table(each.name, each.columns, each.primary_key, exist_ok=True, **each.options)
         for role, each in definitions.items()
     }
+
+
+def drop_others(store: Store, prefix: str, definitions: Mapping[str, StateTable]) -> None:
+    """Drop the tables that a query with another text has left, whose first batch was not published.
+
+    Args:
+        prefix: the beginning of the names of the query's tables.
+        definitions: the tables that it wants.
+    """
+    wanted = {each.name: TableSchema.of(each.columns, each.primary_key) for each in definitions.values()}
+    for name in store.tables():
+        if name.startswith(prefix) and (name not in wanted or store.table(name).schema != wanted[name]):
+            store.drop_table(name, missing_ok=True)
 
 
 @dataclass(frozen=True)
