@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from pyspark.errors import StreamingQueryException
 from pyspark.sql import SparkSession
 
 import headrace
+from headrace.errors import OptionError
 from headrace.ports import Store
 from tests.conformance import serving
 from tests.spark.following import Following, scan
@@ -101,6 +103,52 @@ def test_a_query_stops_only_at_columns_that_it_uses(
         for each in followed.values():
             each.stop()
     assert server.execute("SELECT count(*) FROM copy").fetchone() == (5,)
+
+
+@pytest.mark.parametrize("stops", [False, True])
+@pytest.mark.parametrize("how", ["exchanged", "added again"])
+def test_a_column_under_the_name_of_another_one_is_not_taken_for_it(
+    spark: SparkSession, tmp_path: Path, how: str, stops: bool
+) -> None:
+    with headrace.open(tmp_path / "shop", create=True, synchronous="off") as store:
+        columns = {"id": "long", "buyer": "string", "price": "long", "cost": "long", "note": "string"}
+        orders = store.create_table("orders", columns, "id", pre_images=True)
+        buyers = store.create_table("buyers", {"name": "string", "country": "string"}, "name", pre_images=True)
+        orders.put([{"id": n, "buyer": "ab"[n % 2], "price": n, "cost": -n, "note": "n"} for n in range(6)])
+        buyers.put([{"name": "a", "country": "fr"}, {"name": "b", "country": "de"}])
+        store.create_table("totals", {"buyer": "string", "n": "long", "total": "long"}, "buyer")
+        store.create_table("joined", {"id": "long", "price": "long", "country": "string"}, "id")
+        store.create_table("priced", {"id": "long", "price": "long"}, "id")
+        queries = QUERIES | {"priced": ("SELECT id, price FROM orders", ["orders"])}
+        followed = [Following(spark, store, query, tables, name, tmp_path) for name, (query, tables) in queries.items()]
+        with ExitStack() as running:
+            for each in followed:
+                running.enter_context(each).advance()
+                if stops:
+                    each.restart()
+            # No query uses it.
+            orders.rename_column("note", "remark")
+            orders.update({"id": 1, "price": 7})
+            if how == "exchanged":
+                for name, other in (("price", "x"), ("cost", "price"), ("x", "cost")):
+                    orders.rename_column(name, other)
+            else:
+                orders.drop_columns(["price"])
+                orders.add_columns({"price": "long"})
+            orders.update({"id": 2, "buyer": "b"})
+            orders.update({"id": 3, "price": 5})
+            for each in followed:
+                if not stops:
+                    with pytest.raises(StreamingQueryException, match=r"were dropped or renamed.*received: price;"):
+                        each.advance()
+                    each.restart()
+                with pytest.raises(OptionError, match="has another column under its name; received: orders"):
+                    each.advance()
+                each.arguments = {"replace": True}
+                if stops:
+                    assert each.advance() == each.expected(), each.target
+                    orders.update({"id": 4, "price": 8, "buyer": "b"})
+                    assert each.advance() == each.expected(), each.target
 
 
 def test_columns_with_other_names_in_a_query_are_read(

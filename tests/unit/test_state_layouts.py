@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
@@ -55,6 +56,21 @@ def test_a_text_with_another_column_keeps_none(tmp_path: Path) -> None:
         recorded = layout.recorded(layout.state(store, "totals", "job", [], old), old)
         wider = gathering(["id", "user", "price"], ("user",))
         assert recorded.arranged(wider, [ORDERS]) == (wider, {})
+
+
+def test_rows_are_kept_only_if_no_kept_column_is_another_one_now(tmp_path: Path) -> None:
+    before, now = (replace(ORDERS, numbers={"id": 0, "user": 1, "price": price}) for price in (2, 3))
+    with headrace.open(tmp_path / "store", create=True) as store:
+        for columns, kept in (["id", "user"], True), (["id", "user", "price"], False):
+            old, layout = gathering(columns, ("user",)), StateLayout().reading([before])
+            recorded = layout.recorded(layout.state(store, "totals", "job", [], old), old)
+            recorded = StateLayout.of_json(json.loads(json.dumps(recorded.to_json())))
+            assert not recorded.exchanged(before)
+            assert recorded.exchanged(now) == {"price"}
+            assert ("orders" in recorded.arranged(old, [now])[1]) == kept
+    # Records of earlier releases, and stores without numbers, have none.
+    assert not StateLayout().exchanged(now)
+    assert not recorded.exchanged(ORDERS)
 
 
 def test_scans_are_read_in_the_recorded_order() -> None:

@@ -64,6 +64,16 @@ class Read(ABC):
             predicates: the conditions with which the tasks of a batch were planned.
         """
 
+    def check_numbers(
+        self, rows: Iterator[pa.RecordBatch], store: Store, numbers: Mapping[str, Mapping[str, int]]
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield rows of `rows`; then raise `SchemaError` if columns have other numbers than when a query started.
+
+        Args:
+            numbers: the numbers of columns then, by the names of the tables of a tunnel, or under an empty name.
+        """
+        return rows
+
     def refuse_truncations(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Yield rows of `rows` for a reader that does not follow a TRUNCATE, which the options do not ask for.
 
@@ -130,6 +140,23 @@ class TunnelRead(StreamRead):
     def check_columns(self, tunnel: Tunnel, task: ChannelTask, wanted: pa.Schema) -> None:
         """Raise `SchemaError` if the table no longer has the columns of a running query, with what has changed."""
 
+    def check_numbers(
+        self, rows: Iterator[pa.RecordBatch], store: Store, numbers: Mapping[str, Mapping[str, int]]
+    ) -> Iterator[pa.RecordBatch]:
+        yield from rows
+        # Behind the rows, so that none of them was read after a change of the columns.
+        for name, known in numbers.items():
+            table = store.table(name) if name else self.open(store).table
+            now = table.column_numbers() or {}
+            others = [column for column, number in known.items() if now.get(column) != number]
+            if others:
+                raise SchemaError(
+                    f"columns of table {table.name!r} were dropped or renamed, and others may have their names",
+                    received=", ".join(others),
+                    remedy="start the query again, with a new text if it names columns that do not exist; if a column "
+                    "is another one now, with replace, in SQL CREATE OR REPLACE STREAM",
+                )
+
     def start(self) -> Start:
         """Return where a new query starts.
 
@@ -150,9 +177,11 @@ class TunnelRead(StreamRead):
         if tunnel.tables:
             tables = {name: store.table(name) for name in tunnel.tables}
             marks = {name: source_mark(store.id, table.identity() or name) for name, table in tables.items()}
-            return marked_tables(schema, marks, *self.followed(store, tunnel))
-        mark = source_mark(store.id, tunnel.table.identity() or tunnel.table.name)
-        return marked(schema, tunnel.table.schema.primary_key, mark)
+            numbers = {name: table.column_numbers() or {} for name, table in tables.items()}
+            return marked_tables(schema, marks, numbers, *self.followed(store, tunnel))
+        table = tunnel.table
+        mark = source_mark(store.id, table.identity() or table.name)
+        return marked(schema, table.schema.primary_key, mark, table.column_numbers() or {})
 
     def followed(self, store: Store, tunnel: Tunnel) -> tuple[TunnelMark | None, str | None]:
         """Return a tunnel of several tables that queries can follow, and the table that the options name."""

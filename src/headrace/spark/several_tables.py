@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Collection, Iterable
 from typing import TYPE_CHECKING
 
-from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE
+from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, NUMBER, SIGNED
 from headrace.model.tables.several_tables import SCANNED, TABLE, TUNNEL, TunnelMark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
-    from pyspark.sql.types import StructType
+    from pyspark.sql.types import StructField, StructType
 
 
 def tunnel_of(schema: StructType) -> TunnelMark | None:
@@ -26,6 +27,27 @@ def scanned_table(schema: StructType) -> str | None:
         return None
     name: str | None = schema[TABLE].metadata.get(SCANNED)
     return name
+
+
+def numbers_of(schema: StructType, used: Collection[str]) -> dict[str, dict[str, int]]:
+    """Return the numbers of columns of signed rows, by table; the name of the table of other rows is empty.
+
+    Args:
+        used: the names of columns of the rows.
+    """
+    from pyspark.sql.types import StructType
+
+    fields = [field for field in schema if field.name in used]
+    found = {"": numbers_in(fields)}
+    for field in fields:
+        if SIGNED in field.metadata and isinstance(field.dataType, StructType):
+            found[field.name] = numbers_in(field.dataType)
+    return {name: numbers for name, numbers in found.items() if numbers}
+
+
+def numbers_in(columns: Iterable[StructField]) -> dict[str, int]:
+    """Return the numbers of columns of a table, as far as their metadata have them; see `NUMBER`."""
+    return {field.name: int(field.metadata[NUMBER]) for field in columns if NUMBER in field.metadata}
 
 
 def of_table(changes: DataFrame, table: str) -> DataFrame:

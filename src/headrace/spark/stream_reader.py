@@ -21,6 +21,7 @@ from headrace.model.tables.several_tables import TABLE
 from headrace.spark.executors import Sent, task_property, task_store
 from headrace.spark.garbage_collection import freeze_loaded_modules
 from headrace.spark.settings import FOLLOWS_TRUNCATIONS, USED_COLUMNS
+from headrace.spark.several_tables import numbers_of
 from headrace.spark.versions import PlanningReader, ReadAllAvailable, ReadLimit, ReadMaxRows, arrow_schema
 from headrace.stores.registry import StoreAddress
 
@@ -46,6 +47,8 @@ class PlannedTask(InputPartition):
             columns = arrow_schema(schema)
             used = _used_columns(columns)
             rows = self.read.rows(store, self.task, used, predicates)
+            if numbers := numbers_of(schema, used.names):
+                rows = self.read.check_numbers(rows, store, numbers)
             if used is not columns:
                 rows = (_with_unused(part, columns) for part in rows)
             yield from rows if task_property(FOLLOWS_TRUNCATIONS) else self.read.refuse_truncations(rows)

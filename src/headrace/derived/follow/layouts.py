@@ -52,6 +52,7 @@ class StateLayout:
             same time have tables of their own; empty for the first text.
         names: the names of the tables of state by role, as far as they are not those of this generation.
         arrangements: the recorded arrangements.
+        numbers: the numbers of the columns of scans, by scan in lower case: a column keeps its number under each name.
     """
 
     scans: tuple[tuple[str, str], ...] = ()
@@ -59,6 +60,7 @@ class StateLayout:
     attempt: str = ""
     names: Mapping[str, str] = field(default_factory=dict)
     arrangements: tuple[Arrangement, ...] = ()
+    numbers: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     @classmethod
     def of_json(cls, content: Mapping[str, Any]) -> StateLayout:
@@ -72,6 +74,7 @@ class StateLayout:
                 Arrangement(each["table"], each["scan"], tuple(each["key"]), dict(each["columns"]))
                 for each in content.get("arrangements", ())
             ),
+            {scan: dict(numbers) for scan, numbers in content.get("numbers", {}).items()},
         )
 
     def to_json(self) -> dict[str, Any]:
@@ -84,6 +87,7 @@ class StateLayout:
                 {"table": each.table, "scan": each.scan, "key": list(each.key), "columns": dict(each.columns)}
                 for each in self.arrangements
             ],
+            "numbers": {scan: dict(numbers) for scan, numbers in self.numbers.items()},
         }
 
     # -- scans ----------------------------------------------------------------------------------------------
@@ -98,6 +102,19 @@ class StateLayout:
             scan is not None and scan.mark == mark for scan, (_, mark) in zip(found, self.scans, strict=True)
         )
         return tuple(scan for scan in found if scan is not None) if same else None
+
+    def reading(self, scans: Sequence[FollowedScan]) -> StateLayout:
+        """Return the layout of a query that reads scans in some order."""
+        return replace(
+            self,
+            scans=tuple((scan.name, scan.mark) for scan in scans),
+            numbers={scan.name.lower(): scan.numbers for scan in scans},
+        )
+
+    def exchanged(self, scan: FollowedScan) -> set[str]:
+        """Return the names of columns that are other columns of the table than those of the record."""
+        known = self.numbers.get(scan.name.lower(), {})
+        return {name for name, number in scan.numbers.items() if known.get(name, number) != number}
 
     # -- tables of state ------------------------------------------------------------------------------------
 
@@ -134,8 +151,7 @@ class StateLayout:
             for each in covering.get(scan, ())
             if each.key == key
         }
-        marks = tuple((scan.name, scan.mark) for scan in scans)
-        return StateLayout(marks, self.generation + 1, uuid.uuid4().hex, kept)
+        return StateLayout((), self.generation + 1, uuid.uuid4().hex, kept).reading(scans)
 
     def recorded(self, state: Mapping[str, StateTable], gathering: Gathering | None) -> StateLayout:
         """Return the layout with the arrangements of some tables of state."""
@@ -167,7 +183,9 @@ class StateLayout:
             found = [each for each in self.arrangements if each.scan == name]
             wanted = gathering.tables[name]
             # All arrangements of a scan have the same columns.
-            if found and _names(wanted.schema).items() <= found[0].columns.items() <= _names(types).items():
+            if not found or self.exchanged(scan) & found[0].columns.keys():
+                continue
+            if _names(wanted.schema).items() <= found[0].columns.items() <= _names(types).items():
                 tables[name] = replace(wanted, schema=pa.schema([types.field(column) for column in found[0].columns]))
                 covering[name] = found
         return replace(gathering, tables=tables), covering

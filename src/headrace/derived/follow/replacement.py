@@ -268,9 +268,9 @@ def _still_runs(last: int) -> OptionError:
 
 
 def columns_lost(scans: Sequence[str]) -> OptionError:
-    """Return the error for tables that no longer have all columns which the state keeps for a query."""
+    """Return the error for tables that no longer have all columns with which the result of a query was computed."""
     return OptionError(
-        "a table lost a column, or changed its type, that is kept beside the target",
+        "a followed table lost a column of the query, has it with another type, or has another column under its name",
         received=", ".join(scans),
         remedy="CREATE OR REPLACE STREAM with the same text, in Python follow(…, replace=True), computes it anew",
     )

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from headrace.derived.last_rows import net_changes
@@ -13,7 +14,7 @@ from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, RO
 from headrace.model.tables.several_tables import TunnelMark
 from headrace.spark.analysed_plans import OF_READERS, operators, plan_of
 from headrace.spark.arrow_functions import map_in_arrow
-from headrace.spark.several_tables import scanned_table, tunnel_of
+from headrace.spark.several_tables import numbers_in, scanned_table, tunnel_of
 from headrace.sql_text.lexer import quote_name
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ class FollowedScan:
         source: the mark of the table, see `headrace.model.tables.change_columns.source_mark`.
         tunnel: the tunnel of several tables that has the changes; None for a tunnel of this table alone.
         table: the name of the table in the rows of this tunnel.
+        numbers: the numbers of the columns, as far as the store of the table has them.
         inner: it is no scan, but the table with the groups of an inner query; see `headrace.derived.follow.planning`.
         label, labels: then the name and the columns for people.
     """
@@ -48,6 +50,7 @@ class FollowedScan:
     source: str = ""
     tunnel: TunnelMark | None = None
     table: str = ""
+    numbers: Mapping[str, int] = field(default_factory=dict)
     inner: bool = False
     label: str = ""
     labels: tuple[str, ...] = ()
@@ -85,7 +88,7 @@ class FollowedScan:
         key = tuple(places[place] for place in sorted(places))
         tunnel = tunnel_of(stream.schema)
         table = "" if tunnel is None else table_of(name, stream.schema)
-        return cls(name, columns, key, str(change.get(SOURCE, "")), tunnel, table)
+        return cls(name, columns, key, str(change.get(SOURCE, "")), tunnel, table, numbers_in(columns))
 
     def signed(self, changes: DataFrame, *, net: bool = False) -> DataFrame:
         """Return the rows of a batch with `SIGN` and `ORDER` instead of the columns of changes.

@@ -118,12 +118,14 @@ class FollowedStream(BatchedStream):
             if known is None:
                 # Spark may have planned the first batch for another text, which named them in another order.
                 scans = tuple(sorted(scans, key=lambda scan: scan.name.lower()))
-            gathering = self.plan.gathering
+            lost, gathering = self._exchanged(layout, scans), self.plan.gathering
             if gathering is not None:
                 gathering, covering = layout.arranged(gathering, scans)
-                if layout.arrangements and len(covering) < len(scans):
-                    raise columns_lost([scan.name for scan in scans if scan.name.lower() not in covering])
-            layout = replace(layout, scans=tuple((scan.name, scan.mark) for scan in scans))
+                if layout.arrangements:
+                    lost += [scan.name for scan in scans if scan.name.lower() not in covering]
+            if lost:
+                raise columns_lost(list(dict.fromkeys(lost)))
+            layout = layout.reading(scans)
             query = self._query(store, scans, static, gathering)
             batches = FollowedBatches(sink, query, self._groups(store), gathering, self.target, job, layout)
             return self._start(one_stream(self.frames, scans), "append", batches)
@@ -208,7 +210,7 @@ class FollowedStream(BatchedStream):
         if gathering is not None:
             gathering, covering = layout.arranged(gathering, scans)
         is_whole = not layout.arrangements or len(covering) == len(scans)
-        if is_whole and not is_changed(known, job):
+        if is_whole and not self._exchanged(layout, scans) and not is_changed(known, job):
             return None
         offsets = source_offsets(sink.checkpoint, last, self.spark, store=store)
         positions = {
@@ -227,6 +229,15 @@ class FollowedStream(BatchedStream):
             positions,
             last,
         )
+
+    def _exchanged(self, layout: StateLayout, scans: Sequence[FollowedScan]) -> list[str]:
+        """Return the scans of which the query uses columns that are others than those of its record."""
+        used = used_names(self.plan.query.tokens)
+        return [
+            scan.name
+            for scan in scans
+            if any(used is None or name.lower() in used or name in scan.key for name in layout.exchanged(scan))
+        ]
 
     def _add_columns(self, store: Store) -> None:
         """Add the columns of the query that the target lacks."""

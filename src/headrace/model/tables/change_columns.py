@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from functools import cache
 
 import numpy as np
@@ -31,6 +31,8 @@ SIGNED = "headrace.signed"
 """In the metadata of `_change_type` of `SignedShape`: the number of columns of the table's primary key."""
 TABLE_COLUMN = "headrace.column"
 """In the metadata of a column of `SignedShape`: its name in the table. Spark passes it on with plain copies only."""
+NUMBER = "headrace.number"
+"""In the metadata of a column of `SignedShape`: its number in the table, see `headrace.ports.Table.column_numbers`."""
 SOURCE = "headrace.source"
 """In the metadata of key columns and of `_change_type` of a stream: the mark of the table whose changes they are."""
 TRUNCATE = "truncate"
@@ -53,16 +55,22 @@ def source_mark(store: str, table: str) -> str:
     return hashlib.sha256(f"{store}\n{table}".encode()).hexdigest()[:32]
 
 
-def marked(schema: pa.Schema, key: Sequence[str], mark: str) -> pa.Schema:
-    """Return the columns of a stream of changes with the mark of their table."""
-    names = {CHANGE_TYPE, *key}
-    return pa.schema(
-        [
-            field.with_metadata({**(field.metadata or {}), SOURCE: mark}) if field.name in names else field
-            for field in schema
-        ],
-        schema.metadata,
-    )
+def marked(schema: pa.Schema, key: Sequence[str], mark: str, numbers: Mapping[str, int]) -> pa.Schema:
+    """Return the columns of a stream of changes with the mark of their table, and signed rows with their numbers."""
+    return pa.schema(marked_columns(schema, {CHANGE_TYPE, *key}, mark, numbers), schema.metadata)
+
+
+def marked_columns(
+    columns: Iterable[pa.Field], names: Collection[str], mark: str, numbers: Mapping[str, int]
+) -> list[pa.Field]:
+    """Return columns with their numbers if they are of signed rows, and some of them with the mark of their table."""
+    found = []
+    for field in columns:
+        added = {SOURCE: mark} if field.name in names else {}
+        if TABLE_COLUMN.encode() in (field.metadata or {}) and field.name in numbers:
+            added[NUMBER] = str(numbers[field.name])
+        found.append(field.with_metadata({**(field.metadata or {}), **added}) if added else field)
+    return found
 
 
 class Shape(ABC):

@@ -24,6 +24,7 @@ from headrace.model.tables.change_columns import (
     TABLE_COLUMN,
     TRANSACTION_ID,
     ChangeShape,
+    marked_columns,
 )
 from headrace.model.tables.changes import Changes
 from headrace.model.tables.schema import Column, KeylessSchema, TableSchema
@@ -192,15 +193,22 @@ class SeveralShape(ChangeShape):
 
 
 def marked_tables(
-    schema: pa.Schema, marks: Mapping[str, str], tunnel: TunnelMark | None = None, scanned: str | None = None
+    schema: pa.Schema,
+    marks: Mapping[str, str],
+    numbers: Mapping[str, Mapping[str, int]],
+    tunnel: TunnelMark | None = None,
+    scanned: str | None = None,
 ) -> pa.Schema:
     """Return the columns of a `SeveralShape` with the marks of their tables, see `SOURCE`, and of their tunnel.
 
     Args:
+        numbers: the numbers of the columns of each table.
         tunnel: the tunnel of signed rows.
         scanned: the table that the reader has named.
     """
-    fields = [_marked(field, marks[field.name]) if field.name in marks else field for field in schema]
+    fields = [
+        _marked(field, marks[field.name], numbers[field.name]) if field.name in marks else field for field in schema
+    ]
     if tunnel is not None:
         named = {} if scanned is None else {SCANNED: scanned}
         fields = [
@@ -238,9 +246,7 @@ def _narrowed(field: pa.Field, wanted: pa.DataType) -> pa.Field:
     return pa.field(field.name, pa.struct([now[each.name] for each in wanted]), metadata=field.metadata)
 
 
-def _marked(field: pa.Field, mark: str) -> pa.Field:
-    inner = [
-        each.with_metadata({**each.metadata, SOURCE: mark}) if ROW_KEY.encode() in (each.metadata or {}) else each
-        for each in field.type
-    ]
+def _marked(field: pa.Field, mark: str, numbers: Mapping[str, int]) -> pa.Field:
+    key = {each.name for each in field.type if ROW_KEY.encode() in (each.metadata or {})}
+    inner = marked_columns(field.type, key, mark, numbers)
     return pa.field(field.name, pa.struct(inner), metadata={**(field.metadata or {}), SOURCE: mark})
