@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -195,6 +197,17 @@ def test_a_session_sets_only_what_a_server_lets_clients_set(spark: SparkSession,
     done = subprocess.run([sys.executable, client, connect], capture_output=True, text=True, timeout=300)
     assert done.returncode == 0, done.stderr[-4000:]
     assert done.stdout.splitlines()[-1] == "[] ['UTC', '3', 'true']"
+    (tmp_path / "job.sql").write_text("SELECT 1 AS one;")
+    done = subprocess.run(
+        [sys.executable, "-m", "headrace.cli.main", "run", "job.sql", "--json"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        cwd=tmp_path,
+        env=os.environ | {"SPARK_REMOTE": connect},
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert json.loads(done.stdout)["rows"] == [{"one": 1}]
 
 
 _CLIENT_WITH_CHECKPOINT = """

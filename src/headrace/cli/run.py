@@ -196,15 +196,17 @@ def streaming_session(app: App, name: str, options: SparkOptions) -> Iterator[St
     from headrace.cli.spark_errors import filtered
     from headrace.spark.connect import check_start, is_connect, names_server
 
-    # Spark creates the directory even if no table is in it.
-    warehouse = options.workspace.absolute() / ".headrace" / "spark-warehouse"
-    conf = {"spark.sql.warehouse.dir": str(warehouse)} | parse_pairs(options.conf, "--conf")
+    conf = parse_pairs(options.conf, "--conf")
+    check_start(conf)
+    remote = names_server(conf)
     if not app.debug:
         _silence_pyspark()
-        if "SPARK_CONF_DIR" not in os.environ:
+    if not remote:
+        # Spark creates the directory even if no table is in it.
+        conf = {"spark.sql.warehouse.dir": str(options.workspace.absolute() / ".headrace" / "spark-warehouse")} | conf
+        if not app.debug and "SPARK_CONF_DIR" not in os.environ:
             conf = {"spark.driver.extraJavaOptions": f"-Dlog4j2.configurationFile={_LOGGING.as_uri()}"} | conf
-    check_start(conf)
-    quiet = contextlib.nullcontext() if app.debug or names_server(conf) else filtered()
+    quiet = contextlib.nullcontext() if app.debug or remote else filtered()
     with app.output.status("Starting Spark"), quiet:
         spark = headrace.session(name, master=options.master, conf=conf)
         if not app.debug and not is_connect(spark):
