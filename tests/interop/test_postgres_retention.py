@@ -13,14 +13,18 @@ import psycopg
 import pytest
 
 import headrace
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.cli.main import main
 from headrace.errors import DataLossError, OptionError
+from headrace.model.tunnels.lag import Slot
 from headrace.model.tunnels.values import Start
 from headrace.monitoring.process_metrics import StoreCollector
 from headrace.ports import Store, Tunnel
+from headrace.spark.listener import lag_of
 from headrace.stores.postgres.tunnels import log, retention, slot_limits
 from headrace.testing.reading import drain, only_channel
 from headrace.ui.server import UiThread
+from tests.clocks import patch_time
 from tests.postgres_server import USER, PostgresServer, create_database
 from tests.ui.conftest import Browser
 
@@ -201,6 +205,31 @@ def test_the_error_of_reads_is_in_the_description_and_the_metrics(store: Store, 
     assert [sample.value for sample in samples if sample.name == "headrace_tunnel_warnings"] == [1.0]
     (found,) = [sample for sample in samples if sample.name == "headrace_tunnel_last_error"]
     assert (found.labels, found.value) == ({"table": "orders", "tunnel": "changes", "error": "DataLossError"}, 1.0)
+
+
+def test_the_progress_of_a_query_has_the_slot_at_most_every_ten_seconds(
+    store: Store, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    now = [100.0]
+    patch_time(monkeypatch, "headrace.batches.feeds.tunnel_feed", monotonic=lambda: now[0])
+    feed = TunnelFeed(tunnel)
+
+    def slot() -> Slot | None:
+        (lag,) = lag_of({"sources": [{"latestOffset": feed.report()}]})
+        assert lag is not None
+        assert lag.lag.slot == lag.slot
+        return lag.slot
+
+    first = slot()
+    assert first is not None
+    assert first.status == "reserved"
+    assert first.bytes is not None
+    assert 0 <= first.bytes < MB
+    server.execute("SELECT pg_drop_replication_slot(%s)", [f"headrace_{tunnel.id}"])
+    assert slot() == first
+    now[0] += 10
+    assert slot() == Slot("missing")
 
 
 def test_a_description_shows_the_kept_log_and_warns(

@@ -10,7 +10,7 @@ import pytest
 
 from headrace.cli.main import EXIT_INTERRUPTED, main
 from headrace.cli.stream_progress import progress_facts, progress_line, progress_state
-from headrace.model.tunnels.lag import Lag, duration_text
+from headrace.model.tunnels.lag import Lag, Slot, duration_text
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
 from headrace.streaming_sql.workspace import Workspace
 from tests.clocks import patch_time
@@ -32,6 +32,8 @@ def running(directory: Path, lag: Lag | None, rate: float | None = 50.0) -> Stre
         (Lag(5000), "lag 5000, done in 1 min 40 s"),
         (Lag(5000, 1, 4, 2), "lag more than 5000 (2 of 4 ranges), done in 1 min 40 s"),
         (Lag(5000, seconds=90.2, bytes=700), "lag 5000, 1 min 30 s behind, 700 bytes, done in 1 min 40 s"),
+        (Lag(50, slot=Slot("reserved", 900)), "lag 50, slot reserved (900 bytes), done in 1 s"),
+        (Lag(50, slot=Slot("lost")), "lag 50, slot lost, done in 1 s"),
         (Lag(0, 2), "lag unknown"),
         (Lag(0), "lag 0"),
         (None, "lag -"),

@@ -19,7 +19,7 @@ from headrace.streaming_sql import running_streams, stream_history
 from headrace.streaming_sql.running_streams import RunningStreams, batch_record, has_batch
 from headrace.streaming_sql.stream_history import BatchRecord, StreamHistory
 from headrace.streaming_sql.stream_registry import StreamRegistry
-from headrace.streaming_sql.workspace import Workspace
+from headrace.streaming_sql.workspace import _FORMAT_VERSION, Workspace
 
 # The definitions and the version of a workspace that an earlier release wrote.
 FORMAT_1 = """
@@ -91,7 +91,7 @@ def test_a_workspace_of_format_1_keeps_its_streams_and_gets_a_history(tmp_path: 
 
 def test_a_workspace_of_a_newer_format_is_refused(workspace: Workspace, registry: StreamRegistry) -> None:
     with workspace.write() as connection:
-        connection.execute("PRAGMA user_version = 6")
+        connection.execute(f"PRAGMA user_version = {_FORMAT_VERSION + 1}")
     workspace.close()
     with pytest.raises(StoreDamagedError, match="newer version"):
         registry.all()

@@ -13,7 +13,7 @@ import headrace
 from headrace.batches.feeds.channel_reading import read_channel
 from headrace.batches.feeds.limits import Limits
 from headrace.batches.feeds.tunnel_feed import TunnelFeed
-from headrace.model.tunnels.lag import Lag
+from headrace.model.tunnels.lag import Lag, Slot
 from headrace.model.tunnels.values import Backlog
 from headrace.ports import Store, Tunnel
 from headrace.stores.embedded.tunnels.positions import key_position, rows_after
@@ -99,3 +99,11 @@ def test_the_age_and_size_of_a_lag_are_those_of_what_is_unread() -> None:
     # Base data has no age.
     assert (Lag.of([*unread, Backlog(rows=5, bytes=1)]).seconds, Lag.of([Backlog(rows=0)]).seconds) == (None, 0.0)
     assert Lag.total([Lag(1, seconds=2.0, bytes=3), Lag(4, seconds=5.0)]) == Lag(5, seconds=5.0)
+
+
+def test_several_slots_have_the_worst_status_and_their_size_together() -> None:
+    lags = [Lag(1, slot=Slot("extended", 5)), Lag(2), Lag(3, slot=Slot("reserved", 7)), Lag(4, slot=Slot("lost"))]
+    assert Lag.total(lags).slot == Slot("lost", 12)
+    assert Lag.total(lags[:3]).slot == Slot("extended", 12)
+    assert Lag.total([*lags, Lag(0, slot=Slot("of a later server"))]).slot == Slot("of a later server", 12)
+    assert Lag.total(lags[1:2]).slot is None

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from headrace.errors import UnsupportedError
 from headrace.model.tables.json_forms import JsonForm, Origin
 from headrace.model.tables.schema import TableSchema
-from headrace.model.tunnels.lag import Lag
+from headrace.model.tunnels.lag import Lag, Slot
 from headrace.model.tunnels.leases import Lease, LeaseStatus, Saved
 from headrace.model.tunnels.records import BatchPlan, ChannelEnd
 from headrace.model.tunnels.values import Backlog, Channel, ChannelKind, ChannelState, Page, Position, Start, TunnelKind
@@ -213,6 +213,10 @@ class Tunnel(Port):
     """Whether the changes of a batch are whole transactions: limits of rows are exceeded to the end of one."""
     borrowed: tuple[str, ...] = ()
     """What the tunnel uses and headrace has not created, in words. It remains when the tunnel is dropped."""
+
+    def slot(self) -> Slot | None:
+        """Return the log that a server keeps for the tunnel; None if it has no replication slot."""
+        return None
 
     def _repr_html_(self) -> str | None:
         known = {"table": self.table.name, "kind": self.kind}

@@ -14,7 +14,7 @@ from pyspark.sql.streaming.listener import (
     StreamingQueryListener,
 )
 
-from headrace.model.tunnels.lag import Lag
+from headrace.model.tunnels.lag import Lag, Slot
 
 if TYPE_CHECKING:
     from pyspark.sql.streaming.listener import StreamingQueryProgress
@@ -34,6 +34,8 @@ class SourceLag:
         ranges_done: how many of them are read.
         seconds: the age of the oldest unread change; None if it is unknown.
         bytes: the size of the unread changes; None if it is unknown.
+        slot: the log that a server of PostgreSQL keeps for the tunnel, with the status of its replication slot; None
+            for other sources. It is looked at every 10 seconds.
     """
 
     min_offsets_behind_latest: int
@@ -46,12 +48,13 @@ class SourceLag:
     ranges_done: int = 0
     seconds: float | None = None
     bytes: int | None = None
+    slot: Slot | None = None
 
     @property
     def lag(self) -> Lag:
         """The lag as one value."""
         unknown = len(self.unknown)
-        return Lag(self.total_rows_behind, unknown, self.ranges, self.ranges_done, self.seconds, self.bytes)
+        return Lag(self.total_rows_behind, unknown, self.ranges, self.ranges_done, self.seconds, self.bytes, self.slot)
 
     def as_metrics(self) -> dict[str, str]:
         """Return the lag with Spark's metric names, as texts."""
@@ -86,9 +89,10 @@ def _lag_of_source(latest: Any) -> SourceLag | None:
     rows = list(by_partition.values()) or [0]
     unknown = tuple(latest.get("rowsUnknown", ()))
     ranges, done = latest.get("baseRanges", (0, 0))
-    age, size = latest.get("secondsBehindLatest"), latest.get("bytesBehindLatest")
+    age, size, slot = latest.get("secondsBehindLatest"), latest.get("bytesBehindLatest"), latest.get("slot")
     return SourceLag(
-        min(rows), max(rows), sum(rows) / len(rows), sum(rows), by_partition, unknown, ranges, done, age, size
+        *(min(rows), max(rows), sum(rows) / len(rows), sum(rows), by_partition, unknown, ranges, done, age, size),
+        None if slot is None else Slot(**slot),
     )
 
 

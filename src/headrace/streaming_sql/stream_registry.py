@@ -26,7 +26,7 @@ _STOP_TIMEOUT_SECONDS = 120.0
 _COLUMNS = (
     "shown_name, state, target, checkpoint, owner, pid, query_id, batch, rows_per_second, lag, error, started, "
     "updated, script, fingerprint, lag_unknown, ranges, ranges_done, remedy, lag_time, view, "
-    "lag_seconds, lag_bytes"
+    "lag_seconds, lag_bytes, slot_status, slot_bytes"
 )
 
 
@@ -51,6 +51,8 @@ class StreamStatus:
         view: the query of the materialized view that the stream keeps; None for other streams.
         lag_seconds: the age of the oldest unread change at ``lag_time``; None if it is unknown.
         lag_bytes: the size of the unread changes at ``lag_time``; None if it is unknown.
+        slot_status: the status of the replication slot that its tunnels have, the worst of several; None without one.
+        slot_bytes: the size of the log that servers keep for these slots; None without one, or if it is unknown.
         history: the workspace's history of streams, which `plot` reads.
     """
 
@@ -76,6 +78,8 @@ class StreamStatus:
     view: str | None = None
     lag_seconds: float | None = None
     lag_bytes: int | None = None
+    slot_status: str | None = None
+    slot_bytes: int | None = None
     history: StreamHistory | None = field(default=None, repr=False, compare=False)
 
     @property
@@ -238,7 +242,7 @@ class StreamRegistry:
 
     def set_running(self, name: str, query_id: str) -> None:
         """Record that a query runs. A query with another id, of a new checkpoint, has no batch yet."""
-        kept = ("batch", "lag", "lag_time", "lag_seconds", "lag_bytes")
+        kept = ("batch", "lag", "lag_time", "lag_seconds", "lag_bytes", "slot_status", "slot_bytes")
         of_query = ", ".join(f"{column} = CASE WHEN query_id = ?1 THEN {column} END" for column in kept)
         self._update(name, f"state = 'running', query_id = ?1, {of_query}", query_id)
 
@@ -252,13 +256,15 @@ class StreamRegistry:
     ) -> None:
         """Record the progress of a stream, and its completed batches in its history, in one transaction."""
         unread = Lag(0) if lag is None else lag
+        slot = (None, None) if unread.slot is None else unread.slot
         with self._workspace.write() as connection:
             connection.execute(
                 "UPDATE stream SET batch = ?1, rows_per_second = ?2, lag = ?3, lag_unknown = ?4, ranges = ?5, "
-                "ranges_done = ?6, updated = ?7, lag_time = ?7, lag_seconds = ?8, lag_bytes = ?9 WHERE name = ?10",
+                "ranges_done = ?6, updated = ?7, lag_time = ?7, lag_seconds = ?8, lag_bytes = ?9, "
+                "slot_status = ?10, slot_bytes = ?11 WHERE name = ?12",
                 (
                     *(batch, rows_per_second, None if lag is None else lag.rows, unread.unknown, unread.ranges),
-                    *(unread.ranges_done, time.time(), unread.seconds, unread.bytes, name.lower()),
+                    *(unread.ranges_done, time.time(), unread.seconds, unread.bytes, *slot, name.lower()),
                 ),
             )
             stream_history.add_batches(connection, name, completed)

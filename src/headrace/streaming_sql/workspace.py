@@ -2,8 +2,9 @@
 
 Formats: 1 has definitions and streams; 2 also has their history (`headrace.streaming_sql.stream_history`); 3 also has
 the time at which the lag of a stream was measured; 4 also has the queries of materialized views; 5 also has the lag in
-seconds and bytes. The first use of a workspace upgrades it. A process of an earlier release that has it open goes on
-and writes no history; a new one fails, because it could not keep the history complete.
+seconds and bytes; 6 also has the log that servers keep for a stream. The first use of a workspace upgrades it. A
+process of an earlier release that has it open goes on and writes no history; a new one fails, because it could not keep
+the history complete.
 
 File locks show which processes are alive. Process ids would not: the system reuses them, and containers that share a
 directory have different ones.
@@ -28,7 +29,7 @@ from headrace.support.sqlite.forks import no_fork
 from headrace.support.sqlite.opening import open_wal
 from headrace.support.sqlite.transactions import Transaction
 
-_FORMAT_VERSION = 5
+_FORMAT_VERSION = 6
 _BUSY_TIMEOUT_MS = 30_000
 _DDL = """
 CREATE TABLE definition (name TEXT PRIMARY KEY, definition TEXT NOT NULL) WITHOUT ROWID;
@@ -55,6 +56,7 @@ CREATE TABLE ending (stream TEXT NOT NULL, time REAL NOT NULL, state TEXT NOT NU
     2: "ALTER TABLE stream ADD COLUMN lag_time REAL",
     3: "ALTER TABLE stream ADD COLUMN view TEXT",
     4: "ALTER TABLE stream ADD COLUMN lag_seconds REAL; ALTER TABLE stream ADD COLUMN lag_bytes INTEGER",
+    5: "ALTER TABLE stream ADD COLUMN slot_status TEXT; ALTER TABLE stream ADD COLUMN slot_bytes INTEGER",
 }
 
 

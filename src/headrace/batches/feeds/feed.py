@@ -91,7 +91,7 @@ class Feed(ABC, Generic[FeedPosition, Task]):
         ``rowsBehindLatest`` has the known number of unread rows for each channel or partition, ``rowsUnknown`` the
         channels that have more, ``baseRanges`` the number of key ranges of base data and how many are read, and
         ``secondsBehindLatest`` and ``bytesBehindLatest`` the age of the oldest unread change and their size, as far as
-        they are known.
+        they are known. ``slot`` has the log that a server keeps for the tunnel, if it does.
         """
         return {"rowsBehindLatest": self.rows_behind()}
 

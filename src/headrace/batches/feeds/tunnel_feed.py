@@ -25,7 +25,7 @@ from headrace.batches.feeds.feed import Feed, Offset
 from headrace.batches.feeds.limits import Limits, enough_rows, share_rows
 from headrace.errors import DataLossError, NotFoundError, OptionError, StoreBusyError
 from headrace.model.tunnels.channels import channel_states
-from headrace.model.tunnels.lag import Lag
+from headrace.model.tunnels.lag import Lag, Slot
 from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelPlan
 from headrace.model.tunnels.values import (
     FINISHED,
@@ -46,6 +46,8 @@ _OPENING_PAUSE = 0.2
 DEFAULT_LIMITS = Limits()
 NO_LIMITS = Limits(copied_rows=None)
 COMMITTED = Start()
+_SLOT_SECONDS = 10.0
+"""The time between two looks at the log that a server keeps."""
 _SOME = Backlog(rows=None)
 Positions: TypeAlias = Mapping[str, Position]
 """The positions of channels; `FINISHED` for channels without further changes."""
@@ -129,6 +131,8 @@ class TunnelFeed(Feed[str, ChannelTask]):
         self._fixed_end: dict[str, Position] | None = None
         self._committed = INITIAL_BATCH
         self._lag = _Lag()
+        self._last_slot: Slot | None = None
+        self._next_look = 0.0
 
     def initial(self) -> str:
         return INITIAL_BATCH
@@ -233,7 +237,7 @@ class TunnelFeed(Feed[str, ChannelTask]):
         backlogs = dict(lag.left)
         if lag.waiting:
             backlogs |= self.tunnel.waiting_backlogs(lag.waiting, self._fixed_end)
-        unread = Lag.of(backlogs.values())
+        unread, slot = Lag.of(backlogs.values()), self._slot()
         done = [channel for channel, read in lag.base.items() if read or lag.left.get(channel, _SOME).unread == 0]
         return {
             "rowsBehindLatest": {channel: backlog.known for channel, backlog in backlogs.items()},
@@ -241,7 +245,14 @@ class TunnelFeed(Feed[str, ChannelTask]):
             "baseRanges": [len(lag.base), len(done)],
             "secondsBehindLatest": unread.seconds,
             "bytesBehindLatest": unread.bytes,
+            **({} if slot is None else {"slot": slot._asdict()}),
         }
+
+    def _slot(self) -> Slot | None:
+        now = time.monotonic()
+        if now >= self._next_look:
+            self._next_look, self._last_slot = now + _SLOT_SECONDS, self.tunnel.slot()
+        return self._last_slot
 
     def _lag_of(self, channels: _Channels) -> _Lag:
         unread = [each.id for each in channels.all if not channels.is_finished(each) and self._is_read(each.id)]

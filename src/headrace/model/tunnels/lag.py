@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from headrace.model.tunnels.values import Backlog
@@ -20,6 +20,34 @@ def duration_text(seconds: float) -> str:
     return f"{whole} s"
 
 
+# From PostgreSQL's names of ``wal_status`` and for a slot that does not exist, the best one first.
+_SLOT_STATUSES = ("reserved", "extended", "unreserved", "lost", "missing")
+
+
+class Slot(NamedTuple):
+    """The log that a server keeps for its readers.
+
+    Attributes:
+        status: ``wal_status`` of PostgreSQL's replication slot, or ``missing`` if there is none.
+        bytes: the size of the log; None if the server does not know it.
+    """
+
+    status: str
+    bytes: int | None = None
+
+    @classmethod
+    def worst(cls, slots: Iterable[Slot | None]) -> Slot | None:
+        """Return the worst status of several slots with their size together; None without slots."""
+        found = [each for each in slots if each is not None]
+        if not found:
+            return None
+        sizes = [each.bytes for each in found if each.bytes is not None]
+        # Another version of the server may have another status, which is worth a look.
+        ranks = {status: rank for rank, status in enumerate(_SLOT_STATUSES)}
+        status = max((each.status for each in found), key=lambda status: ranks.get(status, len(ranks)))
+        return cls(status, sum(sizes) if sizes else None)
+
+
 @dataclass(frozen=True)
 class Lag:
     """The unread rows of one or several sources.
@@ -31,6 +59,7 @@ class Lag:
         ranges_done: how many of them are read.
         seconds: the time since the commit of the oldest unread change; None if it is unknown.
         bytes: the known size of the unread changes; None if it is unknown.
+        slot: the log that a server keeps for the sources; None if it keeps none for them.
     """
 
     rows: int
@@ -39,6 +68,7 @@ class Lag:
     ranges_done: int = 0
     seconds: float | None = None
     bytes: int | None = None
+    slot: Slot | None = None
 
     @property
     def exact(self) -> bool:
@@ -56,6 +86,7 @@ class Lag:
             sum(lag.ranges_done for lag in found),
             _known(max, [lag.seconds for lag in found]),
             _known(sum, [lag.bytes for lag in found]),
+            Slot.worst(lag.slot for lag in found),
         )
 
     @classmethod

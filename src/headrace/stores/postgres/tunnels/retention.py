@@ -12,6 +12,7 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from headrace.model.tunnels.lag import Slot
 from headrace.stores.postgres.tunnels import slots
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import lsn_text
@@ -90,6 +91,16 @@ class LogRelease:
             "SELECT confirmed_flush_lsn - restart_lsn FROM pg_replication_slots WHERE slot_name = %s", (self._slot,)
         )
         return bool(rows and rows[0][0] is not None and rows[0][0] > LAG_BYTES)
+
+
+def slot_of(database: TunnelDatabase, slot: str) -> Slot:
+    """Return the status of a slot, and the log from its ``restart_lsn`` on."""
+    rows = database.query(
+        "SELECT coalesce(wal_status, 'reserved'), (pg_current_wal_flush_lsn() - restart_lsn)::bigint"
+        " FROM pg_replication_slots WHERE slot_name = %s",
+        (slot,),
+    )
+    return Slot(*rows[0]) if rows else Slot("missing")
 
 
 def describe(database: TunnelDatabase, slot: str) -> tuple[Mapping[str, int | str | bool | None], list[str]]:

@@ -20,6 +20,7 @@ from headrace.model.tables.changes import Changes
 from headrace.model.tables.json_forms import PLAIN, JsonForm, Origin
 from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.channels import stage_of
+from headrace.model.tunnels.lag import Slot
 from headrace.model.tunnels.validation import microseconds
 from headrace.model.tunnels.values import (
     FINISHED,
@@ -231,6 +232,9 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
             details=details,
             warnings=tuple(warnings),
         )
+
+    def slot(self) -> Slot | None:
+        return None if self._stored.slot is None else retention.slot_of(self._database, self._stored.slot)
 
     def take_in_tables(self) -> list[str]:
         return [] if self._joining is None else self._joining.look()
