@@ -133,16 +133,22 @@ def _rebuild(kind: type[HeadraceError], args: tuple[Any, ...], state: dict[str, 
     return error
 
 
-_OWN_ERROR = re.compile(r"^headrace\.[\w.]+Error: (.+)$", re.MULTILINE)
+_OWN_ERROR = re.compile(r"^headrace\.(?:\w+\.)*(\w+Error: .+)$", re.MULTILINE)
 
 
-def own_message(text: str) -> str | None:
-    """Return the message of the last headrace error in a traceback; None if there is none.
+def own_error(text: str) -> str | None:
+    """Return the last headrace error in a traceback as ``Name: message``; None if there is none.
 
     Spark sends an error of a Python worker to the driver as the text of its traceback.
     """
     found = _OWN_ERROR.findall(text)
     return found[-1] if found else None
+
+
+def own_message(text: str) -> str | None:
+    """Return the message of the last headrace error in a traceback; None if there is none."""
+    found = own_error(text)
+    return None if found is None else found.partition(": ")[2]
 
 
 _LABELS = ("; received: ", "; valid: ")

@@ -13,7 +13,7 @@ import pytest
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
-from headrace.errors import DataLossError
+from headrace.errors import BatchFailedError, DataLossError
 from headrace.spark.batch_errors import with_short_errors
 
 
@@ -51,6 +51,14 @@ def test_a_query_that_is_stopped_in_a_job_with_a_long_plan_has_not_failed(spark:
     execution = java.org.apache.spark.sql.execution.streaming.runtime.StreamExecution
     scala = spark.sparkContext._jsc.sc()
     assert execution.isInterruptionException(java.py4j.Py4JException(text), scala)
+
+
+def test_a_long_error_with_one_of_headrace_has_its_name_and_message() -> None:
+    def write(batch: object, number: int) -> None:
+        raise RuntimeError(f"{'long ' * 20_000}\nheadrace.errors.NumericOverflowError: 1 does not fit\nin a task")
+
+    with pytest.raises(BatchFailedError, match="batch 7 failed: NumericOverflowError: 1 does not fit; the log"):
+        with_short_errors(write)(None, 7)  # type: ignore[arg-type]
 
 
 def test_a_long_error_is_logged_and_replaced_by_a_short_one(

@@ -13,7 +13,7 @@ import traceback
 from collections.abc import Callable
 from typing import TYPE_CHECKING
 
-from headrace.errors import BatchFailedError, HeadraceError, own_message
+from headrace.errors import BatchFailedError, HeadraceError, own_error
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -56,7 +56,7 @@ def _short(error: Exception, text: str, batch: int) -> HeadraceError:
         error.__cause__ = error.__context__ = None
         return error.with_traceback(None)
     # The error of a Python worker ends with the line that says most.
-    message = own_message(text) or f"{type(error).__name__}: {error}".partition(_JVM_STACK)[0].rstrip()
+    message = own_error(text) or f"{type(error).__name__}: {error}".partition(_JVM_STACK)[0].rstrip()
     if len(message) > 2 * _SHOWN_AT_ENDS:
         message = f"{message[:_SHOWN_AT_ENDS]} … {message[-_SHOWN_AT_ENDS:]}"
     return BatchFailedError(
