@@ -35,7 +35,7 @@ class SourceLag:
         seconds: the age of the oldest unread change; None if it is unknown.
         bytes: the size of the unread changes; None if it is unknown.
         slot: the log that a server of PostgreSQL keeps for the tunnel, with the status of its replication slot; None
-            for other sources. It is looked at every 10 seconds.
+            for other sources. The server is asked at most every 10 seconds.
     """
 
     min_offsets_behind_latest: int

@@ -20,7 +20,7 @@ def duration_text(seconds: float) -> str:
     return f"{whole} s"
 
 
-# From PostgreSQL's names of ``wal_status`` and for a slot that does not exist, the best one first.
+# PostgreSQL's values of ``wal_status``, the best first, and ours for a slot that does not exist.
 _SLOT_STATUSES = ("reserved", "extended", "unreserved", "lost", "missing")
 
 

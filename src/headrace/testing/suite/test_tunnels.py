@@ -233,6 +233,11 @@ def test_the_changes_of_a_key_keep_their_order_over_splits_and_merges(store: Sto
     assert drain(tunnel) == []
 
 
+def test_a_tunnel_with_a_slot_describes_it(store: Store, orders: Table) -> None:
+    tunnel = store.create_tunnel("orders", "changes", "Stream")
+    assert (tunnel.slot() is not None) == ("slot" in tunnel.describe().details)
+
+
 @pytest.mark.needs("split_partitions")
 def test_a_split_without_unread_changes_is_an_end_without_rows(store: Store, split_table: Table) -> None:
     tunnel = store.create_tunnel("orders", "changes", "Stream")

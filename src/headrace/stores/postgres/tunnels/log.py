@@ -463,9 +463,9 @@ class ChangeLog:
     def _truncations(
         self, truncations: Sequence[Truncation], snapshots: Snapshots | None
     ) -> tuple[list[Truncated], list[Stop]]:
-        """Return the truncations that base data does not have, and stops before those that cannot be read.
+        """Return the truncations that base data does not have, and a stop before each unreadable one.
 
-        These are the ones that only a part of base data has, and all where the rows of the tunnel cannot show them.
+        Unreadable is one that only a part of base data has, and each where the rows of the tunnel cannot show it.
         """
         found, stops = [], []
         for each in truncations:
