@@ -7,6 +7,7 @@ write, checkpoint and close it.
 
 from __future__ import annotations
 
+import faulthandler
 import os
 import random
 import signal
@@ -221,6 +222,8 @@ def run_sequence(directory: Path, log: Log, seed: int) -> None:
 
 def main() -> None:
     """Run sequences one after another, each with its own store."""
+    # An alarm prints where the process hangs before it ends it.
+    faulthandler.register(signal.SIGALRM, chain=True)
     root, seed, sequences = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
     # A scan keeps its transaction open from the first page on.
     reading.READ_AHEAD_BYTES = 1

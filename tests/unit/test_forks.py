@@ -242,6 +242,50 @@ def test_a_fork_by_c_code_is_detected(store: headrace.Store, tmp_path: Path) -> 
     assert numbers(store) == [1, 3]
 
 
+# The first conversion of a thread loads pandas, which does not end before a fork has begun.
+FORK_DURING_FIRST_CONVERSION = """
+import os, signal, sys, threading
+import headrace
+import pyarrow as pa
+
+began, forked = threading.Event(), threading.Event()
+main = threading.main_thread()
+
+def wait_for_fork():
+    began.set()
+    while not is_in_hook() and not forked.is_set():
+        pass
+
+def is_in_hook():
+    frame = sys._current_frames()[main.ident]
+    while frame and frame.f_code.co_name != "_before_fork":
+        frame = frame.f_back
+    return frame is not None
+
+store = headrace.open(sys.argv[1])
+sys.path.insert(0, sys.argv[2])
+thread = threading.Thread(target=store.table("rows").put, args=({"id": 1},))
+thread.start()
+began.wait()
+pid = os.fork()
+if pid == 0:
+    signal.alarm(20)
+    pa.array([1])
+    os._exit(0)
+forked.set()
+thread.join()
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+"""
+
+
+def test_a_fork_waits_for_the_first_conversion_of_another_thread(store: headrace.Store, tmp_path: Path) -> None:
+    slow = tmp_path / "slow"
+    slow.mkdir()
+    (slow / "pandas.py").write_text("import __main__\n__main__.wait_for_fork()\nraise ImportError")
+    command = [sys.executable, "-W", "ignore::DeprecationWarning", "-c", FORK_DURING_FIRST_CONVERSION]
+    subprocess.run([*command, tmp_path / "store", slow], check=True)
+
+
 def test_parent_and_child_of_a_fork_can_use_a_workspace(tmp_path: Path) -> None:
     workspace = Workspace(tmp_path)
     owner = workspace.owner()

@@ -24,7 +24,7 @@ ALLOWED = {
     # `Tunnel.consume` creates a worker.
     "ports": VALUES | {"workers"},
     "workers": VALUES,
-    "rows": {"errors", "model", "ports"},
+    "rows": {"errors", "support", "model", "ports"},
     "wire": {"errors", "model"},
     "stores": BELOW_STORES | {"shared"},
     "shared": {"errors", "support", "model", "ports", "rows"},

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import os
+import threading
 from collections.abc import Callable, Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -11,6 +13,9 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+# Hooks run in reverse order of registration. Ours must run before that of `forks`: a thread that loads pandas may
+# collect a handle of a store, which waits for the fork to end.
+import headrace.support.sqlite.forks  # noqa: F401
 from headrace.rows.arrow_values import check_finite, check_not_null
 from headrace.rows.conversion_errors import INVALID_UTF8, NULL, OUT_OF_RANGE, WRONG_TYPE, ConversionError
 from headrace.rows.nested import Mask, Numbers, build_lists, build_structs
@@ -18,6 +23,19 @@ from headrace.rows.nested import Mask, Numbers, build_lists, build_structs
 _INTEGERS: tuple[type, ...] = (int, np.integer)
 _FLOATS: tuple[type, ...] = (float, np.floating)
 _SEQUENCES: tuple[type, ...] = (list, tuple, np.ndarray)
+
+
+def _before_fork() -> None:
+    """Wait until pyarrow has looked for pandas.
+
+    It does so at the first conversion of a process, under a lock. A child that is forked while another thread holds the
+    lock would wait for ever at its own first conversion.
+    """
+    if threading.active_count() > 1:
+        pa.array([])
+
+
+os.register_at_fork(before=_before_fork)
 
 
 def from_python(values: Sequence[Any], target: pa.DataType) -> pa.Array:
