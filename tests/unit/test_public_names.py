@@ -95,6 +95,13 @@ def test_a_store_is_opened_and_described_without_pandas(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-c", code, str(tmp_path / "shop")], check=True)
 
 
+def test_stores_of_packages_are_imported_without_pandas() -> None:
+    code = (
+        "import sys, headrace_tablestore.store.store, headrace_ytsaurus.store.store\nassert 'pandas' not in sys.modules"
+    )
+    subprocess.run([sys.executable, "-c", code], check=True)
+
+
 def test_the_modules_that_spark_discovers_load_no_store() -> None:
     code = (
         "import sys, pyspark_headrace, pyspark_tablestore, pyspark_yt; "

@@ -21,8 +21,6 @@ from headrace_ytsaurus.wire.yson.python_values import as_values, decimal_width
 _BINARY: Final = pa.large_binary()
 # Escapes in strings of YSON and JSON.
 _NAMED: Final = {ord('"'): b'\\"', ord("\\"): b"\\\\", ord("\n"): b"\\n", ord("\r"): b"\\r", ord("\t"): b"\\t"}
-_QUOTE: Final = pa.scalar(b'"', _BINARY)
-_NOTHING: Final = pa.scalar(b"", _BINARY)
 
 
 @dataclass(frozen=True)
@@ -46,7 +44,7 @@ def text_cells(values: pa.Array, column: YtColumn, first_row: int, notation: Not
         texts = numbers.cast(pa.string()).cast(_BINARY)
         if notation.json or name not in UNSIGNED:
             return texts
-        return pc.binary_join_element_wise(texts, pa.scalar(b"u", _BINARY), _NOTHING)
+        return pc.binary_join_element_wise(texts, pa.scalar(b"u", _BINARY), pa.scalar(b"", _BINARY))
     if name in ("double", "float"):
         return _doubles(values.cast(pa.float64()), column, first_row, notation.json)
     if name == "bool":
@@ -110,7 +108,8 @@ def _strings(values: pa.Array, column: YtColumn, first_row: int, notation: Notat
             except pa.ArrowInvalid:
                 # The slower conversion names the string that is not UTF-8.
                 return _as_json(values.to_pylist(), column, first_row, notation)
-    return pc.binary_join_element_wise(_QUOTE, values, _QUOTE, _NOTHING)
+    quote = pa.scalar(b'"', _BINARY)
+    return pc.binary_join_element_wise(quote, values, quote, pa.scalar(b"", _BINARY))
 
 
 def _content(values: pa.LargeBinaryArray) -> tuple[Places, Bytes]:
