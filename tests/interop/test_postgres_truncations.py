@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 import json
+import random
+from typing import Any
 
 import pytest
 
+from headrace.batches.feeds.limits import Limits
+from headrace.batches.feeds.tunnel_feed import TunnelFeed
 from headrace.errors import DataLossError
-from headrace.model.tables.changes import ChangeOp
+from headrace.model.tables.changes import DELETES, ChangeOp
+from headrace.model.tables.several_tables import TABLE
 from headrace.model.tunnels.values import ChannelState
 from headrace.ports import Store
-from headrace.testing.reading import Change, drain, read_from, unpack
+from headrace.stores.postgres.tunnels import log
+from headrace.testing.effort import thorough
+from headrace.testing.reading import Change, drain, read_batch, read_from, run_to_the_end, unpack
 from tests.interop.own_database import Server
 
 
@@ -88,3 +95,83 @@ def test_a_truncation_of_several_tables_names_each_of_them(store: Store, server:
     server.execute("TRUNCATE u")
     with pytest.raises(DataLossError, match="table 'u' was truncated"):
         drain(tunnel)
+
+
+def test_typed_rows_have_each_truncation_of_a_transaction_at_its_begin(store: Store, server: Server) -> None:
+    create(server)
+    server.execute("CREATE TABLE u (id int PRIMARY KEY, t int REFERENCES t)")
+    tunnel = store.create_tunnel(["t", "u"], "both", "Stream").with_truncations().typed()
+    server.execute("INSERT INTO t VALUES (1, 'a'); INSERT INTO u VALUES (1)")
+    with server.transaction():
+        server.execute("INSERT INTO u VALUES (2); TRUNCATE u RESTART IDENTITY; INSERT INTO u VALUES (3)")
+        server.execute("INSERT INTO t VALUES (4); TRUNCATE t CASCADE; INSERT INTO u VALUES (5)")
+    server.execute("BEGIN; TRUNCATE u; ROLLBACK")
+    (channel,) = tunnel.channels()
+    first = tunnel.read(channel.id, channel.committed, 1000)
+    assert rows_of(unpack(first.changes, [])) == [("INSERT", "t", 1), ("INSERT", "u", 1)]
+    # Both in one page, also if it is longer than the limit.
+    second = tunnel.read(channel.id, first.next, 1)
+    found = rows_of(unpack(second.changes, []))
+    assert sorted(found) == [("TRUNCATE", "t", None), ("TRUNCATE", "u", None)]
+    third = tunnel.read(channel.id, second.next, 1000)
+    assert rows_of(unpack(third.changes, [])) == [("INSERT", "u", 5)]
+    for name in ("t", "u"):
+        with pytest.raises(DataLossError, match="was truncated"):
+            store.tunnel("both").typed().read(channel.id, first.next, 1000)
+        assert name in str(found)
+
+
+def rows_of(changes: list[Change]) -> list[tuple[str, str, object]]:
+    return [(change.op.name, change.row[TABLE], change.row[change.row[TABLE]]["id"]) for change in changes]
+
+
+@pytest.mark.parametrize("most", [1, 4, 1000])
+def test_batches_of_typed_rows_with_truncations_are_whole_transactions(
+    store: Store, server: Server, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    chosen = random.Random(most)
+    names, statements = ("t", "u"), (
+        *["INSERT INTO {0} VALUES ({1}, '{2}') ON CONFLICT (id) DO UPDATE SET v = EXCLUDED.v"] * 5,
+        "DELETE FROM {0} WHERE id = {1}",
+        "UPDATE {0} SET id = {1} WHERE id = {2} AND NOT EXISTS (SELECT FROM {0} WHERE id = {1})",
+        "TRUNCATE {0}",
+        "TRUNCATE t, u",
+        "SAVEPOINT s; TRUNCATE {0}; INSERT INTO {0} VALUES ({1}, 'never'); ROLLBACK TO s",
+    )  # fmt: skip
+    create(server, 5)
+    server.execute("CREATE TABLE u (LIKE t INCLUDING ALL)")
+    monkeypatch.setattr(log, "WINDOW_BYTES", 2000)
+    monkeypatch.setattr("headrace.batches.feeds.channel_reading.PAGE_ROWS", 3)
+    tunnel = store.create_tunnel(["t", "u"], "both").with_truncations().typed()
+
+    def now() -> dict[str, dict[int, str]]:
+        return {name: dict(server.execute(f"SELECT id, v FROM {name}".encode()).fetchall()) for name in names}
+
+    states = [now()]
+    copies: dict[str, dict[Any, Any]] = {name: {} for name in names}
+    feed, previous, at = TunnelFeed(tunnel, limits=Limits(rows_per_batch=most)), None, 0
+    for _ in range(thorough(3)):
+        for _ in range(12):
+            with server.transaction():
+                for _ in range(chosen.randint(1, 6)):
+                    text = chosen.choice(statements)
+                    server.execute(text.format(chosen.choice(names), chosen.randrange(6), chosen.randrange(6)).encode())
+            states.append(now())
+        for batch, found in run_to_the_end(feed, *([] if previous is None else [previous])):
+            previous = batch
+            begins = [change.op is ChangeOp.TRUNCATE for change in found]
+            assert begins == sorted(begins, reverse=True)
+            for change in found:
+                copy, row = copies[change.row[TABLE]], change.row[change.row[TABLE]]
+                if change.op is ChangeOp.TRUNCATE:
+                    copy.clear()
+                elif change.op in DELETES:
+                    del copy[row["id"]]
+                else:
+                    copy[row["id"]] = row["v"]
+            if found[-1].op is not ChangeOp.BASE:
+                # One of the states after the last one.
+                at += states[at:].index(copies)
+        assert copies == states[-1]
+        # A repeated task reads the same rows.
+        assert read_batch(tunnel, feed.plan(batch)) == found

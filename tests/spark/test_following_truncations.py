@@ -93,6 +93,47 @@ def test_results_are_those_of_the_rows_behind_a_truncate(
         check()
 
 
+def test_truncations_of_tables_of_one_tunnel_are_followed_at_whole_transactions(
+    spark: SparkSession, store: Store, server: psycopg.Connection[dict[str, Any]], tmp_path: Path
+) -> None:
+    """One query reads both tables; two read one of them, and a TRUNCATE of the other one does not concern them."""
+    server.execute("ALTER TABLE orders ADD FOREIGN KEY (buyer) REFERENCES buyers (name)")
+    both = ["orders", "buyers"]
+    with ExitStack() as running:
+        followed = {
+            target: running.enter_context(
+                Following(spark, store, query, TABLES_OF.get(target, ["orders"]), target, tmp_path, together=target)
+            )
+            for target, query in QUERIES.items()
+        }
+        for target in followed:
+            store.create_tunnel(both, target)
+
+        def check() -> None:
+            for target, query in QUERIES.items():
+                key = store.table(target).schema.primary_key[0]
+                rows = server.execute(f"{query} ORDER BY {key}".encode()).fetchall()
+                assert followed[target].advance() == rows, target
+
+        check()
+        server.execute(
+            "BEGIN; INSERT INTO buyers VALUES ('d', 'it'); INSERT INTO orders VALUES (20, 'd', 30); "
+            "TRUNCATE buyers CASCADE; INSERT INTO buyers VALUES ('a', 'fr'), ('d', 'it'); "
+            "INSERT INTO orders VALUES (1, 'a', 8), (2, 'd', 9); UPDATE orders SET price = 10 WHERE id = 2; COMMIT"
+        )
+        check()
+        for each in followed.values():
+            each.restart()
+        server.execute("ALTER TABLE orders DROP CONSTRAINT orders_buyer_fkey")
+        server.execute("INSERT INTO orders VALUES (3, 'd', 11); TRUNCATE buyers")
+        server.execute("INSERT INTO buyers VALUES ('d', 'es')")
+        check()
+        server.execute("TRUNCATE orders, buyers")
+        check()
+        server.execute("INSERT INTO orders VALUES (1, 'b', 7); INSERT INTO buyers VALUES ('b', 'pt')")
+        check()
+
+
 def test_a_truncate_of_a_large_joined_table_is_read_by_tasks(
     spark: SparkSession,
     store: Store,

@@ -86,7 +86,7 @@ class Table:
         bills: table ``bills``, if it has joined the tunnel.
     """
 
-    binary, published, shows_truncations = False, (), True
+    binary, published = False, ()
 
     def __init__(self, unreadable: Collection[int], bills: Member | None = None) -> None:
         self.unreadable = unreadable

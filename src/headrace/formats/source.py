@@ -6,7 +6,7 @@ Both know nothing of Spark. Spark pickles them to its workers: they hold options
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
 
@@ -74,8 +74,13 @@ class Read(ABC):
         """
         return rows
 
-    def refuse_truncations(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def refuse_truncations(
+        self, rows: Iterator[pa.RecordBatch], tables: Collection[str] | None
+    ) -> Iterator[pa.RecordBatch]:
         """Yield rows of `rows` for a reader that does not follow a TRUNCATE, which the options do not ask for.
+
+        Args:
+            tables: the tables whose TRUNCATE the reader does not follow; None for all.
 
         Raises:
             DataLossError: a row stands for one.

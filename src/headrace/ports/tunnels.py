@@ -282,8 +282,10 @@ class Tunnel(Port):
     def with_truncations(self) -> Tunnel:
         """Return this tunnel with an entry `ChangeOp.TRUNCATE` where all rows of a table were deleted at once.
 
-        It is the first change of its page. Without it, such a place is a `DataLossError`, because the log does not have
-        the rows. Stores whose logs have a delete for each row return the tunnel itself.
+        It is the first change of its page. Typed rows of several tables have all such entries of a transaction first,
+        on one page, and not what the transaction changed in these tables before. Without entries, such a place is a
+        `DataLossError`, because the log does not have the rows. Stores whose logs have a delete for each row return the
+        tunnel itself.
         """
         return self
 

@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 FOLLOWS_TRUNCATIONS = "spark.headrace.followsTruncations"
-"""Set where a batch reads a stream of ``readAs=table``: a TRUNCATE is a row, and otherwise an error. Tasks see it."""
+"""Set where a batch reads a stream of ``readAs=table``: the tables whose TRUNCATE is an error, as JSON. Of others, it
+is a row. Without the setting, each TRUNCATE is an error. Tasks see it."""
 USED_COLUMNS = "spark.headrace.usedColumns"
 """Set where a batch reads streams: the names of the columns that its query uses, in lower case, as JSON. Tasks read no
 others, which are null, so that a change of another column does not stop the query."""

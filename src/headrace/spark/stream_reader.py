@@ -51,7 +51,8 @@ class PlannedTask(InputPartition):
                 rows = self.read.check_numbers(rows, store, numbers)
             if used is not columns:
                 rows = (_with_unused(part, columns) for part in rows)
-            yield from rows if task_property(FOLLOWS_TRUNCATIONS) else self.read.refuse_truncations(rows)
+            refused = task_property(FOLLOWS_TRUNCATIONS)
+            yield from self.read.refuse_truncations(rows, None if refused is None else json.loads(refused))
         freeze_loaded_modules()
 
 

@@ -56,7 +56,7 @@ class GatheredBatch(GatheredInTasks):
         """Stage the changes of the targets. The changes of scans are always net."""
         session = batch.sparkSession
         # The session is that of the query alone.
-        session.conf.set(FOLLOWS_TRUNCATIONS, "true")
+        session.conf.set(FOLLOWS_TRUNCATIONS, "[]")
         with batch_figures.part(tasks.job, tasks.batch, "gather"):
             read = self._read(batch)
         with tasks.open_store() as store, ExitStack() as opened:

@@ -303,7 +303,7 @@ class GatheredLoad(GatheredInTasks):
     def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
         """Stage the rows of the target and of the state. The changes of scans are always net."""
         # The session is that of the query alone. A TRUNCATE before the first rows removes none.
-        batch.sparkSession.conf.set(FOLLOWS_TRUNCATIONS, "true")
+        batch.sparkSession.conf.set(FOLLOWS_TRUNCATIONS, "[]")
         return self.load(used_columns(batch, self.query.scans, self._columns), tasks)
 
     def load(self, changes: DataFrame, tasks: BatchTasks) -> Receipts:

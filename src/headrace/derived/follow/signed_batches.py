@@ -6,6 +6,7 @@ groups with the kept state, and the result SQL computes the target's rows.
 
 from __future__ import annotations
 
+import json
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -44,8 +45,10 @@ class SignedBatch(FollowedBatch):
 
     def _attempt(self, batch: DataFrame, tasks: BatchTasks, *, net: bool) -> Receipts:
         changes = batch.where(f"{CHANGE_TYPE} <> '{TRUNCATE}'") if self.begins_anew else batch
+        # A TRUNCATE of another table of a tunnel is of no concern.
+        refused = [] if self.begins_anew else [scan.table for scan in self.query.scans]
         with (
-            changed_settings(batch.sparkSession, {FOLLOWS_TRUNCATIONS: "true"} if self.begins_anew else {}),
+            changed_settings(batch.sparkSession, {FOLLOWS_TRUNCATIONS: json.dumps(refused)}),
             batch_of_each(changes, self.query.scans, net=net) as scans,
         ):
             return self.stage_changes(self.query.signed_rows(scans), tasks)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 
 import pyarrow as pa
 
@@ -57,18 +57,19 @@ _ADDRESS = {"_queue": QUEUE_NAME, "_partition": PARTITION, "_row_index": ROW_IND
 class HeadraceTunnel(TunnelRead):
     def open(self, store: Store) -> Tunnel:
         settings, tunnel = self.source.settings, super().open(store)
-        rows = settings.get("rows")
-        if settings.get(TRUNCATIONS) or (read_as.reads_table(settings) and not tunnel.whole_transactions):
+        rows, reads_table = settings.get("rows"), read_as.reads_table(settings)
+        # A scan of one table has the table's own columns.
+        of_table = reads_table and self.source.location.table is not None
+        typed = rows == TYPED or (rows is None and of_table and tunnel.whole_transactions)
+        # A query over rows as JSON cannot compute what is left of one table.
+        if settings.get(TRUNCATIONS) or (reads_table and (typed or not tunnel.whole_transactions)):
             tunnel = tunnel.with_truncations()
         form = debezium.json_form(settings)
         if form is not None:
             return tunnel.with_json(form)
-        rows = settings.get("rows")
-        if rows is None:
-            # A scan of one table has the table's own columns.
-            of_table = read_as.reads_table(settings) and self.source.location.table is not None
-            return tunnel.typed() if of_table and tunnel.whole_transactions else tunnel
-        return tunnel.typed() if rows == TYPED else tunnel.with_json(PLAIN)
+        if typed:
+            return tunnel.typed()
+        return tunnel if rows is None else tunnel.with_json(PLAIN)
 
     def open_checked(self, store: Store) -> Tunnel:
         settings = self.source.settings
@@ -109,9 +110,11 @@ class HeadraceTunnel(TunnelRead):
                 "its state no longer fits, with a new checkpoint location, a new tunnel and overwrite",
             )
 
-    def refuse_truncations(self, rows: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def refuse_truncations(
+        self, rows: Iterator[pa.RecordBatch], tables: Collection[str] | None
+    ) -> Iterator[pa.RecordBatch]:
         settings = self.source.settings
-        return refuse_truncations(rows, settings.need("tunnel")) if read_as.reads_table(settings) else rows
+        return refuse_truncations(rows, settings.need("tunnel"), tables) if read_as.reads_table(settings) else rows
 
     def start(self) -> Start:
         # The committed positions may be those of another query, which has read the rows before them.

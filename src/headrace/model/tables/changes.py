@@ -117,6 +117,12 @@ class Changes:
     def begin_with_truncation(self) -> bool:
         return self.num_rows > 0 and self.ops[0].as_py() == ChangeOp.TRUNCATE
 
+    @property
+    def truncations_of_first(self) -> int:
+        """The number of truncations in the transaction of the first entry."""
+        first = pc.equal(self.versions, self.versions[0])
+        return int(pc.sum(pc.and_(first, pc.equal(self.ops, int(ChangeOp.TRUNCATE))), min_count=0).as_py())
+
     def without_preimages(self) -> Changes:
         """Return the changes without PREIMAGE entries."""
         keep = pc.not_equal(self.ops, pa.scalar(int(ChangeOp.PREIMAGE), pa.int8()))

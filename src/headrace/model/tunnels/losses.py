@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import TYPE_CHECKING, Protocol
 
+import pyarrow.compute as pc
+
 from headrace.errors import DataLossError, own_message
-from headrace.model.tables.change_columns import CHANGE_COLUMNS, CHANGE_TYPE, TRUNCATE
+from headrace.model.tables.change_columns import CHANGE_TYPE, TRUNCATE
+from headrace.model.tables.several_tables import TABLE
 from headrace.model.tunnels.values import Page, Position
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 _TRUNCATED = "a followed table was truncated, and its removed rows are not among the changes"
-_ONE_TRUNCATED = "one of several followed tables was truncated, and its removed rows are not among the changes"
 _log = logging.getLogger("headrace")
 
 
@@ -51,21 +53,29 @@ def read_on(
             position = found
 
 
-def refuse_truncations(rows: Iterator[pa.RecordBatch], tunnel: str) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of a tunnel; raise `DataLossError` at a row for a TRUNCATE, which is the first of its batch."""
+def refuse_truncations(
+    rows: Iterator[pa.RecordBatch], tunnel: str, tables: Collection[str] | None
+) -> Iterator[pa.RecordBatch]:
+    """Yield the rows of a tunnel; raise `DataLossError` at a row for a TRUNCATE. Such rows begin a batch.
+
+    Args:
+        tables: the tables whose TRUNCATE is an error, "" for that of a tunnel of one table; None for all.
+    """
     for part in rows:
         if part.num_rows and CHANGE_TYPE in part.schema.names and part.column(CHANGE_TYPE)[0].as_py() == TRUNCATE:
-            (row,) = part.slice(0, 1).to_pylist()
-            table = {name: value for name, value in row.items() if name not in CHANGE_COLUMNS.names and value}
-            raise DataLossError(
-                _ONE_TRUNCATED if table else _TRUNCATED,
-                received=f"tunnel {tunnel!r}{''.join(f', {name} {table[name]}' for name in table)}",
-                remedy="headrace.follow and INSERT INTO follow a TRUNCATE of one table; start another reader with a "
-                "new tunnel, a new target and a new checkpoint location",
-            )
+            truncations = part.filter(pc.equal(part.column(CHANGE_TYPE), TRUNCATE))
+            names = truncations.column(TABLE).to_pylist() if TABLE in part.schema.names else [""]
+            for name in names:
+                if tables is None or name in tables:
+                    raise DataLossError(
+                        _TRUNCATED,
+                        received=f"tunnel {tunnel!r}{f', table {name}' if name else ''}",
+                        remedy="headrace.follow and INSERT INTO follow a TRUNCATE; start another reader with a new "
+                        "tunnel, a new target and a new checkpoint location",
+                    )
         yield part
 
 
 def is_truncation(error: BaseException) -> bool:
-    """Return whether the error of a job is that of `refuse_truncations`, of a tunnel of one table."""
+    """Return whether the error of a job is that of `refuse_truncations`."""
     return (own_message(str(error)) or "").startswith(_TRUNCATED)

@@ -88,10 +88,6 @@ class Followed(Protocol):
     def binary(self) -> bool:
         """Whether the decoder reads all columns in binary format."""
 
-    @property
-    def shows_truncations(self) -> bool:
-        """Whether the rows can show a TRUNCATE; the log cannot be read across it otherwise."""
-
     def pieces(self, images: Sequence[Images]) -> Sequence[TableImages]:
         """Return images with their columns in the tables now, in smaller pieces where a definition has changed."""
 
@@ -369,10 +365,6 @@ class OneTable:
     def binary(self) -> bool:
         texts = self._database.connection.address.unrepresentable.has_texts
         return not texts and self._definitions.history(self._relation).now.in_binary
-
-    @property
-    def shows_truncations(self) -> bool:
-        return True
 
     def pieces(self, images: Sequence[Images]) -> Sequence[TableImages]:
         return [piece for each in images for piece in self._table.pieces(each)]

@@ -100,10 +100,6 @@ class ManyTables:
         histories = map(self._definitions.history, self._current)
         return not self._choices.has_texts and all(history.now.in_binary for history in histories)
 
-    @property
-    def shows_truncations(self) -> bool:
-        return not self.typed
-
     def pieces(self, images: Sequence[Images]) -> Sequence[TableImages]:
         # All tables first: one that is opened for the first time can make all definitions newer.
         for relation in {each.relation.oid for each in images}:

@@ -158,10 +158,10 @@ class WindowRows:
     def changes(self) -> Changes:
         return self.window.changes.slice(self.first, self.count)
 
-    def to_truncation(self) -> WindowRows:
-        """Return the rows before the first TRUNCATE that is not the first row."""
-        truncations = np.flatnonzero(self.changes.ops.to_numpy()[1:] == ChangeOp.TRUNCATE)
-        return replace(self, last=self.first + 1 + int(truncations[0]), all=False) if len(truncations) else self
+    def to_truncation(self, first: int = 1) -> WindowRows:
+        """Return the rows before the first TRUNCATE behind the ``first`` rows."""
+        truncations = np.flatnonzero(self.changes.ops.to_numpy()[first:] == ChangeOp.TRUNCATE)
+        return replace(self, last=self.first + first + int(truncations[0]), all=False) if len(truncations) else self
 
     def page(self, max_rows: int) -> Page:
         """Return the first rows as a page, which does not separate an old row from its new one."""
@@ -463,10 +463,7 @@ class ChangeLog:
     def _truncations(
         self, truncations: Sequence[Truncation], snapshots: Snapshots | None
     ) -> tuple[list[Truncated], list[Stop]]:
-        """Return the truncations that base data does not have, and a stop before each unreadable one.
-
-        Unreadable is one that only a part of base data has, and each where the rows of the tunnel cannot show it.
-        """
+        """Return the truncations that base data does not have, and a stop before each that only a part of it has."""
         found, stops = [], []
         for each in truncations:
             lsn, _, xid = each.transaction
@@ -476,10 +473,9 @@ class ChangeLog:
                 seen = False if snapshots is None else snapshots.see_transaction(relation.oid, xid)
                 if seen:
                     continue
-                if seen is None or not self._followed.shows_truncations:
-                    when = ", while its base data was read" if seen is None else ""
-                    error = truncated(self._followed.name_of(relation.oid), f"commit version {lsn}{when}")
-                    stops.append(Stop(lsn, lsn + 1, error))
+                if seen is None:
+                    received = f"commit version {lsn}, while its base data was read"
+                    stops.append(Stop(lsn, lsn + 1, truncated(self._followed.name_of(relation.oid), received)))
                 else:
                     found.append(Truncated(relation, each.message, each.transaction))
         return found, stops

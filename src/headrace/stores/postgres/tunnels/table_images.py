@@ -186,6 +186,11 @@ class Truncated(NamedTuple):
     message: int
     transaction: Transaction
 
+    def nulls(self, schema: TableSchema) -> Changes:
+        """Return the truncation as an entry whose columns are null."""
+        columns = [pa.nulls(1, each.type) for each in schema.changes]
+        return self.changes(pa.RecordBatch.from_arrays(columns, schema=schema.changes))
+
     def changes(self, rows: pa.RecordBatch) -> Changes:
         """Return the truncation as an entry that has a row."""
         lsn, time, xid = self.transaction
@@ -218,8 +223,7 @@ def changes(
             messages.append(part.images.messages)
     if not truncated:
         return concatenated(parts, schema)
-    nothing = pa.RecordBatch.from_arrays([pa.nulls(1, each.type) for each in schema.changes], schema=schema.changes)
-    parts += [each.changes(nothing) for each in truncated]
+    parts += [each.nulls(schema) for each in truncated]
     return in_order(concatenated(parts, schema), [*messages, *([each.message] for each in truncated)])
 
 

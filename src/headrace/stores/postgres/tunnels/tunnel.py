@@ -19,6 +19,7 @@ from headrace.errors import (
 from headrace.model.tables.changes import Changes
 from headrace.model.tables.json_forms import PLAIN, JsonForm, Origin
 from headrace.model.tables.schema import TableSchema
+from headrace.model.tables.several_tables import TABLE
 from headrace.model.tunnels.channels import stage_of
 from headrace.model.tunnels.lag import Slot
 from headrace.model.tunnels.validation import microseconds
@@ -147,12 +148,6 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
     def typed(self) -> Tunnel:
         if self._stored.relation:
             return super().typed()
-        if self._truncations:
-            raise UnsupportedError(
-                "typed rows of several tables have no row for a TRUNCATE of one of them",
-                received=f"tunnel {self.name!r}",
-                remedy="leave the option truncations out: a TRUNCATE is then a DataLossError",
-            )
         json = self.table
         table = SeveralTables(
             json.name,
@@ -161,7 +156,9 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
             json.covers,
             lambda names: json.without(names) or "",
         )
-        tunnel = PostgresTunnel(self._database, table, self._stored, self._follow, None, None)
+        tunnel = PostgresTunnel(
+            self._database, table, self._stored, self._follow, None, None, truncations=self._truncations
+        )
         return tunnel
 
     def with_json(self, form: JsonForm) -> Tunnel:
@@ -381,14 +378,20 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
         if rows.count:
             if not self._truncations and rows.changes.begin_with_truncation:
                 raise self._truncated(rows.changes)
-            return rows.to_truncation().page(max_rows)
+            if not isinstance(view.tables, TypedTables):
+                return rows.to_truncation().page(max_rows)
+            # All truncations of a transaction are the first rows of one page.
+            first = max(1, rows.changes.truncations_of_first)
+            return rows.to_truncation(first).page(max(max_rows, first))
         self._release_idle_log(row, position)
         # The end of the log is no part of the position: it grows without changes of the table.
         return Page(rows.changes, view.log.canonical(position))
 
     def _truncated(self, changes: Changes) -> DataLossError:
         (row,), version = changes.rows.slice(0, 1).to_pylist(), changes.versions[0].as_py()
-        name = self.table.name if self._stored.relation else TableName(row["schema"], row["table"]).text
+        if self._stored.relation:
+            return truncated(self.table.name, f"commit version {version}")
+        name = row[TABLE] if self._form is None else TableName(row["schema"], row["table"]).text
         return truncated(name, f"commit version {version}")
 
     def _read_base_data(self, row: ChannelRow, position: Position, max_rows: int, until: Position | None) -> Page:

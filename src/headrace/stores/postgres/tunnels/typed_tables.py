@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
@@ -16,6 +16,9 @@ from headrace.stores.postgres.tunnels.followed import FollowedTable
 from headrace.stores.postgres.tunnels.followed_tables import ManyTables
 from headrace.stores.postgres.tunnels.snapshots import Snapshots
 from headrace.stores.postgres.tunnels.table_images import TableImages, Truncated
+
+# Before all messages of a transaction.
+_FIRST = -1
 
 
 class TypedTables(ManyTables):
@@ -63,17 +66,27 @@ class TypedTables(ManyTables):
     def changes(
         self, pieces: Sequence[TableImages], snapshots: Snapshots | None, truncated: Sequence[Truncated] = ()
     ) -> Changes:
-        assert not truncated, "a typed tunnel has no rows for a TRUNCATE"
-        parts, messages = [], []
-        for piece in pieces:
+        """Return the changes of images; the truncations of a transaction are its first entries, one for each table.
+
+        A table has no changes from before its last TRUNCATE in a transaction: so a batch that begins with a TRUNCATE
+        has a whole transaction.
+        """
+        last = {(each.relation.oid, each.transaction.lsn): each for each in truncated}
+        parts, lsns, messages = [], [], []
+        for piece in _after_truncations(pieces, last):
             part, ops = piece.with_operations(snapshots)
             if len(ops):
                 relation = part.images.relation.oid
                 schema = self._existing(relation).layout.schema
                 parts.append((self._names[relation], part.as_changes(schema, ops)))
+                lsns.append(part.images.lsns)
                 messages.append(part.images.messages)
+        for (relation, lsn), each in last.items():
+            parts.append((self._names[relation], each.nulls(self._existing(relation).layout.schema)))
+            lsns.append(np.array([lsn]))
+            messages.append(np.array([_FIRST]))
         # An old row and the new one have the same message, and stay together.
-        order = np.argsort(np.concatenate(messages), kind="stable") if len(parts) > 1 else None
+        order = np.lexsort((np.concatenate(messages), np.concatenate(lsns))) if len(parts) > 1 else None
         return together(self.schema, parts, order)
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
@@ -101,3 +114,20 @@ class TypedTables(ManyTables):
             if now is None
             else "give the table its name again, or drop the tunnel, and create a new one",
         )
+
+
+def _after_truncations(
+    pieces: Sequence[TableImages], truncated: Mapping[tuple[int, int], Truncated]
+) -> Iterator[TableImages]:
+    """Yield images without those that a TRUNCATE of their table follows in their transaction.
+
+    Args:
+        truncated: the last TRUNCATE of each table in each transaction, by the table's oid and the transaction's LSN.
+    """
+    for piece in pieces:
+        images, keep = piece.images, np.ones(len(piece.images), np.bool_)
+        for (relation, lsn), each in truncated.items():
+            if relation == images.relation.oid:
+                keep &= (images.lsns != lsn) | (images.messages > each.message)
+        if keep.any():
+            yield piece if keep.all() else piece.filter(keep)
