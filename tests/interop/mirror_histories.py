@@ -91,6 +91,8 @@ class History:
                     text = str(error)
                     assert NAMED.search(text), f"an error without the change: {text[:3000]}"
                     assert "detached" not in text or any("DETACH" in each for each in self.log), text
+                    truncates = re.compile(r"TRUNCATE t\d+_")
+                    assert "was truncated" not in text or any(map(truncates.match, self.log)), text
                     return text
                 found = list(self.target.table(self.table))
                 assert found == list(self.source.table(self.table)), "the copy is another one"

@@ -123,6 +123,7 @@ CASES = (
     Case("a dropped partition", "partitions", "(1, 1), (11, 1)", "DROP TABLE t1"),
     Case("a detached partition", "partitions", "(1, 1), (11, 1)", "ALTER TABLE t DETACH PARTITION t1"),
     Case("a partition that is attached with rows", "partitions", "(1, 1)", "CREATE TABLE x (LIKE t INCLUDING ALL); INSERT INTO x VALUES (25, 1); ALTER TABLE t ATTACH PARTITION x FOR VALUES FROM (20) TO (30)"),
+    Case("TRUNCATE of a partitioned table", "partitions", "(1, 1), (11, 1)", "BEGIN; INSERT INTO t VALUES (2, 1); TRUNCATE t; INSERT INTO t VALUES (3, 3); COMMIT"),
     Case("TRUNCATE of a partition", "partitions", "(1, 1), (11, 1)", "TRUNCATE t1"),
     Case("infinite times", "id int PRIMARY KEY, d date", "(1, '2024-01-01')", "UPDATE t SET d = 'infinity'"),
     Case("NaN in numeric(p,s)", "id int PRIMARY KEY, p numeric(6,2)", "(1, 1)", "UPDATE t SET p = 'NaN'"),

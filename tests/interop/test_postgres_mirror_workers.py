@@ -29,8 +29,12 @@ def target(request: pytest.FixtureRequest) -> Iterator[Store]:
             opened.drop_tunnel(tunnel.id)
 
 
-def create(server: Server, rows: int = 0) -> None:
-    server.execute("CREATE TABLE t (id int PRIMARY KEY, v text, n numeric(10,2), at timestamptz, doc jsonb)")
+def create(server: Server, rows: int = 0, *, partitioned: bool = False) -> None:
+    columns = "id int PRIMARY KEY, v text, n numeric(10,2), at timestamptz, doc jsonb"
+    server.execute(f"CREATE TABLE t ({columns}) {'PARTITION BY RANGE (id)' if partitioned else ''}".encode())
+    if partitioned:
+        server.execute("CREATE TABLE t0 PARTITION OF t FOR VALUES FROM (0) TO (5)")
+        server.execute("CREATE TABLE t1 PARTITION OF t DEFAULT")
     server.execute(
         "INSERT INTO t SELECT i, 'base ' || i, i / 4.0, now(), json_build_object('i', i) FROM generate_series(1, %s) i",
         (rows,),
@@ -104,8 +108,11 @@ def test_two_workers_copy_base_data_in_chunks_while_rows_change(store: Store, ta
             written[key] = value
 
 
-def test_truncations_and_changes_of_columns_follow_in_order(store: Store, target: Store, server: Server) -> None:
-    create(server, 10)
+@pytest.mark.parametrize("partitioned", [False, True])
+def test_truncations_and_changes_of_columns_follow_in_order(
+    store: Store, target: Store, server: Server, partitioned: bool
+) -> None:
+    create(server, 10, partitioned=partitioned)
     copy(store, target, history=False)
     with running(store, target):
         server.execute("TRUNCATE t; INSERT INTO t (id, v) VALUES (3, 'after'), (11, 'after')")

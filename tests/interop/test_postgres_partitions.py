@@ -64,6 +64,22 @@ _LOST = {
     "dropped": (["DROP TABLE p10"], "p10 was detached or dropped"),
     "truncated": (["TRUNCATE p10"], "p10 was truncated"),
     "truncated and filled": (["TRUNCATE p10", "INSERT INTO p VALUES (12, 1)", "ANALYZE"], "p10 was truncated"),
+    "truncated by their names": (["TRUNCATE p0, p10, p20"], "p10 was truncated"),
+    "truncated before the table": (["TRUNCATE p10", "TRUNCATE p"], "p10 was truncated"),
+    "truncated after the table": (["TRUNCATE p", "INSERT INTO p VALUES (12, 1)", "TRUNCATE p10"], "p10 was truncated"),
+    "truncated after the table in its transaction": (
+        ["BEGIN; TRUNCATE p; INSERT INTO p VALUES (12, 1); TRUNCATE p10; COMMIT"],
+        "p10 was truncated",
+    ),
+    "truncated in a savepoint": (["BEGIN; SAVEPOINT s; TRUNCATE p; RELEASE s; COMMIT"], "p10 was truncated"),
+    "truncated without the second publication": (
+        [
+            "DO $$ BEGIN EXECUTE format('ALTER PUBLICATION %I SET (publish = ''truncate'')',"
+            " (SELECT pubname FROM pg_publication WHERE pubname LIKE '%partitions')); END $$",
+            "TRUNCATE p",
+        ],
+        "p10 was truncated",
+    ),
     "detached for a time": (
         [
             "ALTER TABLE p DETACH PARTITION p10",
@@ -98,6 +114,73 @@ def test_rows_that_the_log_lacks_are_an_error_until_they_are_accepted(store: Sto
     server.execute("INSERT INTO p VALUES (3, 3)")
     assert [change.key for change in drain(tunnel)] == [(3,)]
     assert tunnel.describe().warnings == ()
+
+
+_TRUNCATED = {
+    "by itself": ["TRUNCATE p"],
+    "and written": ["TRUNCATE p", "INSERT INTO p VALUES (11, 5), (2, 5)", "UPDATE p SET n = 6 WHERE id = 11"],
+    "and written in one transaction": [
+        "BEGIN; INSERT INTO p VALUES (3, 1); TRUNCATE p RESTART IDENTITY; INSERT INTO p VALUES (11, 5), (3, 5);"
+        "DELETE FROM p WHERE id = 3; COMMIT"
+    ],
+    "twice": ["BEGIN; TRUNCATE p; INSERT INTO p VALUES (1, 2); TRUNCATE p; COMMIT; INSERT INTO p VALUES (11, 7)"],
+    "with a partition and another table": [
+        "CREATE TABLE o (id int PRIMARY KEY)",
+        "TRUNCATE p10, o, p",
+        "INSERT INTO p VALUES (12, 1)",
+    ],
+    "by another table": [
+        "CREATE TABLE q (id int PRIMARY KEY); INSERT INTO q VALUES (1); ALTER TABLE p ADD FOREIGN KEY (n) REFERENCES q",
+        "TRUNCATE q CASCADE",
+    ],
+    "with other changes": [
+        "TRUNCATE p; INSERT INTO p VALUES (12, 1)",
+        "ALTER TABLE p ADD CHECK (n < 100); GRANT SELECT ON p10 TO PUBLIC; ANALYZE p",
+    ],
+    "with a new partition": [
+        "CREATE TABLE p30 PARTITION OF p FOR VALUES FROM (30) TO (40)",
+        "INSERT INTO p VALUES (31, 1)",
+        "TRUNCATE p",
+        "INSERT INTO p VALUES (32, 1)",
+    ],
+}
+
+
+@pytest.mark.parametrize("looks", [False, True])
+@pytest.mark.parametrize("case", _TRUNCATED)
+def test_a_truncate_of_a_partitioned_table_is_followed(store: Store, server: Server, case: str, looks: bool) -> None:
+    tunnel = store.create_tunnel("p", "changes").with_truncations()
+    changes = drain(tunnel)
+    for statement in _TRUNCATED[case]:
+        server.execute(statement)
+        if looks:
+            changes += drain(tunnel)
+    changes += drain(tunnel)
+    last = max(place for place, change in enumerate(changes) if change.op is ChangeOp.TRUNCATE)
+    assert replay(changes[last + 1 :]) == state_of(store.table("p"))
+    assert tunnel.describe().warnings == ()
+    with headrace.open(store.url) as other:
+        server.execute("INSERT INTO p VALUES (9, NULL)")
+        assert [change.key for change in drain(other.tunnel("changes"))] == [(9,)]
+
+
+def test_a_truncate_of_a_partitioned_table_that_has_joined_is_followed(store: Store, server: Server) -> None:
+    tunnel = store.create_tunnel_of_tables("public.*", "changes").with_truncations()
+    drain(tunnel)
+    server.execute("CREATE TABLE q (id int PRIMARY KEY) PARTITION BY RANGE (id)")
+    server.execute("CREATE TABLE q0 PARTITION OF q DEFAULT")
+    server.execute("INSERT INTO q VALUES (1)")
+    assert tunnel.take_in_tables() == ["q"]
+    drain(tunnel)
+    server.execute("TRUNCATE q, p; INSERT INTO p VALUES (2, 2)")
+    found = [(change.op, change.row["table"]) for change in drain(tunnel)]
+    assert sorted(found[:2]) == [(ChangeOp.TRUNCATE, "p"), (ChangeOp.TRUNCATE, "q")]
+    assert found[2:] == [(ChangeOp.INSERT, "p")]
+    server.execute("TRUNCATE q0, p")
+    with pytest.raises(DataLossError, match="q0 was truncated"):
+        drain(tunnel)
+    store.drop_tunnel(tunnel.id)
+    assert server.execute("SELECT FROM pg_publication").fetchall() == []
 
 
 _RIGHT = {

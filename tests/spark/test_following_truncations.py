@@ -97,7 +97,13 @@ def test_truncations_of_tables_of_one_tunnel_are_followed_at_whole_transactions(
     spark: SparkSession, store: Store, server: psycopg.Connection[dict[str, Any]], tmp_path: Path
 ) -> None:
     """One query reads both tables; two read one of them, and a TRUNCATE of the other one does not concern them."""
-    server.execute("ALTER TABLE orders ADD FOREIGN KEY (buyer) REFERENCES buyers (name)")
+    server.execute(
+        "DROP TABLE orders; CREATE TABLE orders (id bigint PRIMARY KEY, buyer text REFERENCES buyers, price bigint) "
+        "PARTITION BY RANGE (id); CREATE TABLE low PARTITION OF orders FOR VALUES FROM (0) TO (6); "
+        "CREATE TABLE high PARTITION OF orders DEFAULT; "
+        "INSERT INTO orders SELECT n, chr(97 + n % 3), n FROM generate_series(1, 12) n"
+    )
+    store.table("orders").set_options(pre_images=True)
     both = ["orders", "buyers"]
     with ExitStack() as running:
         followed = {

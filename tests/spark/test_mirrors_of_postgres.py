@@ -92,10 +92,15 @@ def test_a_query_continues_after_a_dropped_partition_only_if_it_accepts_the_loss
 
 
 @pytest.mark.parametrize("history", [False, True])
+@pytest.mark.parametrize("partitions", ["", "PARTITION BY HASH (id)"])
 def test_a_truncate_deletes_the_rows_of_a_mirror_once(
-    spark: SparkSession, server: Server, url: str, tmp_path: Path, history: bool
+    spark: SparkSession, server: Server, url: str, tmp_path: Path, history: bool, partitions: str
 ) -> None:
-    server.execute("CREATE TABLE t (id int PRIMARY KEY, name text)")
+    server.execute(f"CREATE TABLE t (id int PRIMARY KEY, name text) {partitions}".encode())
+    for number in range(3) if partitions else ():
+        server.execute(
+            f"CREATE TABLE t{number} PARTITION OF t FOR VALUES WITH (MODULUS 3, REMAINDER {number})".encode()
+        )
     server.execute("INSERT INTO t SELECT i, 'a' FROM generate_series(1, 9) i")
 
     def run() -> None:

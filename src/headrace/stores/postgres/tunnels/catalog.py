@@ -217,6 +217,20 @@ def attached_with_rows(statements: PostgresStatements, root: int, oid: str, leaf
     )
 
 
+def file_xid(statements: PostgresStatements, oid: str) -> int | None:
+    """Return the transaction that has given a partition its file; 32 bits. None if that is not known.
+
+    It is the one that has written the row of its primary key's index in the catalog: each new file of a table gives its
+    indexes new ones. Changes of columns, which keep the file, write only the row of the table.
+    """
+    row = statements.first(
+        "SELECT c.xmin::text::bigint FROM pg_index i JOIN pg_class c ON c.oid = i.indexrelid"
+        " WHERE i.indrelid = %s::oid AND i.indisprimary",
+        (oid,),
+    )
+    return None if row is None else int(row[0])
+
+
 def may_be_truncated(statements: PostgresStatements, oid: str, leaf: Leaf, xid: int) -> bool:
     """Return whether a partition with a new file may be without rows that it had.
 

@@ -37,15 +37,11 @@ from headrace.wire.pgoutput.messages import Images, Truncation
 
 WINDOW_BYTES = 64 << 20
 """The log of a window in bytes: its changes are in memory at once."""
-# The last column but one has the standbys without a slot: a read of a failover slot would wait for them for ever, in a
-# call that cannot be interrupted. From PostgreSQL 17 on.
-_STATE = """
+_STATE = f"""
 SELECT pg_current_wal_flush_lsn() - '0/0', s.confirmed_flush_lsn - '0/0', s.restart_lsn - '0/0', t.base_end - '0/0',
     t.advanced - '0/0', t.lost - '0/0', s.wal_status,
     t.system = (SELECT system_identifier::text FROM pg_control_system()),
-    (SELECT string_agg(trim(name), ', ')
-        FROM string_to_table(current_setting('synchronized_standby_slots', true), ',') name
-        WHERE (to_jsonb(s) ->> 'failover')::boolean AND trim(name) NOT IN (SELECT slot_name FROM pg_replication_slots)),
+    {slot_reads.AWAITED},
     (SELECT reason FROM headrace.slot_limit WHERE tunnel = t.id)
 FROM headrace.tunnel t LEFT JOIN pg_replication_slots s ON s.slot_name = t.slot WHERE t.id = %s
 """
@@ -356,12 +352,7 @@ class ChangeLog:
         ((*lsns, status, same_system, awaited, reason),) = rows
         tunnel = f"tunnel {self._tunnel.name!r}"
         if awaited:
-            raise StoreBusyError(
-                f"the server waits with the changes of {tunnel} for standbys that have no slot",
-                received=f"synchronized_standby_slots with {awaited}",
-                remedy="create these slots, or remove them from synchronized_standby_slots: a standby that was "
-                "promoted may still name itself",
-            )
+            raise slot_reads.waits(self._tunnel.name, awaited)
         if not same_system:
             problem = f"{tunnel} belongs to another database cluster"
         elif status is None:

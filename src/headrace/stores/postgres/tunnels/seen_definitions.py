@@ -11,10 +11,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from headrace.errors import DataLossError
 from headrace.stores.postgres.failures import COPIES
-from headrace.stores.postgres.tunnels import catalog, definitions, followable
+from headrace.stores.postgres.tunnels import catalog, definitions, followable, partition_truncations
 from headrace.stores.postgres.tunnels.catalog import TableState
 from headrace.stores.postgres.tunnels.definitions import Definition, Leaf
 from headrace.stores.postgres.tunnels.followable import Inspected
@@ -44,6 +45,21 @@ class _Seen:
     lost: list[str]
     inspected: Inspected
     histories: dict[int, History] = field(default_factory=dict)
+
+
+class _NewFile(NamedTuple):
+    """A new file of a partition: the partitioned table, and the transaction that has made it."""
+
+    root: int
+    xid: int | None
+
+
+class _UnknownError(Exception):
+    """It is not known whether new files of partitions are those of a TRUNCATE of the whole table."""
+
+    def __init__(self, files: Sequence[_NewFile]) -> None:
+        super().__init__(files)
+        self.files = files
 
 
 class SeenDefinitions:
@@ -103,7 +119,7 @@ class SeenDefinitions:
         changed = [relation for relation, state in states.items() if latest.get(relation) != state.state]
         if changed:
             base_types = self._base_types(changed)
-            rows = self._database.run(lambda statements: self._record(statements, changed, base_types))
+            rows = self._recorded(changed, base_types)
         if len(kept) >= _MOST_KEPT:
             kept.clear()
         self._seen = kept[key] = _Seen(states, _by_relation(rows), _lost(rows), self._inspect(list(states)))
@@ -136,14 +152,37 @@ class SeenDefinitions:
         """Record the first version of all tables like `record`, inside the caller's transaction."""
         self._record(statements, self._relations, self._base_types(self._relations), existing_slot)
 
+    def _recorded(self, relations: Sequence[int], base_types: Mapping[int, int]) -> list[tuple[int, str, str, str]]:
+        """Record the present definitions of some tables; return all rows."""
+        whole = dict[_NewFile, bool]()
+        while True:
+            try:
+                return self._database.run(
+                    lambda statements: self._record(statements, relations, base_types, whole=whole)
+                )
+            except _UnknownError as unknown:
+                # A slot is read in no transaction that writes.
+                for root in {each.root for each in unknown.files}:
+                    last = partition_truncations.last(self._database, self._tunnel, root)
+                    of_root = (each for each in unknown.files if each.root == root)
+                    whole.update({each: last is not None and each.xid == last for each in of_root})
+
     def _record(
         self,
         statements: PostgresStatements,
         relations: Sequence[int],
         base_types: Mapping[int, int],
         existing_slot: str | None = None,
+        whole: Mapping[_NewFile, bool] | None = None,
     ) -> list[tuple[int, str, str, str]]:
-        """Record the present definitions of some tables; return all rows."""
+        """Record the present definitions of some tables; return all rows.
+
+        Args:
+            whole: for new files of partitions, whether they are those of a TRUNCATE of the whole table.
+
+        Raises:
+            _UnknownError: that is not known of a file.
+        """
         # Processes record one after the other.
         tunnel = statements.first("SELECT slot FROM headrace.tunnel WHERE id = %s FOR NO KEY UPDATE", (self._tunnel,))
         rows = self._rows(statements)
@@ -164,7 +203,9 @@ class SeenDefinitions:
                 now = now._replace(key=versions[-1].key, constraint=versions[-1].constraint)
             # Without a stream, rows are those of the time when they were read.
             if versions and tunnel is not None and tunnel[0] is not None:
-                new = _losses(statements, relation, versions, now, delivered=bool(delivered and delivered[0]))
+                new = _losses(
+                    statements, relation, versions, now, delivered=bool(delivered and delivered[0]), whole=whole or {}
+                )
                 lost = json.dumps([*json.loads(lost), *(f"table {now.name}: {each}" for each in new)])
             row = {"tunnel": self._tunnel, "relation": relation, "former": former, "state": state, "lost": lost}
             if versions and versions[-1].has_columns_of(now):
@@ -247,12 +288,28 @@ def _lost(rows: Sequence[tuple[int, str, str, str]]) -> list[str]:
 
 
 def _losses(
-    statements: PostgresStatements, relation: int, versions: Sequence[Definition], now: Definition, *, delivered: bool
+    statements: PostgresStatements,
+    relation: int,
+    versions: Sequence[Definition],
+    now: Definition,
+    *,
+    delivered: bool,
+    whole: Mapping[_NewFile, bool],
 ) -> list[str]:
+    unknown = list[_NewFile]()
+
     def attached(oid: str, leaf: Leaf) -> bool:
         return catalog.attached_with_rows(statements, relation, oid, leaf)
 
     def truncated(oid: str, leaf: Leaf) -> bool:
-        return catalog.may_be_truncated(statements, oid, leaf, versions[-1].xid)
+        if not catalog.may_be_truncated(statements, oid, leaf, versions[-1].xid):
+            return False
+        file = _NewFile(relation, catalog.file_xid(statements, oid))
+        if file not in whole:
+            unknown.append(file)
+        return not whole.get(file)
 
-    return definitions.losses(versions, now, delivered=delivered, attached=attached, truncated=truncated)
+    found = definitions.losses(versions, now, delivered=delivered, attached=attached, truncated=truncated)
+    if unknown:
+        raise _UnknownError(unknown)
+    return found

@@ -18,16 +18,24 @@ from __future__ import annotations
 import mmap
 import tempfile
 from collections.abc import Collection, Iterator, Sequence
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import pyarrow as pa
 from psycopg import sql
 
+from headrace.errors import StoreBusyError
 from headrace.stores.postgres.connection import Bulk
 from headrace.stores.postgres.tunnels.meta_tables import TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import lsn_text
 from headrace.wire.pgoutput.messages import Decoded, Decoder, Images, Truncation, commit_lsn
 
+AWAITED: Final = """
+(SELECT string_agg(trim(name), ', ')
+FROM string_to_table(current_setting('synchronized_standby_slots', true), ',') name
+WHERE (to_jsonb(s) ->> 'failover')::boolean AND trim(name) NOT IN (SELECT slot_name FROM pg_replication_slots))
+"""
+"""The standbys without a slot, of a row ``s`` of ``pg_replication_slots``: a read of a failover slot would wait for
+them for ever, in a call that cannot be interrupted. From PostgreSQL 17 on."""
 MEMORY_BYTES = 64 << 20
 """The messages of a read that stay in memory, in bytes."""
 _WINDOWS = 8
@@ -128,6 +136,16 @@ def reach(start: int, window: int, restart: int, limit: int) -> int:
         limit: the LSN after the last wanted change.
     """
     return min(limit, max(start + _WINDOWS * window, start + (start - restart)))
+
+
+def waits(tunnel: str, awaited: str) -> StoreBusyError:
+    """Return the error for a slot whose reads would wait for standbys, see `AWAITED`."""
+    return StoreBusyError(
+        f"the server waits with the changes of tunnel {tunnel!r} for standbys that have no slot",
+        received=f"synchronized_standby_slots with {awaited}",
+        remedy="create these slots, or remove them from synchronized_standby_slots: a standby that was promoted may "
+        "still name itself",
+    )
 
 
 def messages_for(rows: int, log: int, last: ReadSize | None) -> int:

@@ -12,7 +12,7 @@ from psycopg import sql
 from headrace.errors import OptionError, StoreError, UnsupportedError
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import TableLayout
-from headrace.stores.postgres.tunnels import blockers
+from headrace.stores.postgres.tunnels import blockers, partition_truncations
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.positions import lsn_text
 from headrace.stores.postgres.tunnels.selections import check_condition
@@ -35,6 +35,8 @@ def create_publication(
     listed: bool = False,
 ) -> None:
     """Create a publication of tables. Changes of partitions have the name of their table.
+
+    Partitioned tables also get that of `headrace.stores.postgres.tunnels.partition_truncations`.
 
     Args:
         where: the condition of the rows of the only table.
@@ -67,6 +69,7 @@ def create_publication(
     def create(statements: PostgresStatements) -> None:
         # If the outcome of a commit is unknown, this runs again.
         statements.connection.execute(_drop_publication(name))
+        partition_truncations.add(statements, name, [table.name for table in tables])
         try:
             # In binary, the text of the condition cannot have further statements.
             statements.connection.execute(statement, binary=True)
@@ -97,6 +100,7 @@ def add_to_publication(statements: PostgresStatements, name: str, table: TableNa
     """
     publication = sql.Identifier(name)
     statements.connection.execute(sql.SQL("ALTER PUBLICATION {} ADD TABLE {}").format(publication, table.sql))
+    partition_truncations.add(statements, name, [table])
     if generated:
         statements.connection.execute(
             sql.SQL("ALTER PUBLICATION {} SET (publish_generated_columns = stored)").format(publication)
@@ -198,7 +202,8 @@ def drop_publication(database: TunnelDatabase, name: str) -> None:
 
 
 def _drop_publication(name: str) -> sql.Composed:
-    return sql.SQL("DROP PUBLICATION IF EXISTS {}").format(sql.Identifier(name))
+    names = [sql.Identifier(name), sql.Identifier(partition_truncations.name_of(name))]
+    return sql.SQL("DROP PUBLICATION IF EXISTS {}, {}").format(*names)
 
 
 def advance(database: TunnelDatabase, slot: str, lsn: int) -> None:
