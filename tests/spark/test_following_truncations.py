@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -61,6 +61,14 @@ def server(store: Store) -> Iterator[psycopg.Connection[dict[str, Any]]]:
         yield session
 
 
+def check_results(followed: Mapping[str, Following], server: psycopg.Connection[dict[str, Any]]) -> None:
+    """Compare the target of each query with the result of PostgreSQL."""
+    for target, each in followed.items():
+        key = each.store.table(target).schema.primary_key[0]
+        rows = server.execute(f"{each.sql} ORDER BY {key}".encode()).fetchall()
+        assert each.advance() == rows, target
+
+
 def test_results_are_those_of_the_rows_behind_a_truncate(
     spark: SparkSession, store: Store, server: psycopg.Connection[dict[str, Any]], tmp_path: Path
 ) -> None:
@@ -73,10 +81,7 @@ def test_results_are_those_of_the_rows_behind_a_truncate(
             running.enter_context(each)
 
         def check() -> None:
-            for target, query in QUERIES.items():
-                key = store.table(target).schema.primary_key[0]
-                rows = server.execute(f"{query} ORDER BY {key}".encode()).fetchall()
-                assert followed[target].advance() == rows, target
+            check_results(followed, server)
 
         check()
         server.execute("INSERT INTO orders VALUES (20, 'a', 30); TRUNCATE orders")
@@ -116,10 +121,7 @@ def test_truncations_of_tables_of_one_tunnel_are_followed_at_whole_transactions(
             store.create_tunnel(both, target)
 
         def check() -> None:
-            for target, query in QUERIES.items():
-                key = store.table(target).schema.primary_key[0]
-                rows = server.execute(f"{query} ORDER BY {key}".encode()).fetchall()
-                assert followed[target].advance() == rows, target
+            check_results(followed, server)
 
         check()
         server.execute(
@@ -158,10 +160,7 @@ def test_a_truncate_of_a_large_joined_table_is_read_by_tasks(
         }
 
         def check() -> None:
-            for target, query in queries.items():
-                key = store.table(target).schema.primary_key[0]
-                rows = server.execute(f"{query} ORDER BY {key}".encode()).fetchall()
-                assert followed[target].advance() == rows, target
+            check_results(followed, server)
 
         check()
         counts = rows_in_driver(monkeypatch)
