@@ -175,6 +175,42 @@ def test_a_worker_and_a_query_that_reads_what_is_there_follow_the_log(
     assert retained(server) < 4 * MB
 
 
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_log_of_the_last_seconds_is_released_if_the_user_may_list_transactions(
+    store: Store,
+    cluster: PostgresServer,
+    server: Server,
+    other: Server,
+    monkeypatch: pytest.MonkeyPatch,
+    allowed: bool,
+) -> None:
+    # The function is there from PostgreSQL 16 on, at first for superusers.
+    can_list = server.info.server_version >= 160_000
+    monkeypatch.setattr(retention, "LAG_BYTES", MB)
+    store.create_tunnel("orders", "changes", "Stream")
+    server.execute("CREATE ROLE listing LOGIN REPLICATION")
+    server.execute("GRANT pg_read_all_data, pg_write_all_data TO listing")
+    server.execute("ALTER TABLE orders OWNER TO listing")
+    if allowed and can_list:
+        server.execute("GRANT EXECUTE ON FUNCTION pg_log_standby_snapshot() TO listing")
+    kept = []
+    try:
+        with headrace.open(f"postgresql://listing@127.0.0.1:{cluster.port}/followed") as reader:
+            for _ in range(4):
+                write(other, 10)
+                look(reader.tunnel("changes"))
+                kept.append(retained(server))
+            server.execute("INSERT INTO orders VALUES ('a')")
+            assert [change.key for change in drain(reader.tunnel("changes"))] == [("a",)]
+    finally:
+        server.execute(f"REASSIGN OWNED BY listing TO {USER}")
+        server.execute("DROP OWNED BY listing")
+        server.execute("DROP ROLE listing")
+    if allowed and can_list:
+        # The server itself may have listed them at any time.
+        assert kept[-1] < 15 * MB
+
+
 def test_an_open_transaction_keeps_the_log_and_loses_no_change(
     store: Store, cluster: PostgresServer, server: Server, other: Server
 ) -> None:

@@ -4,6 +4,9 @@ The server keeps its log from ``restart_lsn`` on. An advance of the slot moves `
 log has a list of the running transactions. The server writes one every 15 s if there is other log, and with each
 checkpoint. All databases of the server share one log. So the slot of an idle table must follow the end of the log, and
 must be advanced once more after a burst of others, when the next list is written.
+
+Each read and each advance of a slot decodes the log from ``restart_lsn`` on. So where much log is written in 15 s, the
+server is asked for a list, which a user with the right to do so can from PostgreSQL 16 on.
 """
 
 from __future__ import annotations
@@ -28,6 +31,12 @@ LOOK_SECONDS = 1.0
 # With a long open transaction, each advance costs 0.6 s of CPU time for each GB of log since its begin.
 _ADVANCING_SHARE = 0.05
 _LONG_TRANSACTION_BYTES = 1 << 30
+# The function is there from PostgreSQL 16 on.
+_IS_BEHIND = """
+SELECT confirmed_flush_lsn - restart_lsn > %s
+    AND has_function_privilege(to_regprocedure('pg_catalog.pg_log_standby_snapshot()'), 'EXECUTE')
+FROM pg_replication_slots WHERE slot_name = %s
+"""
 # Warn when less than this share of max_slot_wal_keep_size is left.
 _SCARCE = 0.2
 _STATE = """
@@ -51,6 +60,7 @@ class LogRelease:
         self._slot = slot
         self._limits = SlotLimits(database)
         self._next_look = self._next_advance = 0.0
+        self._listed = 0
 
     def release(self, committed: int, idle_until: int) -> None:
         """Advance the slot, if the server keeps much log for nothing.
@@ -79,8 +89,23 @@ class LogRelease:
             (lsn_text(target), lsn_text(min(committed, target)), self._tunnel),
         )
         slots.advance(self._database, self._slot, target)
+        self._list_transactions(target)
         end = time.monotonic()
         self._next_advance = end + (end - now) / _ADVANCING_SHARE
+
+    def _list_transactions(self, target: int) -> None:
+        """Ask for a list, to which a later advance can move ``restart_lsn``, if it is far behind after an advance.
+
+        Args:
+            target: the LSN of the advance.
+        """
+        # A transaction that is open for long keeps ``restart_lsn`` where it is, whatever lists there are.
+        if target <= self._listed + LAG_BYTES:
+            return
+        rows = self._database.query(_IS_BEHIND, (LAG_BYTES, self._slot))
+        if rows and rows[0][0]:
+            self._listed = target
+            self._database.query("SELECT pg_log_standby_snapshot()")
 
     def _lags(self, target: int, advanced: int, now: float) -> bool:
         """Return whether the server keeps much log from before the slot's position."""
