@@ -23,7 +23,7 @@ from typing import Any
 import psycopg
 
 import headrace
-from headrace.errors import HeadraceError
+from headrace.errors import HeadraceError, StoreError
 from headrace.ports import Store
 from headrace.support import failpoints
 from headrace.testing.processes import CONTEXT
@@ -246,11 +246,20 @@ class WorkerHistory(History):
             crashing = threading.Thread(target=self._crash)
             crashing.start()
         try:
-            headrace.mirror_worker(self.source, self.table, self.target, idle="stop", timeout=_TIMEOUT).run()
+            self._copy()
+        except StoreError as error:
+            # A worker that begins while the server is down ends with this error. Who runs it starts it again.
+            if not crash or type(error) is not StoreError:
+                raise
+            crashing.join()
+            self._copy()
         finally:
             if crash:
                 crashing.join()
                 self.session = psycopg.connect(self.source.url, autocommit=True)
+
+    def _copy(self) -> None:
+        headrace.mirror_worker(self.source, self.table, self.target, idle="stop", timeout=_TIMEOUT).run()
 
     def _crash(self) -> None:
         self.server.stop(immediately=True)
