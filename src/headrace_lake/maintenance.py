@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from abc import abstractmethod
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol, TypeVar
 
@@ -114,6 +114,22 @@ def small_files(files: Sequence[File]) -> list[File]:
 def has_many_small(files: Sequence[Sized]) -> bool:
     """Return whether a stream merges the small files of its table."""
     return len(small_files(files)) >= MOST_SMALL
+
+
+def in_partitions(
+    files: Iterable[File],
+    partition: Callable[[File], Hashable],
+    choose: Callable[[Sequence[File]], Iterable[Sequence[File]]],
+) -> list[Sequence[File]]:
+    """Return the groups of files that a function returns for the files of each partition.
+
+    Args:
+        partition: returns the partition of a file. Files of different ones must not be merged.
+    """
+    found: dict[Hashable, list[File]] = {}
+    for file in files:
+        found.setdefault(partition(file), []).append(file)
+    return [group for of_partition in found.values() for group in choose(of_partition)]
 
 
 class Compactable(Sized, Protocol):

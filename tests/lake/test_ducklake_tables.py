@@ -89,7 +89,6 @@ def test_columns_that_are_refused(store: Store, columns: dict[str, str], reason:
         ("UPDATE ducklake_metadata SET value = '2.0' WHERE key = 'version'", "another version"),
         ("UPDATE ducklake_metadata SET value = 'true' WHERE key = 'encrypted'", "encrypted"),
         ("UPDATE ducklake_metadata SET value = 's3://b/' WHERE key = 'data_path'", "in a directory"),
-        ("INSERT INTO ducklake_partition_info VALUES (1, 1, 1, NULL)", "partitioned"),
         (
             "INSERT INTO ducklake_column SELECT column_id, 0, 1, table_id, column_order, 'former', column_type"
             " FROM ducklake_column WHERE column_name = 'name'",

@@ -28,6 +28,7 @@ from headrace_lake.maintenance import (
     file_contents,
     groups,
     has_many_small,
+    in_partitions,
     key_problems,
     repeats_a_key,
     small_files,
@@ -94,10 +95,8 @@ def _compact(
         # An earlier attempt was certainly not committed.
         done = None
         snapshot.check_writable(removes=False)
-        partitions: dict[tuple[str | None, ...], list[DataFile]] = {}
-        for file in snapshot.files:
-            partitions.setdefault(tuple(map(file.partition.get, snapshot.partition_columns)), []).append(file)
-        chosen = [group for files in partitions.values() for group in choose(files)]
+        columns = snapshot.partition_columns
+        chosen = in_partitions(snapshot.files, lambda file: tuple(map(file.partition.get, columns)), choose)
         done = Actions(
             [new for group in chosen for new in _merged(snapshot, group, target_bytes, written)],
             [file for group in chosen for file in group],

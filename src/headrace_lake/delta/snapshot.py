@@ -44,9 +44,10 @@ from headrace_lake.delta.actions import (
     with_features,
 )
 from headrace_lake.delta.log import FEED, LOG, DataFile, added_files, log_entry
-from headrace_lake.delta.partitions import check_partitions, directory_of, partition_text, scalar_of
+from headrace_lake.delta.partitions import directory_of, partition_text, scalar_of
 from headrace_lake.delta.schemas import check_schema, table_schema
 from headrace_lake.delta.vectors import Vector, load
+from headrace_lake.partitions import check_partitions
 from headrace_lake.places import Place, create, storage_options
 
 # Other readers and writers than these versions, or these features, need what headrace does not do.

@@ -32,18 +32,18 @@ from headrace.ports import Capabilities, Disk, Files, Publisher, Queue, Table, T
 from headrace_lake.delta import maintenance
 from headrace_lake.delta.commits import SyncedLog
 from headrace_lake.delta.log import LOG
-from headrace_lake.delta.partitions import check_partitions
 from headrace_lake.delta.publisher import DeltaPublisher
 from headrace_lake.delta.queue import DeltaQueue
 from headrace_lake.delta.schemas import check_schema, properties_of
 from headrace_lake.delta.snapshot import create_version
-from headrace_lake.delta.table import DELETION_VECTORS, PARTITION_BY, DeltaTable, check_options
+from headrace_lake.delta.table import DELETION_VECTORS, DeltaTable, check_options
 from headrace_lake.delta.tunnels import records
 from headrace_lake.delta.tunnels.records import StoredTunnel, TunnelRecords
 from headrace_lake.delta.tunnels.tunnel import DeltaTunnel, new_tunnel
 from headrace_lake.existing import check_may_exist, check_same
 from headrace_lake.home import OWN_DIRECTORY, Home
 from headrace_lake.maintenance import LakeStore, Maintenance
+from headrace_lake.partitions import PARTITION_BY, partition_columns
 from headrace_lake.places import Place, directories_in, moment_of, remove_tree, sync
 
 # Readers take paths as URLs, and skip names that begin with a dot or an underscore.
@@ -123,10 +123,7 @@ class DeltaStore(LakeStore):
             pre_images=options.get("pre_images", False),
             deletion_vectors=options.get(DELETION_VECTORS, False),
         )
-        partitions = options.get(PARTITION_BY) or ()
-        partitions = (partitions,) if isinstance(partitions, str) else tuple(partitions)
-        if partitions:
-            check_partitions(schema, partitions)
+        partitions = partition_columns(schema, options.get(PARTITION_BY))
         if not (directory / LOG).is_dir() and self._create(directory, schema, partitions, properties):
             return self._table(name)
         check_may_exist(name, self.url, exist_ok=exist_ok)

@@ -25,13 +25,12 @@ from headrace_lake.delta.commits import SyncedLog, commit
 from headrace_lake.delta.schemas import PRE_IMAGES, keeps_pre_images, text_of
 from headrace_lake.delta.snapshot import Snapshot
 from headrace_lake.folding import TableWrite
+from headrace_lake.partitions import PARTITION_BY, check_not_set
 from headrace_lake.places import Place
 from headrace_lake.scanning import Selection
 from headrace_lake.tables import FileTable
 
 _DEFAULT = TableOptions()
-PARTITION_BY = "partition_by"
-"""The option of a new table with its partition columns."""
 DELETION_VECTORS = "deletion_vectors"
 """The option of a table: whether deleted rows are written as deletion vectors."""
 _PROPERTIES = {"pre_images": PRE_IMAGES, DELETION_VECTORS: WRITES_VECTORS}
@@ -129,6 +128,7 @@ class DeltaTable(FileTable):
 
     def set_options(self, **changes: Any) -> TableOptions:
         check_options(changes)
+        check_not_set(changes)
         wanted = {key: text_of(changes[name]) for name, key in _PROPERTIES.items() if changes.get(name) is not None}
 
         def plan(snapshot: Snapshot) -> Actions | None:

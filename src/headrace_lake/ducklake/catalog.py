@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from headrace.model.tables.schema import TableSchema, parse_columns
 from headrace.stores.postgres.for_lakes import Bulk
 from headrace_lake.ducklake.columns import LakeColumn, every, parse
 from headrace_lake.ducklake.names import DATABASE
+from headrace_lake.ducklake.partitions import IDENTITY, FilePartition, PartitionField, Partitioning
 from headrace_lake.ducklake.values import inlined_type
 from headrace_lake.primary_keys import PRIMARY_KEY, key_text, schema_with_key
 
@@ -82,6 +83,7 @@ class Definition:
         path: its directory.
         inlined: the tables with inlined rows, the current one last.
         deletes: the table with deleted rows of files; None if there is none.
+        partitioning: how new files are divided; None if they are not.
     """
 
     name: str
@@ -93,11 +95,28 @@ class Definition:
     schema: TableSchema
     inlined: tuple[InlinedTable, ...]
     deletes: str | None
+    partitioning: Partitioning | None
 
     @property
     def fields(self) -> pa.Schema:
         """The columns with the field ids of Parquet."""
         return pa.schema([column.field() for column in self.columns])
+
+    def check_writable(self) -> None:
+        """Raise `UnsupportedError` if headrace does not write files as the table divides them."""
+        if self.partitioning is not None:
+            self.partitioning.check(self.schema)
+
+    def divided(self, rows: pa.Table, beside: pa.Table) -> Iterator[tuple[FilePartition | None, pa.Table]]:
+        """Yield the partitions of rows, with the rows of another table that belong to each.
+
+        Args:
+            beside: as many rows.
+        """
+        if self.partitioning is None:
+            yield None, beside
+        else:
+            yield from self.partitioning.divided(rows, beside)
 
     def file(self, path: str, is_relative: bool) -> Path:
         """Return the path of a file of the table."""
@@ -270,8 +289,10 @@ class Lake:
             " (SELECT value FROM {c}.ducklake_metadata WHERE key = 'data_path' AND coalesce(scope, '') = '') AS data,"
             " (SELECT value FROM {c}.ducklake_tag g WHERE g.object_id = t.table_id AND g.key = {key}"
             "  AND g.end_snapshot IS NULL LIMIT 1) AS key,"
-            " EXISTS (SELECT FROM {c}.ducklake_partition_info p WHERE p.table_id = t.table_id"
-            "  AND p.end_snapshot IS NULL) AS partitioned"
+            " (SELECT json_agg(json_build_array(p.partition_id, f.column_id, f.transform)"
+            "  ORDER BY f.partition_key_index)::text FROM {c}.ducklake_partition_info p"
+            "  JOIN {c}.ducklake_partition_column f USING (partition_id)"
+            "  WHERE p.table_id = t.table_id AND p.end_snapshot IS NULL) AS partitioning"
             " FROM {c}.ducklake_table t JOIN {c}.ducklake_schema s USING (schema_id)"
             " WHERE t.end_snapshot IS NULL AND s.end_snapshot IS NULL AND s.schema_name = {schema}"
             " AND t.table_name = {table}",
@@ -287,8 +308,6 @@ class Lake:
                 remedy=f"a table of the database has the prefix {DATABASE}",
             )
         row = found[0]
-        if row["partitioned"]:
-            raise UnsupportedError("headrace does not support partitioned DuckLake tables", received=repr(name))
         columns = parse(
             name,
             self.rows(
@@ -323,6 +342,7 @@ class Lake:
                 for each in inlined
             ),
             deletes if self._has(bulk, deletes) else None,
+            _partitioning(columns, row["partitioning"]),
         )
 
     def is_current(self, bulk: Bulk, definition: Definition) -> bool:
@@ -342,8 +362,14 @@ class Lake:
         has_deletes = definition.deletes is not None
         return bool(json.loads(found[0]["inlined"]) == names and found[0]["deletes"] == has_deletes)
 
-    def create_table(self, bulk: Bulk, name: str, schema: TableSchema, columns: Sequence[LakeColumn]) -> None:
-        """Create a table in a snapshot of its own. Its schema is created if it is missing."""
+    def create_table(
+        self, bulk: Bulk, name: str, schema: TableSchema, columns: Sequence[LakeColumn], partitions: Sequence[str]
+    ) -> None:
+        """Create a table in a snapshot of its own. Its schema is created if it is missing.
+
+        Args:
+            partitions: the partition columns.
+        """
         lake_schema, table = parts_of(name)
         snapshot = Snapshot.next(self, bulk)
         found = self.rows(
@@ -380,9 +406,25 @@ class Lake:
                 key=PRIMARY_KEY,
                 value=key_text(schema),
             )
+        if partitions:
+            self._add_partitioning(bulk, snapshot, table_id, [c.id for n in partitions for c in columns if c.name == n])
         self.add_columns(bulk, snapshot, table_id, columns, columns)
         made.append(f"created_table:{_quoted(lake_schema)}.{_quoted(table)}")
         snapshot.finish(bulk, made)
+
+    def _add_partitioning(self, bulk: Bulk, snapshot: Snapshot, table_id: int, columns: Sequence[int]) -> None:
+        number = snapshot.new_id()
+        self.insert(bulk, "ducklake_partition_info", partition_id=number, table_id=table_id, begin_snapshot=snapshot.id)
+        for place, column in enumerate(columns):
+            self.insert(
+                bulk,
+                "ducklake_partition_column",
+                partition_id=number,
+                table_id=table_id,
+                partition_key_index=place,
+                column_id=column,
+                transform=IDENTITY,
+            )
 
     def add_columns(
         self,
@@ -466,6 +508,7 @@ class Lake:
             ("ducklake_delete_file", "table_id"),
             ("ducklake_tag", "object_id"),
             ("ducklake_column_tag", "table_id"),
+            ("ducklake_partition_info", "table_id"),
         ):
             self.run(
                 bulk,
@@ -582,6 +625,19 @@ def _path_of(row: dict[str, Any]) -> Path:
     for name, relative in ((row["schema_path"], row["schema_is_relative"]), (row["path"], row["path_is_relative"])):
         path = path / name if relative else Path(name)
     return path
+
+
+def _partitioning(columns: Sequence[LakeColumn], text: str | None) -> Partitioning | None:
+    """Return the partitioning of a table.
+
+    Args:
+        text: JSON: for each field the number of the partitioning, that of a column, and the transform.
+    """
+    if text is None:
+        return None
+    names = {column.id: column.name for column in columns}
+    found = json.loads(text)
+    return Partitioning(found[0][0], tuple(PartitionField(names[number], how) for _, number, how in found))
 
 
 def _schema(name: str, columns: Sequence[LakeColumn], key: str | None) -> TableSchema:

@@ -18,6 +18,7 @@ from headrace.rows.fields import with_fields
 from headrace.stores.postgres.for_lakes import Bulk
 from headrace_lake import data_files
 from headrace_lake.ducklake.catalog import Definition, Lake, Snapshot
+from headrace_lake.ducklake.partitions import FilePartition
 from headrace_lake.ducklake.state import LakeFile, stored_rows
 from headrace_lake.ducklake.writing import (
     ROW_COLUMN,
@@ -66,11 +67,18 @@ def small_groups(files: Sequence[LakeFile]) -> list[list[LakeFile]]:
 
 def flush(lake: Lake, bulk: Bulk, snapshot: Snapshot, definition: Definition, files: NewFiles) -> int:
     """Move all inlined rows of a table into files, in a snapshot; return the number of rows."""
+    definition.check_writable()
     count = 0
     for table in definition.inlined:
         rows, own = stored_rows(lake, bulk, definition, table, "true")
         if rows.num_rows:
-            _write(lake, bulk, snapshot, definition, files, rows, own.cast(_OWN))
+            own = own.cast(_OWN)
+            # The columns by their places: a table of another program may have a column with the name of another one.
+            both = pa.table([*rows.columns, *own.columns], [*rows.column_names, *own.column_names])
+            places = list(range(both.num_columns))
+            for partition, part in definition.divided(rows, both):
+                pieces = part.select(places[: -len(_OWN)]), part.select(places[-len(_OWN) :])
+                _write(lake, bulk, snapshot, definition, files, *pieces, partition)
             lake.run(bulk, "DELETE FROM {c}.{table}", table=sql.Identifier(table.name))
             count += rows.num_rows
     if count:
@@ -81,11 +89,15 @@ def flush(lake: Lake, bulk: Bulk, snapshot: Snapshot, definition: Definition, fi
 def merge(
     lake: Lake, bulk: Bulk, snapshot: Snapshot, definition: Definition, merged: Sequence[LakeFile], files: NewFiles
 ) -> int:
-    """Replace data files, and their files of deleted rows, in a snapshot; return the number of new data files."""
+    """Replace data files, and their files of deleted rows, in a snapshot; return the number of new data files.
+
+    Args:
+        merged: files of one partition.
+    """
     fields = definition.schema.nullable()
     parts = [_file_rows(lake, bulk, definition, file, fields) for file in merged]
     rows, own = (pa.concat_tables(each) for each in zip(*parts, strict=True))
-    count = _write(lake, bulk, snapshot, definition, files, rows, own)
+    count = _write(lake, bulk, snapshot, definition, files, rows, own, merged[0].partition)
     _remove(lake, bulk, definition, [file.id for file in merged])
     _count_bytes(lake, bulk, definition)
     return count
@@ -151,9 +163,16 @@ def _numbers(rows: pa.Table, name: str) -> np.ndarray:
 
 
 def _write(
-    lake: Lake, bulk: Bulk, snapshot: Snapshot, definition: Definition, files: NewFiles, rows: pa.Table, own: pa.Table
+    lake: Lake,
+    bulk: Bulk,
+    snapshot: Snapshot,
+    definition: Definition,
+    files: NewFiles,
+    rows: pa.Table,
+    own: pa.Table,
+    partition: FilePartition | None,
 ) -> int:
-    """Write rows with their numbers and snapshots into files; return the number of data files."""
+    """Write rows of a partition with their numbers and snapshots into files; return the number of data files."""
     (oldest,) = lake.rows(bulk, "SELECT min(snapshot_id) AS id FROM {c}.ducklake_snapshot")
     ends = own.column("end_snapshot")
     # No snapshot and no changes between two snapshots have the rows that were deleted before the oldest one.
@@ -161,13 +180,21 @@ def _write(
     count = 0
     for chosen in (ends.is_null(), pc.fill_null(wanted, fill_value=False)):
         if pc.any(chosen).as_py():
-            _write_file(lake, bulk, snapshot, definition, files, rows.filter(chosen), own.filter(chosen))
+            left = rows.filter(chosen), own.filter(chosen)
+            _write_file(lake, bulk, snapshot, definition, files, *left, partition)
             count += 1
     return count
 
 
 def _write_file(
-    lake: Lake, bulk: Bulk, snapshot: Snapshot, definition: Definition, files: NewFiles, rows: pa.Table, own: pa.Table
+    lake: Lake,
+    bulk: Bulk,
+    snapshot: Snapshot,
+    definition: Definition,
+    files: NewFiles,
+    rows: pa.Table,
+    own: pa.Table,
+    partition: FilePartition | None,
 ) -> None:
     """Write a file of rows that are all deleted, or all not."""
     if definition.schema.primary_key:
@@ -188,6 +215,7 @@ def _write_file(
         files,
         typed,
         pc.min(own.column("row_id")).as_py(),
+        partition,
         since=since,
         until=until if until > since else None,
         end=end,

@@ -15,7 +15,7 @@ from headrace_lake.ducklake.catalog import Definition, Lake, Snapshot
 from headrace_lake.ducklake.state import LakeFile, State
 from headrace_lake.ducklake.writing import NewFiles, TableChange
 from headrace_lake.folding import TableWrite
-from headrace_lake.maintenance import Compaction, has_many_small
+from headrace_lake.maintenance import Compaction, has_many_small, in_partitions
 
 Result = TypeVar("Result")
 _CREATOR = "headrace"
@@ -158,10 +158,10 @@ class LakeDatabase:
         Each group of files is replaced in a transaction of its own, so that other writers wait for one group only.
 
         Args:
-            choose: returns the groups.
+            choose: returns the groups, of the files of one partition.
         """
         files = self.read(lambda bulk: state.files_of(self.lake, bulk, self.definition(bulk, name)))
-        plan = [{file.id for file in group} for group in choose(files)]
+        plan = [{file.id for file in group} for group in in_partitions(files, lambda file: file.partition, choose)]
         version, before, after = None, 0, 0
 
         def merge(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 from collections.abc import Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -23,6 +24,7 @@ from headrace.stores.postgres.for_lakes import Bulk
 from headrace_lake import data_files, scanning
 from headrace_lake.data_files import RowNumbers
 from headrace_lake.ducklake.catalog import Definition, InlinedTable, Lake
+from headrace_lake.ducklake.partitions import FilePartition
 from headrace_lake.ducklake.values import from_catalog
 from headrace_lake.lookup import Keys
 from headrace_lake.scanning import Selection
@@ -41,6 +43,7 @@ class LakeFile:
         bounds: bounds of the first key column; None if they are not known.
         delete_file: the file with positions of deleted rows.
         positions: positions of deleted rows, of the catalog.
+        partition: its partition; None if it has none.
     """
 
     id: int
@@ -51,6 +54,7 @@ class LakeFile:
     delete_file: Path | None
     delete_file_id: int | None
     positions: Sequence[int]
+    partition: FilePartition | None
 
     @property
     def has_deletes(self) -> bool:
@@ -165,10 +169,13 @@ def files_of(lake: Lake, bulk: Bulk, definition: Definition) -> list[LakeFile]:
         " f.file_size_bytes AS size, f.file_format,"
         " f.mapping_id, f.encryption_key, d.delete_file_id, d.path AS delete_path,"
         " d.path_is_relative AS delete_relative, d.format AS delete_format, s.min_value AS low,"
-        " s.max_value AS high, {deletes} AS positions"
+        " s.max_value AS high, {deletes} AS positions, f.partition_id, p.partition_values"
         " FROM {c}.ducklake_data_file f"
         " LEFT JOIN {c}.ducklake_delete_file d ON d.data_file_id = f.data_file_id AND d.end_snapshot IS NULL"
         " LEFT JOIN {c}.ducklake_file_column_stats s ON s.data_file_id = f.data_file_id AND s.column_id = {column}"
+        " LEFT JOIN (SELECT data_file_id, array_to_json(array_agg(partition_value ORDER BY partition_key_index))::text"
+        "  AS partition_values FROM {c}.ducklake_file_partition_value WHERE table_id = {table} GROUP BY data_file_id) p"
+        "  ON p.data_file_id = f.data_file_id"
         " WHERE f.table_id = {table} AND f.end_snapshot IS NULL ORDER BY f.data_file_id",
         deletes=deletes,
         column=-1 if first is None else first.id,
@@ -196,7 +203,7 @@ def _file(definition: Definition, row: Mapping[str, Any], kind: pa.DataType | No
                 received=f"{row['path']}: {row['low']} to {row['high']}",
                 remedy="DELETE these rows in DuckDB",
             ) from None
-    delete = row["delete_path"]
+    delete, partition = row["delete_path"], row["partition_id"]
     return LakeFile(
         row["id"],
         definition.file(row["path"], row["relative"]),
@@ -206,6 +213,7 @@ def _file(definition: Definition, row: Mapping[str, Any], kind: pa.DataType | No
         None if delete is None else definition.file(delete, row["delete_relative"]),
         row["delete_file_id"],
         [] if row["positions"] is None else _positions(row["positions"]),
+        None if partition is None else FilePartition(partition, tuple(json.loads(row["partition_values"]))),
     )
 
 

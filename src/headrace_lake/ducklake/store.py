@@ -23,6 +23,7 @@ from headrace_lake.ducklake.table import LakeTable, check_options
 from headrace_lake.existing import check_may_exist, check_same
 from headrace_lake.home import name_beside
 from headrace_lake.maintenance import LakeStore, Maintenance
+from headrace_lake.partitions import PARTITION_BY, partition_columns
 
 _CATALOG_TABLES = "ducklake_"
 
@@ -112,12 +113,13 @@ class DuckLakeStore(LakeStore):
         check_name(name)
         check_schema(schema)
         check_options(options)
+        partitions = partition_columns(schema, options.get(PARTITION_BY))
         lake = self._database.lake
 
         def create(bulk: Bulk) -> bool:
             if lake.has_name(bulk, name):
                 return False
-            lake.create_table(bulk, name, schema, numbered(schema.arrow, 1))
+            lake.create_table(bulk, name, schema, numbered(schema.arrow, 1), partitions)
             return True
 
         if self._database.write(create):

@@ -20,6 +20,7 @@ from headrace_lake.ducklake.database import LakeDatabase
 from headrace_lake.ducklake.state import State
 from headrace_lake.ducklake.writing import NewFiles
 from headrace_lake.folding import TableWrite
+from headrace_lake.partitions import PARTITION_BY, check_not_set
 from headrace_lake.tables import FileTable
 
 _OPTIONS = TableOptions(change_log=False, retention_seconds=None)
@@ -28,9 +29,9 @@ _DEFAULT = TableOptions()
 
 def check_options(given: Mapping[str, Any]) -> None:
     """Raise `UnsupportedError` for options of a change log, which DuckLake tables do not have."""
-    check_names("a table", given, sorted(vars(_DEFAULT)))
+    check_names("a table", given, sorted([*vars(_DEFAULT), PARTITION_BY]))
     for name, value in given.items():
-        if value not in (None, getattr(_DEFAULT, name), getattr(_OPTIONS, name)):
+        if name != PARTITION_BY and value not in (None, getattr(_DEFAULT, name), getattr(_OPTIONS, name)):
             raise UnsupportedError(
                 "headrace reads no changes of DuckLake tables",
                 received=f"{name}={value}",
@@ -100,6 +101,7 @@ class LakeTable(FileTable):
 
     def set_options(self, **changes: Any) -> TableOptions:
         check_options(changes)
+        check_not_set(changes)
         return _OPTIONS
 
     def describe(self) -> TableDescription:

@@ -24,6 +24,7 @@ from headrace_lake import data_files
 from headrace_lake.data_files import RowNumbers
 from headrace_lake.ducklake import state
 from headrace_lake.ducklake.catalog import Definition, Lake, Snapshot
+from headrace_lake.ducklake.partitions import FilePartition
 from headrace_lake.ducklake.state import LakeFile, State
 from headrace_lake.ducklake.statistics import ColumnStatistics, statistics_of
 from headrace_lake.ducklake.values import can_be_inlined, to_catalog
@@ -113,6 +114,7 @@ class TableChange:
     def apply(self, writes: Sequence[TableWrite]) -> list[str]:
         """Apply writes; return what has changed, as the catalog names it."""
         schema = self.definition.schema
+        self.definition.check_writable()
         changes = {write.change for write in writes}
         if changes - {RowChange.PUT, RowChange.REPLACE_ALL}:
             schema.check_keyed()
@@ -297,16 +299,18 @@ class TableChange:
         """Write rows into files; return their size."""
         self._done.add("inserted_into_table")
         size = 0
-        for start in range(0, rows.num_rows, _FILE_ROWS):
-            size += self._write_file(rows.slice(start, _FILE_ROWS), first + start)
+        for partition, part in self.definition.divided(rows, rows):
+            for start in range(0, part.num_rows, _FILE_ROWS):
+                size += self._write_file(part.slice(start, _FILE_ROWS), first + start, partition)
+            first += part.num_rows
         return size
 
-    def _write_file(self, rows: pa.Table, first: int) -> int:
+    def _write_file(self, rows: pa.Table, first: int, partition: FilePartition | None) -> int:
         definition = self.definition
         if definition.schema.primary_key:
             rows = rows.take(sort_indices(rows, definition.schema.primary_key))
         typed = with_fields(rows, definition.fields)
-        _, _, size = add_file(self.lake, self.bulk, self.snapshot, definition, self.files, typed, first)
+        _, _, size = add_file(self.lake, self.bulk, self.snapshot, definition, self.files, typed, first, partition)
         return size
 
     def _add_statistics(self, found: Mapping[int, ColumnStatistics], size: int, *, is_first: bool) -> None:
@@ -377,6 +381,7 @@ def add_file(
     files: NewFiles,
     rows: pa.Table,
     first: int,
+    partition: FilePartition | None,
     *,
     since: int | None = None,
     until: int | None = None,
@@ -387,6 +392,7 @@ def add_file(
     Args:
         rows: rows in key order, with the field ids of Parquet.
         first: the number of the first row.
+        partition: the partition of the rows.
         since: the first snapshot that has some of the rows; the one of the transaction by default.
         until: the first one that has all of them, if the rows name their snapshots.
         end: the snapshot that has deleted all of them.
@@ -397,9 +403,10 @@ def add_file(
     lake.run(
         bulk,
         "INSERT INTO {c}.ducklake_data_file (data_file_id, table_id, begin_snapshot, end_snapshot, path,"
-        " path_is_relative, file_format, record_count, file_size_bytes, footer_size, row_id_start, partial_max)"
+        " path_is_relative, file_format, record_count, file_size_bytes, footer_size, row_id_start,"
+        " partition_id, partial_max)"
         " VALUES ({id}, {table}, {snapshot}, {end}, {path}, true, 'parquet', {count}, {size}, {footer}, {first},"
-        " {until})",
+        " {partition}, {until})",
         id=number,
         table=definition.id,
         snapshot=snapshot.id if since is None else since,
@@ -409,8 +416,16 @@ def add_file(
         size=size,
         footer=_footer_size(path),
         first=first,
+        partition=None if partition is None else partition.id,
         until=until,
     )
+    if partition is not None:
+        lake.run(
+            bulk,
+            "INSERT INTO {c}.ducklake_file_partition_value (data_file_id, table_id, partition_key_index,"
+            " partition_value) VALUES {rows}",
+            rows=_values((number, definition.id, place, text) for place, text in enumerate(partition.values)),
+        )
     present = [column for column in definition.columns if column.name in rows.column_names]
     lake.run(
         bulk,
