@@ -10,8 +10,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.transforms import IdentityTransform
 
 import headrace
 from headrace.errors import HeadraceError, NotFoundError, OptionError, SchemaError, StoreError, UnsupportedError
@@ -140,11 +138,6 @@ def replace_column(directory: Path) -> None:
         update.add_column("name", kind)
 
 
-def partition(directory: Path) -> None:
-    with foreign(directory).update_spec() as update:
-        update.add_identity("name")
-
-
 def set_format(directory: Path) -> None:
     with foreign(directory).transaction() as transaction:
         transaction.set_properties({"write.format.default": "orc"})
@@ -155,7 +148,6 @@ def set_format(directory: Path) -> None:
     [
         (rename, "renamed", False),
         (replace_column, "dropped and added again", False),
-        (partition, "partitioned", False),
         (set_format, r"write\.format\.default", True),
     ],
 )
@@ -173,14 +165,6 @@ def test_tables_that_headrace_does_not_write_exactly_are_refused(
         with pytest.raises(UnsupportedError, match=problem):
             table.scan().read_all()
     assert any(problem.split(r"\.")[0] in str(finding) for finding in store.diagnose())
-
-
-def test_a_partitioned_table_is_refused(store: Store, tmp_path: Path) -> None:
-    schema = foreign(tmp_path).schema()
-    spec = PartitionSpec(PartitionField(source_id=2, field_id=1000, transform=IdentityTransform(), name="name"))
-    catalog(tmp_path).create_table("default.parts", schema, partition_spec=spec)
-    with pytest.raises(UnsupportedError, match="partitioned"):
-        store.table("parts").scan().read_all()
 
 
 @pytest.mark.parametrize(

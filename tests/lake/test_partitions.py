@@ -21,14 +21,14 @@ from headrace.testing.processes import CONTEXT
 from headrace_lake import maintenance
 from headrace_lake.ducklake import writing
 from headrace_lake.maintenance import LakeStore
-from tests.lake import ducklakes
+from tests.lake import ducklakes, icebergs
 from tests.lake.jobs import publish, run, write
 
 COLUMNS = {"id": "long", "day": "date", "text": "string", "n": "int"}
 TODAY = datetime.date(2026, 1, 1)
 DAYS = [TODAY, datetime.date(1969, 12, 31), None]
 TEXTS = ["a/b c%ü'", "x", None]
-PLACES = ("delta", "ducklake")
+PLACES = ("delta", "ducklake", "iceberg", "iceberg-postgres")
 
 
 def opened(directory: Path) -> Store:
@@ -36,9 +36,11 @@ def opened(directory: Path) -> Store:
     match directory.name:
         case "delta":
             return headrace.open(f"delta://{directory}", create=True)
-        case _:
+        case "ducklake":
             url = (directory / "database").read_text()
             return headrace.open(f"ducklake+{url}", create=True, data=str(directory / "files"))
+        case _:
+            return headrace.open(icebergs.url_of(directory), create=True, warehouse=str(directory))
 
 
 @pytest.fixture(params=PLACES)
@@ -47,6 +49,8 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     monkeypatch.setattr(writing, "INLINED_ROWS", 3)
     directory = tmp_path / str(request.param)
     directory.mkdir()
+    if request.param == "iceberg-postgres":
+        icebergs.use_postgres(directory)
     if request.param == "ducklake":
         (directory / "database").write_text(ducklakes.database())
     return directory

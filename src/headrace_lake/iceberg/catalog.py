@@ -16,6 +16,7 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from sqlalchemy.exc import SQLAlchemyError
 
@@ -103,7 +104,9 @@ class Tables:
         except NoSuchTableError:
             raise NotFoundError("no such table in the catalog", received=repr(name), valid=self.names()) from None
 
-    def create(self, name: str, schema: Schema, location: Path, properties: dict[str, str]) -> bool:
+    def create(
+        self, name: str, schema: Schema, spec: PartitionSpec, location: Path, properties: dict[str, str]
+    ) -> bool:
         """Create a table; return False if there is one of the name."""
         identifier = parts_of(name)
         with translated():
@@ -116,7 +119,7 @@ class Tables:
                 if not catalog.namespace_exists(identifier[0]):
                     raise
             try:
-                catalog.create_table(identifier, schema, location=location_of(location), properties=properties)
+                catalog.create_table(identifier, schema, location_of(location), spec, properties=properties)
             except TableAlreadyExistsError:
                 return False
         return True

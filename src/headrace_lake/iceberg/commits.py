@@ -25,7 +25,9 @@ import pyarrow.compute as pc
 from pydantic import ValidationError
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.manifest import DataFile
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table.update.snapshot import ExpireSnapshots
+from pyiceberg.typedef import Record
 from sqlalchemy.exc import SQLAlchemyError
 
 from headrace.errors import SchemaError, StoreBusyError, StoreError
@@ -81,17 +83,21 @@ class NewFiles:
         return path
 
     def write(self, version: Version, rows: pa.Table) -> Iterator[DataFile]:
-        """Write rows into files; yield the entry of each."""
-        for start in range(0, rows.num_rows, _FILE_ROWS):
-            path, part = self.path(version), rows.slice(start, _FILE_ROWS)
-            fields = version.columns.fields
-            yield version.added(path, data_files.write_sorted(path, part, version.schema, version.id, fields=fields))
+        """Write rows into files of their partitions; yield the entry of each."""
+        fields = version.columns.fields
+        for partition, part in version.partitions(rows):
+            for start in range(0, part.num_rows, _FILE_ROWS):
+                path, piece = self.path(version), part.slice(start, _FILE_ROWS)
+                statistics = data_files.write_sorted(path, piece, version.schema, version.id, fields=fields)
+                yield version.added(path, statistics, partition)
 
-    def write_ordered(self, version: Version, parts: Iterator[pa.Table], least_bytes: int) -> DataFile:
-        """Write the next rows into a file; return its entry. See `data_files.write_ordered`."""
+    def write_ordered(
+        self, version: Version, parts: Iterator[pa.Table], least_bytes: int, partition: Record
+    ) -> DataFile:
+        """Write the next rows of a partition into a file; return its entry. See `data_files.write_ordered`."""
         path, fields = self.path(version), version.columns.fields
         statistics = data_files.write_ordered(path, parts, least_bytes, version.schema, version.id, fields=fields)
-        return version.added(path, statistics)
+        return version.added(path, statistics, partition)
 
     def clean(self, kept: Changes | None) -> None:
         """Delete the files, except those of a commit."""
@@ -117,11 +123,13 @@ class Planner:
     Args:
         writes: the writes, in order; or files.
         columns: the columns that the writes have; by default those of the first version.
+        spec: the partition spec; by default that of the first version.
     """
 
     writes: list[TableWrite] | ReadyFiles
     files: NewFiles
     columns: Columns | None = None
+    spec: PartitionSpec | None = None
     _rewritten: dict[Path, list[DataFile] | None] = field(default_factory=dict, init=False)
     _inserted: list[DataFile] | None = field(default=None, init=False)
     _keys: Keys | None = field(default=None, init=False)
@@ -153,12 +161,13 @@ class Planner:
         return Changes(added, removed)
 
     def _check_same(self, version: Version) -> None:
-        """Raise `SchemaError` if the table or its columns are not those of the writes."""
+        """Raise `SchemaError` if the table, its columns or its partitions are not those of the writes."""
         if self.columns is None:
-            self.columns = version.columns
-        if self.columns[:2] != version.columns[:2]:
+            self.columns, self.spec = version.columns, version.spec
+        if self.columns[:2] != version.columns[:2] or self.spec != version.spec:
             raise SchemaError(
-                f"Iceberg table {version.name!r} was replaced, or its columns were changed, during this write",
+                f"Iceberg table {version.name!r} was replaced, or its partitions or columns were changed, during "
+                "this write",
                 received=", ".join(version.schema.names),
                 remedy="write again",
             )
@@ -185,7 +194,8 @@ class Planner:
         # It may have been staged long ago: a vacuum must not take it for one of a writer that has died.
         os.utime(path)
         second_name(path, target)
-        return version.added(target, statistics)
+        # Only a table without partitions has files that tasks have written.
+        return version.added(target, statistics, Record())
 
     # -- old rows -----------------------------------------------------------------------------------------
 
@@ -199,7 +209,7 @@ class Planner:
 
     def _rest(self, version: Version, file: StoredFile, rows: data_files.RowNumbers) -> list[DataFile]:
         with data_files.opened(file.path) as opened:
-            left = data_files.read(opened, version.schema.arrow, deleted=rows)
+            left = data_files.read(opened, version.schema.arrow, constants=file.constants, deleted=rows)
         return list(self.files.write(version, left))
 
 

@@ -121,7 +121,7 @@ class DatabasePublisher(Publisher):
             if not any(write.staged or write.change is RowChange.REPLACE_ALL for write in of_table):
                 continue
             version = self._tables.locked(bulk, name)
-            plan = planner_of(self._staging, batch, of_table, version.columns)
+            plan = planner_of(self._staging, batch, of_table, version)
             files.append(plan.files)
             changes = prepared(version, plan)
             assert changes is not None

@@ -26,6 +26,7 @@ from headrace_lake.maintenance import (
     file_contents,
     groups,
     has_many_small,
+    in_partitions,
     key_problems,
     repeats_a_key,
     small_files,
@@ -34,10 +35,8 @@ from headrace_lake.places import files_below
 from headrace_lake.scanning import Selection
 
 # The names that headrace and Iceberg's own writers give: a file of another name may be waiting for its program.
-_FILES = (
-    *(f"data/{name}" for name in (f"{PREFIX}*.parquet", "[0-9]*-[0-9]*-*.parquet")),
-    *(f"metadata/{name}" for name in ("snap-*.avro", "*-m[0-9]*.avro", "[0-9]*-*.metadata.json")),
-)
+_DATA_FILES = (f"{PREFIX}*.parquet", "[0-9]*-[0-9]*-*.parquet")
+_METADATA_FILES = tuple(f"metadata/{name}" for name in ("snap-*.avro", "*-m[0-9]*.avro", "[0-9]*-*.metadata.json"))
 
 
 class IcebergMaintenance:
@@ -132,7 +131,9 @@ class _Merge:
         self._choose = choose
 
     def plan(self, version: Version) -> Changes | None:
-        chosen = self._choose(version.files)
+        # Files of earlier partitionings stay as they are.
+        files = [file for file in version.files if file.entry.spec_id == version.spec.spec_id]
+        chosen = in_partitions(files, lambda file: file.entry.partition, self._choose)
         added = [new for group in chosen for new in self._merged(version, group)]
         self.done = Changes(added, [file.entry for group in chosen for file in group])
         return self.done if chosen else None
@@ -140,7 +141,7 @@ class _Merge:
     def _merged(self, version: Version, group: Sequence[StoredFile]) -> Iterator[DataFile]:
         rows = version.scan(Selection(version.schema.names, KeyRange(), ()), group)
         for content in file_contents(rows, self._target_bytes):
-            yield self.files.write_ordered(version, content, self._target_bytes)
+            yield self.files.write_ordered(version, content, self._target_bytes, group[0].entry.partition)
 
 
 def _compact(
@@ -182,7 +183,10 @@ class _Expiry:
 def _unused(version: Version, end: float) -> list[Path]:
     """Return the files of a table that no snapshot has, and that were written or replaced before a time."""
     place = version.location
-    found = [each for pattern in _FILES for each in files_below(place, pattern).items()]
+    # pyiceberg has a directory for each field of a partition.
+    depths = {len(spec.fields) for spec in version.table.specs().values()}
+    patterns = [f"data/{'*/' * depth}{name}" for depth in {0, *depths} for name in _DATA_FILES]
+    found = [each for pattern in (*patterns, *_METADATA_FILES) for each in files_below(place, pattern).items()]
     there = {place / name for name, written in found if written < end}
     if there:
         there -= _used(version)
@@ -214,7 +218,7 @@ def _problems(version: Version) -> Iterator[str]:
             yield f"file {name} does not exist as the metadata has it"
             return
         with data_files.opened(file.path) as opened:
-            rows = data_files.read(opened, version.schema.nullable(key))
+            rows = data_files.read(opened, version.schema.nullable(key), constants=file.constants)
         yield from key_problems(name, rows, file.entry.record_count, file.bounds, "the metadata")
     if key and repeats_a_key(version.scan(Selection(key, KeyRange(), ())), key):
         yield "two rows have the same key"

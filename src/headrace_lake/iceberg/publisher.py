@@ -94,10 +94,10 @@ class IcebergPublisher(IntentPublisher[_Part, Version]):
         check_writes(self._staging, batch, writes)
         parts = []
         for name in dict.fromkeys(write.table for write in writes):
-            columns = self._snapshot(name).columns
+            version = self._snapshot(name)
             mine = [write for write in writes if write.table == name]
-            planner = planner_of(self._staging, batch, mine, columns, decided=decided)
-            parts.append(_Part(self._tables, name, columns.id, planner))
+            planner = planner_of(self._staging, batch, mine, version, decided=decided)
+            parts.append(_Part(self._tables, name, version.id, planner))
         return parts
 
     def _commit_part(self, part: _Part, batch: int, content: str, *, marked: bool = True) -> bool:

@@ -14,8 +14,9 @@ from headrace.rows import to_arrow
 from headrace_lake import data_files
 from headrace_lake.iceberg.catalog import Tables
 from headrace_lake.iceberg.commits import NewFiles, Planner
+from headrace_lake.iceberg.version import Version
 from headrace_lake.ready_files import ready_files
-from headrace_lake.staging import WHOLE_ROWS, Columns, Staging
+from headrace_lake.staging import WHOLE_ROWS, Staging
 
 
 def stage(
@@ -29,9 +30,10 @@ def stage(
     """Stage rows: whole rows of a known table as its data files have them."""
     if table is None or change not in WHOLE_ROWS:
         return staging.put(batch, rows, None)
-    columns = tables.load(table).columns
-    typed = (part for each in rows for part in to_arrow(each, columns.schema, columns="all").to_batches())
-    return staging.put(batch, typed, columns)
+    version = tables.load(table)
+    typed = (part for each in rows for part in to_arrow(each, version.schema, columns="all").to_batches())
+    # The driver writes the files of partitions.
+    return staging.put(batch, typed, version.columns if version.spec.is_unpartitioned() else None)
 
 
 def check_writes(staging: Staging, batch: int, writes: Sequence[Write]) -> None:
@@ -43,20 +45,22 @@ def check_writes(staging: Staging, batch: int, writes: Sequence[Write]) -> None:
 
 
 def planner_of(
-    staging: Staging, batch: int, writes: Sequence[Write], columns: Columns, *, decided: bool = False
+    staging: Staging, batch: int, writes: Sequence[Write], version: Version, *, decided: bool = False
 ) -> Planner:
     """Return the plan of the staged writes to one table.
 
     Args:
-        columns: the columns of the table.
+        version: the newest version of the table.
         decided: see `TableWrite.of`.
     """
+    columns = version.columns
     writes = [write for write in writes if write.staged or write.change is RowChange.REPLACE_ALL]
+    ready = ready_files(staging, batch, writes, columns) if version.spec.is_unpartitioned() else None
     return Planner(
-        ready_files(staging, batch, writes, columns)
-        or [staging.write(batch, write, columns.schema, decided=decided) for write in writes],
+        ready or [staging.write(batch, write, columns.schema, decided=decided) for write in writes],
         NewFiles(f"{data_files.PREFIX}{staging.digest}-{batch}-"),
         columns,
+        version.spec,
     )
 
 

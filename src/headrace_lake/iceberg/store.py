@@ -23,10 +23,12 @@ from headrace_lake.existing import check_may_exist, check_same
 from headrace_lake.home import OWN_DIRECTORY, Home
 from headrace_lake.iceberg.catalog import Tables, parts_of
 from headrace_lake.iceberg.maintenance import IcebergMaintenance
+from headrace_lake.iceberg.partitions import spec_of
 from headrace_lake.iceberg.publisher import IcebergPublisher
 from headrace_lake.iceberg.schemas import check_schema, iceberg_schema, properties_of
 from headrace_lake.iceberg.table import IcebergTable, check_options
 from headrace_lake.maintenance import LakeStore
+from headrace_lake.partitions import PARTITION_BY, partition_columns
 from headrace_lake.places import remove_tree
 
 _MOMENT_SECONDS = 0.1
@@ -93,9 +95,11 @@ class IcebergStore(LakeStore):
         space, table_name = parts_of(name)
         check_schema(schema)
         check_options(options)
+        partitions = partition_columns(schema, options.get(PARTITION_BY))
         # A dropped table of the name had another directory.
         location = self._warehouse / space / f"{table_name}-{uuid.uuid4().hex}"
-        if self._tables.create(name, iceberg_schema(schema.arrow), location, properties_of(schema)):
+        fields = iceberg_schema(schema.arrow)
+        if self._tables.create(name, fields, spec_of(fields, partitions), location, properties_of(schema)):
             return IcebergTable(self._tables, name)
         remove_tree(location)
         check_may_exist(name, self.url, exist_ok=exist_ok)

@@ -20,6 +20,7 @@ from headrace_lake.iceberg.catalog import Tables, translated
 from headrace_lake.iceberg.commits import NewFiles, Planner, commit, repeated
 from headrace_lake.iceberg.schemas import check_schema, column_type
 from headrace_lake.iceberg.version import Version, number_of
+from headrace_lake.partitions import PARTITION_BY, check_not_set
 from headrace_lake.tables import FileTable
 
 _DEFAULT = TableOptions()
@@ -27,9 +28,9 @@ _DEFAULT = TableOptions()
 
 def check_options(given: Mapping[str, Any]) -> None:
     """Raise `UnsupportedError` for options of a change log, which an Iceberg table does not have."""
-    check_names("a table", given, sorted(vars(_DEFAULT)))
+    check_names("a table", given, sorted([*vars(_DEFAULT), PARTITION_BY]))
     for name, value in given.items():
-        if name != "change_log" and value not in (None, getattr(_DEFAULT, name)):
+        if name not in ("change_log", PARTITION_BY) and value not in (None, getattr(_DEFAULT, name)):
             raise UnsupportedError("an Iceberg table has no log of changes", received=f"{name}={value}")
 
 
@@ -94,6 +95,7 @@ class IcebergTable(FileTable):
 
     def set_options(self, **changes: Any) -> TableOptions:
         check_options(changes)
+        check_not_set(changes)
         return self._options()
 
     def _options(self) -> TableOptions:

@@ -13,6 +13,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.manifest import DataFile, FileFormat, ManifestContent, ManifestFile
+from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.typedef import Record
@@ -26,6 +27,7 @@ from headrace.support.cached import cached_property
 from headrace_lake import data_files, scanning
 from headrace_lake.data_files import RowNumbers
 from headrace_lake.iceberg.files import local_path, location_of
+from headrace_lake.iceberg.partitions import check_spec, constants, partitions_of
 from headrace_lake.iceberg.schemas import (
     MANIFESTS,
     MERGES,
@@ -51,11 +53,13 @@ class StoredFile:
 
     Attributes:
         bounds: bounds of the first key column; None if they are not known.
+        constants: the values of the columns that the file need not have.
     """
 
     entry: DataFile
     path: Path
     bounds: tuple[Any, Any] | None
+    constants: Mapping[str, pa.Scalar]
 
     @property
     def size(self) -> int:
@@ -109,6 +113,15 @@ class Version:
         """The directory of the table."""
         return local_path(self.table.location())
 
+    @property
+    def spec(self) -> PartitionSpec:
+        """The partition spec of new files."""
+        return self.table.spec()
+
+    @cached_property
+    def _specs(self) -> Mapping[int, PartitionSpec]:
+        return self.table.specs()
+
     # -- checks -------------------------------------------------------------------------------------------
 
     def check_readable(self) -> None:
@@ -120,13 +133,12 @@ class Version:
                 received=str(metadata.format_version),
                 valid=str(_FORMAT_VERSION),
             )
-        if any(not spec.is_unpartitioned() for spec in metadata.partition_specs):
-            raise UnsupportedError(f"Iceberg table {self.name!r} is, or was, partitioned")
         check_history(self.name, self.table.schema(), metadata.schemas)
 
     def check_writable(self) -> None:
         """Raise `UnsupportedError` if headrace does not write the table."""
         self.check_readable()
+        check_spec(self.name, self.spec, self.table.schema())
         # With more, a commit of an old version is repeated without its checks: rows twice.
         if self.properties.get(RETRIES) != "0":
             raise UnsupportedError(
@@ -202,7 +214,9 @@ class Version:
                 received=str(entry.file_format),
                 valid="Parquet",
             )
-        return StoredFile(entry, local_path(entry.file_path), self._bounds(entry))
+        spec = self._specs[entry.spec_id]
+        same = constants(self.name, entry.partition, spec, self.table.schema(), self.schema)
+        return StoredFile(entry, local_path(entry.file_path), self._bounds(entry), same)
 
     def _bounds(self, entry: DataFile) -> tuple[Any, Any] | None:
         key = self.schema.primary_key
@@ -217,8 +231,12 @@ class Version:
         values = (pa.scalar(from_bytes(field.field_type, each), kind).as_py() for each in (low, high))
         return next(values), next(values)
 
-    def added(self, path: Path, statistics: str) -> DataFile:
-        """Return the entry of a new file.
+    def partitions(self, rows: pa.Table) -> Iterator[tuple[Record, pa.Table]]:
+        """Yield the partitions of rows for new files, with the rows of each."""
+        return partitions_of(rows, self.spec, self.table.schema())
+
+    def added(self, path: Path, statistics: str, partition: Record) -> DataFile:
+        """Return the entry of a new file of a partition.
 
         Args:
             statistics: the statistics of `data_files.write_sorted`.
@@ -238,7 +256,7 @@ class Version:
             content=0,
             file_path=location_of(path),
             file_format=FileFormat.PARQUET,
-            partition=Record(),
+            partition=partition,
             record_count=found["numRecords"],
             file_size_in_bytes=path.stat().st_size,
             value_counts=dict.fromkeys(nulls, found["numRecords"]),
@@ -246,14 +264,14 @@ class Version:
             lower_bounds=bounds(found["minValues"]),
             upper_bounds=bounds(found["maxValues"]),
         )
-        entry.spec_id = self.table.spec().spec_id
+        entry.spec_id = self.spec.spec_id
         return entry
 
     # -- rows ---------------------------------------------------------------------------------------------
 
     def rows_of(self, keys: Keys, file: StoredFile, columns: Sequence[str] = ()) -> tuple[RowNumbers, pa.Table] | None:
         """Return the rows of a file with some keys; see `Keys.rows_of`."""
-        return keys.rows_of(file.path, columns) if keys.can_be_between(file.bounds) else None
+        return keys.rows_of(file.path, columns, file.constants) if keys.can_be_between(file.bounds) else None
 
     def find(self, keys: pa.Table, columns: Sequence[str] | None = None) -> pa.Table:
         """Return the rows with some different keys, in no order: the columns of the key, and further ones, or all."""
@@ -266,7 +284,10 @@ class Version:
     def scan(self, selection: Selection, files: Sequence[StoredFile] | None = None) -> Iterator[pa.RecordBatch]:
         """Yield the rows of some files, or of all, in key order; of a table without a key in no order."""
         sources = [
-            scanning.Source(file.bounds, partial(scanning.file_rows, file.path, self.schema, selection, self.id))
+            scanning.Source(
+                file.bounds,
+                partial(scanning.file_rows, file.path, self.schema, selection, self.id, constants=file.constants),
+            )
             for file in (self.files if files is None else files)
         ]
         return scanning.scan(sources, self.schema, selection)
