@@ -3,6 +3,9 @@
 It has headrace's own tables, whose names begin with ``__headrace_``, and some of the lake: the jobs that publish into
 the lake tables, and the tunnels of these tables (`headrace_lake.delta.tunnels.records`). A row of a job names the
 tables of a sink, and the *intent* of its last publication that has more than one part.
+
+These records have names of tables. So a home is that of one lake, the first one that writes into it: it has the
+identity of the lake, which is also in a file of the lake's own directory, and moves with it.
 """
 
 from __future__ import annotations
@@ -12,11 +15,12 @@ import json
 import threading
 import uuid
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import AlreadyExistsError, NotFoundError
+from headrace.errors import AlreadyExistsError, ClaimLostError, NotFoundError, OptionError
 from headrace.model.own_names import PREFIX
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
@@ -24,6 +28,7 @@ from headrace.model.tables.schema import Column
 from headrace.model.types import parse_type, type_name
 from headrace.ports import Claim, Staged, Store, Table, Write
 from headrace.stores import registry
+from headrace_lake import places
 from headrace_lake.places import Place
 
 OWN_DIRECTORY = "_headrace"
@@ -44,6 +49,9 @@ class HomeTable:
         return dict.fromkeys([*self.key, "content"], "string")
 
 
+OWNER = HomeTable(f"{PREFIX}lake_owner", ("name",))
+_OWNER_KEY = {"name": "lake"}
+_IDENTITY = "identity"
 JOBS = HomeTable(f"{PREFIX}lake_jobs", ("job", "sink"))
 
 
@@ -133,30 +141,57 @@ def name_beside(lake: str, name: str) -> str:
     return f"{name.encode()[:_LONGEST_NAME].decode(errors='ignore')}_{digest}"
 
 
+@dataclass(frozen=True)
+class Owner:
+    """A lake that has a home for itself.
+
+    Attributes:
+        url: the URL of its store, for messages.
+        name: a name that no other lake in the same directory has.
+    """
+
+    url: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.url} ({self.name})"
+
+
 class Home:
     """The home, which is opened when it is needed.
 
     Args:
         directory: the directory of the lake tables.
         url: the URL of the home; None is an embedded store in the directory.
+        owner: the lake; None if the home can have several, because it knows their tables by different names.
         store: the home, if it is open.
     """
 
-    def __init__(self, directory: Place, url: str | None, store: Store | None = None) -> None:
-        self._url = url or str(directory / OWN_DIRECTORY / "home")
+    def __init__(self, directory: Place, url: str | None, owner: Owner | None, store: Store | None = None) -> None:
+        self._directory = directory / OWN_DIRECTORY
+        self._url = url or str(self._directory / "home")
         self._store = store
+        self._untaken = owner
         self._tables: set[str] = set()
         self._guard = threading.Lock()
 
     def find(self) -> Store | None:
-        """Return the store; None if it was not created."""
+        """Return the store; None if it was not created.
+
+        Raises:
+            OptionError: it is the home of another lake.
+        """
         try:
             return self._opened(create=False)
         except NotFoundError:
             return None
 
     def store(self) -> Store:
-        """Return the store, which is created if it does not exist."""
+        """Return the store, which is created if it does not exist.
+
+        Raises:
+            OptionError: it is the home of another lake.
+        """
         return self._opened(create=True)
 
     def _opened(self, *, create: bool) -> Store:
@@ -165,17 +200,52 @@ class Home:
                 if create and registry.scheme_of(self._url) is None:
                     Path(self._url).parent.mkdir(exist_ok=True)
                 self._store = registry.open(self._url, create=create)
-            return self._store
+            store = self._store
+        if self._untaken is not None:
+            self._take(store, self._untaken, create=create)
+        return store
+
+    def _take(self, store: Store, owner: Owner, *, create: bool) -> None:
+        """Check that the home is not that of another lake; with ``create`` make it that of this one."""
+        mine = f"{self._identity(create=create)} {owner.name}"
+        found = _owner(store)
+        if found is None and create:
+            row = {**_OWNER_KEY, "content": json.dumps({"lake": mine, "shown": str(owner)})}
+            _create(store, OWNER)
+            # Another process may take it at the same time.
+            with suppress(ClaimLostError):
+                _replace(store, OWNER, None, row)
+            found = _owner(store)
+        if found is None:
+            return
+        if found["lake"] != mine:
+            raise OptionError(
+                "this home has the records of another lake, which would be replaced",
+                received=f"{owner}; the home is that of {found['shown']}",
+                valid="a home for each lake",
+                remedy=f"set option home to another store; if that lake does not exist any more, drop {OWNER.name} "
+                "from the home",
+            )
+        self._untaken = None
+
+    def _identity(self, *, create: bool) -> str | None:
+        """Return the identity of the directory, which is created if ``create``; None if there is none."""
+        file = self._directory / _IDENTITY
+        if create and not file.exists():
+            self._directory.mkdir(exist_ok=True)
+            # Another process may create it at the same time.
+            with suppress(FileExistsError):
+                places.create(file, str(uuid.uuid4()).encode())
+        try:
+            return file.read_text()
+        except FileNotFoundError:
+            return None
 
     def table(self, wanted: HomeTable) -> Table:
         """Return a table, which is created if it does not exist."""
         store = self.store()
         if wanted.name not in self._tables:
-            try:
-                store.create_table(wanted.name, wanted.columns, wanted.key, exist_ok=True, change_log=False)
-            except AlreadyExistsError:
-                # Another process has created it at the same time.
-                store.table(wanted.name)
+            _create(store, wanted)
             self._tables.add(wanted.name)
         return store.table(wanted.name)
 
@@ -195,8 +265,7 @@ class Home:
             ClaimLostError: the row is not as expected, and is unchanged.
         """
         self.table(wanted)
-        claim = Claim(wanted.name, before, after)
-        self.store().publisher(str(uuid.uuid4())).publish(0, [], claim=claim, last=True)
+        _replace(self.store(), wanted, before, after)
 
     def jobs(self) -> Table:
         """Return the table of the jobs, which is created if it does not exist."""
@@ -216,3 +285,27 @@ class Home:
         with self._guard:
             if self._store is not None:
                 self._store.close()
+
+
+def _create(store: Store, wanted: HomeTable) -> None:
+    """Create a table if it does not exist."""
+    try:
+        store.create_table(wanted.name, wanted.columns, wanted.key, exist_ok=True, change_log=False)
+    except AlreadyExistsError:
+        # Another process has created it at the same time.
+        store.table(wanted.name)
+
+
+def _replace(store: Store, table: HomeTable, before: Mapping[str, str] | None, after: Mapping[str, str]) -> None:
+    """Put a row of a table that exists; see `Home.replace`."""
+    claim = Claim(table.name, before, after)
+    store.publisher(str(uuid.uuid4())).publish(0, [], claim=claim, last=True)
+
+
+def _owner(store: Store) -> dict[str, str] | None:
+    """Return the lake that has taken a home; None if none has."""
+    try:
+        found = store.table(OWNER.name).get(_OWNER_KEY)
+    except NotFoundError:
+        return None
+    return found and json.loads(found["content"])

@@ -225,6 +225,8 @@ class IntentPublisher(Publisher, Generic[AnyPart, AnyVersion]):
 
     def _remember(self, record: JobRecord | None, names: Sequence[str]) -> None:
         """Record which tables have the markers of this sink, before the first commit."""
+        # A home with records of release 0.1.0 belongs to no lake yet.
+        self._home.store()
         if record is None or not set(names) <= set(record.tables):
             tables = tuple(sorted({*names, *(record.tables if record is not None else ())}))
             # An earlier intent is complete.

@@ -242,7 +242,7 @@ def test_a_home_can_be_another_store(tmp_path: Path) -> None:
         writes = [write(store, publisher, 0, table, rows, RowChange.PUT) for table in ("t", "u")]
         assert publisher.publish(0, writes)
         assert store.publisher("job").published(0)
-    assert headrace.open(home).tables() == ["__headrace_lake_jobs"]
+    assert headrace.open(home).tables() == ["__headrace_lake_jobs", "__headrace_lake_owner"]
     assert not (tmp_path / "lake" / "_headrace" / "home").exists()
 
 

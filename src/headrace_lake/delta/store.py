@@ -41,7 +41,7 @@ from headrace_lake.delta.tunnels import records
 from headrace_lake.delta.tunnels.records import StoredTunnel, TunnelRecords
 from headrace_lake.delta.tunnels.tunnel import DeltaTunnel, new_tunnel
 from headrace_lake.existing import check_may_exist, check_same
-from headrace_lake.home import OWN_DIRECTORY, Home
+from headrace_lake.home import OWN_DIRECTORY, Home, Owner
 from headrace_lake.maintenance import LakeStore, Maintenance
 from headrace_lake.partitions import PARTITION_BY, partition_columns
 from headrace_lake.places import Place, directories_in, moment_of, remove_tree, sync
@@ -84,7 +84,7 @@ class DeltaStore(LakeStore):
         self.url = f"{scheme}:{directory.as_uri().partition(':')[2]}"
         self.id = self.url
         self._directory = directory
-        self._home = Home(directory, home)
+        self._home = Home(directory, home, Owner(self.url, "Delta"))
         self._logs: dict[str, SyncedLog] = {}
         self._seen: dict[str, object] = {}
         self._guard = threading.Lock()

@@ -39,7 +39,7 @@ class IcebergDatabaseStore(IcebergStore):
             check_exists(database, schema)
         self._catalog_tables = DatabaseTables(database, schema, catalog, create=create)
         super().__init__(
-            f"iceberg+{database.url}", self._catalog_tables, warehouse, Home(warehouse, database.url, database)
+            f"iceberg+{database.url}", self._catalog_tables, warehouse, Home(warehouse, database.url, None, database)
         )
         self.id = f"iceberg:{identity}/{schema}/{catalog}"
         self._database = database

@@ -63,7 +63,7 @@ def open_store(url: str | os.PathLike[str], options: Mapping[str, Any], create: 
 
 
 def _open_sqlite(url: str, options: Mapping[str, Any], catalog: str, create: bool) -> IcebergStore:
-    from headrace_lake.home import Home
+    from headrace_lake.home import Home, Owner
     from headrace_lake.iceberg.catalog import Tables, connected
     from headrace_lake.iceberg.store import IcebergStore
 
@@ -80,7 +80,9 @@ def _open_sqlite(url: str, options: Mapping[str, Any], catalog: str, create: boo
             raise NotFoundError("no such database", received=str(database), remedy="pass create=True")
         _check_warehouse(warehouse, create=create)
     tables = Tables(partial(connected, catalog, f"sqlite:///{database}?timeout=60"), create=create)
-    return IcebergStore(f"iceberg+sqlite://{database}", tables, warehouse, Home(warehouse, home))
+    address = f"iceberg+sqlite://{database}"
+    owner = Owner(address, f"Iceberg catalog {catalog!r} in {database.name}")
+    return IcebergStore(address, tables, warehouse, Home(warehouse, home, owner))
 
 
 def _open_postgresql(url: str, options: Mapping[str, Any], catalog: str, create: bool) -> IcebergStore:
