@@ -23,6 +23,7 @@ from tests.startup import python_server, spark_archive
 
 from headrace.testing import Place
 from headrace.testing.effort import LEVEL
+from headrace.testing.processes import CONTEXT, PRELOADED
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +42,7 @@ gc.disable()
 hypothesis.settings.register_profile("quick", deadline=None, max_examples=20)
 hypothesis.settings.register_profile("thorough", deadline=None, max_examples=100)
 hypothesis.settings.load_profile(LEVEL)
+CONTEXT.set_forkserver_preload([*PRELOADED, "forked_processes"])
 # A shell that runs the tests in the background has them ignore interrupts, and so all that they start.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 os.environ["SPARK_SUBMIT_OPTS"] = spark_archive.options()
