@@ -14,6 +14,7 @@ from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store, Table
 from headrace.testing import Place, workers
 from headrace.testing.capabilities import traits
+from headrace.testing.effort import thorough
 from headrace.testing.processes import CONTEXT, DEADLINE, racing
 from headrace.testing.reading import drain, replay, rows_of, state_of
 
@@ -21,16 +22,17 @@ pytestmark = pytest.mark.needs("tunnels")
 
 
 def test_threads_can_share_a_handle(store: Store, orders: Table) -> None:
+    count = thorough(60)
     tunnel = store.create_tunnel("orders", "changes", "Stream")
 
     def put_rows(writer: int) -> list[int]:
-        return [orders.put({"id": f"{writer}-{number}", "price": len(rows_of(orders))}) for number in range(30)]
+        return [orders.put({"id": f"{writer}-{number}", "price": len(rows_of(orders))}) for number in range(count)]
 
     with ThreadPoolExecutor(4) as pool:
         versions = [version for found in pool.map(put_rows, range(4)) for version in found]
-    assert len(set(versions)) == 120 or not traits(store).returns_versions
+    assert len(set(versions)) == 4 * count or not traits(store).returns_versions
     assert replay(drain(tunnel)) == state_of(orders)
-    assert len(state_of(orders)) == 120
+    assert len(state_of(orders)) == 4 * count
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
