@@ -21,6 +21,7 @@ from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.conditions import KeyRange
 from headrace.model.tables.json_forms import PLAIN
+from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.records import INITIAL_BATCH, BatchPlan, ChannelEnd, ChannelPlan
 from headrace.model.tunnels.values import FINISHED, KindName, Start, StartKind
 from headrace.ports import Advance, Claim, Store, Write
@@ -72,6 +73,11 @@ def store(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
 
 def receivers(store: Store) -> dict[str, Any]:
     """Return one of everything that has methods to call, making those that are not there."""
+    if "t" in store.tables() and store.table("t").schema != TableSchema.of(COLUMNS, "id"):
+        # An example has changed its columns.
+        for tunnel in store.tunnels("t"):
+            store.drop_tunnel(tunnel.id)
+        store.drop_table("t")
     table = store.create_table("t", COLUMNS, "id", exist_ok=True)
     table.put([{"id": "a", "n": 1}, {"id": "b", "n": 2}])
     store.create_bad_rows("t")
