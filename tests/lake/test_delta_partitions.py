@@ -11,6 +11,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
+from headrace.cli.main import main
 from headrace.errors import SchemaError
 from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store
@@ -79,6 +80,12 @@ def test_a_partitioned_table_of_another_program(store: Store, tmp_path: Path, fe
     if feed == "false":
         store.table("p").put([row(1), row(4)])
         assert rows_of(tmp_path) == [row(1), row(2, text=None), row(3, None), row(4)]
+
+
+def test_a_partitioned_table_of_the_command_line(store: Store, tmp_path: Path) -> None:
+    columns = [text for name, kind in COLUMNS.items() for text in ("-c", f"{name}={kind}")]
+    assert main(["table", "create", "p", *columns, "-k", "id", "--partition-by", "text,day", "-s", store.url]) == 0
+    assert foreign(tmp_path, "p").metadata().partition_columns == ["text", "day"]
 
 
 def test_values_that_partitions_do_not_have(store: Store, tmp_path: Path) -> None:

@@ -111,3 +111,11 @@ def test_complete_mode_batches_and_sql(spark: SparkSession, tmp_path: Path, shop
     frame = spark.read.format("headrace").options(store=lake.url, table="counts").load()
     frame.where("user = 'u9'").write.format("headrace").options(store=lake.url, table="counts").mode("overwrite").save()
     assert list(lake.table("counts")) == [{"user": "u9", "count": 9}]
+    sql.run(
+        "CREATE TABLE days (id BIGINT, day INT, PRIMARY KEY (id)) USING headrace PARTITIONED BY (day)"
+        f" OPTIONS (store = '{lake.url}')"
+    )
+    sql.run("INSERT INTO days (id, day) VALUES (1, 7), (2, 8)")
+    assert list(lake.table("days")) == [{"id": 1, "day": 7}, {"id": 2, "day": 8}]
+    directories = {path.name for path in (tmp_path / "lake").rglob("day=*")}
+    assert directories == ({"day=7", "day=8"} if lake.url.startswith("delta:") else set())

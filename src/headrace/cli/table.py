@@ -66,9 +66,16 @@ def list_tables(app: App, internal: bool) -> None:
 @click.option("--pre-images", is_flag=True, help="Keep the row before each change in the change log.")
 @click.option("--retention", "retention_seconds", type=float, metavar="SECONDS", help="Keep changes for this time.")
 @click.option("--retention-bytes", type=int, metavar="BYTES", help="Keep this much of each partition's change log.")
+@names_option("--partition-by", help="The columns by which a lake divides the files of the table.")
 @click.option("--if-not-exists", is_flag=True, help="Keep an existing table with the same columns.")
 def create_table(
-    app: App, name: str, columns: tuple[str, ...], keys: tuple[str, ...], if_not_exists: bool, **options: Any
+    app: App,
+    name: str,
+    columns: tuple[str, ...],
+    keys: tuple[str, ...],
+    partition_by: tuple[str, ...],
+    if_not_exists: bool,
+    **options: Any,
 ) -> None:
     """Create a table, and the store if it does not exist.
 
@@ -77,6 +84,8 @@ def create_table(
     given = {option: value for option, value in options.items() if value is not None}
     with app.store(create=True) as store:
         types = column_types(columns)
+        if partition_by:
+            given["partition_by"] = listed(partition_by, types)
         store.create_table(name, types, listed(keys, types), exist_ok=if_not_exists, **given)
     app.output.done(f"Created table {name}.", table=name)
 

@@ -41,6 +41,8 @@ def options_of_table(statement: st.CreateTable) -> tuple[st.CreateTable, dict[st
     """
     provider = statement.provider
     of_format, settings = split_options(f"table {statement.name}", provider, statement.options, _FIELDS)
+    if statement.partition_by:
+        settings["partition_by"] = statement.partition_by
     names_table = any(option.name == "table" for option in options_of(provider))
     if names_table and not any(name.lower() in _NAMES for name in of_format):
         of_format["table"] = str(statement.name)

@@ -95,6 +95,7 @@ def _create_table(cursor: Cursor) -> Statement:
             new_columns, primary_key = columns_and_key(cursor.over(definitions))
             columns = None
     options: dict[str, str] = {}
+    partition_by: tuple[str, ...] = ()
     while True:
         if cursor.at_words("OPTIONS"):
             options = {**options, **cursor.options()}
@@ -102,6 +103,8 @@ def _create_table(cursor: Cursor) -> Statement:
             location = cursor.need_string("the location, in quotes")
             options = {key: value for key, value in options.items() if key.lower() != "path"}
             options["path"] = location
+        elif primary_key and cursor.take_words("PARTITIONED", "BY"):
+            partition_by = _column_names(cursor)
         else:
             break
     query = None
@@ -119,6 +122,7 @@ def _create_table(cursor: Cursor) -> Statement:
         query=query,
         new_columns=new_columns,
         primary_key=primary_key,
+        partition_by=partition_by,
     )
 
 

@@ -19,8 +19,8 @@ class SparkStatement(Statement):
 class CreateTable(Statement):
     """``CREATE TABLE``. A ``LOCATION`` is option ``path``, and ``columns`` is the text in parentheses.
 
-    With a ``PRIMARY KEY``, the table is created in its store: ``new_columns`` are the types by name, and ``columns`` is
-    None, because the store keeps them.
+    With a ``PRIMARY KEY``, the table is created in its store: ``new_columns`` are the types by name, ``partition_by``
+    the columns of ``PARTITIONED BY``, and ``columns`` is None, because the store keeps them.
     """
 
     name: Name
@@ -31,6 +31,7 @@ class CreateTable(Statement):
     query: ScriptPart | None
     new_columns: Mapping[str, str] | None = None
     primary_key: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, kw_only=True)
