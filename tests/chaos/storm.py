@@ -47,6 +47,10 @@ class Actor:
             os.killpg(self.process.pid, signal.SIGKILL)
         self.process.wait()
 
+    def said(self) -> str:
+        """Return the end of the process's log."""
+        return Path(self.log.name).read_text()[-4000:]
+
     def workers(self) -> list[psutil.Process]:
         """The Python worker processes of a driver."""
         try:
@@ -134,7 +138,9 @@ def storm(
     (directory / "written").touch()
     deadline = time.monotonic() + 300
     while not (directory / "done").exists():
-        assert time.monotonic() < deadline, f"the driver did not catch up (seed {SEED}, kills {killed})"
+        assert time.monotonic() < deadline, (
+            f"the driver did not catch up (seed {SEED}, kills {killed}): {driver.said()}"
+        )
         if driver.process.poll() is not None and not (directory / "done").exists():
             driver.start()
         time.sleep(0.2)

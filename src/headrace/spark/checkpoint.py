@@ -144,7 +144,7 @@ def read_tunnels(
 def clear_unfinished_start(checkpoint: str) -> None:
     """Delete the temporary files of a process that was killed while it wrote the offsets of a query's first batch.
 
-    A stateful query without a batch does not start in Spark 4.3 if its checkpoint has any file under ``offsets``
+    A query without a batch does not start in Spark 4.3 if its checkpoint has any file under ``offsets``
     (``STATE_STORE_CHECKPOINT_LOCATION_NOT_EMPTY``), even a hidden file before its renaming. Only checkpoints in a local
     directory are checked; the server of checkpoints in a store does not list such files.
     """
