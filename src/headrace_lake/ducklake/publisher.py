@@ -9,8 +9,9 @@ from functools import partial
 import pyarrow as pa
 
 from headrace.model.tables.changes import RowChange
-from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
+from headrace.ports import Advance, Append, Claim, Staged, Write
 from headrace.stores.postgres.for_lakes import Bulk, PostgresPublisher
+from headrace_lake.database_publishers import CatalogPublisher
 from headrace_lake.ducklake.catalog import Definition
 from headrace_lake.ducklake.database import LakeDatabase
 from headrace_lake.ducklake.names import in_database
@@ -18,7 +19,7 @@ from headrace_lake.ducklake.writing import NewFiles
 from headrace_lake.folding import TableWrite
 
 
-class DuckLakePublisher(Publisher):
+class DuckLakePublisher(CatalogPublisher):
     """Publishes the batches of one sink of a job, each exactly once.
 
     Args:
@@ -26,19 +27,8 @@ class DuckLakePublisher(Publisher):
     """
 
     def __init__(self, database: LakeDatabase, inner: PostgresPublisher) -> None:
-        self.job = inner.job
-        self.sink = inner.sink
+        super().__init__(inner)
         self._database = database
-        self._inner = inner
-
-    def __repr__(self) -> str:
-        return f"DuckLakePublisher(job={self.job!r}, sink={self.sink!r})"
-
-    def published(self, batch: int) -> bool:
-        return self._inner.published(batch)
-
-    def last_batch(self) -> int | None:
-        return self._inner.last_batch()
 
     def stage(
         self,

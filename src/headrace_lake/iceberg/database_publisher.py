@@ -12,9 +12,10 @@ import pyarrow as pa
 from headrace.errors import HeadraceError
 from headrace.model.own_names import is_internal
 from headrace.model.tables.changes import RowChange
-from headrace.ports import Advance, Append, Claim, Publisher, Staged, Write
+from headrace.ports import Advance, Append, Claim, Staged, Write
 from headrace.stores.postgres.for_lakes import Bulk, PostgresPublisher
 from headrace.support import failpoints
+from headrace_lake.database_publishers import CatalogPublisher
 from headrace_lake.iceberg.commits import Changes, NewFiles, committed, prepared
 from headrace_lake.iceberg.database import DatabaseTables
 from headrace_lake.iceberg.maintenance import merge_small
@@ -23,7 +24,7 @@ from headrace_lake.maintenance import has_many_small
 from headrace_lake.staging import Staging
 
 
-class DatabasePublisher(Publisher):
+class DatabasePublisher(CatalogPublisher):
     """Publishes the batches of one sink of a job, each exactly once.
 
     Args:
@@ -32,20 +33,9 @@ class DatabasePublisher(Publisher):
     """
 
     def __init__(self, tables: DatabaseTables, inner: PostgresPublisher, own_directory: Path) -> None:
-        self.job = inner.job
-        self.sink = inner.sink
+        super().__init__(inner)
         self._tables = tables
-        self._inner = inner
         self._staging = Staging(own_directory, inner.job, inner.sink)
-
-    def __repr__(self) -> str:
-        return f"DatabasePublisher(job={self.job!r}, sink={self.sink!r})"
-
-    def published(self, batch: int) -> bool:
-        return self._inner.published(batch)
-
-    def last_batch(self) -> int | None:
-        return self._inner.last_batch()
 
     def stage(
         self,

@@ -18,8 +18,8 @@ from headrace.stores.postgres.tunnels import slot_reads
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements, TunnelDatabase
 from headrace.stores.postgres.tunnels.slot_reads import AWAITED
 
-# A publication that was changed, or replaced, has rows of other transactions in the catalog than those that have added
-# tables to the publication of the tunnel.
+# The transactions that add tables to the publication of the tunnel add them to this one, too. The rows of a publication
+# that was changed or replaced are of other transactions.
 _PUBLICATIONS: LiteralString = f"""
 SELECT t.name, t.slot, t.publication, {AWAITED}
 FROM headrace.tunnel t
@@ -50,7 +50,7 @@ def name_of(publication: str) -> str:
 
 
 def add(statements: PostgresStatements, publication: str, tables: Collection[TableName]) -> None:
-    """Let the second publication of a tunnel have the partitioned ones of tables, besides those that it has."""
+    """Let the second publication of a tunnel have the partitioned ones of tables, beside its present ones."""
     name = sql.Identifier(name_of(publication))
     for table in tables:
         found = statements.first(

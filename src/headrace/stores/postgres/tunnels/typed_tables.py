@@ -119,7 +119,7 @@ class TypedTables(ManyTables):
 def _after_truncations(
     pieces: Sequence[TableImages], truncated: Mapping[tuple[int, int], Truncated]
 ) -> Iterator[TableImages]:
-    """Yield images without those that a TRUNCATE of their table follows in their transaction.
+    """Yield images, without changes from before a TRUNCATE of their table in the same transaction.
 
     Args:
         truncated: the last TRUNCATE of each table in each transaction, by the table's oid and the transaction's LSN.
