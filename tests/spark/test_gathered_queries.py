@@ -383,6 +383,28 @@ def test_an_expression_that_fails_for_a_pair_of_rows_is_named(spark: SparkSessio
             query.advance()
 
 
+def test_rows_that_were_never_together_fail_no_batch(
+    spark: SparkSession, tmp_path: Path, shop: Shop, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One evaluation of a join compares the order before the batch with the customer after it, too."""
+    prepare(spark)
+    sql = (
+        "SELECT o.id, c.name FROM orders o JOIN customers c ON o.customer = c.id "
+        "JOIN nations n ON n.id = CAST(1 / (o.amount - c.nation) AS BIGINT)"
+    )
+    shop.store.create_table("shares", {"id": "long", "name": "string"}, "id")
+    shop.customers.put({"id": 20, "name": "best", "nation": 1000})
+    shop.orders.put({"id": 600, "customer": 20, "amount": Decimal(1001)})
+    shop.orders.delete([{"id": number} for number in range(100)])
+    with Following(spark, shop.store, sql, tables_in(sql), "shares", tmp_path) as query:
+        assert query.advance() == [{"id": 600, "name": "best"}]
+        query.restart()
+        shop.customers.put({"id": 20, "name": "better", "nation": 1001})
+        shop.orders.put({"id": 600, "customer": 20, "amount": Decimal(1002)})
+        assert query.advance() == [{"id": 600, "name": "better"}]
+    assert "one evaluation of a batch failed" in caplog.text
+
+
 def test_what_cannot_keep_the_rows_of_a_join_is_refused_before_it_starts(
     spark: SparkSession, tmp_path: Path, shop: Shop
 ) -> None:

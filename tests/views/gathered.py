@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.derived.gathering import constructs
-from headrace.derived.gathering.gather import TableChange, difference, gather
+from headrace.derived.gathering.gather import TableChange, TableViews, by_sign, difference, gather
 from headrace.derived.gathering.model import QueryModel
 from headrace.derived.gathering.orders import refuse_orders
 from headrace.derived.gathering.routes import plan_gather, plan_whole
 from headrace.derived.gathering.row_keys import ID, key_kind, row_keys
 from headrace.derived.gathering.scopes import Columns, UnclearStructure, read_model
+from headrace.derived.gathering.signed_joins import signed_join
 from headrace.derived.own_names import SIGN
 from headrace.sql_text.query_text import QueryText
 from tests.views.changes import Delta
@@ -61,6 +62,7 @@ class Gathered:
         except UnclearStructure as unclear:
             model, self.plan = None, plan_whole(names, constructs.unclear(str(unclear)))
         refuse_orders(text, model)
+        self._signed_sql = signed_join(text, model, names)
         self._kept = {name: RowsInMemory(self._with_ids(name, rows[name])) for name in names}
         first = evaluate(view.sql, {name: rows[name] for name in names})
         self._answer = Bag(first.schema)
@@ -74,9 +76,7 @@ class Gathered:
         }
         views = gather(self.plan, changes, self._kept, most=sys.maxsize)
         assert views is not None
-        before, after = ({name: side(each.rows, sign) for name, each in views.items()} for sign in (-1, 1))
-        answers = (self._evaluate(self._view.sql, before), self._evaluate(self._view.sql, after))
-        for sign, rows in difference(*map(with_one_zero, answers)):
+        for sign, rows in difference(*map(with_one_zero, self._answers(views))):
             self._answer.add(rows, sign, strict=True)
         for name, change in changes.items():
             kept = self._kept[name].rows
@@ -85,6 +85,15 @@ class Gathered:
 
     def rows(self) -> pa.Table:
         return self._answer.rows()
+
+    def _answers(self, views: Mapping[str, TableViews]) -> Sequence[pa.Table]:
+        """Return the rows that can be in the result only before a batch, and only after it."""
+        if self._signed_sql is not None:
+            # The quotes of DuckDB.
+            sql = self._signed_sql.replace("`", '"')
+            return by_sign(self._evaluate(sql, {name: each.rows.drop_columns([ID]) for name, each in views.items()}))
+        before, after = ({name: side(each.rows, sign) for name, each in views.items()} for sign in (-1, 1))
+        return self._evaluate(self._view.sql, before), self._evaluate(self._view.sql, after)
 
     def _with_ids(self, name: str, rows: pa.Table) -> pa.Table:
         return rows.append_column(ID, row_keys(rows, self._view.tables[name].key))

@@ -38,8 +38,8 @@ of the last batch, which `layouts` finds beside the target, or `table_positions`
 
 A query that step 4 cannot split, such as a join of two scans, has the same way with two other steps: `gathered` finds
 with `headrace.derived.gathering` which rows a batch must read, and `gathered_batches` evaluates the query over these
-rows before the batch and after it. If its last SELECT has aggregates that are kept by group, only the rows below them
-are evaluated so, and the driver merges their difference with the groups.
+rows before the batch and after it, or once if it only joins and filters. If its last SELECT has aggregates that are
+kept by group, only the rows below them are evaluated so, and the driver merges their difference with the groups.
 
 Where such a query would read whole tables, `planning` looks for inner queries with kept aggregates (`inner_queries`).
 Each is a `FollowedPlan` of its own: its groups are a table in the state, which the text around it reads. A batch

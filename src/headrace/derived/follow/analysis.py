@@ -43,17 +43,21 @@ class EmptyViews:
         self.signed: dict[str, str] = {}
 
     def __enter__(self) -> EmptyViews:
-        from pyspark.sql.types import ByteType, LongType, StructField, StructType
-
-        own = [StructField(SIGN, ByteType(), nullable=False), StructField(ORDER, LongType(), nullable=False)]
         for name, schema in self._scans.items():
-            self.plain[name] = self.view(schema)
-            self.signed[name] = self.view(StructType([*schema.fields, *own]))
+            self.add(name, schema)
         return self
 
     def __exit__(self, *_: object) -> None:
         for name in self._created:
             self._spark.catalog.dropTempView(name)
+
+    def add(self, scan: str, schema: StructType) -> None:
+        """Create the views of a scan, or of a table with the groups of an inner query."""
+        from pyspark.sql.types import ByteType, LongType, StructField, StructType
+
+        own = [StructField(SIGN, ByteType(), nullable=False), StructField(ORDER, LongType(), nullable=False)]
+        self.plain[scan] = self.view(schema)
+        self.signed[scan] = self.view(StructType([*schema.fields, *own]))
 
     def view(self, schema: StructType) -> str:
         """Create an empty view with these columns, and return its name."""

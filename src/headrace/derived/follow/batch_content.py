@@ -87,11 +87,13 @@ class InnerGroups:
     Attributes:
         table: the name of the table.
         rows_sql: the query for the rows that are grouped.
+        signed_sql: the query for those that leave and that enter; see `signed_join`.
         groups: their groups, without a result SQL.
     """
 
     table: str
     rows_sql: str
+    signed_sql: str | None
     groups: GroupQuery
 
     @property
@@ -115,6 +117,7 @@ class BatchQuery:
         static: the static tables whose rows `rows_sql` reads.
         used: the names of the columns that the query uses, as the setting `USED_COLUMNS`; None for all.
         inner: the inner queries whose groups `rows_sql` reads, inner ones first.
+        signed_sql: for rows that are gathered, the query for those that leave and that enter; see `signed_join`.
     """
 
     scans: tuple[FollowedScan, ...]
@@ -125,6 +128,7 @@ class BatchQuery:
     static: tuple[StaticTable, ...] = ()
     used: str | None = None
     inner: tuple[InnerGroups, ...] = ()
+    signed_sql: str | None = None
 
     def signed_rows(self, changes: Mapping[str, DataFrame]) -> DataFrame:
         """Return the signed rows of a batch.

@@ -1,7 +1,7 @@
 """A query over followed scans that is evaluated as it is written, over the rows that its changes reach.
 
 `split` makes signed rows of the changes of one scan. That is right for what is linear in its rows: filters, items,
-joins with static tables. All else is evaluated twice, over the rows before and after a batch that
+joins with static tables. All else is evaluated over the rows before and after a batch that
 `headrace.derived.gathering` finds, and the difference is the change of the result. If the query has aggregates that
 headrace keeps by group at its end, only the rows below them are evaluated so.
 """

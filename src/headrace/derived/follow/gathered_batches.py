@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.batches.sinks import batch_figures
-from headrace.derived.follow.batch_content import GroupQuery, InnerGroups
+from headrace.derived.follow.batch_content import BatchQuery, GroupQuery, InnerGroups
 from headrace.derived.follow.gathered_in_tasks import Change, GatheredInTasks, LargeChange, RunningBatch, all_receipts
 from headrace.derived.follow.gathered_settings import settings_for
 from headrace.derived.follow.sources import NetChanges, net_changes_of
@@ -72,7 +72,7 @@ class GatheredBatch(GatheredInTasks):
                 else:
                     routed += self._writes(name, change)
             for inner in self.query.inner:
-                found = self._signed(running, self.gathering.inner[inner.table].plan, inner.rows_sql, changes)
+                found = self._signed(running, self.gathering.inner[inner.table].plan, inner, changes)
                 of_groups: Change | None
                 if isinstance(found, dict):
                     of_groups, state = self._merged_inner(running, inner, found)
@@ -83,7 +83,7 @@ class GatheredBatch(GatheredInTasks):
                     of_groups = self._small(inner.table, large, staged)
                 if of_groups:
                     changes[inner.table] = of_groups
-            found = self._signed(running, self.gathering.plan, self.query.rows_sql, changes)
+            found = self._signed(running, self.gathering.plan, self.query, changes)
             if not isinstance(found, dict):
                 receipts.append(self._stage_whole(*found, tasks))
             elif self.groups is None:
@@ -93,7 +93,7 @@ class GatheredBatch(GatheredInTasks):
             return all_receipts([*receipts, self._staged(store, tasks, routed)])
 
     def _signed(
-        self, running: RunningBatch, plan: GatherPlan, rows_sql: str, changes: Mapping[str, Change]
+        self, running: RunningBatch, plan: GatherPlan, query: BatchQuery | InnerGroups, changes: Mapping[str, Change]
     ) -> dict[int, pa.Table] | tuple[DataFrame, int]:
         """Return the rows that leave (-1) and that enter (1) the result of a query.
 
@@ -109,9 +109,9 @@ class GatheredBatch(GatheredInTasks):
             with batch_figures.part(running.tasks.job, batch, "gather"):
                 views = self.gathering.views(plan, small, running.tables, _MOST_ROWS)
         if views is not None:
-            return self._difference(running.session, views, rows_sql)
+            return self._difference(running.session, views, query)
         _log.info("batch %d reaches more than %d rows: tasks read all rows", batch, _MOST_ROWS)
-        return self._signed_whole(running, plan, rows_sql, changes)
+        return self._signed_whole(running, plan, query.rows_sql, changes)
 
     def _read(self, batch: DataFrame) -> dict[str, NetChanges]:
         arranged = self.gathering.tables
@@ -162,34 +162,35 @@ class GatheredBatch(GatheredInTasks):
         schema = arrow_schema(self._kept_columns(table))
         return _table_change(zip((-1, 1), by_sign(change.rows.toArrow()), strict=True), schema) if rows else None
 
-    def _difference(self, session: SparkSession, views: Mapping[str, TableViews], rows_sql: str) -> dict[int, pa.Table]:
+    def _difference(
+        self, session: SparkSession, views: Mapping[str, TableViews], query: BatchQuery | InnerGroups
+    ) -> dict[int, pa.Table]:
         """Return the rows that leave (-1) and that enter (1) the result of a query, in one Spark job."""
         size = sum(each.rows.num_rows for each in views.values())
         with changed_settings(session, settings_for(size)):
-            texts = [with_queries(rows_sql, side) for side in self._sides(session, views)]
-            selects = [f"SELECT {sign} AS {SIGN}, * FROM ({text})" for sign, text in zip((-1, 1), texts, strict=True)]
-            found = session.sql(" UNION ALL ".join(selects)).toArrow()
+            names = self._created(session, views)
+            found = None if query.signed_sql is None else _tried(session, with_views(query.signed_sql, names))
+            if found is None:
+                texts = [with_queries(query.rows_sql, side) for side in _sides(views, names)]
+                selects = [
+                    f"SELECT {sign} AS {SIGN}, * FROM ({text})" for sign, text in zip((-1, 1), texts, strict=True)
+                ]
+                found = session.sql(" UNION ALL ".join(selects)).toArrow()
         return dict(difference(*by_sign(found)))
 
     def _named(self, rows: pa.Table) -> pa.Table:
         """Return rows of the result with the names of the target's columns."""
         return rows.rename_columns(list(self.query.names))
 
-    def _sides(self, session: SparkSession, views: Mapping[str, TableViews]) -> tuple[dict[str, str], dict[str, str]]:
-        """Return the queries for the rows of each table before and after the batch."""
+    def _created(self, session: SparkSession, views: Mapping[str, TableViews]) -> dict[str, str]:
+        """Create a view of the rows of each table with their signs, and return the names of the views."""
         from pyspark.sql.types import ByteType, StructField, StructType
 
-        sign = StructField(SIGN, ByteType())
-        before, after = dict[str, str](), dict[str, str]()
-        for number, (name, each) in enumerate(views.items()):
-            view = f"{_VIEW}_{number}"
-            rows = each.rows.drop_columns([ID] if each.changes else [ID, SIGN])
-            columns = [column for column in rows.column_names if column != SIGN]
-            _view(session, rows, StructType([*self._types[name], sign]), view)
-            query = f"SELECT {', '.join(map(quote_name, columns))} FROM {view}"
-            before[name] = f"{query} WHERE {SIGN} <= 0" if each.changes else query
-            after[name] = f"{query} WHERE {SIGN} >= 0" if each.changes else query
-        return before, after
+        sign, names = StructField(SIGN, ByteType()), dict[str, str]()
+        for number, (table, each) in enumerate(views.items()):
+            names[table] = f"{_VIEW}_{number}"
+            _view(session, each.rows.drop_columns([ID]), StructType([*self._types[table], sign]), names[table])
+        return names
 
     def _changes_of_rows(self, store: Store, rows: Mapping[int, pa.Table]) -> Iterator[tuple[int, pa.RecordBatch]]:
         """Yield the rows of the target to put, and the keys to delete."""
@@ -265,6 +266,31 @@ def _table_change(rows: Iterable[tuple[int, pa.Table]], schema: pa.Schema) -> Ta
     sides = dict(rows)
     removed, added = (sides[sign].cast(schema) if sign in sides else schema.empty_table() for sign in (-1, 1))
     return TableChange(removed, added)
+
+
+def _tried(session: SparkSession, signed_sql: str) -> pa.Table | None:
+    """Return the result of a query; None if it fails, perhaps for rows that were never together in the tables."""
+    from pyspark.errors import PySparkException
+
+    try:
+        return session.sql(signed_sql).toArrow()
+    except PySparkException as error:
+        # The query is stopped.
+        if error.getCondition() == "SPARK_JOB_CANCELLED":
+            raise
+        _log.warning("one evaluation of a batch failed, perhaps for rows that were never together; two follow")
+        return None
+
+
+def _sides(views: Mapping[str, TableViews], names: Mapping[str, str]) -> tuple[dict[str, str], dict[str, str]]:
+    """Return the queries for the rows of each table before and after the batch."""
+    before, after = dict[str, str](), dict[str, str]()
+    for table, each in views.items():
+        columns = (quote_name(name) for name in each.rows.column_names if name not in (ID, SIGN))
+        query = f"SELECT {', '.join(columns)} FROM {names[table]}"
+        before[table] = f"{query} WHERE {SIGN} <= 0" if each.changes else query
+        after[table] = f"{query} WHERE {SIGN} >= 0" if each.changes else query
+    return before, after
 
 
 def _view(session: SparkSession, rows: pa.Table, types: StructType, name: str) -> None:

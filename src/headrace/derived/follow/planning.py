@@ -31,6 +31,8 @@ from headrace.derived.follow.plan import FollowedPlan
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.settings import check_text_settings
 from headrace.derived.follow.split import FollowedQuery, Grouping, split_query
+from headrace.derived.gathering.arrangements import Gathering
+from headrace.derived.gathering.signed_joins import signed_join
 from headrace.derived.gathering.unique import unique_columns
 from headrace.derived.own_names import (
     ALIVE,
@@ -238,9 +240,22 @@ def _check_gathered(
     gathering = gathering_of(query, scans, static, below["Aggregate"], used_names(tokens))
     text = QueryText(query.rows_sql)
     unique = () if query.groups is not None else unique_columns(text, gathering.model, len(schema))
+    gathering = replace(gathering, signed_sql=_signed_sql(spark, text, gathering, rows, views))
     time_zone = str(spark.conf.get("spark.sql.session.timeZone"))
     names = tuple(schema.names)
     return FollowedPlan(read, names, query, schema, rows, types, (), time_zone, gathering, unique=unique)
+
+
+def _signed_sql(
+    spark: SparkSession, text: QueryText, gathering: Gathering, rows: StructType, views: EmptyViews
+) -> str | None:
+    """Return the query for the rows that leave and that enter; None if one evaluation does not give these columns."""
+    sql = signed_join(text, gathering.model, gathering.tables)
+    if sql is not None:
+        with suppress(SqlError):
+            _check_same(rows, _analysed(spark, with_views(sql, views.signed)), [*rows.names, SIGN], own=1)
+            return sql
+    return None
 
 
 def _group_types(spark: SparkSession, groups: Grouping, rows: StructType, of_scans: Mapping[str, str]) -> StructType:
@@ -352,7 +367,7 @@ class _InnerGroups:
         for field in arrow_schema(types):
             # Raises SchemaError for a type that no table can have.
             type_name(field.type)
-        views.plain[table] = views.view(types)
+        views.add(table, types)
         # Under the names of the query, Spark would take a name that is left in an item as the alias of another item.
         numbered = [output_column(place) for place in range(len(analysed.schema))]
         _analysed(spark, with_views(query.groups.select(numbered, table), views.plain))

@@ -147,10 +147,16 @@ class FollowedStream(BatchedStream):
             static=tuple(static),
             used=self._used(gathering),
             inner=tuple(
-                InnerGroups(inner_table(number), reading(plan.query.rows_sql, static), groups)
+                InnerGroups(
+                    inner_table(number),
+                    reading(plan.query.rows_sql, static),
+                    _signed_sql(plan.gathering, static),
+                    groups,
+                )
                 for number, plan in self.plan.inner.items()
                 if (groups := plan.group_query(keeps_previous=False, number=number)) is not None
             ),
+            signed_sql=_signed_sql(gathering, static),
         )
 
     def _job(self, store: Store, sink: LocatedSink, static: Sequence[StaticTable]) -> TargetJob:
@@ -455,3 +461,9 @@ def followed_stream(
         allow_full_read=allow_full_read,
         replace=replace_text,
     )
+
+
+def _signed_sql(gathering: Gathering | None, static: Sequence[StaticTable]) -> str | None:
+    """Return the query for the rows that leave and that enter the result of a query that is gathered."""
+    found = None if gathering is None else gathering.signed_sql
+    return None if found is None else reading(found, static)

@@ -12,7 +12,8 @@ out. So reading too many rows costs time only. Spark evaluates the user's text, 
 3. `arrangements` keeps the used columns of each followed table in the target's store, once for each key of a lookup.
    `row_keys` has the keys.
 4. `gather` follows the lookups from the changes of a batch, and has the difference of two results.
-5. `tree` shows all this to people: the blocks of a query, and what is expensive.
+5. `signed_joins` says of joins and filters in one evaluation what changes in their result.
+6. `tree` shows all this to people: the blocks of a query, and what is expensive.
 
 `headrace.derived.follow.gathered_batches` runs the batches. The rules need no Spark, so tests compare them with DuckDB.
 """

@@ -228,12 +228,14 @@ class Gathering:
         model: the structure of the query; None if it is unclear.
         inner: the same for the inner queries whose groups it reads, by the names of their tables, inner ones first.
             They have no arrangements of their own.
+        signed_sql: the query for the rows that leave and that enter the result; see `signed_join`.
     """
 
     plan: GatherPlan
     tables: Mapping[str, Arranged]
     model: QueryModel | None
     inner: Mapping[str, Gathering] = field(default_factory=dict)
+    signed_sql: str | None = None
 
     @property
     def reads_groups(self) -> bool:

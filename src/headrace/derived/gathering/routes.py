@@ -1,7 +1,7 @@
 """From the structure of a query to lookups: which rows must be read for the changed rows of each table.
 
-A batch evaluates the query twice, over the rows before and after it, and publishes the difference. It need not read the
-rows whose results are the same in both. It reads
+A batch evaluates the query over the rows before and after it, and publishes the difference. It need not read the rows
+whose results are the same in both. It reads
 
 1. from each changed row outwards, along equalities, the rows of the other tables that a result with this row can have.
    A path leaves a unit by the unit's own equalities, and ends among the tables that every row of the result has;
