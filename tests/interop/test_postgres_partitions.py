@@ -57,6 +57,7 @@ def accepted(tunnel: Tunnel) -> list[Change]:
 
 _MADE = "CREATE TABLE p30 (LIKE p INCLUDING ALL); INSERT INTO p30 VALUES (31, 1)"
 _ATTACH = "ALTER TABLE p ATTACH PARTITION p30 FOR VALUES FROM (30) TO (40)"
+_NEW = "CREATE TABLE p30 PARTITION OF p FOR VALUES FROM (30) TO (40)"
 _LOST = {
     "attached with rows": ([_MADE, _ATTACH], "p30 was attached with rows"),
     "made with rows and attached in one transaction": ([f"BEGIN; {_MADE}; {_ATTACH}; COMMIT"], "p30 was attached with"),
@@ -70,6 +71,14 @@ _LOST = {
     "truncated after the table in its transaction": (
         ["BEGIN; TRUNCATE p; INSERT INTO p VALUES (12, 1); TRUNCATE p10; COMMIT"],
         "p10 was truncated",
+    ),
+    "new and truncated": (
+        [_NEW, "INSERT INTO p VALUES (31, 1)", "TRUNCATE p30", "INSERT INTO p VALUES (32, 1)", "VACUUM FULL p30"],
+        "p30 was truncated",
+    ),
+    "new and truncated in one transaction": (
+        [f"BEGIN; {_NEW}; INSERT INTO p VALUES (31, 1); TRUNCATE p30; COMMIT"],
+        "p30 was truncated",
     ),
     "truncated in a savepoint": (["BEGIN; SAVEPOINT s; TRUNCATE p; RELEASE s; COMMIT"], "p10 was truncated"),
     "truncated without the second publication": (
@@ -137,11 +146,9 @@ _TRUNCATED = {
         "TRUNCATE p; INSERT INTO p VALUES (12, 1)",
         "ALTER TABLE p ADD CHECK (n < 100); GRANT SELECT ON p10 TO PUBLIC; ANALYZE p",
     ],
-    "with a new partition": [
-        "CREATE TABLE p30 PARTITION OF p FOR VALUES FROM (30) TO (40)",
-        "INSERT INTO p VALUES (31, 1)",
-        "TRUNCATE p",
-        "INSERT INTO p VALUES (32, 1)",
+    "with a new partition": [_NEW, "INSERT INTO p VALUES (31, 1)", "TRUNCATE p", "INSERT INTO p VALUES (32, 1)"],
+    "with a new partition in one transaction": [
+        f"BEGIN; {_NEW}; INSERT INTO p VALUES (31, 1); TRUNCATE p; INSERT INTO p VALUES (32, 1); COMMIT"
     ],
 }
 
@@ -184,15 +191,13 @@ def test_a_truncate_of_a_partitioned_table_that_has_joined_is_followed(store: St
 
 
 _RIGHT = {
-    "an empty partition": ["CREATE TABLE p30 PARTITION OF p FOR VALUES FROM (30) TO (40)"],
+    "an empty partition": [_NEW],
     "partitions of a partition": [
         "CREATE TABLE p30 PARTITION OF p FOR VALUES FROM (30) TO (40) PARTITION BY RANGE (n)",
         "ALTER TABLE p30 REPLICA IDENTITY DEFAULT",
         "CREATE TABLE p30n PARTITION OF p30 DEFAULT",
     ],
-    "a partition that is filled in the same transaction": [
-        "BEGIN; CREATE TABLE p30 PARTITION OF p FOR VALUES FROM (30) TO (40); INSERT INTO p VALUES (30, 1); COMMIT"
-    ],
+    "a partition that is filled in the same transaction": [f"BEGIN; {_NEW}; INSERT INTO p VALUES (30, 1); COMMIT"],
     "an empty table that is attached": [
         "CREATE TABLE p30 (LIKE p INCLUDING ALL)",
         _ATTACH,
@@ -202,11 +207,8 @@ _RIGHT = {
     "CLUSTER": ["CLUSTER p10 USING p10_pkey", "ANALYZE p"],
     "a wider type": ["ALTER TABLE p ALTER n TYPE bigint", "UPDATE p SET n = 5000000000"],
     "a renamed partition": ["ALTER TABLE p10 RENAME TO other"],
-    "a partition for a time": [
-        "CREATE TABLE p30 PARTITION OF p FOR VALUES FROM (30) TO (40)",
-        "INSERT INTO p VALUES (33, 1)",
-        "DELETE FROM p WHERE id = 33",
-    ],
+    "a partition for a time": [_NEW, "INSERT INTO p VALUES (33, 1)", "DELETE FROM p WHERE id = 33"],
+    "a table that was truncated before it is attached": [_MADE, "TRUNCATE p30", _ATTACH],
 }
 
 

@@ -199,7 +199,7 @@ def losses(
         versions: the versions before; one at least.
         delivered: whether rows were read before.
         attached: returns whether a new partition has rows that are older than it.
-        truncated: returns whether a partition with a new file may have lost its rows.
+        truncated: returns whether a partition that is new or has a new file may have lost rows.
     """
     before = versions[-1]
     lost = list(_of_columns(before, after, delivered))
@@ -230,8 +230,12 @@ def losses(
         elif now.file != leaf.file and not explained and truncated(oid, now):
             lost.append(f"partition {now.name} was truncated, or rewritten without an old row")
     for oid, leaf in after.leaves.items():
-        if oid not in before.leaves and attached(oid, leaf):
+        if oid in before.leaves:
+            continue
+        if attached(oid, leaf):
             lost.append(f"partition {leaf.name} was attached with rows")
+        elif truncated(oid, leaf):
+            lost.append(f"partition {leaf.name} was truncated")
     return lost
 
 

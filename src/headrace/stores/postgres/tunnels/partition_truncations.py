@@ -2,14 +2,15 @@
 
 The publication of a tunnel gives changes of partitions the name of their table. So the slot sends a TRUNCATE of the
 whole table, and none of a partition alone. Beside it, a tunnel has a second publication, which sends each TRUNCATE of
-partitions under their own names. It is only read when partitions have got new files: a TRUNCATE that the two do not
-send alike is one of single partitions.
+partitions under their own names. It is only read when partitions have got new files, and when there are new ones, which
+keep their file if their own transaction truncates them: a TRUNCATE that the two do not send alike is one of single
+partitions.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection
-from typing import LiteralString
+from typing import LiteralString, NamedTuple
 
 from psycopg import sql
 
@@ -34,14 +35,21 @@ WHERE t.id = %(tunnel)s AND t.own_publication
 # A Truncate message has a byte, the number of tables, flags, and the oids of the tables. A position in the log is the
 # same in both publications.
 _TRUNCATIONS: LiteralString = """
-SELECT (m.lsn - '0/0')::bigint, m.xid::text::bigint
+SELECT (m.lsn - '0/0')::bigint, m.xid::text::bigint, relation::bigint
 FROM pg_logical_slot_peek_binary_changes(%(slot)s, NULL, NULL,
     'proto_version', '1', 'publication_names', quote_ident(%(publication)s)) m
-WHERE get_byte(m.data, 0) = ascii('T') AND EXISTS (
-    SELECT FROM generate_series(7, length(m.data) - 3, 4) place
-    WHERE substring(m.data FROM place FOR 4) = ANY(ARRAY(SELECT oidsend(each) FROM unnest(%(relations)s::oid[]) each))
-) ORDER BY 1
+CROSS JOIN generate_series(7, length(m.data) - 3, 4) place
+JOIN unnest(%(relations)s::oid[]) relation ON oidsend(relation) = substring(m.data FROM place FOR 4)
+WHERE get_byte(m.data, 0) = ascii('T')
 """
+
+
+class _Truncation(NamedTuple):
+    """A TRUNCATE of a table in the log: its position, its transaction (32 bits), and the oid of the table."""
+
+    lsn: int
+    xid: int
+    relation: int
 
 
 def name_of(publication: str) -> str:
@@ -76,20 +84,36 @@ def last(database: TunnelDatabase, tunnel: str, root: int) -> int | None:
     Raises:
         StoreBusyError: the slot cannot be read now.
     """
+    leaves = database.query("SELECT relid::oid::bigint FROM pg_partition_tree(%s::oid::regclass) WHERE isleaf", (root,))
+    of_leaves, of_root = _truncations(database, tunnel, root, [leaf for (leaf,) in leaves])
+    alone = {each.lsn for each in of_leaves} - of_root
+    return max(of_leaves).xid if of_leaves and not alone else None
+
+
+def alone(database: TunnelDatabase, tunnel: str, root: int, leaves: Collection[int]) -> set[int]:
+    """Return those of some partitions that were truncated without the whole table in the slot, as far as it is known.
+
+    Raises:
+        StoreBusyError: the slot cannot be read now.
+    """
+    of_leaves, of_root = _truncations(database, tunnel, root, leaves)
+    return {each.relation for each in of_leaves if each.lsn not in of_root}
+
+
+def _truncations(
+    database: TunnelDatabase, tunnel: str, root: int, leaves: Collection[int]
+) -> tuple[list[_Truncation], set[int]]:
+    """Return the truncations of partitions, and the positions of those of the whole table; none if they are unknown."""
     found = database.query(_PUBLICATIONS, {"tunnel": tunnel, "root": root})
     if not found:
-        return None
+        return [], set()
     ((name, slot, publication, awaited),) = found
     if awaited:
         raise slot_reads.waits(name, awaited)
-    leaves = database.query("SELECT relid::oid::bigint FROM pg_partition_tree(%s::oid::regclass) WHERE isleaf", (root,))
-    of_leaves = _truncations(database, slot, name_of(publication), [leaf for (leaf,) in leaves])
+    given = {"slot": slot, "publication": name_of(publication), "relations": list(leaves)}
+    of_leaves = [_Truncation(*map(int, each)) for each in database.query(_TRUNCATIONS, given)]
+    if not of_leaves:
+        return [], set()
     # After the others, so it has the same ones of the whole table, and perhaps later ones.
-    of_root = _truncations(database, slot, publication, [root])
-    return of_leaves[max(of_leaves)] if of_leaves and of_leaves.keys() <= of_root.keys() else None
-
-
-def _truncations(database: TunnelDatabase, slot: str, publication: str, relations: list[int]) -> dict[int, int]:
-    """Return the positions of truncations of tables in the log, and their transactions."""
-    given = {"slot": slot, "publication": publication, "relations": relations}
-    return {int(lsn): int(xid) for lsn, xid in database.query(_TRUNCATIONS, given)}
+    given = {"slot": slot, "publication": publication, "relations": [root]}
+    return of_leaves, {int(lsn) for lsn, *_ in database.query(_TRUNCATIONS, given)}

@@ -54,12 +54,19 @@ class _NewFile(NamedTuple):
     xid: int | None
 
 
-class _UnknownError(Exception):
-    """It is not known whether new files of partitions are those of a TRUNCATE of the whole table."""
+class _NewLeaf(NamedTuple):
+    """A new partition: the partitioned table, and its own oid."""
 
-    def __init__(self, files: Sequence[_NewFile]) -> None:
-        super().__init__(files)
-        self.files = files
+    root: int
+    oid: str
+
+
+class _UnknownError(Exception):
+    """It is not known whether partitions were truncated without the whole table."""
+
+    def __init__(self, partitions: Sequence[_NewFile | _NewLeaf]) -> None:
+        super().__init__(partitions)
+        self.partitions = partitions
 
 
 class SeenDefinitions:
@@ -154,7 +161,7 @@ class SeenDefinitions:
 
     def _recorded(self, relations: Sequence[int], base_types: Mapping[int, int]) -> list[tuple[int, str, str, str]]:
         """Record the present definitions of some tables; return all rows."""
-        whole = dict[_NewFile, bool]()
+        whole = dict[_NewFile | _NewLeaf, bool]()
         while True:
             try:
                 return self._database.run(
@@ -162,10 +169,17 @@ class SeenDefinitions:
                 )
             except _UnknownError as unknown:
                 # A slot is read in no transaction that writes.
-                for root in {each.root for each in unknown.files}:
-                    last = partition_truncations.last(self._database, self._tunnel, root)
-                    of_root = (each for each in unknown.files if each.root == root)
-                    whole.update({each: last is not None and each.xid == last for each in of_root})
+                for root in {each.root for each in unknown.partitions}:
+                    of_root = [each for each in unknown.partitions if each.root == root]
+                    files = [each for each in of_root if isinstance(each, _NewFile)]
+                    leaves = [each for each in of_root if isinstance(each, _NewLeaf)]
+                    if files:
+                        last = partition_truncations.last(self._database, self._tunnel, root)
+                        whole.update({each: last is not None and each.xid == last for each in files})
+                    if leaves:
+                        oids = [int(each.oid) for each in leaves]
+                        alone = partition_truncations.alone(self._database, self._tunnel, root, oids)
+                        whole.update({each: int(each.oid) not in alone for each in leaves})
 
     def _record(
         self,
@@ -173,15 +187,16 @@ class SeenDefinitions:
         relations: Sequence[int],
         base_types: Mapping[int, int],
         existing_slot: str | None = None,
-        whole: Mapping[_NewFile, bool] | None = None,
+        whole: Mapping[_NewFile | _NewLeaf, bool] | None = None,
     ) -> list[tuple[int, str, str, str]]:
         """Record the present definitions of some tables; return all rows.
 
         Args:
-            whole: for new files of partitions, whether they are those of a TRUNCATE of the whole table.
+            whole: for new files of partitions, whether they are those of a TRUNCATE of the whole table; for new
+                partitions, whether none was truncated without it.
 
         Raises:
-            _UnknownError: that is not known of a file.
+            _UnknownError: that is not known of a partition.
         """
         # Processes record one after the other.
         tunnel = statements.first("SELECT slot FROM headrace.tunnel WHERE id = %s FOR NO KEY UPDATE", (self._tunnel,))
@@ -294,20 +309,22 @@ def _losses(
     now: Definition,
     *,
     delivered: bool,
-    whole: Mapping[_NewFile, bool],
+    whole: Mapping[_NewFile | _NewLeaf, bool],
 ) -> list[str]:
-    unknown = list[_NewFile]()
+    unknown = list[_NewFile | _NewLeaf]()
 
     def attached(oid: str, leaf: Leaf) -> bool:
         return catalog.attached_with_rows(statements, relation, oid, leaf)
 
     def truncated(oid: str, leaf: Leaf) -> bool:
-        if not catalog.may_be_truncated(statements, oid, leaf, versions[-1].xid):
-            return False
-        file = _NewFile(relation, catalog.file_xid(statements, oid))
-        if file not in whole:
-            unknown.append(file)
-        return not whole.get(file)
+        partition: _NewFile | _NewLeaf = _NewLeaf(relation, oid)
+        if oid in versions[-1].leaves:
+            if not catalog.may_be_truncated(statements, oid, leaf, versions[-1].xid):
+                return False
+            partition = _NewFile(relation, catalog.file_xid(statements, oid))
+        if partition not in whole:
+            unknown.append(partition)
+        return not whole.get(partition)
 
     found = definitions.losses(versions, now, delivered=delivered, attached=attached, truncated=truncated)
     if unknown:
