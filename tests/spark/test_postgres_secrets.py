@@ -1,16 +1,31 @@
-"""The password of a PostgreSQL database is in no text: plans, progress, errors, logs, checkpoints, the command line."""
+"""The password of a PostgreSQL database is in no text: plans, progress, errors, logs, checkpoints, the command line.
+
+Neither is a value that a tunnel leaves out or masks, nor the key of hashes.
+"""
 
 from __future__ import annotations
 
 import logging
+import threading
 from pathlib import Path
 
+import psycopg
 import pytest
-from pyspark.sql import SparkSession
+from pyspark.errors import StreamingQueryException
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.streaming.listener import (
+    QueryProgressEvent,
+    QueryStartedEvent,
+    QueryTerminatedEvent,
+    StreamingQueryListener,
+)
 
 import headrace
 from headrace.cli.main import main
+from headrace.testing.effort import thorough
 from tests.conformance import serving
+from tests.interop.masked_tables import MaskedTable
+from tests.postgres_server import needs_version
 
 # The server of the tests accepts any password.
 PASSWORD = "t0p-hush of postgres"
@@ -49,6 +64,71 @@ def test_no_text_of_a_query_shows_the_password(
         store.drop_tunnel("changes")
     texts += [path.read_bytes().decode("latin-1") for path in Path(checkpoint).rglob("*") if path.is_file()]
     assert not [text for text in texts if "t0p-hush" in text]
+
+
+class Events(StreamingQueryListener):
+    """A listener that keeps the texts of all events."""
+
+    def __init__(self) -> None:
+        self.texts: list[str] = []
+        self.ended = threading.Event()
+
+    def onQueryStarted(self, event: QueryStartedEvent) -> None:
+        self.texts.append(str(vars(event)))
+
+    def onQueryProgress(self, event: QueryProgressEvent) -> None:
+        self.texts.append(event.progress.json)
+
+    def onQueryTerminated(self, event: QueryTerminatedEvent) -> None:
+        self.texts.append(str(vars(event)))
+        self.ended.set()
+
+
+@needs_version(15)
+@pytest.mark.parametrize("seed", range(thorough(5)))
+def test_no_text_of_a_query_shows_values_that_its_tunnel_leaves_out_or_masks(
+    spark: SparkSession,
+    checkpoint: str,
+    caplog: pytest.LogCaptureFixture,
+    capfd: pytest.CaptureFixture[str],
+    seed: int,
+) -> None:
+    caplog.set_level(logging.DEBUG)
+    url = serving.postgres_database()
+    texts, lags, events = list[str](), list[object](), Events()
+    lag = headrace.LagListener(lambda _, found: lags.append(found))
+    for listener in (events, lag):
+        spark.streams.addListener(listener)
+
+    def keep(batch: DataFrame, _: int) -> None:
+        texts.extend([str(batch.collect()), batch._jdf.queryExecution().toString()])
+
+    with psycopg.connect(url, autocommit=True) as server, headrace.open(url) as store:
+        masked = MaskedTable(server, store, seed)
+        stream = spark.readStream.format("headrace").options(store=url, tunnel="f").load()
+        stream.createOrReplaceTempView("masked")
+        query = stream.writeStream.foreachBatch(keep).option("checkpointLocation", checkpoint).start()
+        try:
+            for _ in range(4):
+                query.processAllAvailable()
+                masked.change()
+            query.processAllAvailable()
+        except StreamingQueryException as error:
+            # A large value that an update has not changed.
+            texts.append(str(error))
+        query.explain(True)
+        stream.explain("extended")
+        texts += [str(row) for row in spark.sql("EXPLAIN EXTENDED SELECT * FROM masked").collect()]
+        texts += [progress.json for progress in query.recentProgress]
+        query.stop()
+        assert events.ended.wait(60)
+        store.drop_tunnel("f")
+    for listener in (events, lag):
+        spark.streams.removeListener(listener)
+    assert any("numInputRows" in text for text in events.texts)
+    texts += [*events.texts, str(lags), caplog.text, *capfd.readouterr()]
+    texts += [path.read_bytes().decode("latin-1") for path in Path(checkpoint).rglob("*") if path.is_file()]
+    assert not [secret for secret in masked.secrets for text in texts if secret in text]
 
 
 def test_the_command_line_takes_the_password_from_the_environment_and_shows_it_nowhere(
