@@ -169,6 +169,20 @@ def test_a_server_that_does_not_come_back_is_an_error_and_the_reader_continues_l
         assert replay(drain(tunnel)) == state_of(store.table("orders"))
 
 
+def test_values_by_using_are_noticed_after_a_crash_of_the_server(server: PostgresServer, url: str) -> None:
+    with headrace.open(url) as store:
+        with psycopg.connect(url, autocommit=True) as session:
+            session.execute("CREATE TABLE t (id int PRIMARY KEY); INSERT INTO t VALUES (1)")
+            session.execute("ALTER TABLE t ADD c int DEFAULT 5; ALTER TABLE t ALTER c DROP DEFAULT")
+            tunnel = store.create_tunnel("t", "changes")
+            assert [change.row for change in drain(tunnel)] == [{"id": 1, "c": 5}]
+            session.execute("ALTER TABLE t ALTER c TYPE int USING c * 10")
+        crash(server)
+        with pytest.raises(DataLossError, match="column 'c' was rewritten"):
+            drain(tunnel)
+        store.drop_tunnel("changes")
+
+
 def test_partitions_are_the_same_after_a_crash_of_the_server(server: PostgresServer, url: str) -> None:
     def execute(statement: str) -> None:
         with psycopg.connect(url) as session:

@@ -77,20 +77,26 @@ SELECT c.oid::bigint, {_STATE}, format('%%I.%%I', n.nspname, c.relname), c.relfi
             SELECT coalesce(json_object_agg(e.oid, e.xmin::text), '{{}}')
             FROM parts JOIN pg_enum e ON e.enumtypid = parts.oid
         ),
-        -- ADD COLUMN writes the row of the table with that of the column, which gets a default two commands later.
-        a.xmin = c.xmin AND a.cmin::text::bigint <= c.cmin::text::bigint + CASE WHEN a.atthasdef THEN 2 ELSE 0 END,
+        a.xmin = c.xmin AND k.known AND k.command BETWEEN k.of_table AND k.latest,
         -- VACUUM FULL, CLUSTER and a new column write it after the row of the index. ALTER TYPE begins with it, and
-        -- writes that of its column later.
-        c.relkind <> 'p' AND a.xmin = x.xmin
-            AND (a.cmin::text = '0' OR a.cmin::text::bigint > x.cmin::text::bigint),
-        ({_OF_COLUMN} SELECT coalesce(max(w.typtypmod), -1) FROM parts JOIN pg_type w ON w.oid = parts.oid)
+        -- writes that of its column later. In a crash of the server, and on a standby, all commands are 0.
+        c.relkind <> 'p' AND a.xmin = x.xmin AND k.known AND x.xmax::text = '0' AND x.cmin::text <> '0'
+            AND (k.command = 0 OR k.command > x.cmin::text::bigint),
+        ({_OF_COLUMN} SELECT coalesce(max(w.typtypmod), -1) FROM parts JOIN pg_type w ON w.oid = parts.oid),
+        a.xmin = c.xmin AND k.known AND k.command < k.of_table
     ) ORDER BY a.attnum)
     FROM pg_attribute a CROSS JOIN LATERAL (
         SELECT min((b.attmissingval::text::text[])[1]) AS text,
             count(DISTINCT (b.attmissingval::text::text[])[1]) AS texts
         FROM pg_partition_tree(CASE WHEN c.relkind = 'p' THEN c.oid END) t
         JOIN pg_attribute b ON b.attrelid = t.relid AND b.attname = a.attname
-    ) m
+    ) m CROSS JOIN LATERAL (
+        -- ADD COLUMN writes the row of the table with that of the column, which gets a default two commands later.
+        -- A change that was rolled back has replaced the command.
+        SELECT a.cmin::text::bigint AS command, c.cmin::text::bigint AS of_table,
+            c.cmin::text::bigint + CASE WHEN a.atthasdef THEN 2 ELSE 0 END AS latest,
+            a.xmax::text = '0' AND c.xmax::text = '0' AS known
+    ) k
     WHERE a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
 ), CASE WHEN c.relkind = 'p' THEN (
     SELECT json_object_agg(l.oid, json_build_array(
@@ -105,7 +111,10 @@ SELECT c.oid::bigint, {_STATE}, format('%%I.%%I', n.nspname, c.relname), c.relfi
 ) END, (SELECT k.oid::bigint FROM pg_constraint k WHERE k.conrelid = c.oid AND k.contype = 'p'), (
     SELECT bool_or(l.relreplident = 'f') FROM pg_class l
     WHERE l.oid = c.oid OR l.oid IN (SELECT relid FROM pg_partition_tree(c.oid))
-), pg_current_wal_insert_lsn() - '0/0'
+), pg_current_wal_insert_lsn() - '0/0', (
+    SELECT coalesce(json_object_agg(a.attnum, a.xmin::text), '{{}}') FROM pg_attribute a
+    WHERE a.attrelid = c.oid AND a.attisdropped
+)
 FROM pg_class c
 JOIN pg_namespace n ON n.oid = c.relnamespace
 LEFT JOIN pg_index i ON i.indrelid = c.oid AND i.indisprimary
@@ -176,9 +185,8 @@ def definitions(
     # Before the snapshot of the next statement; the LSN in its result is later than its snapshot.
     before = statements.first("SELECT pg_current_wal_insert_lsn() - '0/0'")
     by_relation = {}
-    for relation, state, name, file, xid, attributes, key, columns, leaves, constraint, full, lsn in statements.execute(
-        _DEFINITIONS, (list(relations),)
-    ).fetchall():
+    rows = statements.execute(_DEFINITIONS, (list(relations),)).fetchall()
+    for relation, state, name, file, xid, attributes, key, columns, leaves, constraint, full, lsn, dropped in rows:
         typed = (CatalogColumn(*each) for each in columns or ())
         by_relation[relation] = (
             state,
@@ -194,6 +202,7 @@ def definitions(
                 full,
                 int(lsn),
                 None if before is None else int(before[0]),
+                dropped=dropped,
             ),
         )
     return by_relation

@@ -42,8 +42,11 @@ class CatalogColumn(NamedTuple):
         mixed: whether partitions differ in ``missing``, which is None then.
         values: the oids of these values of enums → the transactions that have written their rows of the catalog.
         fresh: whether its row of the catalog is the one with which it was added, so it has always had its name.
-        filled: whether its row of the catalog is that of a rewrite, which has written ``missing`` into all rows.
+        filled: whether its row of the catalog is certainly that of a rewrite, which has written ``missing`` into all
+            rows.
         of_domain: the modifier within the domains that its type consists of.
+        earlier: whether its row of the catalog is that with which it was added, or that of a new name, and a later
+            command of the transaction has added another column.
     """
 
     number: int
@@ -63,6 +66,7 @@ class CatalogColumn(NamedTuple):
     fresh: bool = False
     filled: bool = False
     of_domain: int = -1
+    earlier: bool = False
 
     @property
     def limit(self) -> int:
@@ -104,6 +108,7 @@ class Definition(NamedTuple):
         until: changes that are committed before this LSN are changes of this version or an earlier one.
         late: whether earlier changes than those from ``since`` on may be those of another definition.
         new_file: whether it, or a partition, has another file than in the version before.
+        dropped: the numbers of its dropped columns, as texts → the transactions that have dropped them.
     """
 
     name: str
@@ -119,6 +124,7 @@ class Definition(NamedTuple):
     until: int | None = None
     late: bool = False
     new_file: bool = False
+    dropped: Mapping[str, str] = {}
 
     @classmethod
     def parse(cls, text: str) -> Definition:
@@ -146,8 +152,14 @@ class Definition(NamedTuple):
 
     def seen_again(self, now: Definition) -> Definition:
         """Return a version with the columns of this one as one version that was seen at both times."""
-        fresh = {column.number for column in self.columns if column.fresh}
-        columns = [column._replace(fresh=column.fresh or column.number in fresh) for column in now.columns]
+        before = {column.number: column for column in self.columns}
+        columns = [
+            column._replace(
+                fresh=column.fresh or before[column.number].fresh,
+                earlier=column.earlier or before[column.number].earlier,
+            )
+            for column in now.columns
+        ]
         return now._replace(new_file=self.new_file, since=self.since, late=self.late, columns=columns)
 
     @property

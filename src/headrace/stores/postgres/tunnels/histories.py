@@ -248,14 +248,18 @@ def _possible(
     # The names and types of columns as long as they were there.
     constant = {}
     newer = set()
+    new = range(before.attributes + 1, after.attributes + 1)
+    present = {column.number for column in after.columns}
+    dropped = {after.dropped.get(str(number)) for number in (*rows, *new) if number not in present}
     for column in (*before.columns, *after.columns):
         names.setdefault(column.number, set()).add((column.name, column.type, column.modifier))
     for column in after.columns:
-        if rows[column.number] == column.row if column.number in rows else column.fresh:
+        # An earlier name would have been one beside those of the columns that the same transaction has dropped.
+        fresh = column.fresh or (column.earlier and dropped == {column.row})
+        if rows[column.number] == column.row if column.number in rows else fresh:
             constant[column.number] = names[column.number]
         if column.number not in rows and int(column.row) in added:
             newer.add(column.number)
-    new = range(before.attributes + 1, after.attributes + 1)
     for then, now in zip(_sent(before), _sent(after), strict=True):
         for numbers in _between(then, now, new, len(described)):
             pairs = list(zip(numbers, described, strict=True))
