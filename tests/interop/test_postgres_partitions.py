@@ -214,6 +214,9 @@ _RIGHT = {
 
 @pytest.mark.parametrize("case", _RIGHT)
 def test_partitions_that_change_with_the_log_are_followed(store: Store, server: Server, case: str) -> None:
+    if "before it is attached" in case and server.info.server_version < 150_000:
+        # The server does not look again whether a table is published of which it has decoded a change.
+        return
     if case.startswith("partitions of"):
         server.execute("DROP TABLE p; CREATE TABLE p (id int, n int, PRIMARY KEY (id, n)) PARTITION BY RANGE (id)")
     tunnel = store.create_tunnel("p", "changes")
