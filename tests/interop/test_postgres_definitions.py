@@ -361,13 +361,14 @@ def test_base_data_that_is_read_later_has_the_columns_of_now(
     server.execute("INSERT INTO t SELECT n, 'x' || n, n FROM generate_series(1, 20) n")
     tunnel = store.create_tunnel("t", "changes", base_channels=2)
     first, second = (channel.id for channel in tunnel.channels()[:2])
-    begun = tunnel.read(first, tunnel.channels()[0].committed, 3)
+    begin = tunnel.channels()[0].committed
+    tunnel.read(first, begin, 3)
     server.execute("ALTER TABLE t RENAME a TO name")
     server.execute("ALTER TABLE t ADD c int DEFAULT 5")
     tunnel.describe()
     server.execute("ALTER TABLE t ALTER n TYPE bigint")
     server.execute("UPDATE t SET c = 6 WHERE id = 15")
-    rest = tunnel.read(first, begun.next, 100).changes.rows
+    rest = tunnel.read(first, tunnel.advance(first, begin, 3), 100).changes.rows
     assert rest.column("name")[0].as_py() == "x4"
     assert set(rest.column("c").to_pylist()) == {5}
     assert tunnel.read(second, tunnel.channels()[1].committed, 100).changes.rows.column("c").to_pylist().count(6) == 1

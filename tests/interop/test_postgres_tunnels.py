@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
+from itertools import groupby
 from typing import Any
 
 import psycopg
@@ -253,6 +254,33 @@ def test_a_snapshot_is_read_chunk_by_chunk_while_writers_run(store: Store, serve
     found += drain(tunnel, page_rows=20_000)
     assert replay(found) == state_of(store.table("orders"))
     assert server.execute("SELECT count(*) FROM headrace.spool").fetchone() == (0,)
+
+
+def test_the_first_reader_of_a_chunk_gets_all_its_rows_and_every_later_one_the_same(
+    store: Store, server: psycopg.Connection[Any]
+) -> None:
+    server.execute("INSERT INTO orders SELECT lpad(n::text, 6, '0'), n FROM generate_series(1, 100000) n")
+    tunnel = store.create_tunnel("orders", "changes", "BaseData", base_channels=1)
+    (channel,) = tunnel.channels()
+    first = tunnel.read(channel.id, channel.committed, 10)
+    assert (first.changes.num_rows, first.next) == (100_000, FINISHED)
+    server.execute("UPDATE orders SET price = 0")
+    pages, position = [], channel.committed
+    while position != FINISHED:
+        page = tunnel.read(channel.id, position, 30_000)
+        pages.append(page.changes.rows)
+        position = page.next
+    assert [rows.num_rows for rows in pages] == [30_000, 30_000, 30_000, 10_000]
+    assert pa.Table.from_batches(pages).equals(pa.Table.from_batches([first.changes.rows]))
+
+
+def test_a_worker_reads_one_chunk_after_the_other(store: Store, server: psycopg.Connection[Any]) -> None:
+    server.execute("INSERT INTO orders SELECT lpad(n::text, 6, '0'), n FROM generate_series(1, 60000) n")
+    tunnel = store.create_tunnel("orders", "changes", "BaseData", base_channels=12)
+    channels = [batch.channel for batch in tunnel.consume(batch_rows=1000, idle="stop")]
+    assert len(channels) >= 60
+    # A copy of a chunk is in the database until its last batch.
+    assert len(list(groupby(channels))) == 12
 
 
 def test_a_batch_with_a_limit_copies_only_the_chunks_that_it_reads(

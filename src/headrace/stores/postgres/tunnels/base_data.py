@@ -1,8 +1,9 @@
 """Base data: chunks of the table's key range, each with the rows of one snapshot.
 
 The first reader of a chunk reads it in one short transaction, and saves its rows and its snapshot: the **spool** of the
-chunk. Every reader reads the spool, so a repeated batch has the same rows. A snapshot remains until the stream has
-passed it, because the stream leaves out the changes that a chunk's snapshot has seen.
+chunk. It gets these rows in one page. Every later read is one of the spool, so a repeated batch has the same rows. A
+snapshot remains until the stream has passed it, because the stream leaves out the changes that a chunk's snapshot has
+seen.
 """
 
 from __future__ import annotations
@@ -26,12 +27,16 @@ _SPOOL_ROWS = 65_536
 
 
 class Chunk(NamedTuple):
-    """A chunk that has been read: its snapshot, the LSN and time (seconds) of the snapshot, and its rows."""
+    """A chunk that has been read: its snapshot, the LSN and time (seconds) of the snapshot, and the number of its rows.
+
+    The caller that has read it also has its pieces in the spool, each with the number of its first row.
+    """
 
     snapshot: str
     lsn: int
     time: float
     rows: int
+    pieces: Sequence[tuple[int, pa.RecordBatch]] | None = None
 
 
 class ChunkRows(NamedTuple):
@@ -69,12 +74,13 @@ def spool(statements: PostgresStatements, tunnel: str, channel: str, chunk: Chun
         (tunnel, channel, chunk.snapshot, lsn_text(chunk.lsn), chunk.time),
     )
     if saved.rowcount:
-        rows = 0
+        rows, pieces = 0, []
         for batch in _pieces(chunk.batches):
             statements.execute(
                 "INSERT INTO headrace.spool (tunnel, channel, first_row, rows, content) VALUES (%s, %s, %s, %s, %b)",
                 (tunnel, channel, rows, batch.num_rows, memoryview(stream_of(batch))),
             )
+            pieces.append((rows, batch))
             rows += batch.num_rows
         statements.execute(
             "UPDATE headrace.chunk SET rows = %s WHERE tunnel = %s AND channel = %s", (rows, tunnel, channel)
@@ -83,6 +89,7 @@ def spool(statements: PostgresStatements, tunnel: str, channel: str, chunk: Chun
             "UPDATE headrace.tunnel SET base_end = greatest(base_end, pg_current_wal_insert_lsn()) WHERE id = %s",
             (tunnel,),
         )
+        return Chunk(chunk.snapshot, chunk.lsn, chunk.time, rows, pieces)
     spooled = find(statements, tunnel, channel)
     if spooled is None:
         raise already_read(channel)
@@ -100,7 +107,7 @@ def read(
     max_rows: int,
     until: Position | None,
 ) -> Page:
-    """Read rows of a spooled chunk from a position, up to another one.
+    """Read rows of a chunk from a position, up to another one: of the spool, or all of a chunk that was just read.
 
     Args:
         schema: the columns of the rows.
@@ -108,22 +115,31 @@ def read(
     """
     first = row_of(position)
     last = chunk.rows if until is None or until == FINISHED else min(chunk.rows, row_of(until))
-    last = min(last, first + max(1, min(max_rows, _SPOOL_ROWS)))
+    pieces = chunk.pieces
+    if pieces is None:
+        last = min(last, first + max(1, min(max_rows, _SPOOL_ROWS)))
+        pieces = _spooled(statements, tunnel, channel, first, last) if first < last else ()
     parts = []
-    if first < last:
-        pieces = statements.execute(
-            "SELECT first_row, content FROM headrace.spool WHERE tunnel = %s AND channel = %s"
-            " AND first_row < %s AND first_row + rows > %s ORDER BY first_row",
-            (tunnel, channel, last, first),
-            binary=True,
-        ).fetchall()
-        if not pieces:
-            raise already_read(channel)
-        for start, content in pieces:
-            (batch,) = pa.ipc.open_stream(content)
-            low, high = max(0, first - start), min(batch.num_rows, last - start)
+    for start, batch in pieces:
+        low, high = max(0, first - start), min(batch.num_rows, last - start)
+        if low < high:
             parts.append(_changes(base_rows(batch.slice(low, high - low)), chunk))
     return Page(concatenated(parts, schema), FINISHED if last >= chunk.rows else row_position(max(first, last)))
+
+
+def _spooled(
+    statements: PostgresStatements, tunnel: str, channel: str, first: int, last: int
+) -> list[tuple[int, pa.RecordBatch]]:
+    """Return the pieces of the spool with the rows from ``first`` to before ``last``."""
+    pieces = statements.execute(
+        "SELECT first_row, content FROM headrace.spool WHERE tunnel = %s AND channel = %s"
+        " AND first_row < %s AND first_row + rows > %s ORDER BY first_row",
+        (tunnel, channel, last, first),
+        binary=True,
+    ).fetchall()
+    if not pieces:
+        raise already_read(channel)
+    return [(start, pa.ipc.open_stream(content).read_next_batch()) for start, content in pieces]
 
 
 def release(statements: PostgresStatements, tunnel: str, channels: Sequence[str]) -> None:
