@@ -15,6 +15,7 @@ import headrace
 from headrace.errors import DataLossError, SchemaError
 from headrace.model.tables.changes import ChangeOp
 from headrace.ports import RetriedRows, Store
+from headrace.stores.postgres.publication.publisher import PostgresPublisher
 from headrace.testing.queue_reading import wait_until
 from tests.conformance import serving
 from tests.interop.own_database import Server
@@ -106,6 +107,24 @@ def test_two_workers_copy_base_data_in_chunks_while_rows_change(store: Store, ta
             # No row gets the same value twice in the source.
             assert written.get(key) != value or value is None
             written[key] = value
+
+
+def test_a_worker_publishes_batches_of_two_channels_at_a_time(
+    store: Store, target: Store, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    create(server, 1000)
+    store.create_tunnel("t", "chunks", base_channels=2)
+    both, publish = threading.Barrier(2), PostgresPublisher.publish
+
+    def together(self: PostgresPublisher, *arguments: Any, **options: Any) -> bool:
+        # Not those of the mirror's record.
+        if self.in_process:
+            both.wait(60)
+        return publish(self, *arguments, **options)
+
+    monkeypatch.setattr(PostgresPublisher, "publish", together)
+    assert copy(store, target, tunnel="chunks") == 1000
+    assert is_equal(store, target)
 
 
 @pytest.mark.parametrize("partitioned", [False, True])

@@ -358,6 +358,25 @@ def test_channels_that_were_read_before_a_change_of_columns_are_read_again(
     assert headrace.diff_tables(orders, copies.table("orders")).equal
 
 
+def test_a_channel_has_one_batch_in_hand(shop: Store, orders: Table) -> None:
+    orders.split()
+    with shop.create_tunnel("orders", "shared").consume(batch_rows=1) as worker:
+        one, other = worker.take(), worker.take()
+        assert one is not None
+        assert other is not None
+        assert one.channel != other.channel
+        one.done()
+        following = worker.take()
+        assert following is not None
+        assert (following.channel, following.start) == (one.channel, one.position)
+        # The batch in hand is another one now.
+        one.done()
+        other.done()
+        last = worker.take()
+        assert last is not None
+        assert (last.channel, last.start) == (other.channel, other.position)
+
+
 def test_values_of_a_dropped_column_do_not_get_into_a_new_one_of_its_name(
     shop: Store, copies: Store, orders: Table
 ) -> None:

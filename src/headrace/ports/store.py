@@ -56,6 +56,7 @@ class Capabilities:
         trims: changes can be removed from the log of a table, and partitions report the retained changes.
         markers: `Publisher.marker` returns the content of the last batch as it was published, so it can be the position
             of a reader.
+        writes_at_once: publications of one job, by its publishers, write at the same time, and not one after the other.
         files: the store has files, so it can keep the checkpoints of queries.
         tunnels: tables log their changes, and tunnels read them.
         row_times: queues know the commit time of each row, also without a column `$timestamp`.
@@ -88,6 +89,7 @@ class Capabilities:
     rewinds: bool = True
     trims: bool = True
     markers: bool = False
+    writes_at_once: bool = False
     files: bool = False
     tunnels: bool = True
     row_times: bool = True

@@ -9,8 +9,9 @@ From a change to a worker:
    records the client's report, removes channels from clients that have timed out, and distributes the open channels.
    To move a channel from a live client, the tunnel asks for it (CLOSING) and waits until the client releases it
    (CLOSE).
-2. A worker has three kinds of threads. Readers prefetch. The consumer's thread receives one batch at a time. Only the
-   keeper uses the client: it saves acknowledged positions, with increasing numbers, and sends heartbeats.
+2. A worker has three kinds of threads. Readers prefetch. A consumer's thread receives one batch at a time; several such
+   threads have batches of different channels. Only the keeper uses the client: it saves acknowledged positions, with
+   increasing numbers, and sends heartbeats.
 3. When a channel is completely acknowledged, its end is saved in the same way as a query commits it. Then its children
    open, and the next heartbeat assigns them. So the changes of a row stay in order over any number of workers.
 4. A worker that could not reach the tunnel for its timeout delivers no more batches, because other workers may have

@@ -1,8 +1,8 @@
 """The threads of a worker: the keeper, the readers, and the consumer's thread.
 
 The *keeper* sends heartbeats and saves positions; no other thread uses the tunnel's client. *Readers* prefetch pages of
-channels that are due. The *consumer* is the thread of the caller, which receives one page at a time. One condition
-guards all state, and no thread calls the store while it holds the condition.
+channels that are due. A *consumer* is a thread of the caller, which receives one page at a time. Several of them have
+pages of different channels. One condition guards all state, and no thread calls the store while it holds the condition.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ class Pace(NamedTuple):
 
 
 class Delivery(NamedTuple):
-    """The page that the consumer has in hand, its channel, and the position before it."""
+    """A page that a consumer has in hand, its channel, and the position before it."""
 
     channel: LeasedChannel
     page: Page
@@ -97,7 +97,6 @@ class Engine:
         self._threads: list[threading.Thread] = []
         self._leased: dict[str, LeasedChannel] = {}
         self._ready: deque[LeasedChannel] = deque()
-        self._in_hand: Delivery | None = None
         self._watching = self._hurry = self._stopping = self._leaving = False
         self._failure: BaseException | None = None
         self._next_save = self._next_beat = self._not_before = self._pause = 0.0
@@ -124,7 +123,7 @@ class Engine:
     # -- the consumer's side ---------------------------------------------------------------------------
 
     def take(self, *, stop_at_the_end: bool) -> Delivery | None:
-        """Acknowledge the page in hand and return the next one; None after the last.
+        """Return the next page of a channel that has none in hand; None after the last.
 
         Raises the error that ended one of the threads.
 
@@ -137,9 +136,6 @@ class Engine:
                 received=f"process {os.getpid()}",
                 remedy="call tunnel.consume() in this process",
             )
-        with self._changed:
-            if self._in_hand is not None:
-                self.done(self._in_hand)
         while True:
             with self._changed:
                 if self._failure is not None:
@@ -147,9 +143,9 @@ class Engine:
                     raise failure
                 if self._stopping or self._leaving:
                     return None
-                self._in_hand = self._next_delivery()
-                if self._in_hand is not None:
-                    return self._in_hand
+                delivery = self._next_delivery()
+                if delivery is not None:
+                    return delivery
                 at_the_end = stop_at_the_end and self._is_caught_up()
                 at_rest = all(leased.at_rest for leased in self._leased.values())
                 if at_the_end and not at_rest:
@@ -168,12 +164,14 @@ class Engine:
         if self._is_inherited:
             return
         with self._changed:
-            if self._in_hand is not delivery:
+            if delivery.channel.in_hand is not delivery.page.next:
                 return
-            self._in_hand = None
             delivery.channel.done()
             if delivery.channel.has_news:
                 self._ask_keeper()
+            elif delivery.channel.pages:
+                # Another consumer can have the next page.
+                self._changed.notify_all()
 
     def read_again(self, channel: str) -> None:
         """Forget a channel. The next heartbeat shows whether this worker still has it, and from where it is read."""
@@ -220,13 +218,20 @@ class Engine:
 
     def _next_delivery(self) -> Delivery | None:
         # After a timeout without heartbeats other workers may have the channels. Deliver nothing until the next one.
-        while self._ready and time.monotonic() < self._safe_until:
-            leased = self._ready.popleft()
+        while time.monotonic() < self._safe_until and (leased := next(filter(self._may_go, self._ready), None)):
+            self._ready.remove(leased)
             # The queue of prefetched pages has room again.
             self._changed.notify_all()
-            if leased.pages and self._leased.get(leased.id) is leased:
+            if leased.pages and self._is_current(leased):
                 return Delivery(leased, leased.deliver(), leased.processed)
         return None
+
+    def _may_go(self, leased: LeasedChannel) -> bool:
+        """Return whether a channel can leave the queue of prefetched pages: its last page is done, or nobody has it."""
+        return leased.in_hand is None or not self._is_current(leased)
+
+    def _is_current(self, leased: LeasedChannel) -> bool:
+        return self._leased.get(leased.id) is leased
 
     def _is_caught_up(self) -> bool:
         """Return whether a look at the whole tunnel is worth its time.
@@ -414,7 +419,7 @@ class Engine:
                 else:
                     self._leased[lease.channel].update(lease)
             for leased in suspects:
-                if leased.error is not None and self._leased.get(leased.id) is leased:
+                if leased.error is not None and self._is_current(leased):
                     raise leased.error
         new = [self._begun(lease, client.saved(lease.channel)) for lease in added]
         with self._changed:

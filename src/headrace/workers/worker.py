@@ -85,7 +85,7 @@ class TunnelWorker:
 
     The worker connects at the start of the ``with`` block, or with the first batch. Until `close` its threads prefetch
     pages, save positions and send heartbeats, so the processing of a batch can take longer than the timeout. Batches
-    are delivered one at a time, to one thread.
+    are delivered one at a time, to one thread; `take` delivers one of each channel at a time, to several threads.
 
     At the end of the iteration, also after an error, acknowledged positions are saved and the channels are released.
     After a `break` the current batch is not acknowledged, unless `ChangeBatch.done` was called.
@@ -142,6 +142,7 @@ class TunnelWorker:
         pace = Pace(checkpoint_interval, heartbeat_interval, timeout)
         self._engine = Engine(tunnel, client, batch_rows, pace, fail_on_data_loss=fail_on_data_loss, resume=resume)
         self._primary_key: tuple[str, ...] | None = None
+        self._last: ChangeBatch | None = None
         # Releases the channels after a loop without `with`. The threads refer to the engine only, not to this object.
         self._finalizer = weakref.finalize(self, self._engine.leave)
         self._finalizer.atexit = False
@@ -151,14 +152,27 @@ class TunnelWorker:
 
     def __next__(self) -> ChangeBatch:
         self._start()
+        if self._last is not None:
+            self._last.done()
         try:
-            delivery = self._engine.take(stop_at_the_end=self.idle == "stop")
+            self._last = self.take()
         except BaseException:
             self.close()
             raise
-        if delivery is None:
+        if self._last is None:
             self.close()
             raise StopIteration
+        return self._last
+
+    def take(self) -> ChangeBatch | None:
+        """Return the next batch of a channel that has no batch in hand; None after the last one.
+
+        Several threads can call it instead of the iteration. It acknowledges no batch, and does not close the worker.
+        """
+        self._start()
+        delivery = self._engine.take(stop_at_the_end=self.idle == "stop")
+        if delivery is None:
+            return None
         page = delivery.page
         done = partial(self._engine.done, delivery)
         changes = page.changes.with_single_deletes()

@@ -14,8 +14,10 @@ import random
 import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from contextlib import ExitStack
 from dataclasses import replace
+from threading import Lock
 from typing import NamedTuple
 
 import pyarrow as pa
@@ -59,6 +61,9 @@ BATCH_ROWS = 50_000
 """The maximum number of changes in a batch, unless an option says otherwise."""
 FAIL_BATCH, KEEP = "fail", "table"
 """The values of option ``bad_rows``."""
+# Batches of different channels that are published at a time, if the target's store can: one transaction waits for the
+# disk or for its rows while the other one writes. The changes of a table of PostgreSQL are one channel.
+_PUBLISHERS = 2
 # A worker waits this long for another one that creates the mirror, before it takes it for a dead one.
 _BEGIN_SECONDS = 10.0
 _BEGIN_PAUSE = 0.2
@@ -115,6 +120,7 @@ class MirrorWorker:
         self._timeout = timeout
         self._idle = idle
         self._worker: TunnelWorker | None = None
+        self._progress = Lock()
         self._stopping = False
 
     def __repr__(self) -> str:
@@ -126,7 +132,8 @@ class MirrorWorker:
         With ``idle="stop"`` it ends when the whole tunnel is read and copied, by this worker or others.
 
         Args:
-            progress: is called with the number of changes of each batch, after its publication.
+            progress: is called with the number of changes of each batch, after its publication; by one thread at a
+                time, which is not the caller's.
 
         Raises:
             NotFoundError: a store or the source does not exist, or the tunnel was dropped.
@@ -156,10 +163,14 @@ class MirrorWorker:
             self._worker = worker
             if self._stopping:
                 return
-            with worker:
-                for batch in worker:
-                    if self._publish(copy, worker, batch) and progress is not None:
-                        progress(len(batch))
+            publishers = _PUBLISHERS if target.capabilities.writes_at_once else 1
+            with worker, ThreadPoolExecutor(publishers, "headrace-mirror") as threads:
+                copying = [threads.submit(self._copy, copy, worker, progress) for _ in range(publishers)]
+                try:
+                    for each in as_completed(copying):
+                        each.result()
+                finally:
+                    worker.stop()
 
     def stop(self) -> None:
         """End `run` after the current batch. Signal handlers can call this method."""
@@ -201,6 +212,12 @@ class MirrorWorker:
 
         return begin
 
+    def _copy(self, copy: MirrorCopy, worker: TunnelWorker, progress: Callable[[int], None] | None) -> None:
+        while (batch := worker.take()) is not None:
+            if self._publish(copy, worker, batch) and progress is not None:
+                with self._progress:
+                    progress(len(batch))
+
     def _publish(self, copy: MirrorCopy, worker: TunnelWorker, batch: ChangeBatch) -> bool:
         """Copy a batch, and acknowledge it; return False if its channel is read again, from the target's position."""
         retries = Retries(_RETRY_SECONDS, first_pause=0.1, longest_pause=10.0)
@@ -220,7 +237,7 @@ class MirrorWorker:
 
 
 class MirrorCopy:
-    """A mirror whose stores are open, and the positions of its channels.
+    """A mirror whose stores are open, and the positions of its channels. Threads publish batches of different channels.
 
     Args:
         begin: returns the source, and the preparation of both stores.
@@ -365,7 +382,9 @@ class MirrorCopy:
             publisher.discard(number)
         if published:
             del self._misfits[channel]
-            self._state = state.published()
+            if state.claim.before != state.claim.after:
+                # A batch without changes of columns leaves the state to that of another channel.
+                self._state = state.published()
             if batch.position == FINISHED:
                 del self._publishers[channel]
                 self._columns.pop(channel, None)

@@ -74,6 +74,7 @@ class PostgresStore(Store):
         rewinds=False,
         trims=False,
         markers=True,
+        writes_at_once=True,
         files=True,
         row_times=False,
         transaction_ids=True,
