@@ -23,7 +23,7 @@ _WARM = 10
 
 
 @contextmanager
-def mirroring(source: Server, target: Server, copy: str) -> Iterator[None]:
+def _worker(source: Server, target: Server, copy: str) -> Iterator[None]:
     """Run a worker in a thread."""
     worker = headrace.mirror_worker(source.url, "orders", target.url, copy)
     thread = threading.Thread(target=worker.run)
@@ -59,13 +59,13 @@ def postgres_mirror(directory: Path, scale: float) -> Result:
             writer.execute("ANALYZE orders")
             mirrors: dict[str, Callable[[], AbstractContextManager[None]]] = {
                 _SPARK: lambda: _query(spark, source, target, "spark", directory),
-                _WORKER: lambda: mirroring(source, target, "worker"),
+                _WORKER: lambda: _worker(source, target, "worker"),
             }
             for (name, mirror), copy in zip(mirrors.items(), ("spark", "worker"), strict=True):
                 present = rows + len(delays) * (samples + _WARM)
                 begin = time.perf_counter()
                 with mirror():
-                    wait_for_rows(writer, reader, copy, present)
+                    _wait_for_rows(writer, reader, copy, present)
                     seconds[name] = time.perf_counter() - begin
                     delays[name] = _delays(writer, reader, copy, present, samples)
     figures = {}
@@ -91,7 +91,7 @@ def postgres_mirror(directory: Path, scale: float) -> Result:
     )
 
 
-def wait_for_rows(writer: psycopg.Connection, reader: psycopg.Connection, copy: str, rows: int) -> None:
+def _wait_for_rows(writer: psycopg.Connection, reader: psycopg.Connection, copy: str, rows: int) -> None:
     """Wait until a copy of table ``orders`` has all rows."""
     size = writer.execute("SELECT pg_relation_size('orders')").fetchone()
     assert size is not None
