@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import enum
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -73,35 +74,25 @@ class Changes:
 
     def slice(self, offset: int, length: int | None = None) -> Changes:
         """Return a part of the changes without copying."""
-        return Changes(
-            self.rows.slice(offset, length),
-            self.ops.slice(offset, length),
-            self.versions.slice(offset, length),
-            self.timestamps.slice(offset, length),
-            None if self.written is None else {k: v.slice(offset, length) for k, v in self.written.items()},
-            None if self.transactions is None else self.transactions.slice(offset, length),
-        )
+        return self._each(lambda values: values.slice(offset, length))
 
     def filter(self, mask: pa.BooleanArray) -> Changes:
         """Return the changes where the mask is true."""
-        return Changes(
-            self.rows.filter(mask),
-            self.ops.filter(mask),
-            self.versions.filter(mask),
-            self.timestamps.filter(mask),
-            None if self.written is None else {k: v.filter(mask) for k, v in self.written.items()},
-            None if self.transactions is None else self.transactions.filter(mask),
-        )
+        return self._each(lambda values: values.filter(mask))
 
     def take(self, order: pa.Int64Array) -> Changes:
         """Return the changes at some indexes, in this order."""
+        return self._each(lambda values: values.take(order))
+
+    def _each(self, part: Callable[[Any], Any]) -> Changes:
+        """Return the changes with the same part of the rows and of each array."""
         return Changes(
-            self.rows.take(order),
-            self.ops.take(order),
-            self.versions.take(order),
-            self.timestamps.take(order),
-            None if self.written is None else {k: v.take(order) for k, v in self.written.items()},
-            None if self.transactions is None else self.transactions.take(order),
+            part(self.rows),
+            part(self.ops),
+            part(self.versions),
+            part(self.timestamps),
+            None if self.written is None else {name: part(cells) for name, cells in self.written.items()},
+            None if self.transactions is None else part(self.transactions),
         )
 
     def whole_pairs(self, rows: int) -> int:
