@@ -76,18 +76,6 @@ MAX_NESTING = 30
 
 Arrow supports 64 levels. A map has two levels, and Spark adds a struct around all columns.
 """
-_KEY_TYPES: tuple[pa.DataType, ...] = (
-    pa.string(),
-    pa.int64(),
-    pa.binary(),
-    pa.bool_(),
-    pa.int8(),
-    pa.int16(),
-    pa.int32(),
-    pa.date32(),
-    pa.timestamp("us", tz="UTC"),
-    pa.timestamp("us"),
-)
 KEY_TYPE_NAMES = (
     "string",
     "long",
@@ -104,6 +92,7 @@ KEY_TYPE_NAMES = (
 """The names of all types that key columns can have; a store may have fewer, see `headrace.ports.Capabilities`."""
 COMMON_KEY_TYPES = KEY_TYPE_NAMES[:3]
 """The names of the types that key columns can have in every store."""
+_KEY_TYPES = [_NAMED[name] for name in KEY_TYPE_NAMES if name in _NAMED]
 
 _TOKEN = re.compile(r"\s*(`(?:[^`]|``)+`|\w+|[<>(),:]|\S)")
 _PLAIN_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -244,7 +233,7 @@ class _Parser:
     def _map(self) -> pa.DataType:
         self._expect("<")
         key = self._type()
-        if _has_map(key):
+        if has_map(key):
             raise SchemaError("the key of a map cannot contain a map", received=shown(self._text))
         if self._take("not"):
             self._expect("null")
@@ -442,10 +431,11 @@ def _struct_field_name(field: pa.Field) -> str:
     return f"{name}:{_inner_name(field)}"
 
 
-def _has_map(data_type: pa.DataType) -> bool:
+def has_map(data_type: pa.DataType) -> bool:
+    """Return whether a type is a map, or contains one."""
     if pa.types.is_map(data_type):
         return True
-    return any(_has_map(data_type.field(index).type) for index in range(data_type.num_fields))
+    return any(has_map(data_type.field(index).type) for index in range(data_type.num_fields))
 
 
 def _year_month(received: str) -> SchemaError:

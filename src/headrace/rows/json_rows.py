@@ -17,6 +17,7 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 
 from headrace.model.tables.schema import Column, RowSchema
+from headrace.model.types import has_map
 
 # Above the largest exponent of a double, 308.
 _LARGEST_EXPONENT = 400
@@ -151,15 +152,8 @@ def _checked(value: Any, kind: type) -> Any:
 
 def with_objects(rows: Sequence[Mapping[str, Any]], schema: pa.Schema) -> list[Mapping[str, Any]]:
     """Return rows of `pyarrow.RecordBatch.to_pylist` with maps, which are lists of pairs there, as mappings."""
-    deep = [field for field in schema if _has_map(field.type)]
+    deep = [field for field in schema if has_map(field.type)]
     return [{**row, **{field.name: _plain(row[field.name], field.type) for field in deep}} for row in rows]
-
-
-def _has_map(data_type: pa.DataType) -> bool:
-    return pa.types.is_map(data_type) or (
-        pa.types.is_nested(data_type)
-        and any(_has_map(data_type.field(index).type) for index in range(data_type.num_fields))
-    )
 
 
 def _plain(value: Any, data_type: pa.DataType) -> Any:
