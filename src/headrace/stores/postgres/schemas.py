@@ -31,8 +31,7 @@ BYTE_DOMAIN = "byte"
 _MAX_DIGITS = 38
 _MICROSECONDS = 6
 _VARHDRSZ = 4
-_TIMESTAMP, _TIMESTAMP_NTZ = pa.timestamp("us", tz="UTC"), pa.timestamp("us")
-_ARROW: dict[str, pa.DataType] = {
+ARROW_TYPES: dict[str, pa.DataType] = {
     "bool": pa.bool_(),
     "int2": pa.int16(),
     "int4": pa.int32(),
@@ -42,9 +41,10 @@ _ARROW: dict[str, pa.DataType] = {
     "float8": pa.float64(),
     "bytea": pa.binary(),
     "date": pa.date32(),
-    "timestamptz": _TIMESTAMP,
-    "timestamp": _TIMESTAMP_NTZ,
+    "timestamptz": pa.timestamp("us", tz="UTC"),
+    "timestamp": pa.timestamp("us"),
 }
+"""The Arrow types of the catalog's types; other types are texts."""
 # Types whose text is the value itself: text columns can be compared without a cast.
 _TEXTS = ("text", "varchar")
 # Types that are texts in headrace, and whose values PostgreSQL keeps in one form.
@@ -139,7 +139,7 @@ class PgColumn:
     @property
     def is_native(self) -> bool:
         """Whether Arrow receives the column in its own form, and not as a text."""
-        return pa.types.is_decimal(self.type) or self.base in _ARROW
+        return pa.types.is_decimal(self.type) or self.base in ARROW_TYPES
 
     def read(self, table: str = "t") -> sql.Composable:
         """Return the expression that reads the column as Arrow, see `headrace.stores.postgres.tables.reading`."""
@@ -217,7 +217,7 @@ class PgColumn:
         Arrow's lists have no bounds, and ADBC fails at an array whose first index is not 0 or 1. It has no texts for
         elements of other types, its numbers are texts, and its oids have a sign. It does not know arrays of domains.
         """
-        kind = sql.SQL("int8[]" if self.base == "oid" else f"{self.base if self.base in _ARROW else 'text'}[]")
+        kind = sql.SQL("int8[]" if self.base == "oid" else f"{self.base if self.base in ARROW_TYPES else 'text'}[]")
         elements = sql.SQL("{}::{}").format(column, kind)
         if not _has_cast(self.base):
             output = _output(sql.Identifier("e"))
@@ -391,7 +391,7 @@ def _simple_type(base: str, modifier: int) -> pa.DataType:
         digits, scale = packed >> 16 & 0xFFFF, ((packed & 0x7FF) ^ 1024) - 1024
         if digits <= _MAX_DIGITS and 0 <= scale <= digits:
             return pa.decimal128(digits, scale)
-    return _ARROW.get(base, pa.string())
+    return ARROW_TYPES.get(base, pa.string())
 
 
 def time_digits(base: str, modifier: int) -> int | None:

@@ -5,26 +5,14 @@ from __future__ import annotations
 import pyarrow as pa
 
 from headrace.stores.postgres.connection import Bulk
-from headrace.stores.postgres.schemas import PgColumn, TableLayout
+from headrace.stores.postgres.schemas import ARROW_TYPES, PgColumn, TableLayout
 from headrace.stores.postgres.session import CATALOG_PATH
 from headrace.stores.postgres.tables.writing import set_path
 
 # Fewer rows are not worth the check.
 _FEWEST = 1000
-# The types that the driver writes in the binary format of a column.
-_BINARY = {
-    "bool": pa.bool_(),
-    "bytea": pa.binary(),
-    "date": pa.date32(),
-    "float4": pa.float32(),
-    "float8": pa.float64(),
-    "int2": pa.int16(),
-    "int4": pa.int32(),
-    "int8": pa.int64(),
-    "text": pa.string(),
-    "timestamp": pa.timestamp("us"),
-    "timestamptz": pa.timestamp("us", tz="UTC"),
-}
+# The types that the driver writes in the binary format of a column. Its oids would be numbers of eight bytes.
+_BINARY = {**ARROW_TYPES, "text": pa.string(), "oid": None}
 # A trigger or a rule can keep rows out of the table, which only the upsert notices.
 _PLAIN = """
 SELECT NOT relhasrules AND NOT EXISTS (SELECT FROM pg_trigger WHERE tgrelid = $1 AND NOT tgisinternal)
