@@ -105,37 +105,22 @@ class StoreCollector(Collector):
         yield from self._disk()
 
     def _tunnels(self) -> Iterator[Metric]:
-        labels = ["table", "tunnel"]
-        rows = GaugeMetricFamily("headrace_tunnel_lag_rows", "Known unread rows of a tunnel.", labels=labels)
-        unknown = GaugeMetricFamily(
-            "headrace_tunnel_lag_unknown_channels", "Channels with more unread rows than the lag counts.", labels=labels
+        rows = _of_tunnels("headrace_tunnel_lag_rows", "Known unread rows of a tunnel.")
+        unknown = _of_tunnels(
+            "headrace_tunnel_lag_unknown_channels", "Channels with more unread rows than the lag counts."
         )
-        ranges = GaugeMetricFamily(
-            "headrace_tunnel_base_ranges", "Key ranges of a tunnel's base data.", labels=[*labels, "state"]
+        ranges = _of_tunnels("headrace_tunnel_base_ranges", "Key ranges of a tunnel's base data.", "state")
+        ages = _of_tunnels("headrace_tunnel_lag_seconds", "Age of the oldest unread change of a tunnel.")
+        unread = _of_tunnels(
+            "headrace_tunnel_lag_bytes", "Log of a server of PostgreSQL behind the committed position."
         )
-        ages = GaugeMetricFamily(
-            "headrace_tunnel_lag_seconds", "Age of the oldest unread change of a tunnel.", labels=labels
+        limits = _of_tunnels("headrace_tunnel_slot_limit_bytes", "The max_slot_bytes of a tunnel, if it has one.")
+        retained = _of_tunnels("headrace_tunnel_retained_bytes", "Log that a server of PostgreSQL keeps for a tunnel.")
+        slots = _of_tunnels(
+            "headrace_tunnel_slot_status", "1 for the wal_status of the replication slot of a tunnel.", "status"
         )
-        unread = GaugeMetricFamily(
-            "headrace_tunnel_lag_bytes", "Log of a server of PostgreSQL behind the committed position.", labels=labels
-        )
-        limits = GaugeMetricFamily(
-            "headrace_tunnel_slot_limit_bytes", "The max_slot_bytes of a tunnel, if it has one.", labels=labels
-        )
-        retained = GaugeMetricFamily(
-            "headrace_tunnel_retained_bytes", "Log that a server of PostgreSQL keeps for a tunnel.", labels=labels
-        )
-        slots = GaugeMetricFamily(
-            "headrace_tunnel_slot_status",
-            "1 for the wal_status of the replication slot of a tunnel.",
-            labels=[*labels, "status"],
-        )
-        errors = GaugeMetricFamily(
-            "headrace_tunnel_last_error", "1 for the kind of error with which reads fail.", labels=[*labels, "error"]
-        )
-        warnings = GaugeMetricFamily(
-            "headrace_tunnel_warnings", "Warnings in the description of a tunnel.", labels=labels
-        )
+        errors = _of_tunnels("headrace_tunnel_last_error", "1 for the kind of error with which reads fail.", "error")
+        warnings = _of_tunnels("headrace_tunnel_warnings", "Warnings in the description of a tunnel.")
         for tunnel in self._store.tunnels()[:MOST_READERS]:
             description = tunnel.describe()
             status = description.details.get("wal_status")
@@ -148,11 +133,7 @@ class StoreCollector(Collector):
             unknown.add_metric(names, lag.unknown)
             ranges.add_metric([*names, "read"], lag.ranges_done)
             ranges.add_metric([*names, "unread"], lag.ranges - lag.ranges_done)
-            for family, detail in (
-                (retained, "retained_bytes"),
-                (unread, "lag_bytes"),
-                (limits, "max_slot_bytes"),
-            ):
+            for family, detail in ((retained, "retained_bytes"), (unread, "lag_bytes"), (limits, "max_slot_bytes")):
                 if (size := description.details.get(detail)) is not None:
                     family.add_metric(names, int(size))
             if status is not None:
@@ -185,3 +166,7 @@ class StoreCollector(Collector):
             free.add_metric([], disk.free)
             size.add_metric([], disk.size)
         yield from (free, size)
+
+
+def _of_tunnels(name: str, text: str, *labels: str) -> GaugeMetricFamily:
+    return GaugeMetricFamily(name, text, labels=["table", "tunnel", *labels])

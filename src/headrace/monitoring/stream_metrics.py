@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import bisect
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily, Metric
@@ -20,6 +20,44 @@ MOST_STREAMS = 200
 """The metrics have at most this number of streams, by name."""
 BUCKETS = (0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0, 1800.0)
 """The upper bounds of the durations in seconds."""
+# Names, texts and values of the gauges.
+_STATUS_GAUGES: tuple[tuple[str, str, Callable[[StreamStatus], float | None]], ...] = (
+    ("headrace_stream_running", "1 while a stream runs.", lambda status: float(status.is_live)),
+    ("headrace_stream_failed", "1 after a run failed.", lambda status: float(status.state == "failed")),
+    ("headrace_stream_lost", "1 after the process of a stream died.", lambda status: float(status.state == "lost")),
+    ("headrace_stream_lag_rows", "Known unread rows in the sources of a stream.", lambda status: status.lag),
+    (
+        "headrace_stream_lag_timestamp_seconds",
+        "The time at which the lag was measured, in seconds since 1970.",
+        lambda status: None if status.lag is None else status.lag_time,
+    ),
+    (
+        "headrace_stream_lag_unknown_channels",
+        "Channels with more unread rows than the lag counts.",
+        lambda status: None if status.lag is None else status.lag_unknown,
+    ),
+    ("headrace_stream_lag_seconds", "Age of the oldest unread change of a stream.", lambda status: status.lag_seconds),
+    ("headrace_stream_lag_bytes", "Size of the unread changes of a stream.", lambda status: status.lag_bytes),
+    (
+        "headrace_stream_eta_seconds",
+        "Time to read the known unread rows at the speed of the last batch.",
+        lambda status: status.eta_seconds,
+    ),
+)
+_BATCH_GAUGES: tuple[tuple[str, str, Callable[[BatchRecord], float | None]], ...] = (
+    (
+        "headrace_stream_watermark_timestamp_seconds",
+        "The watermark, in seconds since 1970.",
+        lambda batch: batch.watermark,
+    ),
+    ("headrace_stream_state_rows", "Rows of a stream's state.", lambda batch: batch.state_rows),
+    ("headrace_stream_state_bytes", "Memory of a stream's state.", lambda batch: batch.state_bytes),
+    (
+        "headrace_stream_last_batch_timestamp_seconds",
+        "Start of the last batch, in seconds since 1970.",
+        lambda batch: batch.time,
+    ),
+)
 
 
 @dataclass
@@ -135,67 +173,16 @@ class StreamCollector(Collector):
         yield from (rows, batches, seconds, parts)
 
     def _gauges(self, streams: list[StreamStatus]) -> Iterator[Metric]:
-        def gauge(name: str, text: str, value: Callable[[StreamStatus], float | None]) -> Metric:
-            family = GaugeMetricFamily(name, text, labels=["stream"])
-            for status in streams:
-                found = value(status)
-                if found is not None:
-                    family.add_metric([status.name], found)
-            return family
-
         last = {status.name: self._history.last_batch(status.name) for status in streams}
+        for name, text, of_status in _STATUS_GAUGES:
+            yield _gauge(name, text, {status.name: of_status(status) for status in streams})
+        for name, text, of_batch in _BATCH_GAUGES:
+            yield _gauge(name, text, {stream: of_batch(batch) for stream, batch in last.items() if batch is not None})
 
-        def of_last(value: Callable[[BatchRecord], float | None]) -> Callable[[StreamStatus], float | None]:
-            def found(status: StreamStatus) -> float | None:
-                batch = last[status.name]
-                return None if batch is None else value(batch)
 
-            return found
-
-        yield gauge("headrace_stream_running", "1 while a stream runs.", lambda status: float(status.is_live))
-        yield gauge("headrace_stream_failed", "1 after a run failed.", lambda status: float(status.state == "failed"))
-        yield gauge(
-            "headrace_stream_lost",
-            "1 after the process of a stream died.",
-            lambda status: float(status.state == "lost"),
-        )
-        yield gauge(
-            "headrace_stream_lag_rows", "Known unread rows in the sources of a stream.", lambda status: status.lag
-        )
-        yield gauge(
-            "headrace_stream_lag_timestamp_seconds",
-            "The time at which the lag was measured, in seconds since 1970.",
-            lambda status: None if status.lag is None else status.lag_time,
-        )
-        yield gauge(
-            "headrace_stream_lag_unknown_channels",
-            "Channels with more unread rows than the lag counts.",
-            lambda status: None if status.lag is None else status.lag_unknown,
-        )
-        yield gauge(
-            "headrace_stream_lag_seconds",
-            "Age of the oldest unread change of a stream.",
-            lambda status: status.lag_seconds,
-        )
-        yield gauge(
-            "headrace_stream_lag_bytes", "Size of the unread changes of a stream.", lambda status: status.lag_bytes
-        )
-        yield gauge(
-            "headrace_stream_eta_seconds",
-            "Time to read the known unread rows at the speed of the last batch.",
-            lambda status: status.eta_seconds,
-        )
-        yield gauge(
-            "headrace_stream_watermark_timestamp_seconds",
-            "The watermark, in seconds since 1970.",
-            of_last(lambda batch: batch.watermark),
-        )
-        yield gauge("headrace_stream_state_rows", "Rows of a stream's state.", of_last(lambda batch: batch.state_rows))
-        yield gauge(
-            "headrace_stream_state_bytes", "Memory of a stream's state.", of_last(lambda batch: batch.state_bytes)
-        )
-        yield gauge(
-            "headrace_stream_last_batch_timestamp_seconds",
-            "Start of the last batch, in seconds since 1970.",
-            of_last(lambda batch: batch.time),
-        )
+def _gauge(name: str, text: str, values: Mapping[str, float | None]) -> Metric:
+    family = GaugeMetricFamily(name, text, labels=["stream"])
+    for stream, value in values.items():
+        if value is not None:
+            family.add_metric([stream], value)
+    return family
