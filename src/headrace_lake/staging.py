@@ -14,12 +14,12 @@ from typing import NamedTuple
 
 import pyarrow as pa
 
-from headrace.errors import PublicationError
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import Staged, Write
 from headrace.rows.by_position import last_rows
 from headrace.rows.rebatching import rebatched
+from headrace.rows.staged_parts import missing
 from headrace.support import failpoints
 from headrace_lake import data_files
 from headrace_lake.folding import TableWrite
@@ -96,10 +96,8 @@ class Staging:
         """Raise `PublicationError` unless the receipts are staged rows of the batch."""
         for receipt in receipts:
             if not self.path(batch, receipt).exists():
-                raise PublicationError(
-                    f"staged rows of batch {batch} do not exist",
-                    received=f"stage {receipt.id} of job {self.job!r}, sink {self.sink!r} ({receipt.rows} rows)",
-                    remedy="run the batch again: its rows were discarded, or staged for another batch or sink",
+                raise missing(
+                    self.job, self.sink, batch, receipt, "its rows were discarded, or staged for another batch or sink"
                 )
 
     def load(self, batch: int, receipt: Staged) -> pa.Table:

@@ -14,7 +14,7 @@ import headrace
 from headrace.errors import RowsNotWrittenError, UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store, Write
-from headrace.stores.postgres.publication import publisher as publishing
+from headrace.rows import staged_parts
 from headrace.stores.postgres.tables import table as tables
 from headrace.stores.postgres.tables.attempts import Care
 from headrace.stores.postgres.tables.writing import apply
@@ -121,7 +121,7 @@ def test_texts_that_a_collation_takes_for_equal_are_one_row(store: Store, sessio
 def test_the_forms_of_a_key_are_one_row_also_in_several_pieces(
     store: Store, session: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishing, "_APPLY_ROWS", 1)
+    monkeypatch.setattr(staged_parts, "APPLY_ROWS", 1)
     session.execute("CREATE TABLE t (k numeric PRIMARY KEY, v int)")
     session.execute("INSERT INTO t VALUES (1.0, 1), (2.0, 1), (3.0, 1)")
     publish(
@@ -155,7 +155,7 @@ def test_unique_values_move_between_rows_of_a_batch(
     assert stored() == [(2, "b", 4), (3, "c", 2), (4, "a", None), (5, None, None), (6, "e", None)]
     store.table("t").delete([{"id": 5}, {"id": 6}])
     # In several pieces, whose rows refer to later ones.
-    monkeypatch.setattr(publishing, "_APPLY_ROWS", 1)
+    monkeypatch.setattr(staged_parts, "APPLY_ROWS", 1)
     rows = [{"id": 3, "u": "q", "parent": 9}, {"id": 9, "u": "a", "parent": None}, {"id": 2, "u": "c", "parent": 9}]
     publish(store, "t", rows, [{"id": 4}])
     assert stored() == [(2, "c", 9), (3, "q", 9), (9, "a", None)]
@@ -211,7 +211,7 @@ def test_a_table_with_a_deferrable_key_is_a_target(store: Store, session: psycop
 def test_a_user_who_may_not_delete_swaps_values_of_a_deferrable_constraint(
     store: Store, session: psycopg.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(publishing, "_APPLY_ROWS", 1)
+    monkeypatch.setattr(staged_parts, "APPLY_ROWS", 1)
     session.execute("CREATE SCHEMA IF NOT EXISTS headrace")
     session.execute("CREATE TABLE t (id int PRIMARY KEY, v text UNIQUE DEFERRABLE)")
     session.execute("INSERT INTO t VALUES (1, 'a'), (2, 'b')")

@@ -15,7 +15,7 @@ import headrace
 from headrace.errors import PublicationError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Publisher, Staged, Store, Table, Write
-from headrace.stores.embedded.publication import publisher as publisher_module
+from headrace.rows import staged_parts
 from headrace.stores.embedded.publication import staging
 from headrace.testing.processes import CONTEXT
 
@@ -176,7 +176,7 @@ def test_large_inputs_are_staged_and_applied_in_pieces(
 ) -> None:
     monkeypatch.setattr(staging, "STAGE_BYTES", 1000)
     monkeypatch.setattr(staging, "FLUSH_BYTES", 3000)
-    monkeypatch.setattr(publisher_module, "_APPLY_ROWS", 100)
+    monkeypatch.setattr(staged_parts, "APPLY_ROWS", 100)
     receipts = publisher.stage(0, [batch_of(*range(n, n + 250)) for n in range(0, 1000, 250)])
     assert len(receipts) > 10
     publisher.publish(0, [Write("sink", RowChange.PUT, tuple(receipts))])

@@ -20,7 +20,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import PublicationError, UnsupportedError
+from headrace.errors import UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.conditions import parse_where
 from headrace.model.tables.schema import Column, TableSchema
@@ -28,6 +28,7 @@ from headrace.ports import Advance, Append, Claim, Publisher, Staged, Table, Wri
 from headrace.rows import to_arrow
 from headrace.rows.by_position import compared, last_rows
 from headrace.rows.rebatching import rebatched
+from headrace.rows.staged_parts import missing, whole_content
 from headrace.support import failpoints
 from headrace_tablestore.store.connection import TablestoreConnection
 from headrace_tablestore.store.meta_table import MetaRow, MetaTable
@@ -46,7 +47,6 @@ PART_BYTES = 1 << 20
 _WRITTEN = 0
 """The number of a receipt for rows that are already written to their table."""
 _STREAM_BYTES = 8 << 20
-_REPLACE_BYTES = 1 << 30
 _KEY_BYTES = 1000
 # Rows that are still staged after a day belong to a job that no longer exists.
 _ABANDONED_SECONDS = 86400.0
@@ -213,26 +213,14 @@ class TablestorePublisher(Publisher):
         aside = [receipt for receipt in write.staged if receipt.id != _WRITTEN]
         if not aside and write.change is not RowChange.REPLACE_ALL:
             return None
-        parts = [self._load_receipt(batch, receipt) for receipt in aside]
-        if sum(part.nbytes for part in parts) > _REPLACE_BYTES:
-            raise PublicationError(
-                "the new content of the table is too large to be replaced at once",
-                valid=f"{_REPLACE_BYTES >> 20} MiB",
-                remedy="write it in update or append mode",
-            )
-        try:
-            return pa.concat_tables(parts, promote_options="default") if parts else pa.table({})
-        except pa.ArrowInvalid as error:
-            raise PublicationError("the staged rows of a batch have different columns", received=str(error)) from error
+        return whole_content([self._load_receipt(batch, receipt) for receipt in aside], pa.table({}))
 
     def _load_receipt(self, batch: int, receipt: Staged) -> pa.Table:
         key = _receipt_key(batch, receipt.id)
         rows = self._meta.rows(STAGED, self._staging_key, first=key, end=key + "~")
         if not rows or len(rows) != rows[0].cells["parts"]:
-            raise PublicationError(
-                f"staged rows of batch {batch} do not exist",
-                received=f"stage {receipt.id} of job {self.job!r}, sink {self.sink!r} ({receipt.rows} rows)",
-                remedy="run the batch again: its rows were discarded, or staged for another batch or sink",
+            raise missing(
+                self.job, self.sink, batch, receipt, "its rows were discarded, or staged for another batch or sink"
             )
         data = b"".join(base64.b64decode(str(row.cells["rows"])) for row in rows)
         return pa.ipc.open_stream(pa.py_buffer(data)).read_all()

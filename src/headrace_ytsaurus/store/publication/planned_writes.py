@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 from yt.wrapper import YtClient
 
-from headrace.errors import PublicationError
 from headrace.model.queues.columns import TABLET_INDEX
 from headrace.model.queues.validation import Route
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Append, Staged, Write
 from headrace.rows import to_arrow
+from headrace.rows.staged_parts import whole_content
 from headrace.support.cached import cached_property
 from headrace_ytsaurus.store.catalog import Names
 from headrace_ytsaurus.store.connection import ROWS_PER_REQUEST, ROWS_PER_TABLET, YtConnection, as_batch, parts
@@ -27,7 +27,6 @@ from headrace_ytsaurus.store.tables.table import YtTable
 from headrace_ytsaurus.store.tables.writing import keys_gone, last_of_each_key, write_in_parts
 from headrace_ytsaurus.wire.errors import Code
 
-_REPLACE_BYTES = 1 << 30
 _COLUMNS_OF: dict[RowChange, Any] = {
     RowChange.PUT: "all",
     RowChange.REPLACE_ALL: "all",
@@ -85,14 +84,7 @@ class PlannedTableWrite:
                 yield self.write.change, piece
             return
         key = list(self.table.schema.primary_key)
-        pieces = list(self.pieces())
-        if sum(piece.nbytes for piece in pieces) > _REPLACE_BYTES:
-            raise PublicationError(
-                "the new content of the table is too large to be replaced at once",
-                valid=f"{_REPLACE_BYTES >> 20} MiB",
-                remedy="write it in update or append mode",
-            )
-        wanted = last_of_each_key(_joined(pieces) if pieces else self.table.schema.arrow.empty_table(), key)
+        wanted = last_of_each_key(whole_content(list(self.pieces()), self.table.schema.arrow.empty_table()), key)
         yield RowChange.PUT, wanted
         yield RowChange.DELETE, keys_gone(self.table.scan(key).read_all(), wanted.select(key))
 
@@ -223,10 +215,3 @@ def described(value: Mapping[str, Any]) -> Write | Append:
     if "queue" in value:
         return Append(value["queue"], staged, bool(value["replace"]))
     return Write(value["table"], RowChange(value["change"]), staged)
-
-
-def _joined(parts: Sequence[pa.Table]) -> pa.Table:
-    try:
-        return pa.concat_tables(parts, promote_options="default")
-    except pa.ArrowInvalid as error:
-        raise PublicationError("the staged rows of a batch have different columns", received=str(error)) from error

@@ -16,6 +16,7 @@ import pyarrow as pa
 from headrace.errors import PublicationError
 from headrace.ports import Staged
 from headrace.rows.rebatching import rebatched
+from headrace.rows.staged_parts import missing
 from headrace.support import failpoints
 from headrace_ytsaurus.store.catalog import Names, node_name
 from headrace_ytsaurus.store.connection import YtConnection
@@ -100,11 +101,8 @@ class Staging:
         return rows
 
     def _missing(self, batch: int, receipt: Staged) -> PublicationError:
-        return PublicationError(
-            f"staged rows of batch {batch} do not exist",
-            received=f"stage {receipt.id} of job {self.job!r}, sink {self.sink!r} ({receipt.rows} rows)",
-            remedy="run the batch again: its rows were discarded, or staged for another batch, sink or target",
-        )
+        reason = "its rows were discarded, or staged for another batch, sink or target"
+        return missing(self.job, self.sink, batch, receipt, reason)
 
     def discard(self, batch: int, receipts: Sequence[int] | None = None) -> None:
         """Remove the staged rows of a batch: some receipts, or all."""

@@ -15,10 +15,10 @@ from headrace.model.tables.changes import RowChange
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import BadRows, RetriedRows, Write
 from headrace.rows import to_arrow
-from headrace.stores.embedded.publication.staging import BatchKey
 from headrace.stores.embedded.tables.table import EmbeddedTable
 from headrace.stores.shared import bad_rows as shared
 from headrace.stores.shared.bad_rows import POSITION, Refused
+from headrace.stores.shared.staging import BatchKey
 from headrace.support import failpoints
 
 

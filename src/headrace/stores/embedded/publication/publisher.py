@@ -8,23 +8,19 @@ from collections.abc import Iterable, Iterator, Sequence
 import apsw
 import pyarrow as pa
 
-from headrace.errors import PublicationError
 from headrace.model.queues.validation import Route
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Claim, Marker, Publisher, Staged, Write
 from headrace.ports.publication import alterations_of, bad_rows_of
+from headrace.rows.staged_parts import in_pieces, whole_content
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.publication import bad_rows, staging
-from headrace.stores.embedded.publication.staging import BatchKey, StagePart
+from headrace.stores.embedded.publication.staging import StagePart
 from headrace.stores.embedded.queues import consumers, stored_queues
 from headrace.stores.embedded.tables.table import EmbeddedTable
-from headrace.stores.shared.held_rows import HeldRows
+from headrace.stores.shared.staging import BatchKey, HeldRows
 from headrace.support import failpoints
 
-_APPLY_ROWS = 1_000_000
-# An Arrow column of text has at most 2 GiB.
-_APPLY_BYTES = 256 << 20
-_REPLACE_BYTES = 1 << 30
 # Rows that are still staged after a day belong to a job that no longer exists.
 _ABANDONED_SECONDS = 86400.0
 
@@ -194,27 +190,11 @@ class EmbeddedPublisher(Publisher):
     def _rows_to_apply(
         self, connection: apsw.Connection, batch: int, write: Write, table: EmbeddedTable
     ) -> Iterator[pa.Table]:
-        """Yield the rows of a write in pieces that are large enough for a pass over the table."""
+        """Return the rows of a write in pieces that are large enough for a pass over the table."""
+        parts = (self._load(connection, batch, receipt) for receipt in write.staged)
         if write.change is RowChange.REPLACE_ALL:
-            parts = [self._load(connection, batch, receipt) for receipt in write.staged]
-            if sum(part.nbytes for part in parts) > _REPLACE_BYTES:
-                raise PublicationError(
-                    "the new content of the table is too large to be replaced at once",
-                    valid=f"{_REPLACE_BYTES >> 20} MiB",
-                    remedy="write it in update or append mode",
-                )
-            yield _joined(parts) if parts else table.schema.arrow.empty_table()
-            return
-        parts, count, size = [], 0, 0
-        for receipt in write.staged:
-            parts.append(self._load(connection, batch, receipt))
-            count += receipt.rows
-            size += parts[-1].nbytes
-            if count >= _APPLY_ROWS or size >= _APPLY_BYTES:
-                yield _joined(parts)
-                parts, count, size = [], 0, 0
-        if parts:
-            yield _joined(parts)
+            return iter((whole_content(list(parts), table.schema.arrow.empty_table()),))
+        return in_pieces(parts)
 
     def _load(self, connection: apsw.Connection, batch: int, receipt: Staged) -> pa.Table:
         if self.in_process:
@@ -229,10 +209,3 @@ class EmbeddedPublisher(Publisher):
             part = staging.take_queue_rows(connection, self._key(batch), receipt, state)
             stored_queues.append_parts(connection, state, [part], version, ts)
         stored_queues.auto_trim(connection, state.id)
-
-
-def _joined(parts: Sequence[pa.Table]) -> pa.Table:
-    try:
-        return pa.concat_tables(parts, promote_options="default")
-    except pa.ArrowInvalid as error:
-        raise PublicationError("the staged rows of a batch have different columns", received=str(error)) from error

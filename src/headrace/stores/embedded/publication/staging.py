@@ -13,26 +13,19 @@ from typing import Any, NamedTuple
 import apsw
 import pyarrow as pa
 
-from headrace.errors import PublicationError
 from headrace.model.queues.validation import Route
 from headrace.ports import Staged
+from headrace.rows.staged_parts import missing
 from headrace.stores.embedded import chunks
 from headrace.stores.embedded.chunks import Message
 from headrace.stores.embedded.queues.layout import PartitionRows, split, typed
 from headrace.stores.embedded.queues.stored_queues import QueueState
+from headrace.stores.shared.staging import BatchKey
 from headrace.stores.shared.streams import streams
 
 STAGE_BYTES = 4 << 20
 # The input is staged in transactions of this size.
 FLUSH_BYTES = 64 << 20
-
-
-class BatchKey(NamedTuple):
-    """The owner of staged rows."""
-
-    job: str
-    sink: str
-    batch: int
 
 
 class StagePart(NamedTuple):
@@ -139,11 +132,7 @@ def _find(connection: apsw.Connection, columns: str, condition: str, key: BatchK
     )
     for row in found:
         return tuple(row)
-    raise PublicationError(
-        f"staged rows of batch {key.batch} do not exist",
-        received=f"stage {receipt.id} of job {key.job!r}, sink {key.sink!r} ({receipt.rows} rows)",
-        remedy="run the batch again: its rows were discarded, or staged for another batch, sink or queue",
-    )
+    raise missing(*key, receipt, "its rows were discarded, or staged for another batch, sink or queue")
 
 
 def delete(connection: apsw.Connection, condition: str, bindings: tuple[Any, ...]) -> None:

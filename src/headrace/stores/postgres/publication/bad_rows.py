@@ -28,7 +28,6 @@ from headrace.stores.postgres.connection import Bulk, PostgresConnection
 from headrace.stores.postgres.failures import REFUSALS, Passes, ViolationError
 from headrace.stores.postgres.guarded import undone
 from headrace.stores.postgres.publication.refused_rows import MOST_ROWS, refused_rows
-from headrace.stores.postgres.publication.staging import BatchKey
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.session import CATALOG_PATH
 from headrace.stores.postgres.tables.alterations import AlteredTable
@@ -38,6 +37,7 @@ from headrace.stores.postgres.tables.table import rows_of_keys
 from headrace.stores.postgres.tables.writing import apply, check_values, set_path, without_nul
 from headrace.stores.shared import bad_rows as shared
 from headrace.stores.shared.bad_rows import POSITION, Refused
+from headrace.stores.shared.staging import BatchKey
 from headrace.support import failpoints
 
 _UUID = "uuid"

@@ -14,25 +14,18 @@ import psycopg
 import pyarrow as pa
 from psycopg import sql
 
-from headrace.errors import (
-    HeadraceError,
-    NotFoundError,
-    PublicationError,
-    RowsNotWrittenError,
-    SchemaError,
-    UnsupportedError,
-)
+from headrace.errors import HeadraceError, NotFoundError, RowsNotWrittenError, SchemaError, UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Advance, Append, Claim, Marker, Publisher, Staged, Write
 from headrace.ports.publication import alterations_of, bad_rows_of
 from headrace.rows import to_arrow
+from headrace.rows.staged_parts import in_pieces, joined
 from headrace.stores.postgres.connection import Bulk, PostgresConnection
 from headrace.stores.postgres.failures import RefusedValueError
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.own_tables import OwnTables
 from headrace.stores.postgres.publication import staging
 from headrace.stores.postgres.publication.bad_rows import alter, apply_apart, forget
-from headrace.stores.postgres.publication.staging import BatchKey
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.session import CATALOG_PATH
 from headrace.stores.postgres.tables.attempts import Care, attempts
@@ -40,13 +33,9 @@ from headrace.stores.postgres.tables.copying import can_copy, copy
 from headrace.stores.postgres.tables.refused_values import refusal
 from headrace.stores.postgres.tables.table import PostgresTable
 from headrace.stores.postgres.tables.writing import apply, check_values, delete, replace_all, set_path
-from headrace.stores.shared.held_rows import HeldRows
+from headrace.stores.shared.staging import BatchKey, HeldRows
 from headrace.stores.shared.streams import streams
 from headrace.support import failpoints
-
-# Rows are applied in pieces of this size. An Arrow column of text has at most 2 GiB.
-_APPLY_ROWS = 1_000_000
-_APPLY_BYTES = 256 << 20
 
 
 class _ClaimLost(Exception):
@@ -394,7 +383,7 @@ class PostgresPublisher(Publisher):
             # Rows that their table cannot have are staged as they are, in other types.
             loaded = (_typed(rows, table, write.change) for rows in loaded)
         parts = list(loaded) if at_once else []
-        for rows in [_joined(parts)] if parts else _pieces(loaded):
+        for rows in [joined(parts)] if parts else in_pieces(loaded):
             yield _typed(rows, table, write.change)
 
     def _staged(self, cursor: adbc.Cursor, batch: int, write: Write) -> Iterator[pa.Table]:
@@ -461,25 +450,3 @@ def _typed(rows: pa.Table, table: TableLayout, change: RowChange) -> pa.Table:
         typed = to_arrow(stored, table.written, columns="given" if change is RowChange.UPDATE else "all")
     check_values(typed, table)
     return typed
-
-
-def _pieces(loaded: Iterable[pa.Table]) -> Iterator[pa.Table]:
-    """Join staged rows into pieces that are large enough for a statement."""
-    waiting: list[pa.Table] = []
-    for rows in loaded:
-        waiting.append(rows)
-        if (
-            sum(each.num_rows for each in waiting) >= _APPLY_ROWS
-            or sum(each.nbytes for each in waiting) >= _APPLY_BYTES
-        ):
-            yield _joined(waiting)
-            waiting = []
-    if waiting:
-        yield _joined(waiting)
-
-
-def _joined(parts: Sequence[pa.Table]) -> pa.Table:
-    try:
-        return pa.concat_tables(parts, promote_options="default")
-    except pa.ArrowInvalid as error:
-        raise PublicationError("the staged rows of a batch have different columns", received=str(error)) from error

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import secrets
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import adbc_driver_postgresql.dbapi as adbc
 import psycopg
 import pyarrow as pa
 
-from headrace.errors import PublicationError
 from headrace.ports import Staged
+from headrace.rows.staged_parts import missing
 from headrace.stores.postgres.own_tables import Group
+from headrace.stores.shared.staging import BatchKey
 
 STAGE_BYTES = 4 << 20
 # Rows that are still staged after this time belong to a job that no longer exists.
@@ -48,14 +48,6 @@ CREATE INDEX IF NOT EXISTS stage_created ON {schema}.stage (created)
 _ID_BITS = 63
 
 
-class BatchKey(NamedTuple):
-    """The owner of staged rows."""
-
-    job: str
-    sink: str
-    batch: int
-
-
 def insert(connection: psycopg.Connection, schema: str, key: BatchKey, rows: int, data: pa.Buffer) -> Staged:
     """Stage a number of rows inside the caller's transaction; ``schema`` is the quoted name."""
     receipt = Staged(secrets.randbits(_ID_BITS), rows)
@@ -78,11 +70,10 @@ def load(cursor: adbc.Cursor, schema: str, key: BatchKey, receipt: Staged) -> pa
     )
     data = cursor.fetch_arrow_table().column(0)
     if len(data) == 0:
-        raise PublicationError(
-            f"staged rows of batch {key.batch} do not exist",
-            received=f"stage {receipt.id} of job {key.job!r}, sink {key.sink!r} ({receipt.rows} rows)",
-            remedy="run the batch again: the server crashed and lost them, or they were discarded, or staged for "
-            "another batch or sink",
+        raise missing(
+            *key,
+            receipt,
+            "the server crashed and lost them, or they were discarded, or staged for another batch or sink",
         )
     return pa.ipc.open_stream(data[0].as_buffer()).read_all()
 

@@ -1,14 +1,23 @@
-"""`HeldRows`: rows that are staged in the memory of the process that publishes them."""
+"""Staged rows of a batch: their owner, and rows that are staged in the memory of the process that publishes them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from itertools import groupby
 from operator import attrgetter
+from typing import NamedTuple
 
 import pyarrow as pa
 
 from headrace.ports import Staged
+
+
+class BatchKey(NamedTuple):
+    """The owner of staged rows."""
+
+    job: str
+    sink: str
+    batch: int
 
 
 class HeldRows:
