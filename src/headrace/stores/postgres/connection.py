@@ -423,7 +423,7 @@ class PostgresConnection:
             return connection
         connection = adbc.connect(self.address.conninfo(options=server.connecting))
         try:
-            _execute(connection, server.settings)
+            execute(connection, server.settings)
             connection.commit()
         except BaseException:
             connection.close()
@@ -440,15 +440,23 @@ class PostgresConnection:
         if self.server.pooled:
             bulk.adbc_connection.set_autocommit(False)
             level = isolation or "READ COMMITTED"
-            _execute(bulk, f"SET TRANSACTION ISOLATION LEVEL {level}, READ WRITE, NOT DEFERRABLE")
-            _execute(bulk, self.server.settings)
+            execute(bulk, f"SET TRANSACTION ISOLATION LEVEL {level}, READ WRITE, NOT DEFERRABLE")
+            execute(bulk, self.server.settings)
         elif isolation is not None:
-            _execute(bulk, f"SET TRANSACTION ISOLATION LEVEL {isolation}")
+            execute(bulk, f"SET TRANSACTION ISOLATION LEVEL {isolation}")
 
 
-def _execute(bulk: Bulk, statement: str) -> None:
+def execute(bulk: Bulk, statement: str) -> None:
+    """Execute a statement without rows."""
     with bulk.cursor() as cursor:
         cursor.execute(statement)
+
+
+def value_of(bulk: Bulk, query: str, *parameters: int) -> Any:
+    """Return the value of a query that has one."""
+    with bulk.cursor() as cursor:
+        cursor.execute(query, parameters or None)
+        return cursor.fetchone()[0]
 
 
 def _learned(connection: psycopg.Connection) -> Server:

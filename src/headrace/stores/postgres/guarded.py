@@ -15,7 +15,7 @@ import pyarrow as pa
 from psycopg import sql
 
 from headrace.errors import HeadraceError
-from headrace.stores.postgres.connection import Bulk
+from headrace.stores.postgres.connection import Bulk, execute
 from headrace.stores.postgres.failures import REFUSALS, Failure, headrace_error, table_text
 
 Result = TypeVar("Result")
@@ -57,14 +57,14 @@ def undone(bulk: Bulk, url: str, work: Callable[[Bulk], Result]) -> Result:
         url: the database, for messages.
         work: takes the connection. It executes a statement twice if it fetches rows.
     """
-    _execute(bulk, f"SAVEPOINT {_SAVEPOINT}")
+    execute(bulk, f"SAVEPOINT {_SAVEPOINT}")
     try:
         result = work(cast(Bulk, _GuardedConnection(bulk, url)))
     except REFUSALS:
-        _execute(bulk, f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
-        _execute(bulk, f"RELEASE SAVEPOINT {_SAVEPOINT}")
+        execute(bulk, f"ROLLBACK TO SAVEPOINT {_SAVEPOINT}")
+        execute(bulk, f"RELEASE SAVEPOINT {_SAVEPOINT}")
         raise
-    _execute(bulk, f"RELEASE SAVEPOINT {_SAVEPOINT}")
+    execute(bulk, f"RELEASE SAVEPOINT {_SAVEPOINT}")
     return result
 
 
@@ -130,8 +130,3 @@ def error_of(diagnosed: Sequence[str], url: str) -> HeadraceError:
     """Return the error of a block from `DIAGNOSED`."""
     state, message, detail, hint, constraint, schema, table = diagnosed
     return headrace_error(Failure(state, message, detail, hint, constraint, table_text(schema, table)), url)
-
-
-def _execute(bulk: Bulk, statement: str) -> None:
-    with bulk.cursor() as cursor:
-        cursor.execute(statement)

@@ -24,7 +24,7 @@ from headrace.ports import BadRows, RetriedRows
 from headrace.rows import to_arrow
 from headrace.rows.by_position import compared
 from headrace.rows.json_objects import MOST_REFUSED, sift
-from headrace.stores.postgres.connection import Bulk, PostgresConnection
+from headrace.stores.postgres.connection import Bulk, PostgresConnection, execute
 from headrace.stores.postgres.failures import REFUSALS, Passes, ViolationError
 from headrace.stores.postgres.guarded import undone
 from headrace.stores.postgres.publication.refused_rows import MOST_ROWS, refused_rows
@@ -227,9 +227,8 @@ class _Rows:
                 apply(bulk, self.table, RowChange.PUT, puts.drop_columns([POSITION]), path, gone=keys, care=care)
             elif gone is not None:
                 apply(bulk, self.table, RowChange.DELETE, gone.drop_columns([POSITION]), path, care=care)
-            with bulk.cursor() as cursor:
-                # A constraint that is checked at the commit would refuse the batch there.
-                cursor.execute("SET CONSTRAINTS ALL IMMEDIATE")
+            # A constraint that is checked at the commit would refuse the batch there.
+            execute(bulk, "SET CONSTRAINTS ALL IMMEDIATE")
             set_path(bulk, CATALOG_PATH)
 
         undone(self.bulk, self.connection.address.url, write)

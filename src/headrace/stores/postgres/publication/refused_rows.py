@@ -16,7 +16,7 @@ from psycopg import sql
 
 from headrace.errors import HeadraceError
 from headrace.model.tables.changes import RowChange
-from headrace.stores.postgres.connection import Bulk
+from headrace.stores.postgres.connection import Bulk, value_of
 from headrace.stores.postgres.failures import REFUSALS
 from headrace.stores.postgres.guarded import CAUGHT, DIAGNOSED, OUTCOME, error_of
 from headrace.stores.postgres.schemas import TableLayout
@@ -113,10 +113,8 @@ def refused_rows(
     columns = [table.column(name) for name in rows.column_names]
     if not are_exact(rows, table) or (change is RowChange.PUT and changed_identities(table, columns) is not None):
         return None
-    with bulk.cursor() as cursor:
-        cursor.execute(_PLAIN, (table.oid,))
-        if not cursor.fetchone()[0]:
-            return None
+    if not value_of(bulk, _PLAIN, table.oid):
+        return None
     plain = [deletion(table, columns)] if change is RowChange.DELETE else writes(table, change, columns)
     replaced = plain
     whole = set(rows.column_names).issuperset(table.written.names)

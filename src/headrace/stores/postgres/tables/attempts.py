@@ -12,7 +12,7 @@ from collections.abc import Callable
 from enum import IntEnum
 from typing import TypeVar
 
-from headrace.stores.postgres.connection import Bulk
+from headrace.stores.postgres.connection import Bulk, value_of
 from headrace.stores.postgres.failures import Passes, ViolationError
 from headrace.stores.postgres.schemas import TableLayout
 
@@ -70,7 +70,4 @@ _NEXT = {
 
 def replaceable(bulk: Bulk, table: TableLayout) -> bool:
     """Return whether deleting and inserting a row in one statement is the same as updating it."""
-    with bulk.cursor() as cursor:
-        cursor.execute(_REPLACEABLE, (table.oid,))
-        same: bool = cursor.fetchone()[0]
-    return same
+    return bool(value_of(bulk, _REPLACEABLE, table.oid))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pyarrow as pa
 
-from headrace.stores.postgres.connection import Bulk
+from headrace.stores.postgres.connection import Bulk, value_of
 from headrace.stores.postgres.schemas import ARROW_TYPES, PgColumn, TableLayout
 from headrace.stores.postgres.session import CATALOG_PATH
 from headrace.stores.postgres.tables.writing import set_path
@@ -26,10 +26,7 @@ def can_copy(bulk: Bulk, table: TableLayout, rows: pa.Table) -> bool:
     whole = set(rows.column_names).issuperset(table.written.names)
     if rows.num_rows < _FEWEST or table.kind != "r" or not whole or not all(_is_binary(*each) for each in columns):
         return False
-    with bulk.cursor() as cursor:
-        cursor.execute(_PLAIN, (table.oid,))
-        plain: bool = cursor.fetchone()[0]
-    return plain
+    return bool(value_of(bulk, _PLAIN, table.oid))
 
 
 def _is_binary(column: PgColumn, kind: pa.DataType) -> bool:

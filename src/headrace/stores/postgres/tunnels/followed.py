@@ -21,7 +21,7 @@ from headrace.model.tables.conditions import KeyRange
 from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.masks import Masked
 from headrace.model.types import type_name
-from headrace.stores.postgres.connection import Bulk
+from headrace.stores.postgres.connection import Bulk, value_of
 from headrace.stores.postgres.failures import COPIES
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import TableLayout
@@ -144,9 +144,7 @@ def one_snapshot(database: TunnelDatabase, reads: Sequence[Callable[[Bulk], list
     now = time.time()
 
     def read(bulk: Bulk) -> list[ChunkRows]:
-        with bulk.cursor() as cursor:
-            cursor.execute("SELECT pg_current_snapshot()::text")
-            ((text,),) = cursor.fetchall()
+        text = value_of(bulk, "SELECT pg_current_snapshot()::text")
         return [ChunkRows(text, parse_lsn(lsn), now, each(bulk)) for each in reads]
 
     return database.connection.run_bulk(read, repeatable=True, one_snapshot=True)
