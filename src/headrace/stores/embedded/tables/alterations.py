@@ -13,8 +13,7 @@ import pyarrow.compute as pc
 from headrace.errors import StoreBusyError
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.column_limits import check_columns
-from headrace.model.tables.conditions import KeyRange
-from headrace.model.tables.schema import Key, TableSchema
+from headrace.model.tables.schema import TableSchema
 from headrace.stores.embedded.tables.column_numbers import Numbers
 from headrace.stores.embedded.tables.physical import PhysicalTable
 
@@ -51,14 +50,9 @@ def _check_no_snapshot(connection: apsw.Connection, name: str, table: PhysicalTa
 
 
 def _copy(connection: apsw.Connection, old: PhysicalTable, new: PhysicalTable, alteration: Alteration) -> None:
-    after: Key | None = None
-    while True:
-        page = old.read(connection, old.schema.names, KeyRange(), after=after)
+    for page in old.pages(connection, old.schema.names):
         if page.rows.num_rows:
             new.write(connection, new.codec.encode(_altered(page.rows, new.schema, alteration)))
-            after = page.last
-        if page.ended:
-            return
 
 
 def _altered(rows: pa.RecordBatch, schema: TableSchema, alteration: Alteration) -> pa.RecordBatch:

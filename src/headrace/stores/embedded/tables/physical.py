@@ -242,6 +242,16 @@ class PhysicalTable:
             last = tuple(rows.column(name)[count - 1].as_py() for name in self.schema.primary_key)
         return Rows(rows.select(list(columns)), last, ended)
 
+    def pages(self, connection: apsw.Connection, columns: Sequence[str]) -> Iterator[Rows]:
+        """Yield all current rows in pages; see `read`. Rows of pages that were read can be changed in between."""
+        after: Key | None = None
+        while True:
+            page = self.read(connection, columns, KeyRange(), after=after)
+            yield page
+            if page.ended:
+                return
+            after = page.last or after
+
     def first_rows(
         self, connection: apsw.Connection, columns: Sequence[str], ranges: Iterable[KeyRange], limit: int
     ) -> pa.RecordBatch:

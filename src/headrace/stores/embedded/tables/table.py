@@ -182,14 +182,8 @@ class EmbeddedTable(Table):
 
     def rows_in(self, connection: apsw.Connection, columns: Sequence[str]) -> pa.Table:
         """Return all rows in a transaction of the caller."""
-        table, last = self._load(connection).table, None
-        pages: list[pa.RecordBatch] = []
-        while True:
-            page = table.read(connection, columns, KeyRange(), after=last)
-            pages.append(page.rows)
-            if page.ended:
-                return pa.Table.from_batches(pages)
-            last = page.last
+        table = self._load(connection).table
+        return pa.Table.from_batches([page.rows for page in table.pages(connection, columns)])
 
     def page(
         self,
@@ -273,19 +267,15 @@ class EmbeddedTable(Table):
         Values of new columns are logged as updates of the rows.
         """
         self._alter(connection, alteration)
-        table, last = self._load(connection).table, None
+        table = self._load(connection).table
         values = {name: value for name, value in alteration.values.items() if value is not None}
-        while values:
-            page = table.read(connection, table.schema.primary_key, KeyRange(), after=last)
+        for page in table.pages(connection, table.schema.primary_key) if values else ():
             rows = pa.table(page.rows)
             for name, value in values.items():
                 filled = pa.repeat(pa.scalar(value, table.schema.column(name).type), rows.num_rows)
                 rows = rows.append_column(name, filled)
             if rows.num_rows:
                 self.apply(connection, RowChange.UPDATE, rows, version, ts)
-            if page.ended:
-                break
-            last = page.last
 
     def _alter(self, connection: apsw.Connection, alteration: Alteration) -> None:
         before = self._load(connection).table

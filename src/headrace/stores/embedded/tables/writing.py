@@ -17,7 +17,6 @@ import pyarrow.compute as pc
 
 from headrace.errors import SchemaError
 from headrace.model.tables.changes import DELETES, ChangeOp, RowChange
-from headrace.model.tables.conditions import KeyRange
 from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import Key, TableSchema
 from headrace.model.types import type_name
@@ -192,13 +191,10 @@ class Writer:
         """Compare each page of old rows with the new rows of the same key range."""
         schema = self._table.schema
         start, after = 0, None
-        while True:
-            old = self._table.read(self._connection, schema.names, KeyRange(), after=after)
+        for old in self._table.pages(self._connection, schema.names):
             after = old.last or after
             end = rows.num_rows if old.ended or after is None else start_of(rows, schema, after, after=True)
             self._replace(old.rows, one_batch(rows.slice(start, end - start)))
-            if old.ended:
-                return
             start = end
 
     def _replace(self, old: pa.RecordBatch, new: pa.RecordBatch) -> None:
