@@ -68,6 +68,17 @@ class Changes:
     written: Mapping[str, pa.BooleanArray] | None = None
     transactions: pa.Int64Array | None = None
 
+    @classmethod
+    def of_base(cls, rows: pa.RecordBatch, version: int, ts: int) -> Changes:
+        """Return rows as base data of one version and timestamp (µs)."""
+        count = rows.num_rows
+        return cls(
+            rows,
+            ops=pa.array(np.full(count, ChangeOp.BASE, dtype=np.int8)),
+            versions=pa.array(np.full(count, version, dtype=np.int64)),
+            timestamps=pa.array(np.full(count, ts, dtype=np.int64)).view(pa.timestamp("us", tz="UTC")),
+        )
+
     @property
     def num_rows(self) -> int:
         return int(self.rows.num_rows)

@@ -1,4 +1,4 @@
-"""Changes that a reader does not get: lost ones, after which it may read on, and those of a TRUNCATE."""
+"""Changes that a reader does not get: released or lost ones, after which it may read on, and those of a TRUNCATE."""
 
 from __future__ import annotations
 
@@ -29,6 +29,13 @@ class Skipping(Protocol):
     def accept_lost(self, channel: str, position: Position) -> bool: ...
 
     def skip_lost(self, channel: str, position: Position) -> tuple[Position, int | None]: ...
+
+
+def already_read(channel: str) -> DataLossError:
+    """Return the error for a second read of released base data."""
+    return DataLossError(
+        "the base data was read and released", received=channel, remedy="create a new tunnel to read it again"
+    )
 
 
 def read_on(

@@ -18,6 +18,7 @@ import pyarrow as pa
 from headrace.errors import DataLossError, HeadraceError, NotFoundError, OptionError, StoreError
 from headrace.model.tables.changes import ChangeOp, Changes
 from headrace.model.tunnels.channels import channel_states, stage_of
+from headrace.model.tunnels.losses import already_read
 from headrace.model.tunnels.validation import microseconds
 from headrace.model.tunnels.values import (
     FINISHED,
@@ -392,9 +393,7 @@ class DeltaTunnel(Tunnel):
 
     def _check_unread(self, progress: Progress, channel: str) -> None:
         if channel != STREAM and progress.position(channel, self._start(channel)) == FINISHED:
-            raise DataLossError(
-                "the base data was read and released", received=channel, remedy="create a new tunnel to read it again"
-            )
+            raise already_read(channel)
 
     def _read_base(self, channel: str, position: Position, max_rows: int, until: Position | None) -> Page:
         _, end = self._base_rows(channel)

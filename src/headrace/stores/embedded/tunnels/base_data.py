@@ -5,14 +5,13 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import apsw
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import DataLossError
-from headrace.model.tables.changes import ChangeOp, Changes
+from headrace.model.tables.changes import Changes
 from headrace.model.tables.conditions import KeyRange
 from headrace.model.tables.schema import Key, TableSchema
+from headrace.model.tunnels.losses import already_read
 from headrace.model.tunnels.values import FINISHED, Page, Position
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.stores.embedded.tunnels.positions import key_of, key_position, rows_after
@@ -51,27 +50,9 @@ def snapshot_of(connection: apsw.Connection, object_id: int, tunnel_id: str) -> 
     return Snapshot(*row)
 
 
-def already_read(channel: str) -> DataLossError:
-    """Return the error for a second read of released base data."""
-    return DataLossError(
-        "the base data was read and released", received=channel, remedy="create a new tunnel to read it again"
-    )
-
-
-def base_rows(rows: pa.RecordBatch, version: int, ts: int) -> Changes:
-    """Return rows as changes: base data of a snapshot."""
-    count = rows.num_rows
-    return Changes(
-        rows=rows,
-        ops=pa.array(np.full(count, ChangeOp.BASE, dtype=np.int8)),
-        versions=pa.array(np.full(count, version, dtype=np.int64)),
-        timestamps=pa.array(np.full(count, ts, dtype=np.int64)).view(pa.timestamp("us", tz="UTC")),
-    )
-
-
 def no_rows(schema: TableSchema) -> Page:
     """Return the empty page at the end of a channel."""
-    return Page(base_rows(pa.RecordBatch.from_pylist([], schema.changes), 0, 0), FINISHED)
+    return Page(Changes.of_base(pa.RecordBatch.from_pylist([], schema.changes), 0, 0), FINISHED)
 
 
 def read(
@@ -95,7 +76,7 @@ def read(
         ended = ended and count == rows.num_rows
         rows = rows.slice(0, count)
     rows = pa.RecordBatch.from_arrays(rows.columns, schema=schema.changes)
-    changes = base_rows(rows, snapshot.version, snapshot.ts)
+    changes = Changes.of_base(rows, snapshot.version, snapshot.ts)
     if ended:
         return Page(changes, FINISHED)
     last = _last_key(rows, schema) if rows.num_rows else after

@@ -15,6 +15,7 @@ from headrace.model.tables.schema import TableSchema
 from headrace.model.tables.several_tables import schema_of, together
 from headrace.model.tunnels.channels import channel_states, stage_of
 from headrace.model.tunnels.leases import LeaseStatus
+from headrace.model.tunnels.losses import already_read
 from headrace.model.tunnels.validation import microseconds
 from headrace.model.tunnels.values import (
     FINISHED,
@@ -168,7 +169,7 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
     def _start_position(self, logs: _Logs, row: ChannelRow, start: Start) -> Position:
         if row.kind is ChannelKind.BASE_DATA:
             if start.kind in _FIRST and row.finished:
-                raise base_data.already_read(row.id)
+                raise already_read(row.id)
             return row.start if start.kind in _FIRST else FINISHED
         log = logs(row)
         if start.kind is StartKind.LATEST:
@@ -379,7 +380,7 @@ class EmbeddedTunnel(SharedTunnel[SqliteStatements]):
 
     def _snapshot(self, connection: apsw.Connection, row: ChannelRow) -> base_data.Snapshot:
         if row.finished:
-            raise base_data.already_read(row.id)
+            raise already_read(row.id)
         return base_data.snapshot_of(connection, row.table, self.id)
 
     # -- tables and logs --------------------------------------------------------------------------------

@@ -11,12 +11,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-import numpy as np
 import pyarrow as pa
 
-from headrace.errors import DataLossError
-from headrace.model.tables.changes import ChangeOp, Changes
+from headrace.model.tables.changes import Changes
 from headrace.model.tables.schema import TableSchema
+from headrace.model.tunnels.losses import already_read
 from headrace.model.tunnels.values import FINISHED, Page, Position
 from headrace.stores.postgres.tunnels.meta_tables import PostgresStatements
 from headrace.stores.postgres.tunnels.positions import lsn_text, row_of, row_position
@@ -40,7 +39,7 @@ class Chunk(NamedTuple):
 
 
 class ChunkRows(NamedTuple):
-    """The rows of a chunk, and the snapshot in they were read in: its text, the LSN before it, its Unix time."""
+    """The rows of a chunk, and the snapshot that they were read in: its text, the LSN before it, its Unix time."""
 
     snapshot: str
     lsn: int
@@ -123,7 +122,8 @@ def read(
     for start, batch in pieces:
         low, high = max(0, first - start), min(batch.num_rows, last - start)
         if low < high:
-            parts.append(_changes(base_rows(batch.slice(low, high - low)), chunk))
+            rows = base_rows(batch.slice(low, high - low))
+            parts.append(Changes.of_base(rows, chunk.lsn, int(chunk.time * 1e6)))
     return Page(concatenated(parts, schema), FINISHED if last >= chunk.rows else row_position(max(first, last)))
 
 
@@ -147,26 +147,9 @@ def release(statements: PostgresStatements, tunnel: str, channels: Sequence[str]
     statements.execute("DELETE FROM headrace.spool WHERE tunnel = %s AND channel = ANY(%s)", (tunnel, list(channels)))
 
 
-def already_read(channel: str) -> DataLossError:
-    """Return the error for a second read of released base data."""
-    return DataLossError(
-        "the base data was read and released", received=channel, remedy="create a new tunnel to read it again"
-    )
-
-
 def no_rows(schema: TableSchema) -> Page:
     """Return the empty page at the end of a channel."""
     return Page(concatenated([], schema), FINISHED)
-
-
-def _changes(rows: pa.RecordBatch, chunk: Chunk) -> Changes:
-    count = rows.num_rows
-    return Changes(
-        rows=rows,
-        ops=pa.array(np.full(count, ChangeOp.BASE, dtype=np.int8)),
-        versions=pa.array(np.full(count, chunk.lsn, dtype=np.int64)),
-        timestamps=pa.array(np.full(count, int(chunk.time * 1e6), dtype=np.int64)).view(pa.timestamp("us", tz="UTC")),
-    )
 
 
 def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -22,6 +22,7 @@ from headrace.model.tables.schema import TableSchema
 from headrace.model.tables.several_tables import TABLE
 from headrace.model.tunnels.channels import stage_of
 from headrace.model.tunnels.lag import Slot
+from headrace.model.tunnels.losses import already_read
 from headrace.model.tunnels.validation import microseconds
 from headrace.model.tunnels.values import (
     FINISHED,
@@ -527,7 +528,7 @@ class PostgresTunnel(SharedTunnel[PostgresStatements]):
     def _chunk(self, row: ChannelRow) -> base_data.Chunk:
         """Return a chunk; read and spool it, if this is its first read."""
         if row.finished:
-            raise base_data.already_read(row.id)
+            raise already_read(row.id)
         chunk = self._database.ask(lambda statements: base_data.find(statements, self.id, row.id))
         return chunk or self._spool([row])[0]
 
