@@ -97,7 +97,7 @@ class CommandGroup(click.Group):
         """Return a decorator for a command of the group that opens a store."""
 
         def decorate(function: Callable[..., None]) -> click.Command:
-            return self.command(name, **settings)(store_option(common_options(pass_app(function))))
+            return self.command(name, **settings)(store_option(with_app(function)))
 
         return decorate
 
@@ -119,6 +119,11 @@ def common_options(command: Command) -> Command:
     ):
         command = option(command)
     return command
+
+
+def with_app(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Pass the `App` to a command, and add ``--json`` and ``--debug``."""
+    return common_options(pass_app(command))
 
 
 _STORE_OPTIONS = click.option(

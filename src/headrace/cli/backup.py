@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.app import App, common_options, pass_app
+from headrace.cli.app import App, with_app
 
 if TYPE_CHECKING:
     from headrace.ports.backups import Progress
@@ -21,8 +21,7 @@ _MIB = 1 << 20
 @click.command(short_help="Copy a whole store while it is in use.")
 @click.argument("store")
 @click.argument("directory")
-@common_options
-@pass_app
+@with_app
 def backup(app: App, store: str, directory: str) -> None:
     """Write one committed state of STORE into the new DIRECTORY: rows, logs, queues, checkpoints, markers.
 
@@ -45,8 +44,7 @@ def backup(app: App, store: str, directory: str) -> None:
 @click.command(short_help="Make a store of a backup.")
 @click.argument("directory")
 @click.argument("store")
-@common_options
-@pass_app
+@with_app
 def restore(app: App, directory: str, store: str) -> None:
     """Verify the backup in DIRECTORY and make the new STORE of it. An existing store is never changed.
 

@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 import click
 
-from headrace.cli.app import App, common_options, pass_app
+from headrace.cli.app import App, with_app
 from headrace.inspect.capacity import EXECUTOR_CORES, MEASURED_BYTES, QUERIES, READS, WRITES, Need, Stream, need
 
 
@@ -23,8 +23,7 @@ from headrace.inspect.capacity import EXECUTOR_CORES, MEASURED_BYTES, QUERIES, R
               help=f"The bytes of a written row. By default as read; of groups, at most {MEASURED_BYTES}.")  # fmt: skip
 @click.option("--executor-cores", type=click.IntRange(min=1), default=EXECUTOR_CORES, show_default=True,
               help="The cores of each executor (spark.executor.cores).")  # fmt: skip
-@common_options
-@pass_app
+@with_app
 def capacity(
     app: App,
     rate: float,

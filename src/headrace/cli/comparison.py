@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
 from typing import Any
 
 import click
 
 import headrace
-from headrace.cli.app import App, common_options, pass_app, store_option
+from headrace.cli.app import App, store_option, with_app
 from headrace.cli.arguments import listed, names_option
 from headrace.inspect.comparing.defaults import (
     DEFAULT_LIMIT,
@@ -22,15 +21,6 @@ from headrace.inspect.comparing.defaults import (
 
 # The codes of the program `diff`, so that scripts distinguish a difference from a failure.
 _EXIT_DIFFERENT, _EXIT_FAILED = 1, 2
-
-
-def _command(name: str) -> Callable[[Callable[..., int | None]], click.Command]:
-    """Return a decorator for a command with the options of all commands."""
-
-    def decorate(function: Callable[..., int | None]) -> click.Command:
-        return click.command(name)(store_option(common_options(pass_app(function))))
-
-    return decorate
 
 
 _columns_option = names_option("-c", "--columns", help="Only the key and these columns.")
@@ -50,7 +40,9 @@ _parallel_option = click.option(
 )
 
 
-@_command("diff")
+@click.command("diff")
+@store_option
+@with_app
 @click.argument("a")
 @click.argument("b")
 @click.option("--other-store", metavar="STORE", help="The store of B; by default that of A.")
@@ -100,7 +92,9 @@ def diff(app: App, a: str, b: str, other_store: str | None, columns: tuple[str, 
     return 0 if found.equal else _EXIT_DIFFERENT
 
 
-@_command("checksum")
+@click.command("checksum")
+@store_option
+@with_app
 @click.argument("name")
 @_columns_option
 @_ranges_option

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 
 import click
 
-from headrace.cli.app import App, common_options, pass_app
+from headrace.cli.app import App, with_app
 from headrace.support.extras import PAGE, SPARK, check_extras
 
 if TYPE_CHECKING:
@@ -28,8 +28,7 @@ if TYPE_CHECKING:
               help="An existing store for the tables (postgresql://…); by default, a new embedded one.")  # fmt: skip
 @click.option("--ui", "with_page", is_flag=True,
               help="Serve the web page (headrace ui) meanwhile. In a terminal it stays until Ctrl-C.")  # fmt: skip
-@common_options
-@pass_app
+@with_app
 @click.pass_context
 def demo(
     context: click.Context, app: App, directory: Path | None, seconds: float, store: str | None, with_page: bool

@@ -9,7 +9,7 @@ from dataclasses import asdict
 
 import click
 
-from headrace.cli.app import App, common_options, pass_app, store_option
+from headrace.cli.app import App, store_option, with_app
 from headrace.errors import HeadraceError, MissingDependencyError, UnsupportedError, own_message
 from headrace.model.findings import Finding, Status
 from headrace.support.extras import SPARK, check_extras
@@ -19,8 +19,7 @@ from headrace.support.extras import SPARK, check_extras
 @store_option
 @click.option("-t", "--table", metavar="NAME", help="Also check that the user can follow this table (PostgreSQL).")
 @click.option("--spark", is_flag=True, help="Also start a Spark session and read through the data source.")
-@common_options
-@pass_app
+@with_app
 @click.pass_context
 def doctor(context: click.Context, app: App, table: str | None, spark: bool) -> None:
     """Check Python, packages and extras; with Spark, Java, its Python and temporary space; with --store, also a store.

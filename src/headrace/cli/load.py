@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.app import App, common_options, pass_app, store_option
+from headrace.cli.app import App, store_option, with_app
 from headrace.cli.arguments import TYPES_HELP, column_types, format_option, listed, names_option, null_option
 from headrace.errors import HeadraceError, NotFoundError, OptionError, SchemaError
 from headrace.model.own_names import of_users
@@ -49,8 +49,7 @@ _FILES_HELP = (
 @click.option("--skip", type=click.IntRange(min=0), default=0, metavar="ROWS", help="Leave out these first rows.")
 @format_option
 @store_option
-@common_options
-@pass_app
+@with_app
 def load(
     app: App,
     files: tuple[str, ...],
@@ -221,8 +220,7 @@ def _writer(target: Table | Queue, key: list[str]) -> Callable[[pa.Table], objec
 @click.option("-n", "--limit", type=click.IntRange(min=1), help="The maximum number of rows.")
 @format_option
 @store_option
-@common_options
-@pass_app
+@with_app
 def export(
     app: App,
     name: str,

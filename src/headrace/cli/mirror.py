@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.app import App, common_options, parse_pairs, pass_app, store_option
+from headrace.cli.app import App, parse_pairs, store_option, with_app
 from headrace.cli.metrics import metrics_options, serving
 from headrace.support.extras import METRICS, check_extras
 
@@ -66,8 +66,7 @@ _SHOWN_SECONDS = 2.0
 )
 @metrics_options
 @store_option
-@common_options
-@pass_app
+@with_app
 def mirror(
     app: App,
     table: str,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.app import App, common_options, pass_app, store_option
+from headrace.cli.app import App, store_option, with_app
 from headrace.cli.arguments import FORMAT_NAMES
 from headrace.support.extras import QUERIES, check_extras
 
@@ -38,8 +38,7 @@ if TYPE_CHECKING:
     help="The form of the rows; by default a table, or by the file's suffix.",
 )
 @store_option
-@common_options
-@pass_app
+@with_app
 def query(
     app: App,
     sql: str,

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import click
 
-from headrace.cli.app import App, Command, common_options, parse_pairs, pass_app, store_option
+from headrace.cli.app import App, Command, parse_pairs, store_option, with_app
 from headrace.cli.metrics import metrics_options, serving
 from headrace.cli.stream_progress import progress_facts, progress_line, progress_picture, progress_state
 from headrace.support.extras import METRICS, SPARK, TRACES, check_extras
@@ -94,8 +94,7 @@ def spark_options(command: Command) -> Command:
 )
 @store_option
 @spark_options
-@common_options
-@pass_app
+@with_app
 def run(
     app: App,
     file: TextIO,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.app import App, Command, common_options, pass_app
+from headrace.cli.app import App, Command, with_app
 from headrace.cli.metrics import metrics_options, serving
 from headrace.http.endpoint import Endpoint
 from headrace.support import entry_points
@@ -62,8 +62,7 @@ def _settings(command: Command) -> Command:
 @_settings
 @metrics_options
 @click.option("--log-requests", is_flag=True, help="Log each request as JSON to standard error.")
-@common_options
-@pass_app
+@with_app
 def serve(
     app: App,
     /,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from headrace.cli.app import App, common_options, pass_app
+from headrace.cli.app import App, with_app
 from headrace.cli.interruptible import run_interruptibly
 from headrace.cli.run import SparkOptions, execute, show_results, spark_options, streaming_session, until_end_requested
 from headrace.errors import SqlError
@@ -23,8 +23,7 @@ _LONGEST_SHOWN_STATEMENT = 60
 @click.command(short_help="Open a prompt for streaming SQL.")
 @click.option("-e", "--execute", "text", metavar="TEXT", help="Run these statements without a prompt.")
 @spark_options
-@common_options
-@pass_app
+@with_app
 def sql(app: App, text: str | None, workspace: Path, master: str | None, conf: tuple[str, ...]) -> None:
     """Open a prompt for statements, which end with a semicolon.
 

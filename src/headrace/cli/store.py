@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from headrace.cli.app import App, CommandGroup, common_options, pass_app, store_option
+from headrace.cli.app import App, CommandGroup, store_option, with_app
 from headrace.cli.doctor import show
 from headrace.model.findings import Status
 
@@ -23,8 +23,7 @@ def store() -> None:
 @click.argument("store", required=False)
 @click.option("--repair", is_flag=True, help="Repair what can be repaired without losing data.")
 @store_option
-@common_options
-@pass_app
+@with_app
 @click.pass_context
 def check(context: click.Context, app: App, store: str | None, repair: bool) -> None:
     """Check rows, logs, tunnels, batches, markers, consumers and files of STORE, all in one state of the store.

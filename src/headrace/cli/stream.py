@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 import click
 
-from headrace.cli.app import App, CommandGroup, common_options, pass_app
+from headrace.cli.app import App, CommandGroup, with_app
 from headrace.cli.run import (
     SparkOptions,
     execute,
@@ -40,7 +40,7 @@ def stream() -> None:
 
 def _command(name: str) -> Callable[[Callable[..., None]], click.Command]:
     def decorate(function: Callable[..., None]) -> click.Command:
-        return stream.command(name)(workspace_option(common_options(pass_app(function))))
+        return stream.command(name)(workspace_option(with_app(function)))
 
     return decorate
 
@@ -136,8 +136,7 @@ def drop_stream(app: App, workspace: Path, name: str, if_exists: bool) -> None:
 @click.argument("name")
 @click.option("--available-now", is_flag=True, help="Process the existing data, and end.")
 @spark_options
-@common_options
-@pass_app
+@with_app
 def start_stream(
     app: App, name: str, available_now: bool, workspace: Path, master: str | None, conf: tuple[str, ...]
 ) -> None:
@@ -151,8 +150,7 @@ def start_stream(
 @stream.command("explain")
 @click.argument("name")
 @spark_options
-@common_options
-@pass_app
+@with_app
 def explain_stream(app: App, name: str, workspace: Path, master: str | None, conf: tuple[str, ...]) -> None:
     """Show the sources, the sink, the options, the guarantee and the plan of a stream.
 
@@ -164,8 +162,7 @@ def explain_stream(app: App, name: str, workspace: Path, master: str | None, con
 @stream.command("diff")
 @click.argument("script", type=click.File(encoding="utf-8"))
 @spark_options
-@common_options
-@pass_app
+@with_app
 def diff_streams(app: App, script: TextIO, workspace: Path, master: str | None, conf: tuple[str, ...]) -> None:
     """Show what CREATE OR REPLACE STREAM with the texts of a script would keep, compute again and read.
 

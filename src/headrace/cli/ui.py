@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.app import App, common_options, pass_app, store_option
+from headrace.cli.app import App, store_option, with_app
 from headrace.cli.run import workspace_option
 from headrace.errors import OptionError
 from headrace.support.extras import PAGE, check_extras
@@ -32,8 +32,7 @@ PASSWORD_VARIABLE = "HEADRACE_UI_PASSWORD"
 @click.option(
     "--allow-host", "names", multiple=True, metavar="NAME", help="Another name of this server, such as a proxy's."
 )
-@common_options
-@pass_app
+@with_app
 def ui(app: App, workspace: Path, host: str, port: int, password_file: Path | None, names: tuple[str, ...]) -> None:
     """Serve a web page of a store and of the streams of a workspace, until interrupted.
 

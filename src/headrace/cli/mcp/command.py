@@ -7,7 +7,7 @@ from pathlib import Path
 
 import click
 
-from headrace.cli.app import App, common_options, pass_app, stores_option
+from headrace.cli.app import App, stores_option, with_app
 from headrace.cli.run import workspace_option
 from headrace.support.extras import TOOLS, check_extras
 
@@ -16,8 +16,7 @@ from headrace.support.extras import TOOLS, check_extras
 @stores_option
 @workspace_option
 @click.option("--allow", is_flag=True, help="Also offer the tools that write rows, and start and stop streams.")
-@common_options
-@pass_app
+@with_app
 def mcp(app: App, urls: tuple[str, ...], workspace: Path, allow: bool) -> None:
     """Serve tools of the Model Context Protocol on standard input and output, until the client ends.
 
