@@ -265,9 +265,7 @@ def check_of(name: str, kind: Any) -> Check:
     if origin in (types.UnionType, typing.Union):
         found = [each for each in inner if each is not types.NoneType]
         check = either(name, found) if len(found) > 1 else check_of(name, found[0])
-        return (
-            check if len(found) == len(inner) else (lambda value, name: None if value is None else check(value, name))
-        )
+        return check if len(found) == len(inner) else _optional(check)
     if origin is Literal:
         # The store checks the value, and ignores case.
         return text

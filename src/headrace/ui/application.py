@@ -146,7 +146,7 @@ class UiApplication(Application):
         if opened:
             # Without a password, the session only ties forms to a browser.
             session = self._access.open_session() if not self._access.needs_password else ""
-        request = _with(request, session=session)
+        request = replace(request, session=session)
         if not await self._threads.run(self._access.permits, request):
             return await self._log_in(request, scope, receive)
         mark_authenticated(scope)
@@ -262,7 +262,7 @@ class UiApplication(Application):
                 found += part
                 if len(found) > MAX_FORM_BYTES:
                     raise BadRequestError(413, "The form is too large.")
-        return _with(request, form=fields(bytes(found)))
+        return replace(request, form=fields(bytes(found)))
 
     # -- live updates ---------------------------------------------------------------------------------------
 
@@ -282,7 +282,7 @@ class UiApplication(Application):
         try:
             await _start(send, 200, {"content-type": "text/event-stream", "cache-control": "no-store"})
             shown, silent, pause = "", 0.0, _LIVE_SECONDS
-            page_request = _with(request, path=path)
+            page_request = replace(request, path=path)
             # The browser has just got the page, and is busy with it.
             while not (await asyncio.wait(ends, timeout=pause, return_when=asyncio.FIRST_COMPLETED))[0]:
                 begin = time.monotonic()
@@ -322,10 +322,6 @@ def _own_page(address: str) -> str:
 async def _disconnected(receive: Receive) -> None:
     while (await receive())["type"] != "http.disconnect":
         pass
-
-
-def _with(request: Request, **changes: Any) -> Request:
-    return replace(request, **changes)
 
 
 def _with_cookie(response: Response, request: Request, session: str) -> Response:

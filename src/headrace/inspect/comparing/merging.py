@@ -75,7 +75,7 @@ class _Stream:
     attributes: Sequence[str]
     rows: pa.RecordBatch | None = None
     keys: list[pa.Array] = field(default_factory=list)
-    _values: dict[str, pa.Array] = field(default_factory=dict)
+    values: dict[str, pa.Array] = field(default_factory=dict)
     _ascends: bool = False
     _last: Key | None = None
 
@@ -92,13 +92,13 @@ class _Stream:
         """Read the next batch if all rows of the previous one are compared."""
         if self.count:
             return
-        self.rows, self.keys, self._values, self._ascends = None, [], {}, False
+        self.rows, self.keys, self.values, self._ascends = None, [], {}, False
         for batch in self.batches:
             if not batch.num_rows:
                 continue
             self.rows = batch
             self.keys = [canonical(batch.column(name)) for name in self.key]
-            self._values = {name: canonical(batch.column(name)) for name in self.attributes}
+            self.values = {name: canonical(batch.column(name)) for name in self.attributes}
             if self._last is not None and self.key_at(0) <= self._last:
                 raise _not_sorted(self.key)
             self._last = self.key_at(batch.num_rows - 1)
@@ -107,9 +107,6 @@ class _Stream:
     def key_at(self, index: int) -> Key:
         """Return a key, with texts as bytes."""
         return tuple(column[index].as_py() for column in self.keys)
-
-    def value(self, name: str) -> pa.Array:
-        return self._values[name]
 
     def check_order(self) -> None:
         """Check once for each batch that its keys ascend; `fill` checks the order of the batches."""
@@ -139,7 +136,7 @@ class _Stream:
         if self.rows is not None:
             self.rows = self.rows.slice(count)
             self.keys = [column.slice(count) for column in self.keys]
-            self._values = {name: column.slice(count) for name, column in self._values.items()}
+            self.values = {name: column.slice(count) for name, column in self.values.items()}
 
 
 @dataclass(frozen=True)
@@ -216,8 +213,8 @@ def _compared(left: _Stream, right: _Stream, found: _Match, attributes: Sequence
     different: dict[str, np.ndarray] = {}
     if matched:
         for name in attributes:
-            one = _taken(left.value(name), rows_a, found.at_a)
-            other = _taken(right.value(name), rows_b, found.at_b)
+            one = _taken(left.values[name], rows_a, found.at_a)
+            other = _taken(right.values[name], rows_b, found.at_b)
             if not one.equals(other):
                 different[name] = unequal(one, other)
     if not different and matched == rows_a == rows_b:
