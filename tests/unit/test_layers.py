@@ -66,11 +66,10 @@ PUBLIC_MODULES = {
 }
 # The functions and values of the modules in the embedded store's contract with servers.
 CONTRACT = {
-    "catalog": {"find", "find_to_drop", "is_taken"},
+    "catalog": {"create", "drop", "find", "find_to_drop", "is_taken", "set_options"},
     "chunks": {"decode_message", "page", "replace"},
     "stored_queues": {
-        "Prepared", "add_partitions", "append", "auto_trim", "create", "drop", "load", "partitions", "set_options",
-        "trim_consumed",
+        "Prepared", "add_partitions", "append", "auto_trim", "create", "drop", "load", "partitions", "trim_consumed",
     },
     "stored_tables": {"create", "drop"},
     "stored_tunnels": {"drop_all"},

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Literal, TypeAlias
+import dataclasses
+import json
+from typing import Any, Literal, TypeAlias
 
 import apsw
 
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError
 from headrace.model.own_names import of_users
+from headrace.stores.embedded import chunks
 
 ObjectKind: TypeAlias = Literal["table", "queue", "consumer", "producer"]
 
@@ -68,6 +71,38 @@ def is_taken(connection: apsw.Connection, name: str, kind: ObjectKind, *, exist_
             remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
         )
     return True
+
+
+def create(
+    connection: apsw.Connection, name: str, kind: ObjectKind, options: Any = None, schema_version: int = 0
+) -> int:
+    """Create an object with options, a dataclass, inside the caller's write transaction and return its id.
+
+    The name must be free.
+    """
+    connection.execute(
+        "INSERT INTO object (name, kind, options, schema_version) VALUES (?, ?, ?, ?)",
+        (name, kind, _options_to_json(options), schema_version),
+    )
+    return connection.last_insert_rowid()
+
+
+def set_options(connection: apsw.Connection, object_id: int, options: Any) -> None:
+    """Save the options of an object inside the caller's write transaction."""
+    connection.execute("UPDATE object SET options = ? WHERE id = ?", (_options_to_json(options), object_id))
+
+
+def _options_to_json(options: Any) -> str:
+    return "{}" if options is None else json.dumps(dataclasses.asdict(options))
+
+
+def drop(connection: apsw.Connection, object_id: int) -> None:
+    """Remove an object with its partitions and their rows inside the caller's write transaction."""
+    for (partition_id,) in list(connection.execute("SELECT id FROM partition WHERE object = ?", (object_id,))):
+        chunks.delete(connection, *chunks.chunk_ids(partition_id))
+    connection.execute("DELETE FROM partition WHERE object = ?", (object_id,))
+    connection.execute("DELETE FROM object_schema WHERE object = ?", (object_id,))
+    connection.execute("DELETE FROM object WHERE id = ?", (object_id,))
 
 
 def check_name(name: str, kind: ObjectKind) -> None:

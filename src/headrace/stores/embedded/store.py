@@ -393,9 +393,7 @@ class EmbeddedStore(Store):
         catalog.check_name(name, kind)
         with self._database.write() as connection:
             if not catalog.is_taken(connection, name, kind, exist_ok=exist_ok):
-                connection.execute(
-                    "INSERT INTO object (name, kind, options, schema_version) VALUES (?, ?, '{}', 0)", (name, kind)
-                )
+                catalog.create(connection, name, kind)
 
     def _drop_plain_object(self, name: str, kind: ObjectKind, missing_ok: bool, tables: tuple[str, ...]) -> None:
         """Drop a consumer or producer, and the rows that refer to it in these SQLite tables."""
@@ -404,7 +402,7 @@ class EmbeddedStore(Store):
             if object_id is not None:
                 for table in tables:
                     connection.execute(f"DELETE FROM {table} WHERE {kind} = ?", (object_id,))
-                connection.execute("DELETE FROM object WHERE id = ?", (object_id,))
+                catalog.drop(connection, object_id)
 
 
 def _shown(schema: TableSchema) -> str:

@@ -66,9 +66,7 @@ def create(connection: apsw.Connection, table: Table, cluster: str) -> None:
         )
         consumer_rows.adopt(connection, queue_id, table.name, cluster)
     else:
-        connection.execute(
-            "INSERT INTO object (name, kind, options, schema_version) VALUES (?, ?, '{}', 0)", (table.name, kind)
-        )
+        catalog.create(connection, table.name, kind)
     registration_rows.adopt(connection, table.name, cluster)
 
 
@@ -98,7 +96,7 @@ def drop(connection: apsw.Connection, table: Table, cluster: str) -> None:
         dependent = "consumer_offset" if kind == "consumer" else "producer_session"
         connection.execute(f"DELETE FROM {dependent} WHERE {kind} = ?", (object_id,))
         consumer_rows.forget(connection, object_id)
-        connection.execute("DELETE FROM object WHERE id = ?", (object_id,))
+        catalog.drop(connection, object_id)
 
 
 def rename(connection: apsw.Connection, table: Table, old: str, cluster: str) -> None:
@@ -166,6 +164,6 @@ def set_auto_trim(connection: apsw.Connection, table: Table, config: Any) -> Non
         "retained_seconds": lifetime,
     }
     options = changed_options(state.options, changes)
-    stored_queues.set_options(connection, state.id, options)
+    catalog.set_options(connection, state.id, options)
     if options.auto_trim:
         stored_queues.trim_consumed(connection, state.id, options)

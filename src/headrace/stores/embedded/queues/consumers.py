@@ -143,13 +143,7 @@ def registrations(
     """
     queue_id = None if queue is None else catalog.find(connection, queue, "queue")
     consumer_id = None if consumer is None else catalog.find(connection, consumer, "consumer")
-    found = connection.execute(
-        "SELECT q.name, c.name, r.vital FROM registration r"
-        " JOIN object q ON q.id = r.queue JOIN object c ON c.id = r.consumer"
-        " WHERE (?1 IS NULL OR r.queue = ?1) AND (?2 IS NULL OR r.consumer = ?2) ORDER BY q.name, c.name",
-        (queue_id, consumer_id),
-    )
-    return [Registration(queue_name, consumer_name, bool(vital)) for queue_name, consumer_name, vital in found]
+    return stored_queues.registrations(connection, queue_id, consumer_id)
 
 
 def _ids(connection: apsw.Connection, queue: str, consumer: str) -> tuple[int, int]:

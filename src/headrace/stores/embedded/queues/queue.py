@@ -12,7 +12,7 @@ from headrace.model.queues.columns import QueueSchema
 from headrace.model.queues.validation import Route, changed_options
 from headrace.model.queues.values import Bounds, QueueOptions, QueuePage, RowRange
 from headrace.ports import Queue, QueueDescription, Rows
-from headrace.stores.embedded import chunks
+from headrace.stores.embedded import catalog, chunks
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.queues import stored_queues
 
@@ -142,7 +142,7 @@ class EmbeddedQueue(Queue):
         with self._database.write() as connection:
             state = stored_queues.load(connection, self.name)
             options = changed_options(state.options, changes)
-            stored_queues.set_options(connection, state.id, options)
+            catalog.set_options(connection, state.id, options)
             return options
 
     def describe(self) -> QueueDescription:
@@ -153,5 +153,5 @@ class EmbeddedQueue(Queue):
                 schema=state.layout.schema,
                 options=state.options,
                 partitions=tuple(stored_queues.partitions(connection, state)),
-                registrations=stored_queues.registrations(connection, state),
+                registrations=tuple(stored_queues.registrations(connection, state.id)),
             )

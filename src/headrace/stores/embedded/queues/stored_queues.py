@@ -5,7 +5,6 @@ A queue is an object with numbered partitions. The rows of a partition are in ch
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 import json
 import time
@@ -72,11 +71,7 @@ def create(connection: apsw.Connection, name: str, schema: QueueSchema, options:
         SchemaError: too many columns, or a type is nested too deep.
     """
     check_columns(schema)
-    connection.execute(
-        "INSERT INTO object (name, kind, options, schema_version) VALUES (?, 'queue', ?, ?)",
-        (name, options_to_json(options), _SCHEMA_VERSION),
-    )
-    queue_id = connection.last_insert_rowid()
+    queue_id = catalog.create(connection, name, "queue", options, _SCHEMA_VERSION)
     connection.execute(
         "INSERT INTO object_schema (object, version, schema, keys) VALUES (?, ?, ?, '[]')",
         (queue_id, _SCHEMA_VERSION, schema.arrow.serialize().to_pybytes()),
@@ -134,23 +129,9 @@ def _options(text: str) -> QueueOptions:
 
 def drop(connection: apsw.Connection, queue_id: int) -> None:
     """Remove a queue, its rows, registrations, offsets and sessions inside the caller's write transaction."""
-    for (partition_id,) in list(connection.execute("SELECT id FROM partition WHERE object = ?", (queue_id,))):
-        chunks.delete(connection, *chunks.chunk_ids(partition_id))
     for table in ("registration", "consumer_offset", "producer_session"):
         connection.execute(f"DELETE FROM {table} WHERE queue = ?", (queue_id,))
-    connection.execute("DELETE FROM partition WHERE object = ?", (queue_id,))
-    connection.execute("DELETE FROM object_schema WHERE object = ?", (queue_id,))
-    connection.execute("DELETE FROM object WHERE id = ?", (queue_id,))
-
-
-def set_options(connection: apsw.Connection, queue_id: int, options: QueueOptions) -> None:
-    """Save a queue's options inside the caller's write transaction."""
-    connection.execute("UPDATE object SET options = ? WHERE id = ?", (options_to_json(options), queue_id))
-
-
-def options_to_json(options: QueueOptions) -> str:
-    """Return the stored form of options."""
-    return json.dumps(dataclasses.asdict(options))
+    catalog.drop(connection, queue_id)
 
 
 # -- partitions ------------------------------------------------------------------------------------------
@@ -209,14 +190,17 @@ def stored_partition(connection: apsw.Connection, queue: str, number: int) -> St
     raise no_partition(number, len(load(connection, queue).upper))
 
 
-def registrations(connection: apsw.Connection, state: QueueState) -> tuple[Registration, ...]:
-    """Return the consumers that are registered for a queue, by name."""
+def registrations(
+    connection: apsw.Connection, queue_id: int | None = None, consumer_id: int | None = None
+) -> list[Registration]:
+    """Return the registrations of a queue, of a consumer, or all, by the names of both."""
     found = connection.execute(
-        "SELECT c.name, r.vital FROM registration r JOIN object c ON c.id = r.consumer WHERE r.queue = ?"
-        " ORDER BY c.name",
-        (state.id,),
+        "SELECT q.name, c.name, r.vital FROM registration r"
+        " JOIN object q ON q.id = r.queue JOIN object c ON c.id = r.consumer"
+        " WHERE (?1 IS NULL OR r.queue = ?1) AND (?2 IS NULL OR r.consumer = ?2) ORDER BY q.name, c.name",
+        (queue_id, consumer_id),
     )
-    return tuple(Registration(state.name, consumer, bool(vital)) for consumer, vital in found)
+    return [Registration(queue, consumer, bool(vital)) for queue, consumer, vital in found]
 
 
 # -- appending ------------------------------------------------------------------------------------------

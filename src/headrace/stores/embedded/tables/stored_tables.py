@@ -14,7 +14,7 @@ from headrace.model.tables.column_limits import check_columns
 from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import TableSchema
 from headrace.options.names import check_names
-from headrace.stores.embedded import chunks
+from headrace.stores.embedded import catalog
 from headrace.stores.embedded.tables import partitions, physical
 from headrace.stores.embedded.tables.physical import PhysicalTable
 
@@ -28,11 +28,7 @@ def create(connection: apsw.Connection, name: str, schema: TableSchema, options:
         SchemaError: too many columns, or a type is nested too deep.
     """
     check_columns(schema)
-    connection.execute(
-        "INSERT INTO object (name, kind, options, schema_version) VALUES (?, 'table', ?, 1)",
-        (name, options_to_json(options)),
-    )
-    table = PhysicalTable(connection.last_insert_rowid(), schema, 1)
+    table = PhysicalTable(catalog.create(connection, name, "table", options, 1), schema, 1)
     save_schema(connection, table)
     partitions.create_first(connection, table.object_id)
     table.create(connection)
@@ -43,11 +39,7 @@ def drop(connection: apsw.Connection, object_id: int) -> None:
     """Remove a table with its rows and change log inside the caller's write transaction, after its tunnels."""
     # The schema is not read: an earlier version could store types that are nested deeper than Arrow can read.
     physical.drop(connection, object_id)
-    for partition in partitions.all_partitions(connection, object_id):
-        chunks.delete(connection, *chunks.chunk_ids(partition.id))
-    connection.execute("DELETE FROM partition WHERE object = ?", (object_id,))
-    connection.execute("DELETE FROM object_schema WHERE object = ?", (object_id,))
-    connection.execute("DELETE FROM object WHERE id = ?", (object_id,))
+    catalog.drop(connection, object_id)
 
 
 def table_options(options: TableOptions, **changes: Any) -> TableOptions:
@@ -83,7 +75,3 @@ def save_schema(connection: apsw.Connection, table: PhysicalTable, stored: pa.Sc
             json.dumps(list(table.schema.primary_key)),
         ),
     )
-
-
-def options_to_json(options: TableOptions) -> str:
-    return json.dumps(dataclasses.asdict(options))

@@ -20,6 +20,7 @@ from headrace.model.tables.schema import KeyValue, TableSchema, parse_columns
 from headrace.ports import Rows, Table, TableDescription, TableSize, TrimReport
 from headrace.rows import check_not_null, to_arrow
 from headrace.rows.conditions import typed_key, typed_range
+from headrace.stores.embedded import catalog
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.tables import alterations, change_log, partitions, retention
 from headrace.stores.embedded.tables.keys import stored_key
@@ -27,7 +28,7 @@ from headrace.stores.embedded.tables.lookups import first_rows, get_by_prefix, g
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.stores.embedded.tables.physical import Rows as TableRows
 from headrace.stores.embedded.tables.reading import scan
-from headrace.stores.embedded.tables.stored_tables import options_to_json, save_schema, table_options
+from headrace.stores.embedded.tables.stored_tables import save_schema, table_options
 from headrace.stores.embedded.tables.writing import Prepared, Writer, one_batch
 
 _COLUMNS_OF: dict[RowChange, Any] = {
@@ -300,9 +301,7 @@ class EmbeddedTable(Table):
                     received=f"change_log={options.change_log}",
                     remedy="create another table, and copy the rows",
                 )
-            connection.execute(
-                "UPDATE object SET options = ? WHERE id = ?", (options_to_json(options), state.table.object_id)
-            )
+            catalog.set_options(connection, state.table.object_id, options)
         return options
 
     def size(self) -> TableSize:
