@@ -47,11 +47,6 @@ class TablePattern(NamedTuple):
     def text(self) -> str:
         return f"{_LEFT_OUT if self.left_out else ''}{quoted(self.schema)}.{quoted(self.table)}"
 
-    @property
-    def general(self) -> bool:
-        """Whether later tables can match."""
-        return "*" in self.schema + self.table
-
     def matches(self, name: TableName) -> bool:
         return _matches(self.schema, name.schema) and _matches(self.table, name.table)
 
