@@ -65,13 +65,13 @@ def where(codec: RowCodec, keys: KeyRange, predicates: Sequence[Predicate], afte
         raise OptionError(
             "too many values in the conditions", received=len(bindings), valid=f"at most {_MAX_BINDINGS} in all"
         )
-    return Sql(_all_of([piece.text for piece in pieces]), bindings)
+    return Sql(tree_of(" AND ", [piece.text for piece in pieces]), bindings)
 
 
-def _all_of(conditions: Sequence[str]) -> str:
-    """Join conditions as a tree: SQLite limits the depth of an expression to 1,000."""
-    parts = [" AND ".join(conditions[start : start + _TERMS]) for start in range(0, len(conditions), _TERMS)]
-    return parts[0] if len(parts) == 1 else " AND ".join(f"({part})" for part in parts)
+def tree_of(operator: str, terms: Sequence[str]) -> str:
+    """Join terms as a tree: SQLite limits the depth of an expression to 1,000."""
+    parts = [operator.join(terms[start : start + _TERMS]) for start in range(0, len(terms), _TERMS)]
+    return parts[0] if len(parts) == 1 else operator.join(f"({part})" for part in parts)
 
 
 def bounds(
@@ -108,7 +108,7 @@ def _cut_sql(codec: RowCodec, cut: Cut | None, before: str, after: str) -> Sql:
         return EVERYTHING
     columns = ", ".join(f"k{index}" for index in range(len(cut.prefix)))
     return Sql(
-        f"({columns}) {after if cut.after else before} ({_marks(cut.prefix)})", stored_key(codec.key_types, cut.prefix)
+        f"({columns}) {after if cut.after else before} ({marks(cut.prefix)})", stored_key(codec.key_types, cut.prefix)
     )
 
 
@@ -142,14 +142,15 @@ def predicate_sql(codec: RowCodec, predicate: Predicate) -> Sql:
 
 def _native_sql(name: str, operator: str, values: list[Any]) -> Sql:
     if operator == "in":
-        return Sql(f"{name} IN ({_marks(values)})", tuple(values))
+        return Sql(f"{name} IN ({marks(values)})", tuple(values))
     if operator != "starts with":
         return Sql(f"{name} {operator} ?", (values[0],))
     end = after_prefix(values[0])
     return Sql(f"{name} >= ?", (values[0],)) if end is None else Sql(f"({name} >= ? AND {name} < ?)", (values[0], end))
 
 
-def _marks(values: Sequence[Any]) -> str:
+def marks(values: Sequence[Any]) -> str:
+    """Return a parameter for each value."""
     return ", ".join("?" * len(values))
 
 
@@ -161,7 +162,7 @@ def _packed_sql(slot: Slot, ranges: list[_Range]) -> Sql:
     # A long list of values would make a deep expression.
     single = [number for low, high in ranges if high - low <= 1 for number in range(low, high + 1)]
     wide = [pair for pair in ranges if pair[1] - pair[0] > 1]
-    parts = [f"{expression} IN ({_marks(single)})"] if single else []
+    parts = [f"{expression} IN ({marks(single)})"] if single else []
     parts += [f"{expression} BETWEEN ? AND ?"] * len(wide)
     numbers = single + [number for pair in wide for number in pair]
     bindings = tuple(b"\x01" + number.to_bytes(slot.width, "big") for number in numbers)

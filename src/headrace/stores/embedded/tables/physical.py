@@ -23,7 +23,7 @@ import pyarrow as pa
 from headrace.model.tables.conditions import KeyRange, Predicate
 from headrace.model.tables.schema import Key, TableSchema
 from headrace.stores.embedded.tables.codec import Encoded, RowCodec
-from headrace.stores.embedded.tables.conditions import Sql, where
+from headrace.stores.embedded.tables.conditions import Sql, marks, tree_of, where
 from headrace.stores.embedded.tables.given_keys import given_keys
 from headrace.stores.embedded.tables.keys import array_of_stored, key_of_stored, sql_type
 from headrace.support.sqlite.notes import NOTED, execute_noted
@@ -32,7 +32,6 @@ PAGE_BYTES = 32 << 20
 # SQLite cuts larger concatenated columns off; the page is then read again with fewer rows.
 _CUT_BYTES = 64 << 20
 
-_TERMS = 100
 # The rows of which the size of a table is estimated.
 _SAMPLED = 200
 
@@ -189,7 +188,7 @@ class PhysicalTable:
         updates = ", ".join(f"{name} = excluded.{name}" for name in ["f", *self._values])
         return execute_noted(
             connection,
-            f"INSERT INTO {self._rows} ({', '.join(self._columns)}) VALUES ({_marks(self._columns)})"
+            f"INSERT INTO {self._rows} ({', '.join(self._columns)}) VALUES ({marks(self._columns)})"
             f" ON CONFLICT DO UPDATE SET {updates} WHERE {NOTED}",
             [*rows.keys, rows.packed, *rows.values],
         )
@@ -354,7 +353,7 @@ class PhysicalTable:
     ) -> int:
         """Return the number of rows of a page of the right size, at least one."""
         # SQLite does not read a value for its length.
-        size = _sum(["octet_length(f)", *(f"ifnull(octet_length({name}), 0)" for name in blobs)])
+        size = tree_of(" + ", ["octet_length(f)", *(f"ifnull(octet_length({name}), 0)" for name in blobs)])
         sizes = np.fromiter(
             (row[0] for row in connection.execute(f"SELECT {size} FROM ({source})", bindings)), np.int64
         )
@@ -406,12 +405,6 @@ class PhysicalTable:
         )
 
 
-def _sum(terms: Sequence[str]) -> str:
-    """Return a sum as a tree: SQLite limits the depth of an expression to 1,000."""
-    parts = [" + ".join(terms[start : start + _TERMS]) for start in range(0, len(terms), _TERMS)]
-    return " + ".join(f"({part})" for part in parts)
-
-
 def drop(connection: apsw.Connection, object_id: int) -> None:
     """Remove the SQLite tables of a table."""
     connection.execute(f"DROP TABLE {_names(object_id)[0]}")
@@ -440,7 +433,3 @@ def _from_flags(digits: bytes) -> npt.NDArray[np.bool_]:
 
 def _joined(values: Sequence[bytes | None]) -> bytes:
     return b"".join(value for value in values if value is not None)
-
-
-def _marks(columns: Sequence[str]) -> str:
-    return ", ".join("?" * len(columns))

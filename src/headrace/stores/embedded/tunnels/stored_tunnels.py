@@ -25,6 +25,7 @@ from headrace.ports import Table
 from headrace.stores.embedded import catalog, chunks
 from headrace.stores.embedded.connection import Database
 from headrace.stores.embedded.tables import change_log, physical
+from headrace.stores.embedded.tables.conditions import marks
 from headrace.stores.embedded.tables.keys import key_from_json, key_to_json
 from headrace.stores.embedded.tables.physical import PhysicalTable
 from headrace.stores.embedded.tunnels import base_data
@@ -146,7 +147,7 @@ def partitions_replaced(
         followed = tuple(
             channel
             for (channel,) in connection.execute(
-                f"SELECT id FROM channel WHERE tunnel = ? AND id IN ({_marks(parents)}) ORDER BY seq",
+                f"SELECT id FROM channel WHERE tunnel = ? AND id IN ({marks(parents)}) ORDER BY seq",
                 (tunnel_id, *map(stream_id, parents)),
             )
         )
@@ -360,7 +361,3 @@ def _insert(connection: apsw.Connection, tunnel_id: str, channels: Sequence[_New
 def stream_id(partition_id: int) -> str:
     """Return the id of the stream channel of a partition, by which it can be found in each tunnel."""
     return f"stream-{partition_id}"
-
-
-def _marks(values: Sequence[int]) -> str:
-    return ", ".join("?" * len(values))
