@@ -13,8 +13,8 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.errors import OptionError, SequenceNumberError
-from headrace.model.queues.columns import SEQUENCE_NUMBER
-from headrace.model.queues.values import QueueOptions
+from headrace.model.queues.columns import SEQUENCE_NUMBER, TABLET_INDEX
+from headrace.model.queues.values import QueueOptions, partition_of_keys
 from headrace.options.names import check_names
 
 _BEFORE_THE_FIRST = -1
@@ -47,6 +47,36 @@ def check_partition(number: int, partitions: int) -> None:
     """Raise `OptionError` unless a queue with ``partitions`` partitions has the partition ``number``."""
     if not 0 <= number < partitions:
         raise no_partition(number, partitions)
+
+
+def chosen_partitions(
+    rows: pa.RecordBatch | pa.Table, route: Route, ends: Sequence[int]
+) -> npt.NDArray[np.int64] | int | None:
+    """Return the partition number of each row, one number for all rows, or None for the one with the fewest rows.
+
+    Args:
+        rows: with the column `$tablet_index`, null if a row does not choose a partition.
+        ends: for each partition the index of its next row.
+
+    Raises:
+        OptionError: a partition does not exist, or two options choose the partition.
+    """
+    given = rows.column(TABLET_INDEX)
+    if given.null_count < len(given):
+        if route != Route():
+            raise OptionError(
+                f"the rows choose their partitions by {TABLET_INDEX}", remedy="give no partition and no key"
+            )
+        fewest = min(range(len(ends)), key=ends.__getitem__)
+        numbers: npt.NDArray[np.int64] = given.fill_null(fewest).to_numpy()
+        for number in (int(numbers.min()), int(numbers.max())):
+            check_partition(number, len(ends))
+        return numbers
+    if route.key is not None:
+        return partition_of_keys(rows, route.key, len(ends))
+    if route.partition is not None:
+        check_partition(route.partition, len(ends))
+    return route.partition
 
 
 def no_partition(number: int, partitions: int) -> OptionError:

@@ -8,10 +8,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.errors import OptionError
 from headrace.model.queues.columns import TABLET_INDEX
-from headrace.model.queues.validation import Route, check_partition
-from headrace.model.queues.values import partition_of_keys
+from headrace.model.queues.validation import Route, chosen_partitions
 
 
 def routed(rows: pa.Table, route: Route, ends: Sequence[int]) -> pa.Table:
@@ -24,27 +22,11 @@ def routed(rows: pa.Table, route: Route, ends: Sequence[int]) -> pa.Table:
     Raises:
         OptionError: a partition does not exist, or two options choose the partition.
     """
-    numbers = _numbers(rows, route, ends)
+    numbers = chosen_partitions(rows, route, ends)
+    if not isinstance(numbers, np.ndarray):
+        fewest = min(range(len(ends)), key=ends.__getitem__)
+        numbers = np.full(rows.num_rows, fewest if numbers is None else numbers, dtype=np.int64)
     return rows.set_column(rows.num_columns - 1, pa.field(TABLET_INDEX, pa.int64()), pa.array(numbers))
-
-
-def _numbers(rows: pa.Table, route: Route, ends: Sequence[int]) -> npt.NDArray[np.int64]:
-    given = rows.column(TABLET_INDEX).combine_chunks()
-    fewest = min(range(len(ends)), key=ends.__getitem__)
-    if given.null_count < len(given):
-        if route != Route():
-            raise OptionError(
-                f"the rows choose their partitions by {TABLET_INDEX}", remedy="give no partition and no key"
-            )
-        numbers: npt.NDArray[np.int64] = given.fill_null(fewest).to_numpy()
-        for number in (int(numbers.min()), int(numbers.max())):
-            check_partition(number, len(ends))
-        return numbers
-    if route.key is not None:
-        return partition_of_keys(rows, route.key, len(ends))
-    if route.partition is not None:
-        check_partition(route.partition, len(ends))
-    return np.full(rows.num_rows, fewest if route.partition is None else route.partition, dtype=np.int64)
 
 
 def in_partitions(rows: pa.Table) -> dict[int, npt.NDArray[np.int64]]:

@@ -14,10 +14,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from headrace.errors import OptionError
 from headrace.model.queues.columns import CUMULATIVE_DATA_WEIGHT, TABLET_INDEX, TIMESTAMP, QueueSchema, data_weights
-from headrace.model.queues.validation import Route, check_partition
-from headrace.model.queues.values import partition_of_keys
+from headrace.model.queues.validation import Route, chosen_partitions
 from headrace.model.tables.schema import Column, RowSchema
 from headrace.ports import Rows
 from headrace.rows import to_arrow
@@ -117,32 +115,12 @@ def split(
     found: list[tuple[int | None, pa.RecordBatch]] = []
     for batch in rows.combine_chunks().to_batches():
         written = pa.RecordBatch.from_arrays(batch.columns[:-1], schema=layout.written)
-        numbers = _numbers(batch, route, upper)
+        numbers = chosen_partitions(batch, route, upper)
         if isinstance(numbers, np.ndarray):
             found += _cut(written, numbers)
         elif batch.num_rows:
             found.append((numbers, written))
     return found
-
-
-def _numbers(batch: pa.RecordBatch, route: Route, upper: Sequence[int]) -> npt.NDArray[np.int64] | int | None:
-    """Return the partition number of each row, one number for all rows, or None for the one with the fewest rows."""
-    given = batch.column(TABLET_INDEX)
-    if given.null_count < len(given):
-        if route != Route():
-            raise OptionError(
-                f"the rows choose their partitions by {TABLET_INDEX}", remedy="give no partition and no key"
-            )
-        fewest = min(range(len(upper)), key=upper.__getitem__)
-        numbers: npt.NDArray[np.int64] = given.fill_null(fewest).to_numpy()
-        for number in (int(numbers.min()), int(numbers.max())):
-            check_partition(number, len(upper))
-        return numbers
-    if route.key is not None:
-        return partition_of_keys(batch, route.key, len(upper))
-    if route.partition is not None:
-        check_partition(route.partition, len(upper))
-    return route.partition
 
 
 def _cut(rows: pa.RecordBatch, numbers: npt.NDArray[np.int64]) -> list[tuple[int | None, pa.RecordBatch]]:
