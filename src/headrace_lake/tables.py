@@ -15,7 +15,7 @@ from headrace.model.tables.schema import KeyValue, TableSchema
 from headrace.ports import Rows, Table, TrimReport
 from headrace.rows import check_not_null, to_arrow
 from headrace.rows.by_position import aligned, repeats
-from headrace.rows.conditions import check_scan_sizes, typed_key, typed_range
+from headrace.rows.conditions import check_scan_sizes, typed_range, whole_key
 from headrace.rows.fields import with_fields
 from headrace_lake.scanning import Selection
 
@@ -76,9 +76,7 @@ class FileTable(Table):
         version = self._version()
         schema = version.schema
         schema.check_keyed()
-        if set(key) != set(schema.primary_key):
-            raise SchemaError("a key needs exactly the key columns", received=list(key), valid=schema.primary_key)
-        values = typed_key(schema, [key[name] for name in schema.primary_key])
+        values = whole_key(schema, key)
         names = _names(schema, columns)
         fields = pa.schema([schema.arrow.field(name) for name in schema.primary_key])
         keys = pa.table([pa.array([value], each.type) for value, each in zip(values, fields, strict=True)], fields)

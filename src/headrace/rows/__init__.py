@@ -11,6 +11,6 @@ missing value of columns of all types, so it becomes null. In Arrow, in dicts an
 number.
 """
 
-from headrace.rows.from_user import check_not_null, to_arrow, to_column
+from headrace.rows.from_user import check_not_null, check_sets, to_arrow, to_column
 
-__all__ = ["check_not_null", "to_arrow", "to_column"]
+__all__ = ["check_not_null", "check_sets", "to_arrow", "to_column"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -77,6 +77,13 @@ def typed_key(schema: TableSchema, key: Sequence[Any]) -> Key:
     )
 
 
+def whole_key(schema: TableSchema, key: Mapping[str, Any]) -> Key:
+    """Return a key, by the names of its columns, in their types; or raise `SchemaError`."""
+    if set(key) != set(schema.primary_key):
+        raise SchemaError("a key needs exactly the key columns", received=list(key), valid=schema.primary_key)
+    return typed_key(schema, [key[name] for name in schema.primary_key])
+
+
 def _is_typed(value: Any, data_type: pa.DataType) -> bool:
     """Return whether a value needs no conversion. A conversion takes 100 µs: too long for thousands of ranges."""
     if type(value) is int:
@@ -102,6 +109,16 @@ def typed_range(schema: TableSchema, keys: KeyRange) -> KeyRange:
         None if keys.low is None else typed_key(schema, keys.low),
         None if keys.high is None else typed_key(schema, keys.high),
     )
+
+
+def check_comparable(column: Column, operator: str) -> None:
+    """Raise `OptionError` for a comparison with a composite column."""
+    if pa.types.is_nested(column.type):
+        raise OptionError(
+            f"the operator {operator!r} cannot be used with a composite column",
+            received=f"{column.name!r} of type {type_name(column.type)}",
+            valid=("is null", "is not null"),
+        )
 
 
 def operands(column: Column, predicate: Predicate) -> pa.Array:

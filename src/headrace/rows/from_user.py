@@ -88,6 +88,16 @@ def check_not_null(rows: pa.Table, schema: RowSchema) -> None:
         _check_column_not_null(schema.column(name), rows.column(name))
 
 
+def check_sets(rows: pa.Table, schema: TableSchema) -> None:
+    """Raise `SchemaError` if the converted rows of an update have no column besides the key."""
+    if rows.num_columns == len(schema.primary_key):
+        raise SchemaError(
+            "an update needs a column to set besides the key",
+            received=rows.column_names,
+            valid=[column.name for column in schema.attributes],
+        )
+
+
 def to_column(values: pa.Array | pa.ChunkedArray | Sequence[Any], column: Column) -> pa.ChunkedArray:
     """Return values with exactly the type of a column; raise `SchemaError` with the first row that does not fit."""
     chunks: list[_Values] = list(values.chunks) if isinstance(values, pa.ChunkedArray) else [values]

@@ -16,11 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import OptionError
 from headrace.model.tables.conditions import Predicate
 from headrace.model.tables.schema import TableSchema
-from headrace.model.types import type_name
-from headrace.rows.conditions import operands
+from headrace.rows.conditions import check_comparable, operands
 from headrace_tablestore.wire import table_pb2 as pb
 from headrace_tablestore.wire.limits import MAX_FILTERS
 from headrace_tablestore.wire.plainbuffer.rows import encode_value
@@ -44,12 +42,7 @@ def check(schema: TableSchema, predicates: Sequence[Predicate]) -> None:
         column = schema.column(predicate.column)
         if predicate.operator in ("is null", "is not null"):
             continue
-        if pa.types.is_nested(column.type):
-            raise OptionError(
-                f"the operator {predicate.operator!r} cannot be used with a composite column",
-                received=f"{column.name!r} of type {type_name(column.type)}",
-                valid=("is null", "is not null"),
-            )
+        check_comparable(column, predicate.operator)
         operands(column, predicate)
 
 

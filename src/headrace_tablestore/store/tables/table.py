@@ -12,15 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
-from headrace.errors import SchemaError, UnsupportedError
+from headrace.errors import UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.conditions import KeyRange, Where, parse_where
 from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import Column, KeyValue, TableSchema
 from headrace.ports import Rows, Table, TableDescription, TrimReport
-from headrace.rows import to_arrow
+from headrace.rows import check_sets, to_arrow
 from headrace.rows.by_position import aligned
-from headrace.rows.conditions import typed_key, typed_range
+from headrace.rows.conditions import typed_range, whole_key
 from headrace_tablestore.store.tables.reading import Reader, splits
 from headrace_tablestore.store.tables.stored_tables import (
     FIXED_OPTIONS,
@@ -91,12 +91,8 @@ class TablestoreTable(Table):
 
     def _write(self, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> int:
         typed = to_arrow(rows, self._schema, columns=_COLUMNS_OF[change])
-        if change is RowChange.UPDATE and typed.num_columns == len(self._schema.primary_key):
-            raise SchemaError(
-                "an update needs a column to set besides the key",
-                received=typed.column_names,
-                valid=[column.name for column in self._schema.attributes],
-            )
+        if change is RowChange.UPDATE:
+            check_sets(typed, self._schema)
         self._writer.write(self.name, self._schema, change, typed, keep_nulls=keep_nulls)
         return time.time_ns() // 1000
 
@@ -104,10 +100,8 @@ class TablestoreTable(Table):
 
     def get(self, key: Mapping[str, KeyValue], columns: Sequence[str] | None = None) -> dict[str, Any] | None:
         schema = self._schema
-        if set(key) != set(schema.primary_key):
-            raise SchemaError("a key needs exactly the key columns", received=list(key), valid=schema.primary_key)
+        values = whole_key(schema, key)
         names = [schema.column(name).name for name in (schema.names if columns is None else columns)]
-        values = typed_key(schema, [key[name] for name in schema.primary_key])
         rows = Reader(self._connection, self.name, schema, names).get([values])
         if not rows.num_rows:
             return None

@@ -10,16 +10,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import SchemaError, UnsupportedError
+from headrace.errors import UnsupportedError
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.conditions import KeyRange, Where, parse_where
 from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import Key, KeyValue, TableSchema
 from headrace.options.names import check_names
 from headrace.ports import Rows, Table, TableDescription, TrimReport
-from headrace.rows import to_arrow
+from headrace.rows import check_sets, to_arrow
 from headrace.rows.by_position import aligned
-from headrace.rows.conditions import check_scan_sizes, operands, typed_key, typed_range
+from headrace.rows.conditions import check_scan_sizes, operands, typed_key, typed_range, whole_key
 from headrace.rows.satisfied import satisfied
 from headrace_ytsaurus.store import catalog
 from headrace_ytsaurus.store.catalog import Names
@@ -83,12 +83,8 @@ class YtTable(Table):
 
     def _write(self, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> int:
         typed = to_arrow(rows, self.schema, columns=_COLUMNS_OF[change])
-        if change is RowChange.UPDATE and typed.num_columns == len(self.schema.primary_key):
-            raise SchemaError(
-                "an update needs a column to set besides the key",
-                received=typed.column_names,
-                valid=[column.name for column in self.schema.attributes],
-            )
+        if change is RowChange.UPDATE:
+            check_sets(typed, self.schema)
         write_whole(self._connection, self.path, self.layout, change, typed, keep_nulls=keep_nulls)
         return time.time_ns() // 1000
 
@@ -103,10 +99,8 @@ class YtTable(Table):
     ) -> dict[str, Any] | None:
         """Return a row; see `headrace.ports.Table.get`. With ``client``, it is read in the client's transaction."""
         schema = self.schema
-        if set(key) != set(schema.primary_key):
-            raise SchemaError("a key needs exactly the key columns", received=list(key), valid=schema.primary_key)
+        values = whole_key(schema, key)
         names = [schema.column(name).name for name in (schema.names if columns is None else columns)]
-        values = typed_key(schema, [key[name] for name in schema.primary_key])
         given = pa.table(
             {
                 name: pa.array([value], schema.column(name).type)

@@ -18,9 +18,8 @@ import pyarrow as pa
 from headrace.errors import OptionError
 from headrace.model.tables.conditions import KeyRange, Predicate
 from headrace.model.tables.schema import Key
-from headrace.model.types import type_name
 from headrace.rows.byte_order import ordered_bytes
-from headrace.rows.conditions import BOUNDING, Cut, after_prefix, key_cuts, operands
+from headrace.rows.conditions import BOUNDING, Cut, after_prefix, check_comparable, key_cuts, operands
 from headrace.stores.embedded.tables.codec import RowCodec, Slot, value_width
 from headrace.stores.embedded.tables.keys import stored_key, stored_values
 
@@ -125,12 +124,7 @@ def predicate_sql(codec: RowCodec, predicate: Predicate) -> Sql:
     if operator in ("is null", "is not null"):
         # Rows that are older than the column have no presence byte.
         return Sql(f"substr(f, {slot.offset + 1}, 1) {'!=' if operator == 'is null' else '='} x'01'")
-    if pa.types.is_nested(column.type):
-        raise OptionError(
-            f"the operator {operator!r} cannot be used with a composite column",
-            received=f"{column.name!r} of type {type_name(column.type)}",
-            valid=("is null", "is not null"),
-        )
+    check_comparable(column, operator)
     values = operands(column, predicate)
     if len(values) == 0:
         return NOTHING

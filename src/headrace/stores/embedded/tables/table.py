@@ -18,8 +18,8 @@ from headrace.model.tables.conditions import KeyRange, Where, parse_where
 from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import KeyValue, TableSchema, parse_columns
 from headrace.ports import Rows, Table, TableDescription, TableSize, TrimReport
-from headrace.rows import check_not_null, to_arrow
-from headrace.rows.conditions import typed_key, typed_range
+from headrace.rows import check_not_null, check_sets, to_arrow
+from headrace.rows.conditions import typed_key, typed_range, whole_key
 from headrace.stores.embedded import catalog
 from headrace.stores.embedded.connection import Database, stamp
 from headrace.stores.embedded.tables import alterations, change_log, partitions, retention
@@ -111,12 +111,8 @@ class EmbeddedTable(Table):
 
     def _write(self, change: RowChange, rows: Rows, *, keep_nulls: bool = False) -> int:
         prepared = self.prepare(change, rows, keep_nulls=keep_nulls)
-        if change is RowChange.UPDATE and prepared.rows.num_columns == len(prepared.table.schema.primary_key):
-            raise SchemaError(
-                "an update needs a column to set besides the key",
-                received=prepared.rows.column_names,
-                valid=[column.name for column in prepared.table.schema.attributes],
-            )
+        if change is RowChange.UPDATE:
+            check_sets(prepared.rows, prepared.table.schema)
         if prepared.rows.num_rows == 0:
             ((version,),) = self._database.query("SELECT version FROM clock")
             return int(version)
@@ -131,10 +127,8 @@ class EmbeddedTable(Table):
         with self._database.read() as connection:
             table = self._load(connection).table
             schema = table.schema
-            if set(key) != set(schema.primary_key):
-                raise SchemaError("a key needs exactly the key columns", received=list(key), valid=schema.primary_key)
+            values = whole_key(schema, key)
             names = [schema.column(name).name for name in (schema.names if columns is None else columns)]
-            values = typed_key(schema, [key[name] for name in schema.primary_key])
             stored = stored_key(table.codec.key_types, values)
             rows, present = table.fetch(connection, [[value] for value in stored])
         if not present[0]:

@@ -12,11 +12,10 @@ from typing import Any
 import pyarrow as pa
 from psycopg import sql
 
-from headrace.errors import OptionError, SchemaError
+from headrace.errors import SchemaError
 from headrace.model.tables.conditions import KeyRange, Predicate
 from headrace.model.tables.schema import Key, KeyValue
-from headrace.model.types import type_name
-from headrace.rows.conditions import after_prefix, operands
+from headrace.rows.conditions import after_prefix, check_comparable, operands
 from headrace.stores.postgres.schemas import PgColumn, TableLayout
 
 _NOTHING = sql.SQL("false")
@@ -87,12 +86,7 @@ def _predicate(table: TableLayout, predicate: Predicate) -> sql.Composable:
     stored = table.column(predicate.column)
     if operator in ("is null", "is not null"):
         return sql.SQL("{} {}").format(stored.shown(), sql.SQL(operator.upper()))
-    if pa.types.is_nested(column.type):
-        raise OptionError(
-            f"the operator {operator!r} cannot be used with a composite column",
-            received=f"{column.name!r} of type {type_name(column.type)}",
-            valid=("is null", "is not null"),
-        )
+    check_comparable(column, operator)
     # No row has a string with the character NUL, but such a string may be a bound of others.
     values = [value.as_py() for value in operands(column, predicate)]
     if not values:

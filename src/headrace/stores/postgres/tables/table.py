@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 from psycopg import sql
 
-from headrace.errors import SchemaError, UnsupportedError
+from headrace.errors import UnsupportedError
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
 from headrace.model.tables.column_limits import check_columns
@@ -18,9 +18,9 @@ from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import KeyValue, TableSchema
 from headrace.ports import Rows, Table, TableDescription, TableSize, TrimReport
 from headrace.ports.arguments import checked_prefixes
-from headrace.rows import check_not_null, to_arrow
+from headrace.rows import check_not_null, check_sets, to_arrow
 from headrace.rows.by_position import aligned, last_rows
-from headrace.rows.conditions import typed_key, typed_range
+from headrace.rows.conditions import typed_range, whole_key
 from headrace.stores.postgres.failures import RefusedValueError
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import TableLayout
@@ -114,12 +114,7 @@ class PostgresTable(Table):
     def update(self, rows: Rows, *, keep_nulls: bool = True) -> int:
         layout = self.layout()
         typed = to_arrow(rows, layout.written, columns="given")
-        if typed.num_columns == len(layout.primary_key):
-            raise SchemaError(
-                "an update needs a column to set besides the key",
-                received=typed.column_names,
-                valid=[column.name for column in layout.written.attributes],
-            )
+        check_sets(typed, layout.written)
         if keep_nulls:
             check_not_null(typed, layout.written)
         return self._write(layout, RowChange.UPDATE, typed, keep_nulls=keep_nulls)
@@ -149,10 +144,8 @@ class PostgresTable(Table):
         layout = self.layout()
         schema = layout.schema
         schema.check_keyed()
-        if set(key) != set(schema.primary_key):
-            raise SchemaError("a key needs exactly the key columns", received=list(key), valid=schema.primary_key)
+        values = whole_key(schema, key)
         names = [schema.column(name).name for name in (schema.names if columns is None else columns)]
-        values = typed_key(schema, [key[name] for name in schema.primary_key])
         equal = [Predicate(name, "=", value) for name, value in zip(schema.primary_key, values, strict=True)]
         rows = scan(self._connection, layout, names, equal, KeyRange(), None, 1).read_all().to_pylist()
         return rows[0] if rows else None
