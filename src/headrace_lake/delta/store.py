@@ -21,6 +21,7 @@ from headrace.errors import (
     StoreError,
     UnsupportedError,
 )
+from headrace.model.existing import already_exists, other_columns
 from headrace.model.findings import Finding, Status
 from headrace.model.own_names import is_internal
 from headrace.model.tables.conditions import OPERATORS
@@ -40,7 +41,6 @@ from headrace_lake.delta.table import DELETION_VECTORS, DeltaTable, check_option
 from headrace_lake.delta.tunnels import records
 from headrace_lake.delta.tunnels.records import StoredTunnel, TunnelRecords
 from headrace_lake.delta.tunnels.tunnel import DeltaTunnel, new_tunnel
-from headrace_lake.existing import check_may_exist, check_same
 from headrace_lake.home import OWN_DIRECTORY, Home, Owner
 from headrace_lake.maintenance import LakeStore, Maintenance
 from headrace_lake.partitions import PARTITION_BY, partition_columns
@@ -126,9 +126,11 @@ class DeltaStore(LakeStore):
         partitions = partition_columns(schema, options.get(PARTITION_BY))
         if not (directory / LOG).is_dir() and self._create(directory, schema, partitions, properties):
             return self._table(name)
-        check_may_exist(name, self.url, exist_ok=exist_ok)
+        if not exist_ok:
+            raise already_exists(name, self.url)
         table = self._table(name)
-        check_same(name, table, schema)
+        if table.schema != schema:
+            raise other_columns(repr(name), schema, table.schema)
         return table
 
     def _create(

@@ -8,6 +8,7 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import NotFoundError, UnsupportedError
+from headrace.model.existing import already_exists, other_columns
 from headrace.model.findings import Finding, Status
 from headrace.model.tables.conditions import OPERATORS
 from headrace.model.tables.schema import TableSchema
@@ -20,7 +21,6 @@ from headrace_lake.ducklake.maintenance import DuckLakeMaintenance
 from headrace_lake.ducklake.names import check_name, in_database, prefixed
 from headrace_lake.ducklake.publisher import DuckLakePublisher
 from headrace_lake.ducklake.table import LakeTable, check_options
-from headrace_lake.existing import check_may_exist, check_same
 from headrace_lake.home import name_beside
 from headrace_lake.maintenance import LakeStore, Maintenance
 from headrace_lake.partitions import PARTITION_BY, partition_columns
@@ -124,9 +124,11 @@ class DuckLakeStore(LakeStore):
 
         if self._database.write(create):
             return LakeTable(self._database, name)
-        check_may_exist(name, self.url, exist_ok=exist_ok, what="a table or view")
+        if not exist_ok:
+            raise already_exists(name, self.url, "a table or view")
         table = LakeTable(self._database, name)
-        check_same(name, table, schema)
+        if table.schema != schema:
+            raise other_columns(repr(name), schema, table.schema)
         return table
 
     def table(self, name: str, columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None) -> Table:

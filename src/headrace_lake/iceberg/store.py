@@ -14,12 +14,12 @@ from typing import Any
 import pyarrow as pa
 
 from headrace.errors import HeadraceError, NotFoundError, UnsupportedError
+from headrace.model.existing import already_exists, other_columns
 from headrace.model.findings import Finding, Status
 from headrace.model.own_names import is_internal
 from headrace.model.tables.conditions import OPERATORS
 from headrace.model.tables.schema import TableSchema
 from headrace.ports import Capabilities, Disk, Files, Publisher, Table
-from headrace_lake.existing import check_may_exist, check_same
 from headrace_lake.home import OWN_DIRECTORY, Home
 from headrace_lake.iceberg.catalog import Tables, parts_of
 from headrace_lake.iceberg.maintenance import IcebergMaintenance
@@ -102,9 +102,11 @@ class IcebergStore(LakeStore):
         if self._tables.create(name, fields, spec_of(fields, partitions), location, properties_of(schema)):
             return IcebergTable(self._tables, name)
         remove_tree(location)
-        check_may_exist(name, self.url, exist_ok=exist_ok)
+        if not exist_ok:
+            raise already_exists(name, self.url)
         table = IcebergTable(self._tables, name)
-        check_same(name, table, schema)
+        if table.schema != schema:
+            raise other_columns(repr(name), schema, table.schema)
         return table
 
     def table(self, name: str, columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None) -> Table:

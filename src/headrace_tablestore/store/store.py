@@ -9,7 +9,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError
+from headrace.errors import AlreadyExistsError, NotFoundError
+from headrace.model.existing import already_exists, other_columns
 from headrace.model.own_names import of_users
 from headrace.model.tables.column_limits import check_columns, check_key_types
 from headrace.model.tables.conditions import OPERATORS
@@ -112,11 +113,7 @@ class TablestoreStore(Store):
             stored_tables.create(self.connection, name, schema, options)
         except AlreadyExistsError:
             if not exist_ok:
-                raise AlreadyExistsError(
-                    f"a table of this name exists in {self.url}",
-                    received=repr(name),
-                    remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
-                ) from None
+                raise already_exists(name, self.url) from None
             self._check_same(name, schema)
         return self.table(name, schema.arrow)
 
@@ -129,11 +126,7 @@ class TablestoreStore(Store):
             name: schema.column(name).type for name in schema.primary_key
         }
         if found != same or there.primary_key != schema.primary_key:
-            raise SchemaError(
-                f"table {name!r} exists with other columns or another key",
-                received=f"{', '.join(schema.names)}; key {', '.join(schema.primary_key)}",
-                valid=f"{', '.join(there.names)}; key {', '.join(there.primary_key)}",
-            )
+            raise other_columns(f"table {name!r}", schema, there)
 
     def table(self, name: str, columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None) -> TablestoreTable:
         return TablestoreTable(self.connection, self.writer, name, parse_columns(columns or {}))

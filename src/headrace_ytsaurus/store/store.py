@@ -8,7 +8,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SchemaError, UnsupportedError
+from headrace.errors import NotFoundError, OptionError, UnsupportedError
+from headrace.model.existing import already_exists, other_columns
 from headrace.model.queues.columns import TIMESTAMP, QueueSchema
 from headrace.model.queues.values import QueueOptions
 from headrace.model.tables.column_limits import check_columns, check_key_types
@@ -289,11 +290,7 @@ class YtStore(Store):
         except YtExistsError:
             catalog.find_other(self._connection, self._names, name, kind)
             if not exist_ok:
-                raise AlreadyExistsError(
-                    f"a {kind} of this name exists in {self.url}",
-                    received=repr(name),
-                    remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
-                ) from None
+                raise already_exists(name, self.url, f"a {kind}") from None
             return False
         with translated(f"mount {path}"):
             client.mount_table(path, sync=True)
@@ -312,11 +309,7 @@ class YtStore(Store):
 def _check_same(name: str, there: TableSchema | QueueSchema, wanted: TableSchema | QueueSchema) -> None:
     """Raise `SchemaError` unless a table or queue has these columns, in any order, and this key."""
     if _described(there) != _described(wanted):
-        raise SchemaError(
-            f"{name!r} exists with other columns or another key",
-            received=f"{', '.join(wanted.names)}; key {', '.join(wanted.primary_key)}",
-            valid=f"{', '.join(there.names)}; key {', '.join(there.primary_key)}",
-        )
+        raise other_columns(repr(name), wanted, there)
 
 
 def _described(schema: TableSchema | QueueSchema) -> tuple[Any, ...]:

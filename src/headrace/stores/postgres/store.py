@@ -11,6 +11,7 @@ import psycopg
 import pyarrow as pa
 
 from headrace.errors import AlreadyExistsError, HeadraceError, NotFoundError, SchemaError
+from headrace.model.existing import already_exists, other_columns
 from headrace.model.findings import Finding
 from headrace.model.tables.bad_rows import table_name
 from headrace.model.tables.column_limits import check_columns
@@ -134,11 +135,7 @@ class PostgresStore(Store):
             self._connection.run(lambda session: stored_tables.create(session, name, schema, options, self._schema))
         except AlreadyExistsError:
             if not exist_ok:
-                raise AlreadyExistsError(
-                    f"a table of this name exists in {self.url}",
-                    received=repr(name),
-                    remedy="pass exist_ok=True (on the command line --if-not-exists) to use it as it is",
-                ) from None
+                raise already_exists(name, self.url) from None
             self._check_same(name, schema)
         return PostgresTable(self._connection, name, self._schema)
 
@@ -146,11 +143,7 @@ class PostgresStore(Store):
         """Raise `SchemaError` unless a table has the same columns and key."""
         there = self.table(name).schema
         if (there.columns, there.primary_key) != (schema.columns, schema.primary_key):
-            raise SchemaError(
-                f"table {name!r} exists with other columns or another key",
-                received=f"{', '.join(schema.names)}; key {', '.join(schema.primary_key)}",
-                valid=f"{', '.join(there.names)}; key {', '.join(there.primary_key)}",
-            )
+            raise other_columns(f"table {name!r}", schema, there)
 
     def table(self, name: str, columns: Mapping[str, str | pa.DataType] | pa.Schema | None = None) -> PostgresTable:
         table = PostgresTable(self._connection, name, self._schema)
