@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from headrace.cli.run import workspace_option
+from headrace.inspect.uses import check_unused
 
 if TYPE_CHECKING:
     from headrace.ports import Store
@@ -22,9 +23,10 @@ def drop_options(command: Callable[..., Any]) -> Callable[..., Any]:
     return workspace_option(force_option(command))
 
 
-def streams_of_stored(workspace: Path, store: Store, name: str) -> list[str]:
-    """Return the running streams of a workspace that read or write a table or queue, as texts."""
-    return _uses(workspace).of_stored(store, name)
+def check_stored(kind: str, name: str, workspace: Path, store: Store, uses: Callable[[Store, str], list[str]]) -> None:
+    """Raise an error if a table or queue is in use, also by a running stream of a workspace."""
+    finders = (lambda: _uses(workspace).of_stored(store, name), lambda: uses(store, name))
+    check_unused(f"{kind} {name}", *finders, by="--force")
 
 
 def streams_of_tunnel(workspace: Path, store: Store, tunnel: str, table: str | None) -> list[str]:

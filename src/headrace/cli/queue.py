@@ -18,9 +18,9 @@ from headrace.cli.arguments import (
     null_option,
     row_numbers,
 )
-from headrace.cli.drop import drop_options, streams_of_stored
+from headrace.cli.drop import check_stored, drop_options
 from headrace.errors import OptionError
-from headrace.inspect.uses import check_unused, uses_of_queue
+from headrace.inspect.uses import uses_of_queue
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -250,12 +250,7 @@ def drop_queue(app: App, name: str, if_exists: bool, force: bool, workspace: Pat
     """
     with app.store() as store:
         if not force:
-            check_unused(
-                f"queue {name}",
-                lambda: streams_of_stored(workspace, store, name),
-                lambda: uses_of_queue(store, name),
-                by="--force",
-            )
+            check_stored("queue", name, workspace, store, uses_of_queue)
         store.drop_queue(name, missing_ok=if_exists)
     app.output.done(f"Dropped queue {name}.", queue=name)
 

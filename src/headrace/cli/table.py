@@ -18,9 +18,9 @@ from headrace.cli.arguments import (
     row_numbers,
 )
 from headrace.cli.comparison import checksum, diff
-from headrace.cli.drop import drop_options, streams_of_stored
+from headrace.cli.drop import check_stored, drop_options
 from headrace.errors import OptionError
-from headrace.inspect.uses import check_unused, uses_of_table
+from headrace.inspect.uses import uses_of_table
 
 if TYPE_CHECKING:
     from headrace.ports import Table, TableDescription, TrimReport
@@ -403,12 +403,7 @@ def drop_table(app: App, name: str, if_exists: bool, force: bool, workspace: Pat
     """
     with app.store() as store:
         if not force:
-            check_unused(
-                f"table {name}",
-                lambda: streams_of_stored(workspace, store, name),
-                lambda: uses_of_table(store, name),
-                by="--force",
-            )
+            check_stored("table", name, workspace, store, uses_of_table)
         store.drop_table(name, missing_ok=if_exists)
     app.output.done(f"Dropped table {name}.", table=name)
 
