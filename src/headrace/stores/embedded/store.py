@@ -277,8 +277,8 @@ class EmbeddedStore(Store):
         if taken and queue.schema != schema:
             raise SchemaError(
                 f"queue {name!r} exists with other columns",
-                received=_shown_queue(schema),
-                valid=_shown_queue(queue.schema),
+                received=_shown(schema),
+                valid=_shown(queue.schema),
             )
         return queue
 
@@ -405,14 +405,8 @@ class EmbeddedStore(Store):
                 catalog.drop(connection, object_id)
 
 
-def _shown(schema: TableSchema) -> str:
+def _shown(schema: TableSchema | QueueSchema) -> str:
     columns = ", ".join(
         f"{column.name} {column.type}{'' if column.nullable else ' not null'}" for column in schema.columns
     )
-    return f"{columns}; key {', '.join(schema.primary_key)}"
-
-
-def _shown_queue(schema: QueueSchema) -> str:
-    return ", ".join(
-        f"{column.name} {column.type}{'' if column.nullable else ' not null'}" for column in schema.columns
-    )
+    return f"{columns}; key {', '.join(schema.primary_key)}" if isinstance(schema, TableSchema) else columns
