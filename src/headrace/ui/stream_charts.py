@@ -56,9 +56,9 @@ def charts_of(batches: Sequence[BatchRecord], begin: float, end: float) -> list[
     return [chart for chart in found if chart is not None]
 
 
-def thinned(batches: Sequence[BatchRecord], most: int = MAX_POINTS) -> list[BatchRecord]:
-    """Return at most a number of batches: of each interval the longest one, which a person looks for."""
-    step = max(1, -(-len(batches) // most))
+def thinned(batches: Sequence[BatchRecord]) -> list[BatchRecord]:
+    """Return at most `MAX_POINTS` batches: of each interval the longest one, which a person looks for."""
+    step = max(1, -(-len(batches) // MAX_POINTS))
     return [max(batches[at : at + step], key=lambda each: each.seconds) for at in range(0, len(batches), step)]
 
 

@@ -239,13 +239,13 @@ class PgColumn:
             "ELSE ({problem}::text OPERATOR(pg_catalog.||) {value}::text)::int::text::{cast} END"
         ).format(value=value, cast=cast, limited=sql.SQL(self.limited), problem=sql.Literal(f"{ROUNDED}{self.name}: "))
 
-    def equals(self, value: sql.Composable, table: str = "t") -> sql.Composable:
+    def equals(self, value: sql.Composable) -> sql.Composable:
         """Return the condition that the column has a value of its type, as the index of the primary key compares.
 
         The operator has a schema, so that no other schema of the search path can have a better match for the types.
         """
         schema, name = self.equality
-        column: sql.Composable = sql.Identifier(table, self.name)
+        column: sql.Composable = sql.Identifier("t", self.name)
         if schema != CATALOG:
             # Nor can the schema of an extension have a better match for a domain.
             column = sql.SQL("{}::{}").format(column, sql.SQL(self.cast))
