@@ -212,8 +212,9 @@ def test_the_log_of_the_last_seconds_is_released_if_the_user_may_list_transactio
 
 
 def test_an_open_transaction_keeps_the_log_and_loses_no_change(
-    store: Store, cluster: PostgresServer, server: Server, other: Server
+    store: Store, cluster: PostgresServer, server: Server, other: Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(retention, "_LONG_TRANSACTION_BYTES", 10 * MB)
     tunnel = store.create_tunnel("orders", "changes", "Stream")
     with psycopg.connect(f"postgresql://{USER}@127.0.0.1:{cluster.port}/followed") as slow:
         slow.execute("INSERT INTO orders VALUES ('slow')")
@@ -222,6 +223,7 @@ def test_an_open_transaction_keeps_the_log_and_loses_no_change(
             list_running_transactions(other)
             look(tunnel)
         assert retained(server) > 50 * MB
+        assert any("MB of this log are kept for a transaction" in each for each in tunnel.describe().warnings)
         server.execute("INSERT INTO orders VALUES ('fast')")
         assert [change.key for change in drain(tunnel)] == [("fast",)]
         slow.commit()

@@ -178,9 +178,10 @@ def _warnings(state: Mapping[str, Any]) -> list[str]:
             f"the server keeps {megabytes(kept)} of log for slot {state['slot']}, more than max_wal_size: start the "
             "query that reads the tunnel, or drop the tunnel"
         )
-    if state["confirmed_bytes"] > _LONG_TRANSACTION_BYTES:
+    confirmed = state["confirmed_bytes"]
+    if confirmed > _LONG_TRANSACTION_BYTES:
         warnings.append(
-            f"{megabytes(state['behind'])} of this log are kept for a transaction that has been open for long: each "
+            f"{megabytes(confirmed)} of this log are kept for a transaction that has been open for long: each "
             "read of the slot decodes them again"
         )
     return warnings
