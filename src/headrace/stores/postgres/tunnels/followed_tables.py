@@ -121,7 +121,7 @@ class ManyTables:
         return self._definitions.accept()
 
     def values_of_new_columns(self, names: Sequence[str]) -> Mapping[str, Any]:
-        """Return nothing. The columns of the rows are always the same."""
+        """Return nothing. The columns of the rows are always the same, or those of the first read."""
         return {}
 
     def warnings(self) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 import pyarrow as pa
@@ -51,10 +51,6 @@ class TypedTables(ManyTables):
     def check(self) -> None:
         self._check_names()
         super().check()
-
-    def values_of_new_columns(self, names: Sequence[str]) -> Mapping[str, Any]:
-        """Return nothing. Readers have the columns of the first read."""
-        return {}
 
     def warnings(self) -> list[str]:
         try:
