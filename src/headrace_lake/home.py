@@ -20,7 +20,15 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from headrace.errors import AlreadyExistsError, ClaimLostError, NotFoundError, OptionError
+from headrace.errors import (
+    AlreadyExistsError,
+    ClaimLostError,
+    HeadraceError,
+    NotFoundError,
+    OptionError,
+    StoreDamagedError,
+)
+from headrace.model.findings import Finding, Status
 from headrace.model.own_names import PREFIX
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.changes import RowChange
@@ -229,7 +237,11 @@ class Home:
         self._untaken = None
 
     def _identity(self, *, create: bool) -> str | None:
-        """Return the identity of the directory, which is created if ``create``; None if there is none."""
+        """Return the identity of the directory, which is created if ``create``; None if there is none.
+
+        Raises:
+            StoreDamagedError: the file has something else.
+        """
         file = self._directory / _IDENTITY
         if create and not file.exists():
             self._directory.mkdir(exist_ok=True)
@@ -237,9 +249,24 @@ class Home:
             with suppress(FileExistsError):
                 places.create(file, str(uuid.uuid4()).encode())
         try:
-            return file.read_text()
+            return str(uuid.UUID(file.read_text()))
         except FileNotFoundError:
             return None
+        except ValueError:
+            raise StoreDamagedError(
+                "the identity of a lake cannot be read",
+                received=str(file),
+                valid="a UUID",
+                remedy=f"write the UUID of table {OWNER.name} of the home into the file",
+            ) from None
+
+    def diagnose(self) -> list[Finding]:
+        """Return what is wrong with the home: it is that of another lake, or cannot be read."""
+        try:
+            self.find()
+        except HeadraceError as error:
+            return [Finding("Home", Status.FAIL, str(error))]
+        return []
 
     def table(self, wanted: HomeTable) -> Table:
         """Return a table, which is created if it does not exist."""

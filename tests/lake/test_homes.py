@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -9,7 +10,8 @@ from pathlib import Path
 import pytest
 
 import headrace
-from headrace.errors import OptionError
+from headrace.errors import OptionError, StoreDamagedError
+from headrace.model.findings import Status
 from headrace.ports import Store
 from headrace_lake.home import OWNER
 from tests.conformance import serving
@@ -44,12 +46,15 @@ def test_a_second_lake_is_refused_and_changes_nothing(home: str, tmp_path: Path)
             lambda: second.create_tunnel("t", "changes"),
             lambda: publish(second, 0, several=False),
             second.files,
+            lambda: second.drop_table("t"),
         ):
             with pytest.raises(OptionError, match=REFUSED) as caught:
                 use()
             assert f"delta://{tmp_path}/first" in str(caught.value)
             assert home not in str(caught.value)
         assert list(second.table("t")) == []
+        assert any(each.status is Status.FAIL and REFUSED in each.found for each in second.diagnose())
+        assert all(each.status is Status.OK for each in first.diagnose())
         assert publish(first, 1, several=False)
         assert first.tunnels()[0].id == tunnel.id
         assert first.publisher("job", "sink").last_batch() == 1
@@ -72,6 +77,21 @@ def test_a_lake_that_moves_keeps_its_home(home: str, tmp_path: Path) -> None:
         # As the message says: the records are those of the lake that was lost.
         publish(anew, 1, several=False)
         assert anew.publisher("job", "sink").last_batch() == 1
+
+
+def test_a_damaged_identity_is_an_error_until_it_is_that_of_the_home(home: str, tmp_path: Path) -> None:
+    with lake(tmp_path / "first", home) as first:
+        publish(first, 0, several=False)
+    file = tmp_path / "first" / "_headrace" / "identity"
+    for content in (b"", b"\xff"):
+        file.write_bytes(content)
+        with lake(tmp_path / "first", home) as first, pytest.raises(StoreDamagedError, match="identity of a lake"):
+            first.tables()
+    with headrace.open(home) as store:
+        # As the message says.
+        file.write_text(json.loads(next(iter(store.table(OWNER.name)))["content"])["lake"].partition(" ")[0])
+    with lake(tmp_path / "first", home) as first:
+        assert first.publisher("job", "sink").last_batch() == 0
 
 
 def test_a_home_of_an_earlier_release_is_taken_with_its_records(home: str, tmp_path: Path) -> None:

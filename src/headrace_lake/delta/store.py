@@ -193,6 +193,8 @@ class DeltaStore(LakeStore):
                 store.drop_table(name, missing_ok=missing_ok)
             return
         directory = self._path(name)
+        # Before the table is dropped: the home of another lake is refused.
+        self._home.find()
         try:
             if not (directory / LOG).is_dir():
                 raise FileNotFoundError
@@ -301,7 +303,8 @@ class DeltaStore(LakeStore):
         found = self.lake_tables()
         wrong = [(name, problem) for name in found if (problem := _obstacle(self._table(name))) is not None]
         findings = [Finding("Store", Status.OK, f"{self.url} has {len(found)} Delta tables")]
-        return findings + [Finding(f"Table {name}", Status.WARN, str(problem)) for name, problem in wrong]
+        findings += [Finding(f"Table {name}", Status.WARN, str(problem)) for name, problem in wrong]
+        return findings + self._home.diagnose()
 
     def check(self, *, repair: bool = False) -> list[Finding]:
         if repair:

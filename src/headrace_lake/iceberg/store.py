@@ -178,7 +178,7 @@ class IcebergStore(LakeStore):
                 version.schema.check_keyed()
             except HeadraceError as error:
                 findings.append(Finding(f"Table {name}", Status.WARN, str(error)))
-        return findings
+        return findings + self._home.diagnose()
 
     def check(self, *, repair: bool = False) -> list[Finding]:
         if repair:
