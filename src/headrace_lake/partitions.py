@@ -9,24 +9,28 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.errors import SchemaError, UnsupportedError
+from headrace.errors import SchemaError, UnsupportedError, shown
 from headrace.model.tables.schema import TableSchema
 from headrace.model.types import type_name
+from headrace.ports import arguments
 
 PARTITION_BY = "partition_by"
 """The option of a new table with its partition columns."""
+_names = arguments.check_of(PARTITION_BY, str | Sequence[str] | None)
 
 
-def partition_columns(schema: TableSchema, option: str | Sequence[str] | None) -> tuple[str, ...]:
+def partition_columns(schema: TableSchema, option: object) -> tuple[str, ...]:
     """Return the partition columns of a new table.
 
     Args:
-        option: the value of `PARTITION_BY`.
+        option: the value of `PARTITION_BY`: a name, or a list of names.
 
     Raises:
+        OptionError: the value is no such thing.
         SchemaError, UnsupportedError: see `check_partitions`.
     """
-    columns = (option,) if isinstance(option, str) else tuple(option or ())
+    names = _names(option, f"option {PARTITION_BY}")
+    columns = (names,) if isinstance(names, str) else tuple(names or ())
     if columns:
         check_partitions(schema, columns)
     return columns
@@ -47,7 +51,7 @@ def check_partitions(schema: TableSchema, columns: Sequence[str]) -> None:
     if len(set(columns)) < len(columns) or not set(columns) < set(schema.names):
         raise SchemaError(
             "a table cannot have these partition columns",
-            received=", ".join(columns),
+            received=", ".join(map(shown, columns)),
             valid=f"some of {', '.join(schema.names)}, but not all of them",
         )
     for name in columns:

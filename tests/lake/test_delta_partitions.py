@@ -12,7 +12,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from headrace.cli.main import main
-from headrace.errors import SchemaError
+from headrace.errors import SchemaError, StoreError, UnsupportedError
 from headrace.model.tables.changes import ChangeOp
 from headrace.ports import Store
 from headrace.testing.reading import drain, replay, state_of
@@ -82,6 +82,17 @@ def test_a_partitioned_table_of_another_program(store: Store, tmp_path: Path, fe
         assert rows_of(tmp_path) == [row(1), row(2, text=None), row(3, None), row(4)]
 
 
+def test_binary_partitions_of_another_program_are_refused(store: Store, tmp_path: Path) -> None:
+    fields = pa.schema({"id": pa.int64(), "code": pa.binary()})
+    rows = pa.Table.from_pylist([{"id": 1, "code": b"\xff"}], fields)
+    write_deltalake(tmp_path / "p", rows, partition_by="code")
+    key = {"headrace.primaryKey": '["id"]'}
+    foreign(tmp_path, "p").alter.set_table_properties(key, raise_if_not_exists=False)
+    for read in (list, lambda table: store.create_tunnel(table.name, "t")):
+        with pytest.raises(UnsupportedError, match="partition column 'code' of type binary"):
+            read(store.table("p"))
+
+
 def test_a_partitioned_table_of_the_command_line(store: Store, tmp_path: Path) -> None:
     columns = [text for name, kind in COLUMNS.items() for text in ("-c", f"{name}={kind}")]
     assert main(["table", "create", "p", *columns, "-k", "id", "--partition-by", "text,day", "-s", store.url]) == 0
@@ -91,9 +102,14 @@ def test_a_partitioned_table_of_the_command_line(store: Store, tmp_path: Path) -
 def test_values_that_partitions_do_not_have(store: Store, tmp_path: Path) -> None:
     fields = pa.schema({"id": pa.int64(), "day": pa.date32(), "text": pa.string(), "n": pa.int32()})
     table = store.create_table("p", COLUMNS, "id", partition_by=["text", "day"])
-    with pytest.raises(SchemaError, match="empty text"):
-        table.put(row(1, text=""))
+    for text in ("", "__HIVE_DEFAULT_PARTITION__"):
+        with pytest.raises(SchemaError, match=f"for a null.*'{text}'"):
+            table.put(row(1, text=text))
     columns = [pa.array([1]), pa.array([3_000_000], pa.int32()).cast(pa.date32()), pa.array(["x"]), pa.nulls(1)]
     with pytest.raises(SchemaError, match="year 10183"):
         table.put(pa.table(columns, fields.names).cast(fields))
+    with pytest.raises(StoreError, match=r"directory of a partition cannot be created.*255 bytes"):
+        table.put(row(1, text="月" * 30))
     assert rows_of(tmp_path) == []
+    table.put(row(1, text="月" * 20))
+    assert rows_of(tmp_path) == [row(1, text="月" * 20)]

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 import headrace
-from headrace.errors import SchemaError, UnsupportedError
+from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.model.findings import Status
 from headrace.model.tables.changes import RowChange
 from headrace.ports import Store
@@ -152,9 +152,12 @@ def test_a_driver_that_is_killed_publishes_each_batch_once(place: Path, point: s
 
 
 def test_what_partitions_cannot_be(store: LakeStore) -> None:
-    for columns in (["nothing"], ["id", "id"], list(COLUMNS)):
+    for columns in (["nothing"], ["id", "id"], list(COLUMNS), ""):
         with pytest.raises(SchemaError, match="partition columns"):
             store.create_table("p", COLUMNS, "id", partition_by=columns)
+    for wrong in (3, [3], {"day": "x"}):
+        with pytest.raises(OptionError, match="option partition_by must be a"):
+            store.create_table("p", COLUMNS, "id", partition_by=wrong)
     with pytest.raises(UnsupportedError, match="this type"):
         store.create_table("p", COLUMNS | {"x": "double"}, "id", partition_by="x")
     table = store.create_table("p", COLUMNS, "id", partition_by="text")

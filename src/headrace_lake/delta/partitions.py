@@ -17,6 +17,8 @@ from headrace.errors import SchemaError
 from headrace_lake import partitions
 
 _NULL = "__HIVE_DEFAULT_PARTITION__"
+# In the log an empty text is a null. polars reads the directory.
+_NULLS = ("", _NULL)
 
 
 def partition_text(value: Any) -> str | None:
@@ -51,15 +53,16 @@ def divided(rows: pa.Table, columns: Sequence[str]) -> Iterator[tuple[Mapping[st
     """Yield the rows of each partition, with its values in the form of the log.
 
     Raises:
-        SchemaError: a value is an empty text, which readers of Delta Lake take for a null.
+        SchemaError: a value is a text that readers of Delta Lake take for a null.
     """
     for name in columns:
         column = rows.column(name)
-        if pa.types.is_string(column.type) and pc.any(pc.equal(column, "")).as_py():
-            raise SchemaError(
-                f"partition column {name!r} has an empty text, which Delta Lake reads as a null",
-                received="''",
-                remedy="write a null, or another text",
-            )
+        for text in _NULLS if pa.types.is_string(column.type) else ():
+            if pc.any(pc.equal(column, text)).as_py():
+                raise SchemaError(
+                    f"partition column {name!r} has a text that readers of Delta Lake take for a null",
+                    received=repr(text),
+                    remedy="write a null, or another text",
+                )
     for values, part in partitions.divided(rows, [rows.column(name) for name in columns]):
         yield dict(zip(columns, map(partition_text, values), strict=True)), part

@@ -21,7 +21,7 @@ import pyarrow as pa
 from deltalake import DeltaTable, Schema
 from deltalake.exceptions import DeltaError, TableNotFoundError
 
-from headrace.errors import NotFoundError, StoreDamagedError, StoreError, UnsupportedError
+from headrace.errors import NotFoundError, StoreDamagedError, StoreError, UnsupportedError, shown
 from headrace.model.tables.alterations import Alteration
 from headrace.model.tables.schema import TableSchema
 from headrace.support.cached import cached_property
@@ -197,9 +197,20 @@ class Snapshot:
         }
 
     def new_path(self, prefix: str, partition: Mapping[str, str | None]) -> str:
-        """Return the path of a new file of a partition, whose directory exists."""
+        """Return the path of a new file of a partition, whose directory exists.
+
+        Raises:
+            StoreError: there cannot be such a directory.
+        """
         directory = directory_of(partition, self.partition_columns)
-        (self.directory / directory).mkdir(parents=True, exist_ok=True)
+        try:
+            (self.directory / directory).mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise StoreError(
+                f"the directory of a partition cannot be created: {error.strerror}",
+                received=shown(directory),
+                valid="names of directories, which have the values of partition columns, of up to 255 bytes",
+            ) from error
         return f"{directory}/"[not directory :] + f"{prefix}{uuid.uuid4().hex}.parquet"
 
     def write(self, path: str, rows: pa.Table, partition: Mapping[str, str | None]) -> Added:
@@ -235,6 +246,10 @@ class Snapshot:
 
     def check_readable(self) -> None:
         """Raise `UnsupportedError` if a reader must know what headrace does not know."""
+        for name in self.partition_columns:
+            if pa.types.is_binary(self.schema.column(name).type):
+                # Writers differ in the text of such a value.
+                raise self._refused(f"partition column {name!r} of type binary", "use a table without it")
         protocol = self._table.protocol()
         features = set(protocol.reader_features or ()) - _READ_FEATURES
         if _VARIANT.search(self._table.schema().to_json()):
