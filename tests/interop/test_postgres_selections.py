@@ -195,6 +195,19 @@ def test_a_filter_that_fails_for_a_change_is_named_and_hides_no_other_tunnel(sto
     store.drop_tunnel("some")
 
 
+def test_a_filter_that_fails_for_a_row_of_base_data_is_named(store: Store, server: Server) -> None:
+    server.execute("INSERT INTO people (id, name) SELECT i, 'a' FROM generate_series(0, 60000) i")
+    tunnel = store.create_tunnel("people", "large", where="1000 / id > 10")
+    error = r"filter of rows of a tunnel fails.*'people'; received: division by zero; .*option where"
+    with pytest.raises(UnsupportedError, match=error):
+        drain(tunnel)
+    # Small tables are read when the tunnel is created.
+    server.execute("DELETE FROM people WHERE id > 10")
+    with pytest.raises(UnsupportedError, match=error):
+        store.create_tunnel("people", "small", where="1000 / id > 10")
+    assert [each.name for each in store.tunnels()] == ["large"]
+
+
 def test_a_mask_that_no_longer_fits_is_named_and_the_tunnel_can_be_dropped(store: Store, server: Server) -> None:
     tunnel = store.create_tunnel("people", "some", mask={"note": "first(2)"})
     server.execute("ALTER TABLE people ALTER note TYPE int USING 5; INSERT INTO people (id, name) VALUES (1, 'one')")

@@ -115,6 +115,11 @@ class NotNullError(SchemaError):
     """A row has no value for a NOT NULL column."""
 
 
+SAFE_FILTER = (
+    "A filter of rows, which option where makes, must fail for no row: "
+    "CASE WHEN n <> 0 THEN 1000 / n > 10 ELSE false END"
+)
+"""The remedy for a filter that fails."""
 REFUSALS = (RowsNotWrittenError, RefusedValueError, NotNullError)
 """The errors that are about a row of a write."""
 
@@ -266,8 +271,7 @@ def headrace_error(failure: Failure, server: str) -> HeadraceError:
         return UnsupportedError(
             "the server cannot decode a change for a slot, and so none of the later ones",
             received=undecoded[1],
-            remedy="create a new tunnel. A filter of rows, which option where makes, must fail for no row: "
-            "CASE WHEN n <> 0 THEN 1000 / n > 10 ELSE false END",
+            remedy=f"create a new tunnel. {SAFE_FILTER}",
         )
     if state in _BUSY:
         return StoreBusyError(f"PostgreSQL could not do it now: {message}", received=state)

@@ -22,7 +22,7 @@ from headrace.model.tables.schema import TableSchema
 from headrace.model.tunnels.masks import Masked
 from headrace.model.types import type_name
 from headrace.stores.postgres.connection import Bulk, value_of
-from headrace.stores.postgres.failures import COPIES
+from headrace.stores.postgres.failures import COPIES, SAFE_FILTER, RefusedValueError
 from headrace.stores.postgres.names import TableName
 from headrace.stores.postgres.schemas import TableLayout
 from headrace.stores.postgres.tables.conditions import where
@@ -407,7 +407,16 @@ class OneTable:
         return changes(pieces, self.schema, snapshots, truncated)
 
     def snapshots(self, parts: Sequence[tuple[int, KeyRange]]) -> list[ChunkRows]:
-        return one_snapshot(self._database, [self._table.reading(keys) for _, keys in parts])
+        try:
+            return one_snapshot(self._database, [self._table.reading(keys) for _, keys in parts])
+        except RefusedValueError as error:
+            if self._selection is None or not self._selection.filtered:
+                raise
+            raise UnsupportedError(
+                f"the filter of rows of a tunnel fails for a row of table {self._name.text!r}",
+                received=error.message,
+                remedy=f"create a new tunnel. {SAFE_FILTER}",
+            ) from None
 
     def base_rows(self, relation: int, rows: pa.RecordBatch) -> pa.RecordBatch:
         return self._table.whole_rows(rows, self.schema)
