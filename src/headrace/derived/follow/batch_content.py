@@ -21,6 +21,7 @@ from headrace.derived.state.state_tables import StateReads, StateRows, StateTabl
 from headrace.errors import ExpressionError, UnsupportedError, own_message
 from headrace.model.own_names import PREFIX
 from headrace.model.tables.changes import RowChange
+from headrace.model.tunnels.losses import is_truncation
 from headrace.spark.batch_tasks import BatchContent, BatchTasks, Receipts
 from headrace.spark.settings import USED_COLUMNS, changed_settings
 from headrace.sql_text.query_text import with_views
@@ -203,7 +204,8 @@ class FollowedBatch(BatchContent):
         try:
             return self._compute(batch, tasks, net=False)
         except PySparkException as error:
-            if not is_of_expression(error):
+            # A TRUNCATE begins the net changes, too.
+            if not is_of_expression(error) or is_truncation(error):
                 raise
             _log.info("batch %d failed, and is computed again from its net changes", tasks.batch, exc_info=True)
         tasks.discard()
