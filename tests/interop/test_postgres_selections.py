@@ -299,8 +299,11 @@ def test_commands_create_and_show_the_choice(store: Store, server: Server, capsy
     server.execute(_ROWS)
     arguments = ["--columns", "id, name", "--where", "id > 2", "--mask", "name=last(1)"]
     assert main(["tunnel", "create", "people", "some", *arguments, "-s", store.url]) == 0
-    assert main(["tunnel", "create", "people", "bad", "--mask", "name", "-s", store.url]) == 2
-    capsys.readouterr()
+    for bad in (["name"], ["name=hash", "--mask", "name=null"]):
+        assert main(["tunnel", "create", "people", "bad", "--mask", *bad, "-s", store.url]) == 1
+    errors = capsys.readouterr().err
+    assert "option --mask takes NAME=VALUE; received: 'name'" in errors
+    assert "option --mask has a name twice; received: 'name'" in errors
     assert main(["tunnel", "describe", "some", "-s", store.url, "--json"]) == 0
     shown = json.loads(capsys.readouterr().out)
     assert [shown[name] for name in ("columns", "where", "masks")] == ["id, name", "(id > 2)", "name: last(1)"]

@@ -359,6 +359,18 @@ def test_the_store_comes_from_the_environment(
     assert "HEADRACE_STORE" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize(
+    "command",
+    ["table create t -c id=long -k", "table create t -c id=long -k id --partition-by", "table scan orders --columns"],
+)
+@pytest.mark.parametrize("names", ["", " , "])
+def test_an_option_without_a_name_is_an_error(
+    store: str, orders: str, command: str, names: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main([*command.split(), names, "-s", store]) == 2
+    assert f"{command.split()[-1]}': {names!r} has no name" in capsys.readouterr().err.replace("' / '--key", "")
+
+
 @pytest.mark.parametrize("arguments", [["nothing"], ["table"], ["table", "list", "--nothing"], ["table", "describe"]])
 def test_the_exit_code_of_an_invalid_command_line_is_2(
     arguments: list[str], capsys: pytest.CaptureFixture[str]

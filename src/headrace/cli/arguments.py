@@ -41,7 +41,15 @@ null_option = click.option(
 
 def names_option(*names: str, help: str, required: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Return an option that takes names: separated by commas, or each with an option of its own."""
-    return click.option(*names, multiple=True, required=required, metavar="NAME,…", help=help)
+    return click.option(*names, multiple=True, required=required, metavar="NAME,…", help=help, callback=_some_names)
+
+
+def _some_names(context: click.Context, option: click.Parameter, texts: tuple[str, ...]) -> tuple[str, ...]:
+    """Check that texts have names. A shell makes an empty text of a variable that is not set."""
+    for text in texts:
+        if not text.strip(" ,"):
+            raise click.BadParameter(f"{text!r} has no name.", context, option)
+    return texts
 
 
 def listed(texts: Sequence[str], known: Collection[str] = ()) -> list[str]:

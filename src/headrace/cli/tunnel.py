@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from headrace.cli.app import App, CommandGroup
+from headrace.cli.app import App, CommandGroup, parse_pairs
 from headrace.cli.drop import drop_options, streams_of_tunnel
 from headrace.cli.watching import watch_lag
 from headrace.errors import DataLossError, NotFoundError
@@ -116,7 +116,7 @@ def create_tunnel(
     with app.store() as store:
         given: dict[str, Any] = {option: value for option, value in options.items() if value is not None}
         if masks:
-            given["mask"] = _masks(masks)
+            given["mask"] = parse_pairs(masks, "--mask")
         if tables is None:
             followed = of_table if len(of_table) > 1 else of_table[0]
             created = store.create_tunnel(followed, name, wanted, start=start, base_channels=base_channels, **given)
@@ -126,13 +126,6 @@ def create_tunnel(
             created = store.create_tunnel_of_tables(tables, name, wanted, base_channels=base_channels, **given)
     table = of_table[0] if len(of_table) == 1 else created.table.name
     app.output.done(f"Created tunnel {name} of {table}: {created.id}", tunnel=name, table=table, id=created.id)
-
-
-def _masks(texts: tuple[str, ...]) -> dict[str, str]:
-    pairs = [text.partition("=") for text in texts]
-    if invalid := [column for column, equals, _ in pairs if not equals]:
-        raise click.BadParameter(f"{invalid[0]!r} has no mask: give COLUMN=MASK.", param_hint="--mask")
-    return {column: mask for column, _, mask in pairs}
 
 
 @tunnel.store_command("describe")

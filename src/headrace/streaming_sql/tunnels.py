@@ -173,9 +173,18 @@ def _tunnel_options(options: Mapping[str, str]) -> tuple[str, int | None, dict[s
         others["failover"] = failover.lower() == "true"
     if "mask" in given:
         try:
-            others["mask"] = json.loads(given["mask"])
+            others["mask"] = json.loads(given["mask"], object_pairs_hook=_each_once)
         except ValueError:
             raise OptionError(
-                "invalid value of option mask", received=repr(given["mask"]), valid='JSON: {"email": "hash"}'
+                "invalid value of option mask",
+                received=repr(given["mask"]),
+                valid='JSON with each column once: {"email": "hash"}',
             ) from None
     return given.get("start", "latest"), None if channels is None else int(channels), others
+
+
+def _each_once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError
+    return found
