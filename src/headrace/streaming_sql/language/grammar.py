@@ -103,8 +103,8 @@ def _create_table(cursor: Cursor) -> Statement:
             location = cursor.need_string("the location, in quotes")
             options = {key: value for key, value in options.items() if key.lower() != "path"}
             options["path"] = location
-        elif primary_key and cursor.take_words("PARTITIONED", "BY"):
-            partition_by = _column_names(cursor)
+        elif cursor.at_words("PARTITIONED", "BY") and is_headrace(provider):
+            partition_by = _partition_columns(cursor, new=bool(primary_key), twice=bool(partition_by))
         else:
             break
     query = None
@@ -124,6 +124,21 @@ def _create_table(cursor: Cursor) -> Statement:
         primary_key=primary_key,
         partition_by=partition_by,
     )
+
+
+def _partition_columns(cursor: Cursor, *, new: bool, twice: bool) -> tuple[str, ...]:
+    token = cursor.peek()
+    assert token is not None
+    cursor.need_words("PARTITIONED", "BY")
+    if not new:
+        raise cursor.refused(
+            "PARTITIONED BY divides a new table, which has a PRIMARY KEY",
+            token.start,
+            remedy="leave it out: a table that exists keeps its partitions",
+        )
+    if twice:
+        raise cursor.refused("PARTITIONED BY occurs twice", token.start, remedy="name all columns in one of them")
+    return _column_names(cursor)
 
 
 def _has_spark_clauses(cursor: Cursor, provider: str) -> bool:

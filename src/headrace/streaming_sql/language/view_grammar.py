@@ -10,7 +10,7 @@ from headrace.streaming_sql.language import statements as st
 
 # The clauses of other systems, which stand where OPTIONS does.
 _CLAUSES = {
-    "PARTITIONED": "leave it out: a store divides its tables itself",
+    "PARTITIONED": "leave it out; a partitioned table of a lake is the target of CREATE STREAM … INSERT INTO",
     "CLUSTER": "leave it out: a table is in the order of its key",
     "CLUSTERED": "leave it out: a table is in the order of its key",
     "TBLPROPERTIES": "write OPTIONS (name = 'value', …)",
