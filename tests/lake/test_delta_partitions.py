@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -93,10 +94,15 @@ def test_binary_partitions_of_another_program_are_refused(store: Store, tmp_path
             read(store.table("p"))
 
 
-def test_a_partitioned_table_of_the_command_line(store: Store, tmp_path: Path) -> None:
+def test_a_partitioned_table_of_the_command_line(
+    store: Store, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     columns = [text for name, kind in COLUMNS.items() for text in ("-c", f"{name}={kind}")]
     assert main(["table", "create", "p", *columns, "-k", "id", "--partition-by", "text,day", "-s", store.url]) == 0
     assert foreign(tmp_path, "p").metadata().partition_columns == ["text", "day"]
+    capsys.readouterr()
+    assert main(["table", "describe", "p", "-s", store.url, "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["partition_by"] == ["text", "day"]
 
 
 def test_values_that_partitions_do_not_have(store: Store, tmp_path: Path) -> None:

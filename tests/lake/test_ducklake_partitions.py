@@ -101,6 +101,7 @@ def test_a_table_that_duckdb_divides_anew(store: DuckLakeStore, url: str, tmp_pa
         "INSERT INTO lake.p SELECT i, '2025-12-31 23:00:00'::TIMESTAMP + INTERVAL (i) HOUR, 'a' FROM range(20) t(i)",
         "ALTER TABLE lake.p SET PARTITIONED BY (year(ts), month(ts), day(ts), hour(ts), text)",
     )
+    assert store.table("p").describe().partition_by == ("year(ts)", "month(ts)", "day(ts)", "hour(ts)", "text")
     publisher = store.publisher("job")
     noon = datetime.datetime(2026, 1, 1, 12, 30)
     rows = [{"id": 100 + number, "ts": noon, "text": "b"} for number in range(5)]

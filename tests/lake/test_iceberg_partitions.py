@@ -121,6 +121,8 @@ def test_functions_of_columns(
     store: Store, tmp_path: Path, column: str, transform: Transform[Any, Any], expected: list[Any] | None
 ) -> None:
     create(tmp_path, (column, transform))
+    shown = column if isinstance(transform, IdentityTransform) else f"{transform}({column})"
+    assert store.table("p").describe().partition_by == (shown,)
     rows = [row(0, n=-3), row(1), row(2, None, None), row(3, text="ü"), row(4, 2), row(5)]
     del rows[2]["n"]
     store.table("p").put(rows)

@@ -115,6 +115,8 @@ def test_complete_mode_batches_and_sql(spark: SparkSession, tmp_path: Path, shop
         "CREATE TABLE days (id BIGINT, day INT, PRIMARY KEY (id)) USING headrace PARTITIONED BY (day)"
         f" OPTIONS (store = '{lake.url}')"
     )
+    ((shown,),) = sql.run("SHOW CREATE TABLE days")[0].fetch()
+    assert "USING headrace PARTITIONED BY (`day`) OPTIONS (" in shown
     sql.run("INSERT INTO days (id, day) VALUES (1, 7), (2, 8)")
     assert list(lake.table("days")) == [{"id": 1, "day": 7}, {"id": 2, "day": 8}]
     directories = {path.name for path in (tmp_path / "lake").rglob("day=*")}

@@ -74,6 +74,7 @@ def rows_of(store: Store) -> list[dict[str, Any]]:
 @pytest.mark.parametrize("key", ["id", ["day", "id"]])
 def test_rows_move_between_partitions(store: LakeStore, key: str | list[str]) -> None:
     table = store.create_table("p", COLUMNS, key, partition_by=["day", "text"])
+    assert table.describe().partition_by == ("day", "text")
     later = datetime.date(2026, 1, 2)
     table.put([row(1), row(2, later), row(3, later, None), row(4)])
     table.put([row(1, text="x"), row(5)])

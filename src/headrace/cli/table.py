@@ -437,6 +437,7 @@ def table_details(description: TableDescription) -> dict[str, Any]:
         "name": description.name,
         "rows": description.rows,
         "primary_key": list(description.schema.primary_key),
+        "partition_by": list(description.partition_by),
         **vars(description.options),
         "held_by": list(description.held_by),
         "columns": [{"column": column.name, "type": type_name(column.type)} for column in description.schema.columns],

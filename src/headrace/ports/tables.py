@@ -51,6 +51,7 @@ class TableDescription:
         rows: the number of rows; None if the store does not report it.
         partitions: the partitions; empty if the store does not report them.
         held_by: the tunnels whose unread changes retention must not remove.
+        partition_by: the columns, or functions of columns such as ``bucket[4](id)``, by which a lake divides new files.
     """
 
     name: str
@@ -59,6 +60,7 @@ class TableDescription:
     rows: int | None
     partitions: tuple[Partition, ...]
     held_by: tuple[str, ...] = ()
+    partition_by: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 from headrace.options.secrets import masked
 from headrace.sql_text.lexer import quote, quote_name
@@ -30,10 +30,13 @@ def scan_text(scan: ScanDefinition) -> str:
     return f"CREATE SCAN {quote_name(scan.name)} ON {table} USING {scan.kind}{_options_clause(scan.options)}"
 
 
-def table_text(name: str, columns: str | None, provider: str, options: Mapping[str, str]) -> str:
+def table_text(
+    name: str, columns: str | None, provider: str, options: Mapping[str, str], partition_by: Sequence[str] = ()
+) -> str:
     """Return the ``CREATE TABLE`` statement of a table."""
     listed = "" if columns is None else f" ({columns})"
-    return f"CREATE TABLE {quote_name(name)}{listed} USING {provider}{_options_clause(options)}"
+    divided = f" PARTITIONED BY ({', '.join(partition_by)})" if partition_by else ""
+    return f"CREATE TABLE {quote_name(name)}{listed} USING {provider}{divided}{_options_clause(options)}"
 
 
 def stream_text(name: str, options: Mapping[str, str], body: str, *, replace: bool = False) -> str:

@@ -185,15 +185,19 @@ class TableStatements:
 
     def show_create(self, statement: st.ShowCreateTable, definition: TableDefinition) -> Result:
         """Return the statement that creates a table as it is in its store, without secrets."""
-        columns, options = definition.columns, dict(definition.options)
+        columns, options, divided = definition.columns, dict(definition.options), list[str]()
         if is_headrace(definition.provider):
             location = location_of(definition)
             with location.open_store() as store:
                 found = location.open(store)
                 if isinstance(found, Table):
                     columns = _columns_text(found.schema)
-                    options |= _changed_options(found.describe().options)
-        text = table_text(definition.name, columns, definition.provider, options)
+                    described = found.describe()
+                    options |= _changed_options(described.options)
+                    # CREATE TABLE has no functions of columns, and says so.
+                    names = found.schema.names
+                    divided = [quote_name(each) if each in names else each for each in described.partition_by]
+        text = table_text(definition.name, columns, definition.provider, options, divided)
         return Result(("createtab_stmt",), ((text,),))
 
 

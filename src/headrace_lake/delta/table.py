@@ -148,7 +148,8 @@ class DeltaTable(FileTable):
         snapshot = self._readable()
         counts = [file.rows for file in snapshot.files]
         rows = sum(count for count in counts if count is not None) if None not in counts else None
-        return TableDescription(self.name, snapshot.schema, self._options(snapshot), rows, ())
+        options, by = self._options(snapshot), snapshot.partition_columns
+        return TableDescription(self.name, snapshot.schema, options, rows, (), partition_by=by)
 
 
 @dataclass(frozen=True)

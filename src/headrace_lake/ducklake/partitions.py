@@ -48,6 +48,9 @@ class PartitionField:
     column: str
     transform: str
 
+    def __str__(self) -> str:
+        return self.column if self.transform == IDENTITY else f"{self.transform}({self.column})"
+
 
 @dataclass(frozen=True)
 class Partitioning:

@@ -106,4 +106,6 @@ class LakeTable(FileTable):
 
     def describe(self) -> TableDescription:
         state = self._version()
-        return TableDescription(self.name, state.schema, _OPTIONS, state.count(), ())
+        partitioning = state.definition.partitioning
+        by = () if partitioning is None else tuple(map(str, partitioning.fields))
+        return TableDescription(self.name, state.schema, _OPTIONS, state.count(), (), partition_by=by)

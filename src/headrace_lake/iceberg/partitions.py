@@ -52,6 +52,15 @@ def spec_of(schema: Schema, columns: Sequence[str]) -> PartitionSpec:
     )
 
 
+def texts_of(spec: PartitionSpec, schema: Schema) -> tuple[str, ...]:
+    """Return the fields of a spec for people: columns, and functions of columns."""
+    return tuple(
+        name if isinstance(field.transform, IdentityTransform) else f"{field.transform}({name})"
+        for field in spec.fields
+        for name in [_source(field, schema).name]
+    )
+
+
 def check_spec(name: str, spec: PartitionSpec, schema: Schema) -> None:
     """Raise `UnsupportedError` if headrace does not divide the rows of a table so."""
     for field in spec.fields:

@@ -18,6 +18,7 @@ from headrace_lake import data_files
 from headrace_lake.folding import TableWrite
 from headrace_lake.iceberg.catalog import Tables, translated
 from headrace_lake.iceberg.commits import NewFiles, Planner, commit, repeated
+from headrace_lake.iceberg.partitions import texts_of
 from headrace_lake.iceberg.schemas import check_schema, column_type
 from headrace_lake.iceberg.version import Version, number_of
 from headrace_lake.partitions import PARTITION_BY, check_not_set
@@ -104,4 +105,5 @@ class IcebergTable(FileTable):
     def describe(self) -> TableDescription:
         version = self._version()
         rows = sum(file.entry.record_count for file in version.files)
-        return TableDescription(self.name, version.schema, self._options(), rows, ())
+        by = texts_of(version.spec, version.table.schema())
+        return TableDescription(self.name, version.schema, self._options(), rows, (), partition_by=by)
