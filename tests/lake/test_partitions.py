@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import headrace
+from headrace.cli.main import main
 from headrace.errors import OptionError, SchemaError, UnsupportedError
 from headrace.model.findings import Status
 from headrace.model.tables.changes import RowChange
@@ -152,7 +153,7 @@ def test_a_driver_that_is_killed_publishes_each_batch_once(place: Path, point: s
         assert list(store.table("t")) == [{"id": batch, "name": f"job {batch}"} for batch in range(3)]
 
 
-def test_what_partitions_cannot_be(store: LakeStore) -> None:
+def test_what_partitions_cannot_be(store: LakeStore, capsys: pytest.CaptureFixture[str]) -> None:
     for columns in (["nothing"], ["id", "id"], list(COLUMNS), ""):
         with pytest.raises(SchemaError, match="partition columns"):
             store.create_table("p", COLUMNS, "id", partition_by=columns)
@@ -164,4 +165,8 @@ def test_what_partitions_cannot_be(store: LakeStore) -> None:
     table = store.create_table("p", COLUMNS, "id", partition_by="text")
     with pytest.raises(UnsupportedError, match="when it is created"):
         table.set_options(partition_by="day")
+    with pytest.raises((OptionError, UnsupportedError), match="change_log"):
+        table.set_options(change_log="x")
+    assert main(["table", "set", "p", "partition_by=day", "-s", store.url]) == 1
+    assert "when it is created" in capsys.readouterr().err
     assert rows_of(store) == []

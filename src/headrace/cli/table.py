@@ -467,7 +467,8 @@ def _trim_text(name: str, report: TrimReport) -> str:
     return text
 
 
-def _option_value(text: str) -> bool | float | int | None:
+def _option_value(text: str) -> bool | float | int | str | None:
+    """Return the value that a text shows. The store says which values an option has."""
     word = text.strip().lower()
     if word in ("true", "false"):
         return word == "true"
@@ -476,5 +477,5 @@ def _option_value(text: str) -> bool | float | int | None:
     try:
         number = float(word)
     except ValueError:
-        raise OptionError("cannot read the value", received=repr(text), valid="true, false, none or a number") from None
+        return text
     return int(number) if number.is_integer() else number

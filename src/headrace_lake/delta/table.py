@@ -40,9 +40,9 @@ def check_options(given: Mapping[str, Any]) -> None:
     """Raise `UnsupportedError` for options of a change log that the log of a Delta table does not have."""
     check_names("a table", given, sorted([*vars(_DEFAULT), PARTITION_BY, DELETION_VECTORS]))
     for name, value in given.items():
-        if name in _PROPERTIES:
-            flag(value, name)
-        elif name not in ("change_log", PARTITION_BY) and value not in (None, getattr(_DEFAULT, name)):
+        if name in _PROPERTIES or name == "change_log":
+            flag(value, f"option {name}")
+        elif name != PARTITION_BY and value not in (None, getattr(_DEFAULT, name)):
             raise UnsupportedError(
                 "the changes of a Delta table are kept as long as its log and its files",
                 received=f"{name}={value}",

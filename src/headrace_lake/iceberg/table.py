@@ -14,6 +14,7 @@ from headrace.model.tables.options import TableOptions
 from headrace.model.tables.schema import TableSchema, parse_columns
 from headrace.options.names import check_names
 from headrace.ports import TableDescription
+from headrace.ports.arguments import flag
 from headrace_lake import data_files
 from headrace_lake.folding import TableWrite
 from headrace_lake.iceberg.catalog import Tables, translated
@@ -31,7 +32,9 @@ def check_options(given: Mapping[str, Any]) -> None:
     """Raise `UnsupportedError` for options of a change log, which an Iceberg table does not have."""
     check_names("a table", given, sorted([*vars(_DEFAULT), PARTITION_BY]))
     for name, value in given.items():
-        if name not in ("change_log", PARTITION_BY) and value not in (None, getattr(_DEFAULT, name)):
+        if name == "change_log":
+            flag(value, f"option {name}")
+        elif name != PARTITION_BY and value not in (None, getattr(_DEFAULT, name)):
             raise UnsupportedError("an Iceberg table has no log of changes", received=f"{name}={value}")
 
 
