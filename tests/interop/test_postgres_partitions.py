@@ -15,6 +15,7 @@ from headrace.errors import DataLossError, UnsupportedError
 from headrace.model.tables.changes import ChangeOp
 from headrace.model.tunnels.records import INITIAL_BATCH
 from headrace.ports import Store, Tunnel
+from headrace.stores.postgres.tunnels import catalog, partition_truncations
 from headrace.testing.reading import Change, drain, replay, state_of, unpack
 from tests.conformance import serving
 
@@ -169,6 +170,27 @@ def test_a_truncate_of_a_partitioned_table_is_followed(store: Store, server: Ser
     with headrace.open(store.url) as other:
         server.execute("INSERT INTO p VALUES (9, NULL)")
         assert [change.key for change in drain(other.tunnel("changes"))] == [(9,)]
+
+
+def test_a_truncate_that_the_catalog_does_not_show_yet_hides_none_before_it(
+    store: Store, server: Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The slot has a commit some moments before it is visible."""
+    tunnel = store.create_tunnel("p", "changes").with_truncations()
+    drain(tunnel)
+    server.execute("TRUNCATE p")
+    (xid,) = server.execute("SELECT xmin::text::bigint FROM pg_class WHERE relname = 'p10'").fetchall()[0]
+    found = partition_truncations.of_whole_table
+
+    def with_a_later_one(*arguments: Any) -> set[int]:
+        server.execute("TRUNCATE p")
+        return found(*arguments)
+
+    monkeypatch.setattr(partition_truncations, "of_whole_table", with_a_later_one)
+    monkeypatch.setattr(catalog, "file_xid", lambda *_: xid)
+    changes = drain(tunnel)
+    assert [change.op for change in changes] == [ChangeOp.TRUNCATE, ChangeOp.TRUNCATE]
+    assert tunnel.describe().warnings == ()
 
 
 def test_a_truncate_of_a_partitioned_table_that_has_joined_is_followed(store: Store, server: Server) -> None:

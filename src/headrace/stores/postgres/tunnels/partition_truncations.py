@@ -76,18 +76,18 @@ def add(statements: PostgresStatements, publication: str, tables: Collection[Tab
             statements.connection.execute(sql.SQL(text).format(name, table.sql))
 
 
-def last(database: TunnelDatabase, tunnel: str, root: int) -> int | None:
-    """Return the transaction of the last TRUNCATE of a partitioned table in the slot.
+def of_whole_table(database: TunnelDatabase, tunnel: str, root: int) -> set[int]:
+    """Return the transactions in the slot that have truncated a partitioned table.
 
-    None if there is none, or if partitions of it were truncated without it, also if that is not known.
+    None of them if partitions of it were truncated without it, also if that is not known. The slot can have a later
+    one than the catalog, which shows a transaction some moments after its commit is in the log.
 
     Raises:
         StoreBusyError: the slot cannot be read now.
     """
     leaves = database.query("SELECT relid::oid::bigint FROM pg_partition_tree(%s::oid::regclass) WHERE isleaf", (root,))
     of_leaves, of_root = _truncations(database, tunnel, root, [leaf for (leaf,) in leaves])
-    alone = {each.lsn for each in of_leaves} - of_root
-    return max(of_leaves).xid if of_leaves and not alone else None
+    return {each.xid for each in of_leaves} if {each.lsn for each in of_leaves} <= of_root else set()
 
 
 def alone(database: TunnelDatabase, tunnel: str, root: int, leaves: Collection[int]) -> set[int]:

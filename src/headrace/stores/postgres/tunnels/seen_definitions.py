@@ -174,8 +174,8 @@ class SeenDefinitions:
                     files = [each for each in of_root if isinstance(each, _NewFile)]
                     leaves = [each for each in of_root if isinstance(each, _NewLeaf)]
                     if files:
-                        last = partition_truncations.last(self._database, self._tunnel, root)
-                        whole.update({each: last is not None and each.xid == last for each in files})
+                        known = partition_truncations.of_whole_table(self._database, self._tunnel, root)
+                        whole.update({each: each.xid in known for each in files})
                     if leaves:
                         oids = [int(each.oid) for each in leaves]
                         alone = partition_truncations.alone(self._database, self._tunnel, root, oids)
