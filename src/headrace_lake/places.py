@@ -206,6 +206,15 @@ def write_new(place: Place, write: Callable[[Any], None]) -> None:
     reached(put)
 
 
+def file_identity(place: Place) -> object:
+    """Return a value that no other file of this name has had; None if there is no file, or for an object."""
+    try:
+        status = place.stat() if isinstance(place, Path) else None
+    except FileNotFoundError:
+        return None
+    return status and (status.st_ino, status.st_mtime_ns, status.st_size)
+
+
 def create(place: Place, content: bytes) -> None:
     """Create a file with a content that no other file has, of which readers see all or nothing, and wait until it is
     safe.

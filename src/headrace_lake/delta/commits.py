@@ -14,53 +14,24 @@ import random
 import time
 from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from headrace.errors import HeadraceError, StoreBusyError, StoreError
 from headrace.support import failpoints
 from headrace_lake.delta.actions import Actions
-from headrace_lake.delta.log import LOG
 from headrace_lake.delta.snapshot import ConflictError, Snapshot, UncertainCommitError
+from headrace_lake.delta.versions import Versions
 from headrace_lake.places import Place, sync
 
 _PATIENCE_SECONDS = 120.0
 _LONGEST_PAUSE = 0.2
 
 
-@dataclass
-class SyncedLog:
-    """The part of a table's log that is known to be on the disk."""
-
-    directory: Place
-    _version: int = field(default=-1, init=False)
-
-    def sync(self, version: int) -> None:
-        """Wait until the log is on the disk up to a version, with entries of other programs and checkpoints."""
-        if not isinstance(self.directory, Path):
-            # An object that was written is safe.
-            return
-        log = self.directory / LOG
-        for path in sorted(log.iterdir()):
-            number = path.name.partition(".")[0]
-            is_entry = number.isdecimal() and self._version < int(number) <= version
-            if (is_entry and path.suffix in (".json", ".parquet")) or path.name == "_last_checkpoint":
-                try:
-                    sync(path)
-                except FileNotFoundError:
-                    # The library removes old entries.
-                    continue
-        sync(log)
-        self._version = version
-
-
 def commit(
-    name: str,
-    directory: Place,
+    table: Versions,
     plan: Callable[[Snapshot], Actions | None],
     *,
-    log: SyncedLog,
     markers: Mapping[str, int] | None = None,
     information: Mapping[str, Any] | None = None,
     data_change: bool = True,
@@ -68,9 +39,7 @@ def commit(
     """Change a table in one commit.
 
     Args:
-        name: the table's name.
         plan: returns the actions for a version; None if nothing is to be done. It checks the version.
-        log: the state of the log on the disk.
         markers: the transactions of the commit, by application.
         information: texts for the history of the table. Nothing depends on them.
         data_change: whether the rows of the table change.
@@ -86,29 +55,29 @@ def commit(
         actions = plan(snapshot)
         if actions is None:
             # The entry is of an earlier process, perhaps, which has not waited for the disk.
-            log.sync(snapshot.version)
+            table.sync(snapshot.version)
             return None
         for parent in {path for each in actions.files for path in Path(each).parents}:
-            sync(directory / parent)
+            sync(table.directory / parent)
         failpoints.reach("rows-written")
         version = snapshot.commit(actions, markers or {}, information or {}, data_change=data_change)
         failpoints.reach("marker-written")
         if snapshot.is_checkpoint(version):
             # The commit is done, and needs no checkpoint.
             with suppress(HeadraceError):
-                Snapshot(name, directory, version).write_checkpoint()
-        log.sync(version)
+                Snapshot(table.name, table.directory, version).write_checkpoint()
+        table.sync(version)
         return version
 
-    return repeated(name, directory, attempt)
+    return repeated(table, attempt)
 
 
-def repeated(name: str, directory: Place, attempt: Callable[[Snapshot], int | None]) -> int | None:
+def repeated(table: Versions, attempt: Callable[[Snapshot], int | None]) -> int | None:
     """Run an attempt on the newest version, and again if another program has committed meanwhile."""
     end = time.monotonic() + _PATIENCE_SECONDS
     pause = 0.005
     while True:
-        snapshot = Snapshot(name, directory)
+        snapshot = table.newest()
         try:
             return attempt(snapshot)
         except ConflictError as error:
@@ -117,11 +86,11 @@ def repeated(name: str, directory: Place, attempt: Callable[[Snapshot], int | No
             raise
         except StoreError as error:
             # Perhaps VACUUM has deleted a file that the other program has replaced.
-            if Snapshot(name, directory).version == snapshot.version:
+            if table.newest().version == snapshot.version:
                 raise
             reason = str(error)
         if time.monotonic() > end:
-            raise StoreBusyError(f"other programs commit to Delta table {name!r} all the time", received=reason)
+            raise StoreBusyError(f"other programs commit to Delta table {table.name!r} all the time", received=reason)
         time.sleep(random.uniform(0, pause))
         pause = min(2 * pause, _LONGEST_PAUSE)
 

@@ -108,10 +108,8 @@ def _compact(
 
     try:
         version = commit(
-            table.name,
-            table.directory,
+            table.versions,
             plan,
-            log=table.log,
             information={"compaction": "by key"},
             data_change=False,
         )
@@ -195,7 +193,7 @@ def vacuum(table: DeltaTable, older_than: float = RETENTION_SECONDS) -> int:
     Args:
         older_than: the least age of the files in seconds, since they were replaced or written.
     """
-    replaced = table.snapshot().vacuum(older_than)
+    replaced = Snapshot(table.name, table.directory).vacuum(older_than)
     names = {*orphans(table, older_than), *_replaced_vectors(table, older_than)}
     remove_files(table.directory, names)
     return replaced + len(names)

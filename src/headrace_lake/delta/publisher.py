@@ -143,10 +143,8 @@ class DeltaPublisher(IntentPublisher[_Part, Snapshot]):
         markers = {self._app: batch, self._content_app: _number(content)} if marked else {}
         try:
             version = commit(
-                part.table.name,
-                part.table.directory,
+                part.table.versions,
                 plan,
-                log=part.table.log,
                 markers=markers,
                 information={"job": self.job, "sink": self.sink, "batch": batch},
             )

@@ -11,9 +11,12 @@ import json
 import math
 import os
 import re
+import threading
 import time
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -77,6 +80,14 @@ class UncertainCommitError(StoreError):
     """A commit has failed, and may be done: its files must stay, and it must not be repeated without its marker."""
 
 
+@dataclass
+class _Handle:
+    """A table of the package. The newest of its snapshots moves it on to the next version."""
+
+    table: DeltaTable
+    guard: threading.Lock = field(default_factory=threading.Lock)
+
+
 class Snapshot:
     """One version of a table.
 
@@ -84,26 +95,50 @@ class Snapshot:
         name: the table's name, for messages.
         directory: the directory of the table.
         version: the version; the newest one by default.
+        handle: the table at the version, if it is open.
 
     Raises:
         NotFoundError: there is no table.
         StoreDamagedError: the log cannot be read.
     """
 
-    def __init__(self, name: str, directory: Place, version: int | None = None) -> None:
+    def __init__(self, name: str, directory: Place, version: int | None = None, handle: _Handle | None = None) -> None:
         self.name = name
         self.directory = directory
-        self._table = _opened(name, directory, version)
-        self.version = self._table.version()
-        metadata = self._table.metadata()
+        self._handle = handle or _Handle(_opened(name, directory, version))
+        table = self._handle.table
+        self.version = table.version()
+        self._metadata = table.metadata()
+        self._protocol = table.protocol()
+        self._columns = table.schema()
         # The library declares it as a number.
-        self.id = str(metadata.id)
-        self.properties: Mapping[str, str | None] = metadata.configuration
-        self.partition_columns = tuple(metadata.partition_columns)
+        self.id = str(self._metadata.id)
+        self.properties: Mapping[str, str | None] = self._metadata.configuration
+        self.partition_columns = tuple(self._metadata.partition_columns)
+
+    def newer(self) -> Snapshot | None:
+        """Return the newest version, which takes the handle over; None if the entries between cannot be read."""
+        # This version keeps its files.
+        _ = self._actions
+        with self._handle.guard:
+            try:
+                self._handle.table.update_incremental()
+            except (DeltaError, OSError):
+                return None
+            return Snapshot(self.name, self.directory, handle=self._handle)
+
+    @contextmanager
+    def _table(self) -> Iterator[DeltaTable]:
+        """Give the caller the table at this version."""
+        with self._handle.guard:
+            if self._handle.table.version() == self.version:
+                yield self._handle.table
+                return
+        yield _opened(self.name, self.directory, self.version)
 
     @cached_property
     def schema(self) -> TableSchema:
-        return table_schema(self.name, pa.schema(self._table.schema().to_arrow()), self.properties)
+        return table_schema(self.name, pa.schema(self._columns.to_arrow()), self.properties)
 
     @cached_property
     def files(self) -> tuple[DataFile, ...]:
@@ -128,7 +163,8 @@ class Snapshot:
 
     @cached_property
     def _actions(self) -> pa.Table:
-        return pa.table(self._table.get_add_actions(flatten=False))
+        with self._table() as table:
+            return pa.table(table.get_add_actions(flatten=False))
 
     @cached_property
     def _stored(self) -> Mapping[str, Mapping[str, Any]]:
@@ -137,7 +173,7 @@ class Snapshot:
 
     @property
     def _can_have_vectors(self) -> bool:
-        return VECTORS in (self._table.protocol().reader_features or ())
+        return VECTORS in (self._protocol.reader_features or ())
 
     @property
     def writes_vectors(self) -> bool:
@@ -155,7 +191,8 @@ class Snapshot:
 
     def marker(self, app: str) -> int | None:
         """Return the version of an application's last transaction."""
-        return self._table.transaction_version(app)
+        with self._table() as table:
+            return table.transaction_version(app)
 
     @property
     def writes_feed(self) -> bool:
@@ -250,9 +287,9 @@ class Snapshot:
             if pa.types.is_binary(self.schema.column(name).type):
                 # Writers differ in the text of such a value.
                 raise self._refused(f"partition column {name!r} of type binary", "use a table without it")
-        protocol = self._table.protocol()
+        protocol = self._protocol
         features = set(protocol.reader_features or ()) - _READ_FEATURES
-        if _VARIANT.search(self._table.schema().to_json()):
+        if _VARIANT.search(self._columns.to_json()):
             features.add("variantType")
         if protocol.min_reader_version == FEATURES_READER and not features:
             return
@@ -266,7 +303,7 @@ class Snapshot:
             removes: the writer removes rows.
         """
         self.check_readable()
-        protocol = self._table.protocol()
+        protocol = self._protocol
         features = set(protocol.writer_features or ()) - _WRITE_FEATURES
         if features or _PLAIN_WRITER < protocol.min_writer_version < FEATURES_WRITER:
             raise self._unknown(features, f"writer version {protocol.min_writer_version}")
@@ -280,7 +317,7 @@ class Snapshot:
             check_partitions(self.schema, self.partition_columns)
         if removes and self.properties.get("delta.appendOnly") == "true":
             raise self._refused("property delta.appendOnly, and the write replaces rows", "append rows")
-        for column in json.loads(self._table.schema().to_json())["fields"]:
+        for column in json.loads(self._columns.to_json())["fields"]:
             rules = [rule for rule in _FIELD_RULES if rule in column["metadata"]]
             if rules:
                 raise self._refused(f"column {column['name']!r} with {rules[0]}", "write into a table without it")
@@ -296,7 +333,8 @@ class Snapshot:
 
     def history(self, limit: int) -> list[dict[str, Any]]:
         """Return the newest commits, the newest first, as the log has them."""
-        return self._table.history(limit)
+        with self._table() as table:
+            return table.history(limit)
 
     def vacuum(self, older_than: float) -> int:
         """Delete the files that commits have removed this many seconds ago; return their number.
@@ -304,7 +342,8 @@ class Snapshot:
         The library's full vacuum would also delete files of commits that are not complete.
         """
         hours = math.ceil(older_than / 3600)
-        return len(self._table.vacuum(hours, dry_run=False, enforce_retention_duration=False))
+        with self._table() as table:
+            return len(table.vacuum(hours, dry_run=False, enforce_retention_duration=False))
 
     # -- the commit ---------------------------------------------------------------------------------------
 
@@ -392,8 +431,8 @@ class Snapshot:
             schema: the columns: those of the table, which may have become nullable, and new ones after them.
             properties: properties with new values.
         """
-        metadata = self._table.metadata()
-        fields = self._table.schema().to_json()
+        metadata = self._metadata
+        fields = self._columns.to_json()
         if schema is not None:
             fields = _with_columns(json.loads(fields), schema)
         configuration = {**self.properties, **(properties or {})}
@@ -408,13 +447,13 @@ class Snapshot:
             "createdTime": metadata.created_time,
         }
         features = needed_features(fields, configuration)
-        protocol = self._protocol()
+        protocol = self._protocol_action()
         wanted = with_features(protocol, features)
         actions: list[Action] = [{"metaData": {name: each for name, each in definition.items() if each is not None}}]
         return actions if wanted == protocol else [{"protocol": wanted}, *actions]
 
-    def _protocol(self) -> dict[str, Any]:
-        found = self._table.protocol()
+    def _protocol_action(self) -> dict[str, Any]:
+        found = self._protocol
         protocol: dict[str, Any] = {
             "minReaderVersion": found.min_reader_version,
             "minWriterVersion": found.min_writer_version,
@@ -435,9 +474,10 @@ class Snapshot:
             StoreError: the library has failed.
         """
         try:
-            self._table.create_checkpoint()
-            if self.properties.get("delta.enableExpiredLogCleanup") != "false":
-                self._table.cleanup_metadata()
+            with self._table() as table:
+                table.create_checkpoint()
+                if self.properties.get("delta.enableExpiredLogCleanup") != "false":
+                    table.cleanup_metadata()
         except (DeltaError, OSError) as error:
             raise StoreError(f"a checkpoint of table {self.name!r} failed", received=_reason(error)) from None
 
@@ -472,20 +512,8 @@ def _reason(error: Exception) -> str:
 
 
 def _opened(name: str, directory: Place, version: int | None) -> DeltaTable:
-    """Open a table.
-
-    Raises:
-        StoreError: this process was forked from one that has read a Delta table: the native code would not run.
-    """
-    global _process
-    if _process not in (None, os.getpid()):
-        raise StoreError(
-            "this process was forked from a process that has used Delta tables, which the package deltalake does not "
-            "support",
-            received=f"process {os.getpid()}, forked from {_process}",
-            remedy='start processes with multiprocessing.get_context("spawn") or "forkserver"',
-        )
-    _process = os.getpid()
+    """Open a table."""
+    check_process()
     if not (directory / LOG).is_dir():
         raise NotFoundError("no such Delta table", received=repr(name))
     try:
@@ -496,3 +524,16 @@ def _opened(name: str, directory: Place, version: int | None) -> DeltaTable:
         raise StoreError(f"the log of Delta table {name!r} cannot be reached", received=_reason(error)) from None
     except DeltaError as error:
         raise StoreDamagedError(f"the log of Delta table {name!r} cannot be read", received=_reason(error)) from None
+
+
+def check_process() -> None:
+    """Raise `StoreError` if this process was forked from one that has read a Delta table: native code would not run."""
+    global _process
+    if _process not in (None, os.getpid()):
+        raise StoreError(
+            "this process was forked from a process that has used Delta tables, which the package deltalake does not "
+            "support",
+            received=f"process {os.getpid()}, forked from {_process}",
+            remedy='start processes with multiprocessing.get_context("spawn") or "forkserver"',
+        )
+    _process = os.getpid()

@@ -31,7 +31,6 @@ from headrace.model.tunnels.values import KindName, Start, TunnelKind
 from headrace.options.names import check_names
 from headrace.ports import Capabilities, Disk, Files, Publisher, Queue, Table, Tunnel
 from headrace_lake.delta import maintenance
-from headrace_lake.delta.commits import SyncedLog
 from headrace_lake.delta.log import LOG
 from headrace_lake.delta.publisher import DeltaPublisher
 from headrace_lake.delta.queue import DeltaQueue
@@ -41,6 +40,7 @@ from headrace_lake.delta.table import DELETION_VECTORS, DeltaTable, check_option
 from headrace_lake.delta.tunnels import records
 from headrace_lake.delta.tunnels.records import StoredTunnel, TunnelRecords
 from headrace_lake.delta.tunnels.tunnel import DeltaTunnel, new_tunnel
+from headrace_lake.delta.versions import Versions
 from headrace_lake.home import OWN_DIRECTORY, Home, Owner
 from headrace_lake.maintenance import LakeStore, Maintenance
 from headrace_lake.partitions import PARTITION_BY, partition_columns
@@ -85,7 +85,7 @@ class DeltaStore(LakeStore):
         self.id = self.url
         self._directory = directory
         self._home = Home(directory, home, Owner(self.url, "Delta"))
-        self._logs: dict[str, SyncedLog] = {}
+        self._versions: dict[str, Versions] = {}
         self._seen: dict[str, object] = {}
         self._guard = threading.Lock()
 
@@ -144,7 +144,7 @@ class DeltaStore(LakeStore):
         try:
             new.parent.mkdir(parents=True, exist_ok=True)
             create_version(new, schema, partitions, properties)
-            SyncedLog(new).sync(0)
+            Versions("", new).sync(0)
             directory.parent.mkdir(parents=True, exist_ok=True)
             new.rename(directory)
         except OSError as error:
@@ -183,8 +183,7 @@ class DeltaStore(LakeStore):
     def _table(self, name: str) -> DeltaTable:
         directory = self._path(name)
         with self._guard:
-            log = self._logs.setdefault(str(directory), SyncedLog(directory))
-        return DeltaTable(name, directory, log)
+            return DeltaTable(self._versions.setdefault(name, Versions(name, directory)))
 
     def drop_table(self, name: str, *, missing_ok: bool = False) -> None:
         if is_internal(name):
@@ -210,7 +209,7 @@ class DeltaStore(LakeStore):
                 return
             raise NotFoundError(f"no such table in {self.url}", received=repr(name), valid=self.lake_tables()) from None
         with self._guard:
-            self._logs.pop(str(self._path(name)), None)
+            self._versions.pop(name, None)
         for tunnel in records.stored_tunnels(self._home, name):
             records.drop(self._home, tunnel)
         # Without its log the table does not exist.

@@ -21,12 +21,12 @@ from headrace_lake import data_files
 from headrace_lake.delta import changes, reading
 from headrace_lake.delta.actions import WRITES_VECTORS, Actions
 from headrace_lake.delta.changes import Planner
-from headrace_lake.delta.commits import SyncedLog, commit
+from headrace_lake.delta.commits import commit
 from headrace_lake.delta.schemas import PRE_IMAGES, keeps_pre_images, text_of
 from headrace_lake.delta.snapshot import Snapshot
+from headrace_lake.delta.versions import Versions
 from headrace_lake.folding import TableWrite
 from headrace_lake.partitions import PARTITION_BY, check_not_set
-from headrace_lake.places import Place
 from headrace_lake.scanning import Selection
 from headrace_lake.tables import FileTable
 
@@ -54,15 +54,13 @@ class DeltaTable(FileTable):
     """A table: a directory with data files and a log.
 
     Args:
-        name: its name in the store.
-        directory: its directory.
-        log: the state of its log on the disk, the same for all handles of a process.
+        versions: its versions, the same for all handles of a process.
     """
 
-    def __init__(self, name: str, directory: Place, log: SyncedLog) -> None:
-        self.name = name
-        self.directory = directory
-        self.log = log
+    def __init__(self, versions: Versions) -> None:
+        self.name = versions.name
+        self.directory = versions.directory
+        self.versions = versions
 
     def __repr__(self) -> str:
         return f"DeltaTable({self.name!r})"
@@ -73,7 +71,7 @@ class DeltaTable(FileTable):
         Raises:
             NotFoundError: the table does not exist.
         """
-        return Snapshot(self.name, self.directory)
+        return self.versions.newest()
 
     def _readable(self) -> Snapshot:
         snapshot = self.snapshot()
@@ -105,7 +103,7 @@ class DeltaTable(FileTable):
             return done
 
         try:
-            version = commit(self.name, self.directory, plan, log=self.log)
+            version = commit(self.versions, plan)
         except Exception:
             # It may be that only the answer of the commit is lost: what the last attempt has added stays.
             planner.clean(done)
@@ -124,7 +122,7 @@ class DeltaTable(FileTable):
             snapshot.check_writable(removes=False)
             return Actions(definition=snapshot.changed(snapshot.altered(alteration).schema))
 
-        commit(self.name, self.directory, plan, log=self.log)
+        commit(self.versions, plan)
 
     def set_options(self, **changes: Any) -> TableOptions:
         check_options(changes)
@@ -138,7 +136,7 @@ class DeltaTable(FileTable):
             return Actions(definition=snapshot.changed(properties=wanted))
 
         if wanted:
-            commit(self.name, self.directory, plan, log=self.log)
+            commit(self.versions, plan)
         return self._options(self.snapshot())
 
     def _options(self, snapshot: Snapshot) -> TableOptions:
