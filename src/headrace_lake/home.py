@@ -5,7 +5,9 @@ the lake tables, and the tunnels of these tables (`headrace_lake.delta.tunnels.r
 tables of a sink, and the *intent* of its last publication that has more than one part.
 
 These records have names of tables. So a home is that of one lake, the first one that writes into it: it has the
-identity of the lake, which is also in a file of the lake's own directory, and moves with it.
+identity of the lake, which is also in a file of the lake's own directory, and moves with it. A copy of the lake has
+this file, too. So the home also has the URL of the lake, and the inode of the file: of a copy, both differ. A renamed
+directory keeps the inode, and a file system without lasting inodes keeps the URL.
 """
 
 from __future__ import annotations
@@ -178,6 +180,7 @@ class Home:
     def __init__(self, directory: Place, url: str | None, owner: Owner | None, store: Store | None = None) -> None:
         self._directory = directory / OWN_DIRECTORY
         self._url = url or str(self._directory / "home")
+        self._moves_with_lake = url is None
         self._store = store
         self._untaken = owner
         self._tables: set[str] = set()
@@ -218,7 +221,8 @@ class Home:
         mine = f"{self._identity(create=create)} {owner.name}"
         found = _owner(store)
         if found is None and create:
-            row = {**_OWNER_KEY, "content": json.dumps({"lake": mine, "shown": str(owner)})}
+            content = {"lake": mine, "shown": str(owner), "inode": self._inode()}
+            row = {**_OWNER_KEY, "content": json.dumps(content)}
             _create(store, OWNER)
             # Another process may take it at the same time.
             with suppress(ClaimLostError):
@@ -226,15 +230,28 @@ class Home:
             found = _owner(store)
         if found is None:
             return
-        if found["lake"] != mine:
+        if found["lake"] != mine or not self._is_original(found, owner):
             raise OptionError(
                 "this home has the records of another lake, which would be replaced",
-                received=f"{owner}; the home is that of {found['shown']}",
+                received=f"{owner}; the home is that of {found['shown']}"
+                + (", which has the same identity: one is a copy of the other" if found["lake"] == mine else ""),
                 valid="a home for each lake",
                 remedy=f"set option home to another store; if that lake does not exist any more, drop {OWNER.name} "
                 "from the home",
             )
         self._untaken = None
+
+    def _is_original(self, found: Mapping[str, Any], owner: Owner) -> bool:
+        """Return whether this is the lake that has taken the home, and not a copy with the same identity."""
+        if self._moves_with_lake or found["shown"] == str(owner):
+            return True
+        inode = self._inode()
+        return inode is not None and inode == found.get("inode")
+
+    def _inode(self) -> int | None:
+        """Return the inode of the file with the identity; None in a bucket."""
+        file = self._directory / _IDENTITY
+        return file.stat().st_ino if isinstance(file, Path) else None
 
     def _identity(self, *, create: bool) -> str | None:
         """Return the identity of the directory, which is created if ``create``; None if there is none.
@@ -329,7 +346,7 @@ def _replace(store: Store, table: HomeTable, before: Mapping[str, str] | None, a
     store.publisher(str(uuid.uuid4())).publish(0, [], claim=claim, last=True)
 
 
-def _owner(store: Store) -> dict[str, str] | None:
+def _owner(store: Store) -> dict[str, Any] | None:
     """Return the lake that has taken a home; None if none has."""
     try:
         found = store.table(OWNER.name).get(_OWNER_KEY)

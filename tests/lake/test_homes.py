@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from pathlib import Path
@@ -92,6 +93,50 @@ def test_a_damaged_identity_is_an_error_until_it_is_that_of_the_home(home: str, 
         file.write_text(json.loads(next(iter(store.table(OWNER.name)))["content"])["lake"].partition(" ")[0])
     with lake(tmp_path / "first", home) as first:
         assert first.publisher("job", "sink").last_batch() == 0
+
+
+def test_a_copy_of_a_lake_is_refused(home: str, tmp_path: Path) -> None:
+    with lake(tmp_path / "first", home) as first:
+        publish(first, 0, several=False)
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+    with lake(tmp_path / "copy", home) as copy:
+        with pytest.raises(OptionError, match=f"{REFUSED}.*one is a copy of the other"):
+            copy.tables()
+        with pytest.raises(OptionError, match=REFUSED):
+            publish(copy, 1, several=False)
+    with lake(tmp_path / "copy", f"{tmp_path}/own") as copy:
+        assert publish(copy, 1, several=False)
+    with lake(tmp_path / "first", home) as first:
+        assert publish(first, 1, several=False)
+    # A copy in the place of the lake is that lake, as after a restore.
+    shutil.rmtree(tmp_path / "first")
+    (tmp_path / "copy").rename(tmp_path / "first")
+    with lake(tmp_path / "first", home) as first:
+        assert first.publisher("job", "sink").last_batch() == 1
+
+
+def test_a_lake_that_moves_to_another_file_system_takes_its_home_again(home: str, tmp_path: Path) -> None:
+    with lake(tmp_path / "first", home) as first:
+        publish(first, 0, several=False)
+    shutil.copytree(tmp_path / "first", tmp_path / "moved")
+    shutil.rmtree(tmp_path / "first")
+    with lake(tmp_path / "moved", home) as moved, pytest.raises(OptionError, match=f"drop {OWNER.name}"):
+        moved.tables()
+    with headrace.open(home) as store:
+        store.drop_table(OWNER.name)
+    with lake(tmp_path / "moved", home) as moved:
+        assert not publish(moved, 0, several=False)
+        assert publish(moved, 1, several=False)
+
+
+def test_a_copy_with_its_home_is_a_lake_of_its_own(tmp_path: Path) -> None:
+    with lake(tmp_path / "first") as first:
+        publish(first, 0, several=False)
+    shutil.copytree(tmp_path / "first", tmp_path / "copy")
+    for name in ("first", "copy"):
+        with lake(tmp_path / name) as store:
+            assert not publish(store, 0, several=False)
+            assert publish(store, 1, several=False)
 
 
 def test_a_home_of_an_earlier_release_is_taken_with_its_records(home: str, tmp_path: Path) -> None:
