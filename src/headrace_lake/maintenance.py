@@ -132,6 +132,18 @@ def in_partitions(
     return [group for of_partition in found.values() for group in choose(of_partition)]
 
 
+def of_size(files: Iterable[File], size: int) -> Iterator[list[File]]:
+    """Yield groups of files, each of about a size, or of one file."""
+    group: list[File] = []
+    for file in files:
+        if group and sum(each.size for each in group) + file.size > size:
+            yield group
+            group = []
+        group.append(file)
+    if group:
+        yield group
+
+
 class Compactable(Sized, Protocol):
     """A data file that a compaction can replace."""
 

@@ -179,7 +179,14 @@ def test_a_table_that_is_partitioned_anew(store: IcebergStore, tmp_path: Path, m
     assert rows_of(tmp_path, "p") == expected
     assert sorted(store.table("p"), key=lambda each: each["id"]) == expected
     store.table("p").put([row(5)])
-    store.maintenance("p").compact()
+    specs = {each["spec_id"] for each in foreign(tmp_path, "p").inspect.files().to_pylist()}
+    assert len(specs) == 2
+    assert store.maintenance("p").compact().version is not None
+    assert rows_of(tmp_path, "p") == [*expected, row(5)]
+    (spec,) = {each["spec_id"] for each in foreign(tmp_path, "p").inspect.files().to_pylist()}
+    assert spec == max(specs)
+    assert store.maintenance("p").compact().version is not None
+    assert store.maintenance("p").compact().version is None
     assert rows_of(tmp_path, "p") == [*expected, row(5)]
     assert [each.status for each in store.maintenance("p").check()] == [Status.OK]
 

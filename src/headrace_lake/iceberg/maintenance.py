@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
+import pyarrow as pa
 from pyiceberg.manifest import DataFile, ManifestFile
 from pyiceberg.table.snapshots import ancestors_of
 
@@ -28,6 +29,7 @@ from headrace_lake.maintenance import (
     has_many_small,
     in_partitions,
     key_problems,
+    of_size,
     repeats_a_key,
     small_files,
 )
@@ -51,7 +53,7 @@ class IcebergMaintenance:
         self._load = load
 
     def compact(self, target_bytes: int = TARGET_BYTES) -> Compaction:
-        return _compact(self._load, target_bytes, lambda files: list(groups(files, target_bytes)))
+        return _compact(self._load, target_bytes, lambda files: list(groups(files, target_bytes)), divides=True)
 
     # -- snapshots and files that nothing needs -----------------------------------------------------------------
 
@@ -118,25 +120,45 @@ class IcebergMaintenance:
 
 def merge_small(load: Callable[[], Version]) -> Compaction:
     """Merge the small files of a table, if it has many of them: streams do so between two batches."""
-    return _compact(load, TARGET_BYTES, lambda files: [small_files(files)] if has_many_small(files) else [])
+
+    def choose(files: Sequence[StoredFile]) -> list[list[StoredFile]]:
+        return [small_files(files)] if has_many_small(files) else []
+
+    return _compact(load, TARGET_BYTES, choose, divides=False)
 
 
 class _Merge:
-    """Replaces each group of files that ``choose`` returns."""
+    """Replaces each group of files that ``choose`` returns.
 
-    def __init__(self, target_bytes: int, choose: Callable[[Sequence[StoredFile]], list[list[StoredFile]]]) -> None:
+    Args:
+        divides: whether files of earlier partitionings are replaced, too. The next merge has their pieces.
+    """
+
+    def __init__(
+        self, target_bytes: int, choose: Callable[[Sequence[StoredFile]], list[list[StoredFile]]], *, divides: bool
+    ) -> None:
         self.files = NewFiles(PREFIX)
         self.done = Changes()
         self._target_bytes = target_bytes
         self._choose = choose
+        self._divides = divides
 
     def plan(self, version: Version) -> Changes | None:
-        # Files of earlier partitionings stay as they are.
         files = [file for file in version.files if file.entry.spec_id == version.spec.spec_id]
         chosen = in_partitions(files, lambda file: file.entry.partition, self._choose)
         added = [new for group in chosen for new in self._merged(version, group)]
+        if self._divides:
+            earlier = [file for file in version.files if file.entry.spec_id != version.spec.spec_id]
+            pieces = [*of_size(earlier, self._target_bytes)]
+            added += [new for group in pieces for new in self._divided(version, group)]
+            chosen += pieces
         self.done = Changes(added, [file.entry for group in chosen for file in group])
         return self.done if chosen else None
+
+    def _divided(self, version: Version, group: Sequence[StoredFile]) -> Iterator[DataFile]:
+        batches = list(version.scan(Selection(version.schema.names, KeyRange(), ()), group))
+        if batches:
+            yield from self.files.write(version, pa.Table.from_batches(batches))
 
     def _merged(self, version: Version, group: Sequence[StoredFile]) -> Iterator[DataFile]:
         rows = version.scan(Selection(version.schema.names, KeyRange(), ()), group)
@@ -145,9 +167,13 @@ class _Merge:
 
 
 def _compact(
-    load: Callable[[], Version], target_bytes: int, choose: Callable[[Sequence[StoredFile]], list[list[StoredFile]]]
+    load: Callable[[], Version],
+    target_bytes: int,
+    choose: Callable[[Sequence[StoredFile]], list[list[StoredFile]]],
+    *,
+    divides: bool,
 ) -> Compaction:
-    merge = _Merge(target_bytes, choose)
+    merge = _Merge(target_bytes, choose, divides=divides)
     number = commit(load, merge, information={"headrace.operation": "compaction"})
     if number is None:
         return Compaction(None)
