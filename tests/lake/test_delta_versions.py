@@ -73,6 +73,7 @@ def test_an_earlier_version_stays_as_it_was(store: Store, tmp_path: Path, opens:
     assert opens == [None]
     app = "headrace/job/sink"
     assert (before.marker(app), after.marker(app)) == (0, 1)
+    assert before.marker("another") is None
     assert opens == [None, before.version]
 
 

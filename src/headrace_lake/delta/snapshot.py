@@ -115,6 +115,7 @@ class Snapshot:
         self.id = str(self._metadata.id)
         self.properties: Mapping[str, str | None] = self._metadata.configuration
         self.partition_columns = tuple(self._metadata.partition_columns)
+        self._markers: dict[str, int | None] = {}
 
     def newer(self) -> Snapshot | None:
         """Return the newest version, which takes the handle over; None if the entries between cannot be read."""
@@ -191,8 +192,11 @@ class Snapshot:
 
     def marker(self, app: str) -> int | None:
         """Return the version of an application's last transaction."""
-        with self._table() as table:
-            return table.transaction_version(app)
+        if app not in self._markers:
+            # The package reads all entries since the last checkpoint.
+            with self._table() as table:
+                self._markers[app] = table.transaction_version(app)
+        return self._markers[app]
 
     @property
     def writes_feed(self) -> bool:
