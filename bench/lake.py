@@ -5,13 +5,14 @@ from __future__ import annotations
 import statistics
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import pyarrow as pa
 from deltalake import DeltaTable
 
 import headrace
-from bench.measure import COLUMNS, Ratio, Result, orders
+from bench.measure import COLUMNS, Ratio, Result, orders, seconds
 
 _KEY = ["UserId", "OrderId"]
 _REPEATS = 5
@@ -48,22 +49,22 @@ def _changes(directory: Path, rows: int, count: int, *, files: int, ratio: float
         "vectors": tables["vectors"].put,
     }
     cpu: dict[str, list[float]] = {name: [] for name in ways}
+    wall: dict[str, list[float]] = {name: [] for name in ways}
     written: dict[str, list[int]] = {name: [] for name in ways}
     for number in range(1 + _REPEATS):
         part = _batch(number, rows, count)
         for name, write in ways.items():
-            size, begin = _size(directory / name), time.process_time()
-            write(part)
+            before, begin = _size(directory / name), time.process_time()
+            wall[name].append(seconds(partial(write, part)))
             cpu[name].append(time.process_time() - begin)
-            written[name].append(_size(directory / name) - size)
+            written[name].append(_size(directory / name) - before)
     expected = rows + (1 + _REPEATS) * (count - count // 2)
     assert [table.scan([]).read_all().num_rows for table in tables.values()] == [expected] * 3
     # The first batch of each warms up.
-    spent = {name: statistics.median(taken[1:]) for name, taken in cpu.items()}
-    texts = {
-        name: f"{taken:.2f} CPU seconds, {statistics.median(written[name][1:]) / 1e6:.2f} MB"
-        for name, taken in spent.items()
-    }
+    spent, taken, size = (
+        {name: statistics.median(each[1:]) for name, each in figures.items()} for figures in (cpu, wall, written)
+    )
+    texts = {name: f"{taken[name]:.2f} s, {spent[name]:.2f} CPU seconds, {size[name] / 1e6:.2f} MB" for name in ways}
     return Result(
         f"Delta Lake: batches of {count:,} changes of random keys into a table of {rows:,} rows in {files} files",
         {

@@ -22,12 +22,14 @@ import pyarrow.parquet as pq
 from headrace.errors import StoreDamagedError, StoreError
 from headrace.model.tables.schema import TableSchema
 from headrace.rows import key_years
-from headrace.rows.by_position import sort_indices
+from headrace.rows.by_position import are_sorted, sort_indices
 from headrace.rows.fields import with_fields
 from headrace_lake.nested_nulls import with_inner_values
 from headrace_lake.places import Place, open_input, write_new
 
 ROW_GROUP_ROWS = 65_536
+# A dictionary of many different values takes most of the time of a write, and is larger than compressed values.
+_SETTINGS: Mapping[str, Any] = {"compression": "zstd", "dictionary_pagesize_limit": 64 << 10}
 PREFIX = "hr-"
 """The first characters of the names of headrace's files, so that orphans can be recognized."""
 _TABLE, _STATISTICS = b"headrace.table", b"headrace.statistics"
@@ -70,9 +72,11 @@ def write_sorted(
     """
     if schema.primary_key:
         check_years(rows, schema.primary_key)
-        rows = rows.take(sort_indices(rows, schema.primary_key))
+        # The rest of another file is in order, and so is much of what streams have.
+        if not are_sorted(rows, schema.primary_key):
+            rows = rows.take(sort_indices(rows, schema.primary_key))
     rows = with_fields(rows, schema.arrow if fields is None else fields).drop_columns(list(without))
-    statistics = _text(_statistics(rows))
+    statistics = _text(_statistics(rows, schema.primary_key))
     write(path, _marked(rows, table, statistics))
     return statistics
 
@@ -96,12 +100,12 @@ def write_ordered(
 
     def run(file: Any) -> None:
         kept = pa.schema([each for each in (schema.arrow if fields is None else fields) if each.name not in without])
-        with pq.ParquetWriter(file, kept, compression="zstd") as writer:
+        with pq.ParquetWriter(file, kept, **_SETTINGS) as writer:
             for part in parts:
                 if schema.primary_key:
                     check_years(part, schema.primary_key)
                 rows = with_fields(part.select(kept.names), kept)
-                found.append(_statistics(rows))
+                found.append(_statistics(rows, schema.primary_key))
                 writer.write_table(_filled(rows), row_group_size=ROW_GROUP_ROWS)
                 if file.tell() >= least_bytes:
                     break
@@ -134,7 +138,7 @@ def check_years(rows: pa.Table, key: Sequence[str]) -> None:
 def write(path: Place, rows: pa.Table) -> None:
     """Write rows into a new file, and wait until they are on the disk. After an error there is no file."""
     rows = _filled(rows)
-    _write(path, lambda file: pq.write_table(rows, file, compression="zstd", row_group_size=ROW_GROUP_ROWS))
+    _write(path, lambda file: pq.write_table(rows, file, row_group_size=ROW_GROUP_ROWS, **_SETTINGS))
 
 
 def _filled(rows: pa.Table) -> pa.Table:
@@ -284,7 +288,8 @@ class _Statistics:
     nulls: Mapping[str, int]
 
 
-def _statistics(rows: pa.Table) -> _Statistics:
+def _statistics(rows: pa.Table, key: Sequence[str]) -> _Statistics:
+    """Return the statistics of rows in the order of a key."""
     least: dict[str, Any] = {}
     greatest: dict[str, Any] = {}
     nulls: dict[str, int] = {}
@@ -295,7 +300,8 @@ def _statistics(rows: pa.Table) -> _Statistics:
         nulls[field.name] = column.null_count
         if column.null_count == len(column):
             continue
-        bounds = pc.min_max(column)
+        in_order = field.name in key[:1] and not column.null_count
+        bounds = {"min": column[0], "max": column[-1]} if in_order else pc.min_max(column)
         low, high = _bound(bounds["min"], up=False), _bound(bounds["max"], up=True)
         if low is not None and high is not None:
             least[field.name], greatest[field.name] = low, high

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bisect
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.model.tables.schema import TableSchema
-from headrace.rows.by_position import compared
+from headrace.rows.by_position import compared, sort_indices
 from headrace_lake import data_files
 from headrace_lake.data_files import RowNumbers
 from headrace_lake.places import Place
@@ -30,25 +31,22 @@ class Keys:
         self._names = schema.primary_key
         self._rows = rows.select(list(schema.primary_key)).combine_chunks()
         self._bounded = data_files.has_bounds(self._fields.field(0).type)
-        self._low: Any = None
-        self._high: Any = None
-        if self._bounded and self._rows.num_rows:
-            bounds = pc.min_max(self._rows.column(0))
-            self._low, self._high = bounds["min"].as_py(), bounds["max"].as_py()
+        if self._bounded:
+            self._rows = self._rows.take(sort_indices(self._rows, self._names[:1])).combine_chunks()
 
     def can_be_between(self, bounds: tuple[Any, Any] | None) -> bool:
         """Return whether a key can be between two values of the first key column."""
-        if not self._rows.num_rows:
-            return False
+        return bool(self._between(bounds).num_rows)
+
+    def _between(self, bounds: tuple[Any, Any] | None) -> pa.Table:
+        """Return the keys between two values of the first key column."""
         if bounds is None or not self._bounded:
-            return True
+            return self._rows
         low, high = bounds
-        if high < self._low or self._high < low:
-            return False
-        first = self._rows.column(0)
-        kind = first.type
-        inside = pc.and_(pc.greater_equal(first, pa.scalar(low, kind)), pc.less_equal(first, pa.scalar(high, kind)))
-        return bool(pc.any(inside).as_py())
+        first, numbers = self._rows.column(0), range(self._rows.num_rows)
+        start = bisect.bisect_left(numbers, low, key=lambda number: first[number].as_py())
+        end = bisect.bisect_right(numbers, high, start, key=lambda number: first[number].as_py())
+        return self._rows.slice(start, end - start)
 
     def rows_of(
         self,
@@ -68,11 +66,8 @@ class Keys:
             The numbers of the rows in the file, and the rows themselves; None if there are none.
         """
         with data_files.opened(path) as opened:
-            groups = [
-                number
-                for number, bounds in enumerate(data_files.group_bounds(opened, self._names[0]))
-                if self.can_be_between(bounds if self._bounded else None)
-            ]
+            bounds = enumerate(data_files.group_bounds(opened, self._names[0]))
+            groups = {number: wanted for number, each in bounds if (wanted := self._between(each)).num_rows}
             if not groups:
                 return None
             starts = data_files.group_starts(opened)
@@ -80,9 +75,9 @@ class Keys:
             found: list[pa.Table] = []
             names = [*self._names, *(name for name in columns if name not in self._names)]
             fields = pa.schema([self._schema.arrow.field(name) for name in names])
-            for group in groups:
+            for group, wanted in groups.items():
                 keys = data_files.read(opened, self._fields, [group], constants)
-                places = self._matches(keys)
+                places = self._matches(keys, wanted)
                 if deleted is not None:
                     places = places[~_has(deleted, starts[group] + places)]
                 if not len(places):
@@ -94,21 +89,21 @@ class Keys:
             return None
         return np.concatenate(numbers), pa.concat_tables(found) if found else fields.empty_table()
 
-    def _matches(self, keys: pa.Table) -> npt.NDArray[np.int64]:
-        """Return the places of the keys in ``keys``, ascending."""
+    def _matches(self, keys: pa.Table, wanted: pa.Table) -> npt.NDArray[np.int64]:
+        """Return the places of the wanted keys in ``keys``, ascending."""
         places = np.arange(keys.num_rows)
         # Numbers are compared faster than texts, and each column leaves fewer rows to the next one.
         for name in sorted(self._names, key=lambda each: not pa.types.is_primitive(keys.schema.field(each).type)):
             column = keys.column(name)
             left = column if len(places) == len(column) else column.take(pa.array(places))
-            same = pc.is_in(left, value_set=self._rows.column(name).combine_chunks())
+            same = pc.is_in(left, value_set=wanted.column(name).combine_chunks())
             places = places[np.asarray(same)]
         if len(self._names) == 1 or not len(places):
             return places
         candidates = keys.take(pa.array(places))
         first = candidates.column(0).combine_chunks()
-        wanted = self._rows.filter(pc.is_in(self._rows.column(0), value_set=first))
-        return np.sort(places[compared(candidates, wanted, self._names).left.to_numpy()])
+        rest = wanted.filter(pc.is_in(wanted.column(0), value_set=first))
+        return np.sort(places[compared(candidates, rest, self._names).left.to_numpy()])
 
 
 def _has(numbers: RowNumbers, rows: npt.NDArray[np.int64]) -> npt.NDArray[np.bool_]:

@@ -90,3 +90,31 @@ def test_an_empty_input_has_no_groups() -> None:
     assert by_position.sort_indices(none, [".a"]).to_pylist() == []
     assert by_position.last_rows(none, [".a"]).tolist() == []
     assert not by_position.repeats(none, [".a"])
+
+
+@pytest.mark.parametrize(
+    ("first", "second", "expected"),
+    [
+        (["a", "a", "b"], [1, 2, 0], True),
+        (["a", "a", "b"], [2, 1, 3], False),
+        (["b", "a", "c"], [1, 2, 3], False),
+        (["a", "a"], [1, 1], False),
+        (["a", None], [1, 2], False),
+        (["a", "a"], [None, 1], False),
+        (["Z", "a", "ä", "\U0001f600"], [0, 0, 0, 0], True),
+        (["a"], [1], True),
+    ],
+)
+def test_rows_with_different_keys_in_order_are_found(
+    first: list[str | None], second: list[int | None], expected: bool
+) -> None:
+    rows = pa.table({".v": first, "v": second})
+    assert by_position.are_sorted(rows, [".v", "v"]) is expected
+    parts = pa.concat_tables([rows.slice(0, 1), rows.slice(1)])
+    assert by_position.are_sorted(parts, [".v", "v"]) is expected
+    if expected:
+        assert by_position.sort_indices(rows, [".v", "v"]).to_pylist() == list(range(len(first)))
+
+
+def test_no_rows_are_sorted() -> None:
+    assert by_position.are_sorted(pa.schema({"v": pa.int64()}).empty_table(), ["v"])

@@ -26,6 +26,16 @@ def sort_indices(rows: pa.RecordBatch | pa.Table, names: Sequence[str]) -> pa.UI
     return pc.sort_indices(table, sort_keys=[(name, "ascending") for name in table.column_names])
 
 
+def are_sorted(rows: pa.RecordBatch | pa.Table, names: Sequence[str]) -> bool:
+    """Return whether each row is greater than the one before by some columns, which costs less than sorting them."""
+    greater: Any = None
+    for column in reversed([rows.column(name) for name in names]):
+        before, after = column.slice(0, max(len(column) - 1, 0)), column.slice(1)
+        first = pc.less(before, after)
+        greater = first if greater is None else pc.or_(first, pc.and_(pc.equal(before, after), greater))
+    return bool(pc.all(pc.fill_null(greater, False), min_count=0).as_py())
+
+
 def aggregated(keys: Columns, calls: Sequence[tuple[str, pa.Array | pa.ChunkedArray | None]]) -> tuple[Any, Any]:
     """Group rows.
 

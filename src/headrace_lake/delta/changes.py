@@ -180,7 +180,8 @@ class Planner:
                 self._removals[same] = self._removal(snapshot, file, found[0])
             return self._removals.get(same)
 
-        with ThreadPoolExecutor(os.cpu_count()) as pool:
+        # Each file is waited for until it is on the disk.
+        with ThreadPoolExecutor(2 * (os.cpu_count() or 1)) as pool:
             return [each for each in pool.map(removal, snapshot.files) if each is not None]
 
     def _removal(self, snapshot: Snapshot, file: DataFile, rows: RowNumbers) -> _Removal:
@@ -194,7 +195,8 @@ class Planner:
         if snapshot.writes_vectors and len(deleted) <= _MOST_DELETED * file.stored_rows:
             return _Removal(file, None, rows, deleted)
         left = snapshot.read(file, snapshot.schema.arrow, without=deleted)
-        return _Removal(file, list(self._written_files(snapshot, left)), rows, deleted)
+        new = snapshot.write(self._new_file(snapshot, file.partition), left, file.partition)
+        return _Removal(file, [new], rows, deleted)
 
     def _shortened(self, snapshot: Snapshot, removals: Sequence[_Removal]) -> list[Shortened]:
         """Write the vectors of files into one file."""
