@@ -19,7 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from headrace.errors import StoreDamagedError, StoreError
+from headrace.errors import SchemaError, StoreDamagedError, StoreError
 from headrace.model.tables.schema import TableSchema
 from headrace.rows import key_years
 from headrace.rows.by_position import are_sorted, sort_indices
@@ -68,10 +68,10 @@ def write_sorted(
         The statistics of the rows for the log. The file has them, too.
 
     Raises:
-        SchemaError: a date or timestamp of a key is outside the years 1 to 9999.
+        SchemaError: a date or timestamp of a key is outside the years 1 to 9999, or a key is null.
     """
     if schema.primary_key:
-        check_years(rows, schema.primary_key)
+        _check_key(rows, schema.primary_key)
         # The rest of another file is in order, and so is much of what streams have.
         if not are_sorted(rows, schema.primary_key):
             rows = rows.take(sort_indices(rows, schema.primary_key))
@@ -102,8 +102,7 @@ def write_ordered(
         kept = pa.schema([each for each in (schema.arrow if fields is None else fields) if each.name not in without])
         with pq.ParquetWriter(file, kept, **_SETTINGS) as writer:
             for part in parts:
-                if schema.primary_key:
-                    check_years(part, schema.primary_key)
+                _check_key(part, schema.primary_key)
                 rows = with_fields(part.select(kept.names), kept)
                 found.append(_statistics(rows, schema.primary_key))
                 writer.write_table(_filled(rows), row_group_size=ROW_GROUP_ROWS)
@@ -126,6 +125,18 @@ def _marked(rows: pa.Table, table: str, statistics: str) -> pa.Table:
 
 def _marks(table: str, statistics: str) -> dict[bytes, bytes]:
     return {_TABLE: table.encode(), _STATISTICS: statistics.encode()}
+
+
+def _check_key(rows: pa.Table, key: Sequence[str]) -> None:
+    check_years(rows, key)
+    for name in key:
+        if rows.column(name).null_count:
+            # New rows are checked before: it is a row that another program has written.
+            raise SchemaError(
+                "a row of the table has a key that is null, so its file cannot be written anew",
+                received=f"column {name!r}",
+                remedy="delete such rows by the program that has written them, or remove the key of the table",
+            )
 
 
 def check_years(rows: pa.Table, key: Sequence[str]) -> None:
@@ -300,8 +311,7 @@ def _statistics(rows: pa.Table, key: Sequence[str]) -> _Statistics:
         nulls[field.name] = column.null_count
         if column.null_count == len(column):
             continue
-        in_order = field.name in key[:1] and not column.null_count
-        bounds = {"min": column[0], "max": column[-1]} if in_order else pc.min_max(column)
+        bounds = {"min": column[0], "max": column[-1]} if field.name in key[:1] else pc.min_max(column)
         low, high = _bound(bounds["min"], up=False), _bound(bounds["max"], up=True)
         if low is not None and high is not None:
             least[field.name], greatest[field.name] = low, high

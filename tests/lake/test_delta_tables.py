@@ -204,6 +204,20 @@ def test_a_table_of_another_program_gets_a_key(store: Store, tmp_path: Path) -> 
     assert rows_of(tmp_path, "u") == list(table)
 
 
+def test_a_file_with_a_null_key_of_another_program_is_not_rewritten(store: Store, tmp_path: Path) -> None:
+    write_deltalake(str(tmp_path / "u"), pa.table({"id": [3, None, 1], "name": ["c", "b", "a"]}))
+    foreign(tmp_path, "u").alter.set_table_properties({"headrace.primaryKey": '["id"]'}, raise_if_not_exists=False)
+    before = rows_of(tmp_path, "u")
+    with pytest.raises(SchemaError, match="key that is null"):
+        store.table("u").put({"id": 1, "name": "new"})
+    with pytest.raises(SchemaError, match="key that is null"):
+        store.table("u").delete({"id": 3})
+    assert rows_of(tmp_path, "u") == before
+    foreign(tmp_path, "u").delete("id IS NULL")
+    store.table("u").put({"id": 1, "name": "new"})
+    assert [row["name"] for row in store.table("u")] == ["new", "c"]
+
+
 def test_an_invalid_key_property_is_an_error(store: Store, tmp_path: Path) -> None:
     keyed(tmp_path, "t", "id")
     with pytest.raises(StoreError, match=r"headrace\.primaryKey"):
