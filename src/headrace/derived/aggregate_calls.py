@@ -10,7 +10,8 @@ if TYPE_CHECKING:
     from headrace.derived.state.aggregates import Kind
 
 
-def _words(text: str) -> frozenset[str]:
+def words(text: str) -> frozenset[str]:
+    """Return the words of a text."""
     return frozenset(text.split())
 
 
@@ -19,7 +20,7 @@ KINDS: dict[str, Kind] = {
     "every": "min", "bool_and": "min", "some": "max", "any": "max", "bool_or": "max",
 }  # fmt: skip
 """The aggregates whose value is kept for each group, by their names."""
-OTHER_AGGREGATES = _words(
+OTHER_AGGREGATES = words(
     """any_value approx_count_distinct approx_percentile percentile_approx approx_top_k approx_top_k_accumulate
     approx_top_k_combine array_agg collect_list collect_set bit_and bit_or bit_xor bitmap_construct_agg
     bitmap_or_agg bitmap_and_agg corr count_min_sketch covar_pop covar_samp first first_value last last_value
@@ -30,7 +31,7 @@ OTHER_AGGREGATES = _words(
     theta_sketch_agg theta_union_agg theta_intersection_agg try_avg try_sum var_pop var_samp variance"""
 )
 
-GENERATORS = _words(
+GENERATORS = words(
     """explode explode_outer posexplode posexplode_outer inline inline_outer stack json_tuple flatten_outer
     variant_explode variant_explode_outer"""
 )

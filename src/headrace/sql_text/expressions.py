@@ -174,16 +174,14 @@ def is_bounded(text: TokenText, start: int, end: int, first: int, last: int) -> 
     return left and right
 
 
-def lambda_parameters(text: TokenText, start: int, end: int) -> dict[str, int]:
-    """Return the parameters of lambda functions in a range, in lower case, and where they are."""
-    found: dict[str, int] = {}
+def lambda_parameters(text: TokenText, start: int, end: int) -> set[str]:
+    """Return the parameters of lambda functions in a range, in lower case."""
+    found: set[str] = set()
     for index in range(start + 1, end):
         if not text.is_pair(index, "-", ">"):
             continue
         first = index - 1
         if text.is_symbol(first, ")"):
             first = next(opening for opening, closing in text.closing.items() if closing == first)
-        for each in range(first, index):
-            if text.is_name(each):
-                found[text.tokens[each].name.lower()] = each
+        found |= {text.tokens[each].name.lower() for each in range(first, index) if text.is_name(each)}
     return found

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
-from headrace.derived.follow.refusals import is_special_time, refuse_names
+from headrace.derived.follow.refusals import check_of_one_row, is_special_time, refuse_names
 from headrace.derived.follow.settings import changes_answers
 from headrace.errors import SqlError
 from headrace.model.own_names import PREFIX
@@ -186,6 +186,7 @@ def _check_body(spark: SparkSession, name: str, body: str) -> None:
         raise _refusal(f"{name}, which reads tables: {body}", "join the table instead")
     try:
         refuse_names(tokens)
+        check_of_one_row(tokens)
     except SqlError as error:
         raise _refusal(f"{name}, whose body has {body}: {error.problem}", "leave the function out") from None
     for parts in {parts for parts, is_called in _names(tokens) if not is_called}:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from headrace.derived.aggregate_calls import GENERATORS, is_aggregate_call, is_any_aggregate, is_generator
 from headrace.derived.follow.items import Items
-from headrace.derived.follow.refusals import refuse_names
+from headrace.derived.follow.refusals import NotSplit, refuse_names
 from headrace.derived.follow.relations import Select
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.split import FollowedQuery, NamesOf, with_aggregates
@@ -26,7 +26,6 @@ from headrace.derived.gathering.routes import plan_gather, plan_whole
 from headrace.derived.gathering.row_keys import key_kind
 from headrace.derived.gathering.scopes import Columns, UnclearStructure, read_model
 from headrace.derived.used_names import used_names
-from headrace.errors import SqlError
 from headrace.spark.versions import arrow_schema
 from headrace.sql_text.lexer import Token, TokenKind
 from headrace.sql_text.query_text import QueryText, Range
@@ -63,7 +62,7 @@ _NOT_IN_FROM = {
 def refuse_constructs(text: str) -> None:
     """Raise `SqlError` for a construct that no followed query can have."""
     tokens = QueryText(text, strict=True)
-    refuse_names(tokens, signed=False)
+    refuse_names(tokens)
     _refuse_clauses(tokens)
 
 
@@ -88,7 +87,8 @@ def grouped_query(
         has_subqueries: whether items and HAVING can have subqueries.
 
     Raises:
-        SqlError: the query has a construct that cannot be followed; or its groups cannot be kept.
+        NotSplit: its groups cannot be kept.
+        SqlError: the query has a construct that cannot be followed.
     """
     tokens = QueryText(text, strict=True)
     read, others, joins = _tables(tokens, scans)
@@ -178,25 +178,24 @@ def _last_select(tokens: QueryText, *, has_subqueries: bool) -> tuple[Range, Sel
     """Return the range of WITH, and the SELECT at the end of a query, whose aggregates are kept by group.
 
     Raises:
-        SqlError: there are none, or they cannot be kept.
+        NotSplit: there are none, or they cannot be kept.
     """
     first, end = 0, len(tokens.tokens)
     while tokens.is_symbol(first, "(") and tokens.closing[first] == end - 1:
         first, end = first + 1, end - 1
     start = next((index for index in tokens.top(first, end) if tokens.is_word(index, "SELECT")), None)
     if start is None or any(tokens.set_operations(start, end)):
-        raise tokens.error("the query does not end with one SELECT", first)
+        raise NotSplit("a query that does not end with one SELECT")
     block = tokens.block(start, end)
     inside = [*range(start + 1, block.from_[0]), *range(block.where_end, end)]
     if has_subqueries:
         outside = set(tokens.outside_of_queries(start, end))
         inside = [index for index in inside if index in outside]
-    unkept = next((index for index in inside if _is_not_kept(tokens, index)), None)
-    if unkept is not None or tokens.is_word(start + 1, "DISTINCT"):
-        raise tokens.error("this part of the query is not kept by group", start if unkept is None else unkept)
+    if tokens.is_word(start + 1, "DISTINCT") or any(_is_not_kept(tokens, index) for index in inside):
+        raise NotSplit("a part of the query that is not kept by group")
     grouped = block.group is not None or block.having is not None
     if not grouped and not any(is_aggregate_call(tokens, index) for index in inside):
-        raise tokens.error("the query has no groups", start)
+        raise NotSplit("a query without groups")
     return (first, start), Select(block, tuple(tokens.item(*each) for each in tokens.split(*block.select)), ())
 
 
@@ -268,7 +267,7 @@ def joins_generators_alone(sql: str) -> bool:
 
 
 def check_exact(query: FollowedQuery, schemas: Iterable[StructType]) -> None:
-    """Raise `SqlError` unless the rows below the groups are the same whenever they are computed again.
+    """Raise `NotSplit` unless the rows below the groups are the same whenever they are computed again.
 
     The groups keep what was added, so a row must leave them with the values with which it entered. Spark adds the
     doubles of inner groups and windows in any order, so that the last digits of their sums can differ.
@@ -280,13 +279,13 @@ def check_exact(query: FollowedQuery, schemas: Iterable[StructType]) -> None:
         name, kind = field.name.lower(), field.dataType.simpleString()
         types[name] = f"{types.get(name, '')} {kind}"
         if (used is None or name in used) and re.search("float|double|variant", kind):
-            raise SqlError("inner groups of a column whose sums depend on the order", received=field.name)
+            raise NotSplit(f"inner groups of {field.name}, whose sums depend on the order")
     for index, token in enumerate(tokens.tokens):
         called = tokens.is_call(index) and not token.is_word(*_NO_CALLS)
         if called and token.name.lower() not in _EXACT_FUNCTIONS and not _is_mean_of_decimals(tokens, index, types):
-            raise tokens.error("inner groups of values that may be doubles", index)
+            raise NotSplit("inner groups of values that may be doubles")
         if token.is_symbol("/") or token.is_word("DOUBLE", "FLOAT", "REAL") or "e" in _number(token).lower():
-            raise tokens.error("inner groups of values that may be doubles", index)
+            raise NotSplit("inner groups of values that may be doubles")
 
 
 def _is_mean_of_decimals(tokens: QueryText, index: int, types: Mapping[str, str]) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Protocol
 
 from headrace.derived.aggregate_calls import KINDS, is_aggregate_call
+from headrace.derived.follow.refusals import NotSplit
 from headrace.derived.follow.relations import Select
 from headrace.derived.own_names import argument_column, group_column, value_column
 from headrace.sql_text.expressions import (
@@ -110,7 +111,7 @@ class Items:
                 if not self.uses_aggregates(item.start, item.end, number)
             ]
         else:
-            self._refuse_grouping_sets(start, end)
+            self._check_grouping_sets(start, end)
             ranges = [self._grouping(*each) for each in text.split(start, end)]
         for each in ranges:
             group = self._group(*each)
@@ -118,29 +119,26 @@ class Items:
                 groups.append(group)
         return groups
 
-    def _refuse_grouping_sets(self, start: int, end: int) -> None:
+    def _check_grouping_sets(self, start: int, end: int) -> None:
         text = self._text
         for index in text.top(start, end):
             sets = text.is_word(index, "GROUPING") and text.is_word(index + 1, "SETS")
             with_ = text.is_word(index, "WITH") and text.is_word(index + 1, "ROLLUP", "CUBE")
             call = text.is_word(index, "ROLLUP", "CUBE") and text.is_symbol(index + 1, "(")
             if sets or with_ or call:
-                name = "GROUPING SETS" if sets else text.tokens[index + 1 if with_ else index].text.upper()
-                raise text.error(
-                    f"a followed query cannot have {name}", index, remedy="one stream and target for each grouping"
-                )
+                raise NotSplit("GROUPING SETS, ROLLUP or CUBE")
 
     def _grouping(self, start: int, end: int) -> tuple[int, int]:
         """Return the range of an element of GROUP BY; of the item that a number or an alias names."""
         text, items = self._text, self._select.items
         if start >= end:
-            raise text.error("expected an expression", start)
+            raise NotSplit("an element of GROUP BY without an expression")
         token = text.tokens[start]
         if end == start + 1:
             if token.kind is TokenKind.NUMBER and token.text.isdigit():
                 number = int(token.text)
                 if not 1 <= number <= len(items):
-                    raise text.error(f"the select list has no item {number}", start, received=token.text)
+                    raise NotSplit(f"no item {number} in the select list")
                 return items[number - 1].start, items[number - 1].end
             if token.is_name:
                 named = [item for item in items if item.alias is not None and _alike(item.alias, token.name)]
@@ -148,17 +146,14 @@ class Items:
                     return named[0].start, named[0].end
         while text.is_symbol(start, "(") and text.closing[start] == end - 1:
             if len(text.split(start + 1, end - 1)) > 1:
-                raise text.error(
-                    "a list in parentheses in GROUP BY", start, remedy="leave the parentheses out, or write struct(…)"
-                )
+                raise NotSplit("a list in parentheses in GROUP BY")
             start, end = start + 1, end - 1
         return start, end
 
     def _group(self, start: int, end: int) -> Group:
         text = self._text
-        for index in range(start, end):
-            if is_aggregate_call(text, index):
-                raise text.error("an aggregate cannot be in GROUP BY", index)
+        if any(is_aggregate_call(text, index) for index in range(start, end)):
+            raise NotSplit("an aggregate in GROUP BY")
         primary = operand_end(text, start, end) == end
         window = text.is_word(start, "WINDOW") and text.is_symbol(start + 1, "(") and text.after(start + 1) == end
         return Group(start, end, tuple(atoms(text, start, end)), primary, window)
@@ -176,15 +171,11 @@ class Items:
             condition = text.render(end + 3, text.closing[end + 1], [])
             end = text.after(end + 1)
         if text.is_word(end, "OVER", "IGNORE", "RESPECT", "WITHIN"):
-            raise text.error(
-                f"a followed query cannot have {name} with {text.tokens[end].text.upper()}",
-                index,
-                remedy="leave it out",
-            )
+            raise NotSplit(f"{name} with {text.tokens[end].text.upper()}")
         distinct = text.is_word(first, "DISTINCT")
         first += distinct or text.is_word(first, "ALL")
         shown = text.shown(index, end)
-        call = self._call(index, name, first, closing, distinct, condition, shown)
+        call = self._call(name, first, closing, distinct, condition, shown)
         key = repr((call.kind, call.arguments))
         if key not in self._calls:
             self._calls[key] = len(self.aggregates)
@@ -192,33 +183,26 @@ class Items:
         return self._calls[key], end
 
     def _call(
-        self, index: int, name: str, first: int, closing: int, distinct: bool, condition: str | None, shown: str
+        self, name: str, first: int, closing: int, distinct: bool, condition: str | None, shown: str
     ) -> AggregateCall:
         text = self._text
         kind = KINDS[name]
         if distinct and kind in ("sum", "avg"):
-            raise text.error(
-                f"a followed query cannot have {name}(DISTINCT …)",
-                index,
-                remedy="follow SELECT the value … GROUP BY the value into a table, and aggregate that one",
-            )
+            raise NotSplit(f"{name}(DISTINCT …)")
         if name == "count" and first + 1 == closing and text.is_symbol(first, "*") and not distinct:
             if condition is None:
                 return AggregateCall("count_rows", (), shown)
             return AggregateCall("count", (self._argument(f"CASE WHEN ({condition}) THEN 1 END"),), shown)
         if any(text.is_star(i) for i in range(first, closing)):
-            raise text.error(f"a star in {name}(…)", index, remedy="write count(*), or name the columns")
-        for inner in range(first, closing):
-            if is_aggregate_call(text, inner):
-                raise text.error("an aggregate inside of an aggregate", inner)
+            raise NotSplit(f"a star in {name}(…)")
+        if any(is_aggregate_call(text, inner) for inner in range(first, closing)):
+            raise NotSplit("an aggregate inside of an aggregate")
         parts = [text.render(*each, []) for each in text.split(first, closing)] if first < closing else []
         if not parts or (len(parts) > 1 and kind != "count") or (name == "count_if" and len(parts) > 1):
-            raise text.error(f"{name} takes one argument", index)
+            raise NotSplit(f"{name} with another number of arguments than one")
         if name == "count_if":
             if distinct:
-                raise text.error(
-                    "a followed query cannot have count_if(DISTINCT …)", index, remedy="leave DISTINCT out"
-                )
+                raise NotSplit("count_if(DISTINCT …)")
             parts = [f"CASE WHEN ({parts[0]}) THEN 1 END"]
         literal = first + 1 == closing and text.tokens[first].kind in (TokenKind.NUMBER, TokenKind.STRING)
         if name == "count" and literal and not distinct and condition is None:
@@ -286,7 +270,7 @@ class Items:
         if fields:
             length, number = max(fields)
             return atom.end, ".".join((group_column(number), *map(quote_name, atom.written[length:])))
-        alias = self._alias(index, atom, visible)
+        alias = self._alias(atom, visible)
         if alias is not None:
             return atom.end, "".join((f"({alias})", *(f".{quote_name(part)}" for part in atom.written[1:])))
         if atom.parts[0] == "window" and len(self._windows) == 1:
@@ -326,7 +310,7 @@ class Items:
             return after
         return None
 
-    def _alias(self, index: int, atom: Atom, visible: int) -> str | None:
+    def _alias(self, atom: Atom, visible: int) -> str | None:
         """Return the converted expression of the item with an alias, if a name is one. A column precedes an alias."""
         items, name = self._select.items, atom.written[0]
         found = [number for number, item in enumerate(items[:visible]) if item.alias and _alike(item.alias, name)]
@@ -336,11 +320,7 @@ class Items:
             if visible < len(items):
                 return None
             # Spark takes the alias, with the type of the column.
-            raise self._text.error(
-                f"in HAVING, {name} is the alias of an item and the name of a column",
-                index,
-                remedy="write the expression of the item in parentheses, or choose another alias",
-            )
+            raise NotSplit(f"in HAVING, {name} is the alias of an item and the name of a column")
         item = items[found[-1]]
         return self.converted(item.start, item.end, found[-1])
 
@@ -353,14 +333,8 @@ class Items:
         used |= {name.lower() for each in relations for name in ((each.alias,) if each.alias else each.name)}
         used |= {item.alias.lower() for item in self._select.items if item.alias is not None}
         used |= {"window"} if self._windows else set()
-        for name, index in names.items():
-            if name in used:
-                raise self._text.error(
-                    f"the parameter {name} of this function has the name of a column of GROUP BY, of a relation or of "
-                    "an item",
-                    index,
-                    remedy="rename the parameter",
-                )
+        if used & names:
+            raise NotSplit("a parameter with the name of a column of GROUP BY, of a relation or of an item")
 
     def copied(self, converted: str) -> tuple[int, bool] | None:
         """Return the group of which an item is a plain copy, or the start or end of its window, and whether as text.

@@ -4,6 +4,9 @@ Spark says whether the query is valid, its types, and whether the split has its 
 over empty views with the scans' columns, so that stars do not contain the sign and the order. Then the parts of the
 split are analysed. The operators of all plans must be known ones: an operator that is not on the list, such as that of
 an aggregate which headrace does not know, is refused by its name.
+
+There are several ways to follow a query. What is an error in one of them, such as `NotSplit`, the next one may follow.
+The errors of the last one are those that users see.
 """
 
 from __future__ import annotations
@@ -28,6 +31,7 @@ from headrace.derived.follow.gathered import (
 )
 from headrace.derived.follow.inner_queries import InnerQueries
 from headrace.derived.follow.plan import FollowedPlan
+from headrace.derived.follow.refusals import NotSplit
 from headrace.derived.follow.scans import FollowedScan
 from headrace.derived.follow.settings import check_text_settings
 from headrace.derived.follow.split import FollowedQuery, Grouping, split_query
@@ -114,7 +118,6 @@ def _read(spark: SparkSession, text: str, scans: Mapping[str, FollowedScan], vie
     Raises:
         SqlError: it has none of these.
     """
-    # What a way cannot follow, the next one may: the last error is the one to show.
     with suppress(SqlError, UnsupportedError):
         plan = _check(spark, text, split_query(text, scans, partial(SparkNames, spark, views.plain)), scans, views)
         plan.states(keeps_previous=False)
@@ -261,7 +264,8 @@ def _signed_sql(
 def _group_types(spark: SparkSession, groups: Grouping, rows: StructType, of_scans: Mapping[str, str]) -> StructType:
     """Return the columns of the view that the result SQL reads, but its own."""
     types = _analysed(spark, with_views(groups.types_sql, of_scans))
-    _refuse_collations(rows)
+    if any(" collate " in field.dataType.simpleString() for field in rows):
+        raise NotSplit("groups of texts whose equality or order is not that of their bytes")
     return types
 
 
@@ -278,9 +282,7 @@ def _check_results(
     _check_same(schema, result, [*result.names[:-2], KEEP, STATE], own=2)
     for item, column in zip(groups.items, schema.names, strict=True):
         if item.name is not None and item.name.lower() != column.lower():
-            raise SqlError(
-                "Spark gives this column another name than its text", received=column, remedy="name it with AS"
-            )
+            raise NotSplit(f"Spark gives column {column} another name than its text")
 
 
 class _InnerGroups:
@@ -356,7 +358,7 @@ class _InnerGroups:
         query = grouped_query(text, self._scans, names_of, has_subqueries=True)
         assert query.groups is not None
         if not query.scans:
-            raise SqlError("an inner query that reads no followed scan is computed as it is written")
+            raise NotSplit("an inner query that reads no followed scan is computed as it is written")
         sql = with_views(text, views.plain)
         analysed = self._analysed._replace(schema=spark.sql(sql).schema, plan=analysed_plan(spark, sql))
         plan = _check_gathered(spark, query, self._scans, views, analysed, inner=True)
@@ -385,23 +387,7 @@ def _analysed(spark: SparkSession, sql: str) -> StructType:
     try:
         return spark.sql(sql).schema
     except (AnalysisException, ParseException) as error:
-        raise SqlError(
-            "the query cannot be split into rows and aggregates that can be followed",
-            received=str(error).partition("\n")[0],
-            remedy="outside of count, sum, avg, min and max write each group expression as in GROUP BY, in parentheses "
-            "if it has operators, and no other column",
-        ) from None
-
-
-def _refuse_collations(rows: StructType) -> None:
-    """Raise `SqlError` for texts whose equality or order is not that of their bytes."""
-    for field in rows.fields:
-        if " collate " in field.dataType.simpleString():
-            raise SqlError(
-                "a followed query cannot group or aggregate texts with a collation",
-                received=field.dataType.simpleString(),
-                remedy="write lower(…), or CAST(… AS STRING) COLLATE UTF8_BINARY",
-            )
+        raise NotSplit("Spark does not accept a part of the query", received=str(error).partition("\n")[0]) from None
 
 
 def _refuse_collations_in(plan: str, schemas: Sequence[StructType]) -> None:
@@ -458,13 +444,14 @@ def _check_operators(spark: SparkSession, sql: str, known: frozenset[str] = _OPE
     counts = Counter(operators(plan))
     found = aggregates if "Aggregate" in known else counts.pop("Aggregate", 0)
     unknown = sorted(set(counts) - known)
-    if unknown or found != aggregates:
-        named = ", ".join(unknown) if unknown else f"{found} times Aggregate instead of {aggregates}"
+    if unknown:
         raise SqlError(
             "a followed query cannot have an operator of this query's plan",
-            received=named,
+            received=", ".join(unknown),
             remedy="leave it out, or compute it in a batch",
         )
+    if found != aggregates:
+        raise NotSplit(f"{found} times Aggregate instead of {aggregates}")
     return plan
 
 
@@ -475,11 +462,8 @@ def _check_names(schema: StructType) -> None:
 
 
 def _check_same(schema: StructType, found: StructType, names: Sequence[str], *, own: int = 0) -> None:
-    """Raise `SqlError` unless columns have the names, and the types of the query's columns before ``own`` others."""
+    """Raise `NotSplit` unless columns have the names, and the types of the query's columns before ``own`` others."""
     types = [field.dataType.simpleString() for field in schema]
     others = [field.dataType.simpleString() for field in found][: len(found) - own]
     if types != others or found.names != list(names):
-        raise SqlError(
-            "the query's parts do not have the types of the query", received=f"{others}", valid=f"{types}",
-            remedy="simplify the query: headrace cannot follow it exactly",
-        )  # fmt: skip
+        raise NotSplit(f"parts with the types {others} of a query with the types {types}")

@@ -2,8 +2,8 @@
 
 Every SELECT over a followed relation gets the two columns at the end of its select list. Static relations stay as they
 are. A change of a scan's row then becomes the changes of the rows that are computed of it, with the same sign. That is
-right for each operator here because the result for a union of rows is the union of the results; the preserved side of
-an outer join, INTERSECT, DISTINCT and others do not have this property, and are refused.
+right for each operator here because the result for a union of rows is the union of the results. The preserved side of
+an outer join, INTERSECT, DISTINCT and others do not have this property: a query with them is `NotSplit`.
 """
 
 from __future__ import annotations
@@ -11,20 +11,18 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
-from headrace.derived.follow.refusals import IN_A_BATCH, refuse_clauses
+from headrace.derived.follow.refusals import NotSplit
 from headrace.derived.own_names import ORDER, SIGN
-from headrace.errors import SqlError
-from headrace.sql_text.lexer import TokenKind, quote_name
+from headrace.sql_text.expressions import ends_operand
+from headrace.sql_text.lexer import TokenKind
 from headrace.sql_text.query_text import Block, Item, QueryText, Relation
 
-_NOT_IN_FROM = {
-    "PIVOT": "write one aggregate with FILTER (WHERE …) for each column",
-    "UNPIVOT": IN_A_BATCH,
-    "TABLESAMPLE": "write a condition on a hash of the key: WHERE pmod(hash(id), 10) = 0",
-    "LATERAL": IN_A_BATCH,
-    "MATCH_RECOGNIZE": IN_A_BATCH,
-    "WATERMARK": "leave it out: a followed table needs no watermark, its groups are kept until their rows are deleted",
-}
+_NOT_IN_FROM = ("PIVOT", "UNPIVOT", "TABLESAMPLE", "LATERAL", "MATCH_RECOGNIZE", "WATERMARK")
+# Clauses of several rows after SELECT: those with a second word, and those of one word.
+_WITH_BY = ("ORDER", "SORT", "CLUSTER", "DISTRIBUTE")
+_ONE_WORD = ("LIMIT", "OFFSET", "QUALIFY")
+# Spark also accepts a single | as a pipe.
+_PIPED = ("SELECT", "EXTEND", "SET", "DROP", "AS", "WHERE", "AGGREGATE", "JOIN", "LATERAL", *_WITH_BY, *_ONE_WORD)
 _BOTH = f", {SIGN}, {ORDER}"
 
 
@@ -55,10 +53,6 @@ class Select:
     block: Block
     items: tuple[Item, ...]
     relations: tuple[RelationRows, ...]
-
-    @property
-    def start(self) -> int:
-        return self.block.start
 
     @property
     def followed(self) -> RelationRows | None:
@@ -94,17 +88,10 @@ class QueryRelations:
         if self._text.is_word(start, "WITH"):
             main = start = self._common_table_expressions(start + 1, end)
         branches = self._branches(start, end, top=True)
-        self._refuse_other_subqueries()
+        self._check_subqueries()
         if any(select.followed is None for select in branches):
-            raise self._static_branch(main)
+            raise NotSplit("a SELECT that reads no followed scan")
         return (with_, main), branches
-
-    def _static_branch(self, index: int) -> SqlError:
-        return self._text.error(
-            "this SELECT reads no followed scan",
-            index,
-            remedy="select from a scan with readAs = 'table'; write rows that never change into the target with INSERT",
-        )
 
     def _without_brackets(self, start: int, end: int) -> tuple[int, int]:
         while self._text.is_symbol(start, "(") and self._text.closing[start] == end - 1:
@@ -115,20 +102,22 @@ class QueryRelations:
     def _common_table_expressions(self, index: int, end: int) -> int:
         text = self._text
         if text.is_word(index, "RECURSIVE"):
-            raise text.error("a followed query cannot have WITH RECURSIVE", index, remedy=IN_A_BATCH)
+            raise NotSplit("WITH RECURSIVE")
         while index < end:
             name_at = index
             if not text.is_name(name_at):
-                raise text.error("expected the name of a common table expression", index)
+                raise NotSplit("a common table expression without a name")
             index += 1
             columns = index if text.is_symbol(index, "(") else None
             index = text.after(index) if columns is not None else index
             index += text.is_word(index, "AS")
             if not text.is_symbol(index, "("):
-                raise text.error("expected a query in parentheses", index)
+                raise NotSplit("a common table expression without a query")
             branches = self._subquery(index)
             name = text.tokens[name_at].name.lower()
-            self._check_own_name(name, name_at)
+            if name in self._scans or name in (other.lower() for other in self.others):
+                # One view would replace both.
+                raise NotSplit("WITH gives a query the name of a scan or table")
             names: tuple[str, ...] = ()
             if columns is not None and branches:
                 text.insert(text.closing[columns], _BOTH)
@@ -139,14 +128,7 @@ class QueryRelations:
             if not text.is_symbol(index, ","):
                 return index
             index += 1
-        raise text.error("expected SELECT", end)
-
-    def _check_own_name(self, name: str, index: int) -> None:
-        """Raise `SqlError` if a scan or table has the name of a WITH query: one view would replace both."""
-        if name in self._scans or name in (other.lower() for other in self.others):
-            raise self._text.error(
-                f"WITH gives a query the name of a scan or table: {name}", index, remedy="choose another name"
-            )
+        raise NotSplit("WITH without a SELECT")
 
     def _subquery(self, opening: int) -> tuple[Select, ...]:
         """Read a query in parentheses; return its branches, or an empty tuple if it has no followed relation."""
@@ -156,13 +138,13 @@ class QueryRelations:
         if text.is_word(start, "VALUES"):
             return ()
         if text.is_word(start, "WITH"):
-            raise text.error("WITH inside a subquery", start, remedy="move it to the beginning of the query")
+            raise NotSplit("WITH inside a subquery")
         branches = self._branches(start, end, top=False)
         followed = [branch for branch in branches if branch.followed is not None]
         if not followed:
             return ()
         if len(followed) < len(branches):
-            raise self._static_branch(next(branch.start for branch in branches if branch.followed is None))
+            raise NotSplit("a SELECT that reads no followed scan")
         return tuple(branches)
 
     def _branches(self, start: int, end: int, *, top: bool) -> list[Select]:
@@ -170,20 +152,11 @@ class QueryRelations:
         ranges, first = [], start
         for index in text.set_operations(start, end):
             if not (text.is_word(index, "UNION") and text.is_word(index + 1, "ALL")):
-                name = text.tokens[index].text.upper()
-                raise text.error(
-                    f"a followed query cannot have {name}{'' if name != 'UNION' else ' without ALL'}",
-                    index,
-                    remedy="write UNION ALL, and GROUP BY around it for rows without duplicates"
-                    if name == "UNION"
-                    else "write a LEFT SEMI JOIN or LEFT ANTI JOIN with a static table",
-                )
+                raise NotSplit("a set operation without ALL, or another one than UNION")
             ranges.append((first, index))
             first = index + 2
             if text.is_word(first, "BY") and text.is_word(first + 1, "NAME"):
-                raise text.error(
-                    "a followed query cannot have UNION ALL BY NAME", first, remedy="write the columns in one order"
-                )
+                raise NotSplit("UNION ALL BY NAME")
         branches: list[Select] = []
         several = bool(ranges)
         for each in [*ranges, (first, end)]:
@@ -199,42 +172,50 @@ class QueryRelations:
     def _select(self, start: int, end: int, *, top: bool) -> Select:
         text = self._text
         if not text.is_word(start, "SELECT"):
-            raise text.error(
-                "a followed query must be a SELECT",
-                start,
-                remedy="write SELECT … FROM scan",
-                received=_one(text, start),
-            )
-        refuse_clauses(text, start + 1, end)
+            raise NotSplit("a query that does not begin with SELECT")
+        self._check_clauses(start + 1, end)
         first = start + 1
         if text.is_word(first, "DISTINCT") and not text.is_symbol(first + 1, ","):
-            raise text.error(
-                "a followed query cannot have SELECT DISTINCT", first, remedy="write GROUP BY ALL, or name the columns"
-            )
+            raise NotSplit("SELECT DISTINCT")
         if text.is_word(first, "ALL"):
             first += 1
         if text.is_call(first) and text.is_word(first, "TRANSFORM") and text.is_word(text.after(first + 1), "USING"):
-            raise text.error("a followed query cannot have TRANSFORM … USING", first, remedy=IN_A_BATCH)
+            raise NotSplit("TRANSFORM … USING")
         block = text.block(start, end)
         relations = tuple(self._from_clause(*block.from_))
         items = tuple(self._item(*each) for each in text.split(*block.select))
         select = Select(block, items, relations)
         if not top and (block.group or block.having) is not None:
-            raise text.error(
-                "a followed query cannot have GROUP BY or HAVING inside a subquery or a branch of UNION ALL",
-                block.where_end,
-                remedy="follow the inner query into another table; for a static table, create a view",
-            )
+            raise NotSplit("GROUP BY or HAVING inside a subquery or a branch of UNION ALL")
         if select.followed is not None:
             self._carry(select)
         return select
 
+    def _check_clauses(self, start: int, end: int) -> None:
+        """Raise `NotSplit` for a clause of several rows after SELECT, in a range outside of brackets, or a pipe."""
+        text = self._text
+        for index in text.top(start, end):
+            following = text.token(index + 1)
+            pipe = text.is_symbol(index, "|") and text.is_word(index + 1, *_PIPED)
+            if text.is_pair(index, "|", ">") or (pipe and not text.is_pair(index - 1, "|", "|")):
+                raise NotSplit("a pipe")
+            begins = following is not None and (following.kind is not TokenKind.SYMBOL or following.is_symbol("("))
+            ends = index == start or ends_operand(text, index - 1)
+            clause = (
+                (text.is_word(index, *_WITH_BY) and text.is_word(index + 1, "BY"))
+                or (text.is_word(index, "LATERAL") and text.is_word(index + 1, "VIEW"))
+                or (text.is_word(index, *_ONE_WORD) and begins and ends)
+                or text.begins_windows(index)
+            )
+            if clause and not text.is_symbol(index - 1, "."):
+                raise NotSplit(f"the clause {text.tokens[index].text.upper()}")
+
     def _item(self, start: int, end: int) -> Item:
         text = self._text
         if start >= end:
-            raise text.error("expected an expression", start)
+            raise NotSplit("an item without an expression")
         if text.is_symbol(end - 1, ")") and text.is_word(_opening(text, end - 1) - 1, "AS"):
-            raise text.error("a followed query cannot have an item with several names", start, remedy=IN_A_BATCH)
+            raise NotSplit("an item with several names")
         return text.item(start, end)
 
     def _carry(self, select: Select) -> None:
@@ -269,9 +250,8 @@ class QueryRelations:
     def _from_clause(self, start: int, end: int) -> list[RelationRows]:
         text = self._text
         for index in text.top(start, end):
-            word = text.tokens[index].text.upper() if text.tokens[index].kind is TokenKind.WORD else ""
-            if word in _NOT_IN_FROM and not text.is_symbol(index - 1, "."):
-                raise text.error(f"a followed query cannot have {word}", index, remedy=_NOT_IN_FROM[word])
+            if text.is_word(index, *_NOT_IN_FROM) and not text.is_symbol(index - 1, "."):
+                raise NotSplit(text.tokens[index].text.upper())
         relations: list[RelationRows] = []
         for relation in text.relations(start, end):
             found = self._with_rows(relation)
@@ -281,43 +261,28 @@ class QueryRelations:
         return relations
 
     def _check_join(self, relation: Relation, right: Iterable[RelationRows], left: Iterable[RelationRows]) -> None:
-        text, words, at = self._text, relation.join, relation.join_at
+        words = set(relation.join)
         follows_left = any(each.followed for each in left)
         follows_right = any(each.followed for each in right)
         if not (follows_left or follows_right):
             return
         self.has_join = True
-        for word in ("RIGHT", "FULL", "ASOF"):
-            if word in words:
-                raise text.error(
-                    f"a followed query cannot have a {word} JOIN",
-                    at,
-                    remedy="write a LEFT JOIN with the scan on the left: a static table has no changes",
-                )
+        if words & {"RIGHT", "FULL", "ASOF"}:
+            raise NotSplit("a join that keeps all rows of its right side, or an ASOF JOIN")
         if follows_left and follows_right:
-            raise text.error(
-                "a followed query cannot join two followed scans, or one with itself",
-                at,
-                remedy="join with a static table, or follow one scan into a table and join that as a static one",
-            )
-        if follows_right and ({"LEFT", "SEMI", "ANTI"} & set(words)):
-            raise text.error(
-                f"the followed scan must be on the left of a {' '.join(words)}", at, remedy="exchange the two sides"
-            )
+            raise NotSplit("a join of two followed scans, or of one with itself")
+        if follows_right and words & {"LEFT", "SEMI", "ANTI"}:
+            raise NotSplit("a followed scan on the right of a LEFT, SEMI or ANTI JOIN")
 
     def _with_rows(self, relation: Relation) -> list[RelationRows]:
         """Return a relation with its rows; of joined relations in brackets each one."""
         text, start = self._text, relation.start
         if relation.stream:
-            raise text.error(
-                "a followed query cannot have STREAM",
-                start - 1,
-                remedy="write the scan's name only: it is followed anyway",
-            )
+            raise NotSplit("STREAM")
         if relation.joined is not None:
             inner = self._from_clause(start + 1, text.closing[start])
             if relation.alias is not None:
-                raise text.error("an alias of joined relations", relation.end, remedy="write it as a subquery")
+                raise NotSplit("an alias of joined relations")
             return inner
         scan: str | None = None
         query: tuple[Select, ...] = ()
@@ -325,24 +290,18 @@ class QueryRelations:
         if relation.query is not None:
             query = self._subquery(relation.query)
         elif relation.function:
-            raise text.error(
-                "a followed query cannot have a table function", start, remedy="make a table or a view of it"
-            )
+            raise NotSplit("a table function")
         elif relation.table is None:
-            raise text.error("expected the name of a table or scan", start)
+            raise NotSplit("a relation without a name")
         elif len(relation.name) == 1 and relation.table.lower() in self._ctes:
             query, renamed = self._ctes[relation.table.lower()]
         else:
             scan = self._scan(relation.table, relation)
         after = relation.name_end
         if text.travels_in_time(after):
-            raise text.error(
-                "a followed query cannot have time travel", after, remedy="leave it out, or read it in a batch"
-            )
+            raise NotSplit("time travel")
         if text.is_word(after, "WITH", "CHANGES", "IDENTIFIED"):
-            raise text.error(
-                "options after a relation", after, remedy="write them in CREATE SCAN, or make a view of the relation"
-            )
+            raise NotSplit("options after a relation")
         rows = RelationRows(relation, scan, query, renamed)
         if rows.followed and relation.columns is not None:
             text.insert(text.closing[relation.columns], _BOTH)
@@ -353,22 +312,17 @@ class QueryRelations:
         scan = self._scans.get(table.lower())
         if scan is not None:
             if len(relation.name) > 1:
-                raise self._text.error(
-                    "the name of a scan with dots", relation.start, remedy=f"write {quote_name(table.lower())}"
-                )
+                raise NotSplit("the name of a scan with dots")
             if scan not in self.scans:
                 self.scans.append(scan)
         elif any("." in part for part in relation.name):
-            raise self._text.error(
-                "the name of a static table has a dot inside of quotes",
-                relation.start,
-                remedy="make a view with another name",
-            )
+            raise NotSplit("the name of a static table with a dot inside of quotes")
         elif table not in self.others:
             self.others.append(table)
         return scan
 
-    def _refuse_other_subqueries(self) -> None:
+    def _check_subqueries(self) -> None:
+        """Raise `NotSplit` for a subquery in an expression."""
         text = self._text
         for opening in sorted(text.closing):
             if (
@@ -378,20 +332,8 @@ class QueryRelations:
                 and not text.is_symbol(opening + 2, ",")
                 and not text.is_symbol(opening + 2, ")")
             ):
-                named = "EXISTS" if text.is_word(opening - 1, "EXISTS") else "IN (SELECT …)"
-                if not text.is_word(opening - 1, "EXISTS", "IN"):
-                    named = "a scalar subquery"
-                raise text.error(
-                    f"a followed query cannot have {named}",
-                    opening,
-                    remedy="write a LEFT SEMI JOIN, a LEFT ANTI JOIN or a LEFT JOIN with a static table",
-                )
+                raise NotSplit("a subquery in an expression")
 
 
 def _opening(text: QueryText, closing: int) -> int:
     return next(opening for opening, end in text.closing.items() if end == closing)
-
-
-def _one(text: QueryText, index: int) -> str:
-    token = text.token(index)
-    return "the end" if token is None else token.text

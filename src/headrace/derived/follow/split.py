@@ -24,7 +24,7 @@ from dataclasses import dataclass
 
 from headrace.derived.aggregate_calls import is_aggregate_call
 from headrace.derived.follow.items import AggregateCall, Items, Names
-from headrace.derived.follow.refusals import refuse_names
+from headrace.derived.follow.refusals import NotSplit, check_of_one_row, refuse_names
 from headrace.derived.follow.relations import QueryRelations, Select
 from headrace.derived.own_names import (
     ALIVE,
@@ -138,24 +138,26 @@ def split_query(text: str, scans: Collection[str], names_of: NamesOf) -> Followe
         names_of: is called only for a query with aggregates.
 
     Raises:
-        SqlError: the query has a construct that cannot be followed; with line, column, caret and remedy.
+        NotSplit: the query has a construct for which signed rows are not enough.
+        SqlError: the query has a construct that cannot be followed.
     """
     tokens = QueryText(text, strict=True)
     refuse_names(tokens)
+    check_of_one_row(tokens)
     relations = QueryRelations(tokens, scans)
     with_range, branches = relations.query()
     select = branches[0]
     aggregated = len(branches) == 1 and (
         select.block.group is not None or select.block.having is not None or _has_aggregate(tokens, select)
     )
-    _refuse_misplaced_aggregates(tokens, select if aggregated else None)
+    _check_places_of_aggregates(tokens, select if aggregated else None)
     found = (tuple(branches), tuple(relations.scans), tuple(relations.others), relations.has_join)
     if aggregated:
         from_ = f"FROM {tokens.render(*select.block.source, [])}"
         items = Items(tokens, select, names_of(tokens.render(*with_range, []), from_))
         rows_sql, groups = with_aggregates(tokens, with_range, select, items, carried=(SIGN, ORDER))
         return FollowedQuery(tokens, with_range, *found, rows_sql, groups=groups)
-    _refuse_several_rows_of_one(tokens, branches)
+    _check_one_row_of_each(tokens, branches)
     branch_column = None if len(branches) == 1 else _branch_column(tokens, branches)
     return FollowedQuery(tokens, with_range, *found, tokens.render(0, len(tokens.tokens)), branch_column)
 
@@ -175,11 +177,7 @@ def with_aggregates(
     outputs: list[ResultItem] = []
     for number, item in enumerate(select.items):
         if item.kind == "star":
-            raise tokens.error(
-                "a followed query with aggregates cannot have a star in its select list",
-                item.start,
-                remedy="name the columns",
-            )
+            raise NotSplit("a star beside aggregates")
         converted = items.converted(item.start, item.end, number)
         columns.append(items.column(converted))
         copy = items.copied(converted)
@@ -192,7 +190,7 @@ def with_aggregates(
     if select.block.having is not None:
         having = items.converted(*select.block.having, len(select.items))
     if not items.groups and not items.aggregates:
-        raise tokens.error("HAVING without GROUP BY and aggregates", select.block.where_end, remedy="write WHERE")
+        raise NotSplit("HAVING without GROUP BY and aggregates")
     kept = f"coalesce(CASE WHEN {ALIVE} THEN ({having or 'true'}) END, false)"
     # Under the user's names, Spark would resolve a name that is left in an item as the alias of another item.
     listed = ", ".join(f"{text} AS {output_column(number)}" for number, text in enumerate(results))
@@ -219,39 +217,26 @@ def _has_aggregate(tokens: QueryText, select: Select) -> bool:
     return any(is_aggregate_call(tokens, index) for item in select.items for index in range(item.start, item.end))
 
 
-def _refuse_misplaced_aggregates(tokens: QueryText, select: Select | None) -> None:
-    """Raise `SqlError` for an aggregate that is not in the select list or HAVING of the query with aggregates."""
+def _check_places_of_aggregates(tokens: QueryText, select: Select | None) -> None:
+    """Raise `NotSplit` for an aggregate that is not in the select list or HAVING of the query with aggregates."""
     ranges = [] if select is None else [(item.start, item.end) for item in select.items]
     if select is not None:
         ranges += [each for each in (select.block.having, select.block.group) if each is not None]
     for index in range(len(tokens.tokens)):
         if is_aggregate_call(tokens, index) and not any(start <= index < end for start, end in ranges):
-            raise tokens.error(
-                f"a followed query cannot have {tokens.tokens[index].text} in a subquery, a branch of UNION ALL, "
-                "FROM or WHERE",
-                index,
-                remedy="follow the inner query into another table; for a static table, create a view",
-            )
+            raise NotSplit(f"{tokens.tokens[index].text} in a subquery, a branch of UNION ALL, FROM or WHERE")
 
 
-def _refuse_several_rows_of_one(tokens: QueryText, branches: Sequence[Select]) -> None:
-    """Raise `SqlError` where a query without aggregates makes several rows with one key of a row."""
+def _check_one_row_of_each(tokens: QueryText, branches: Sequence[Select]) -> None:
+    """Raise `NotSplit` where a query without aggregates makes several rows with one key of a row."""
     for index in range(len(tokens.tokens)):
         if tokens.is_call(index) and tokens.is_word(index, "WINDOW") and not tokens.is_symbol(index - 1, "."):
-            raise tokens.error(
-                "a followed query without GROUP BY cannot have window(…), which can make several rows of one",
-                index,
-                remedy="GROUP BY the window, or write date_trunc(…) for the time of the row",
-            )
+            raise NotSplit("window(…) without GROUP BY, which can make several rows of one")
     waiting = [relation for branch in branches for relation in branch.relations]
     while waiting:
         relation = waiting.pop()
         if len(relation.query) > 1:
-            raise tokens.error(
-                "a followed query without aggregates cannot have UNION ALL inside of FROM",
-                relation.query[1].start,
-                remedy="write UNION ALL at the top level, with another literal in each branch, as a part of the key",
-            )
+            raise NotSplit("UNION ALL inside of FROM without aggregates")
         waiting += [inner for select in relation.query for inner in select.relations]
 
 
@@ -263,12 +248,7 @@ def _branch_column(tokens: QueryText, branches: Sequence[Select]) -> int:
             values = [_literal(tokens, branch, column) for branch in branches]
             if None not in values and len({type(value) for value in values}) == 1 and len(set(values)) == len(values):
                 return column
-    raise tokens.error(
-        "UNION ALL can give several rows with one key",
-        branches[1].start,
-        remedy="select another literal in each branch, such as 'a' AS origin, and make that column a part of the "
-        "target's primary key",
-    )
+    raise NotSplit("UNION ALL without a literal that tells its branches apart")
 
 
 def _literal(tokens: QueryText, branch: Select, column: int) -> str | int | None:
