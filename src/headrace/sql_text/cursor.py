@@ -124,6 +124,21 @@ class Cursor:
             raise error_at(f"the name of {what} can have no dots", self._original, name.part.start, received=str(name))
         return name
 
+    def need_names(self, what: str) -> tuple[str, ...]:
+        """Read ``(name, …)``."""
+        self.need_symbol("(")
+        names = [str(self.need_simple_name(what))]
+        while self.take_symbol(","):
+            names.append(str(self.need_simple_name(what)))
+        self.need_symbol(")")
+        return tuple(names)
+
+    def take_alias(self, before: str) -> str | None:
+        """Read ``[AS] alias``; return None if there is none. ``before`` is the word that then follows."""
+        if self.take_words("AS") or (self.at_name() and not self.at_words(before)):
+            return str(self.need_simple_name("the alias"))
+        return None
+
     def need_store_name(self, what: str) -> Name:
         """Read a name inside a store: any text in quotes, or words with dots and dashes, such as a tunnel's id."""
         token = self.peek()

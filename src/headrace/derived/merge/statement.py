@@ -95,11 +95,11 @@ def merge_body(cursor: Cursor) -> Merge:
     )
     cursor.need_words("INTO")
     target = cursor.need_name("the table")
-    target_alias = _alias(cursor, "USING") or target.parts[-1]
+    target_alias = cursor.take_alias("USING") or target.parts[-1]
     using = cursor.start
     cursor.need_words("USING")
     source, source_name = _source(cursor)
-    source_alias = _alias(cursor, "ON") or source_name
+    source_alias = cursor.take_alias("ON") or source_name
     if source_alias is None:
         raise cursor.expected("an alias of the query: USING (SELECT …) AS s")
     using_part = cursor.part(using, cursor.start)
@@ -129,14 +129,6 @@ def merge_body(cursor: Cursor) -> Merge:
         clauses=tuple(clauses),
         using=using_part,
     )
-
-
-def _alias(cursor: Cursor, before: str) -> str | None:
-    if cursor.take_words("AS"):
-        return cursor.need_simple_name("the alias").parts[0]
-    if cursor.at_name() and not cursor.at_words(before):
-        return cursor.need_simple_name("the alias").parts[0]
-    return None
 
 
 def _source(cursor: Cursor) -> tuple[ScriptPart, str | None]:

@@ -31,7 +31,7 @@ def columns_and_key(cursor: Cursor) -> tuple[dict[str, str], tuple[str, ...]]:
         token = cursor.peek()
         found: tuple[str, ...] = ()
         if cursor.take_words("PRIMARY", "KEY"):
-            found = _names(cursor)
+            found = cursor.need_names("a column of the key")
         else:
             name = str(cursor.need_simple_name("a column"))
             if name in columns and token is not None:
@@ -46,15 +46,6 @@ def columns_and_key(cursor: Cursor) -> tuple[dict[str, str], tuple[str, ...]]:
             return columns, primary_key
         if not cursor.take_symbol(","):
             raise cursor.expected("NOT NULL, a comma or )")
-
-
-def _names(cursor: Cursor) -> tuple[str, ...]:
-    cursor.need_symbol("(")
-    names = [str(cursor.need_simple_name("a column of the key"))]
-    while cursor.take_symbol(","):
-        names.append(str(cursor.need_simple_name("a column of the key")))
-    cursor.need_symbol(")")
-    return tuple(names)
 
 
 def column_type(cursor: Cursor) -> str:

@@ -6,7 +6,7 @@ The first words of a statement decide whether it belongs to the dialect. After t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable
+from functools import partial
 
 from headrace.derived.merge.statement import merge_body
 from headrace.derived.mirror.statement import mirror_statement
@@ -17,6 +17,7 @@ from headrace.sql_text.script import Name, Statement, StreamBody
 from headrace.streaming_sql.language import queue_grammar, table_grammar, view_grammar
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.column_grammar import columns_and_key, has_key
+from headrace.streaming_sql.language.forms import Reader, dropped, named, plain, spark
 from headrace.streaming_sql.language.older_grammar import set_statement
 from headrace.streaming_sql.providers import is_headrace
 
@@ -63,11 +64,7 @@ def _statement(cursor: Cursor) -> Statement:
             if not isinstance(statement, st.SparkStatement):
                 cursor.need_end()
             return statement
-    return _spark(cursor)
-
-
-def _spark(cursor: Cursor) -> st.SparkStatement:
-    return st.SparkStatement(part=cursor.whole)
+    return spark(cursor)
 
 
 # -- tables -------------------------------------------------------------------------------------------
@@ -76,16 +73,16 @@ def _spark(cursor: Cursor) -> st.SparkStatement:
 def _create_table(cursor: Cursor) -> Statement:
     if_not_exists = cursor.take_words("IF", "NOT", "EXISTS")
     if not cursor.at_name():
-        return _spark(cursor)
+        return spark(cursor)
     name = cursor.need_name("the table")
     behind_name = cursor.left()
     columns = cursor.parenthesised() if cursor.at_symbol("(") else None
     definitions = behind_name[: len(behind_name) - len(cursor.left())]
     if not cursor.take_words("USING"):
-        return _spark(cursor)
+        return spark(cursor)
     provider = str(cursor.need_name("the provider"))
     if _has_spark_clauses(cursor, provider):
-        return _spark(cursor)
+        return spark(cursor)
     new_columns: dict[str, str] | None = None
     primary_key: tuple[str, ...] = ()
     if is_headrace(provider):
@@ -138,7 +135,7 @@ def _partition_columns(cursor: Cursor, *, new: bool, twice: bool) -> tuple[str, 
         )
     if twice:
         raise cursor.refused("PARTITIONED BY occurs twice", token.start, remedy="name all columns in one of them")
-    return _column_names(cursor)
+    return cursor.need_names("a column")
 
 
 def _has_spark_clauses(cursor: Cursor, provider: str) -> bool:
@@ -183,23 +180,23 @@ def _refuse_defaults(cursor: Cursor, definitions: tuple[Token, ...]) -> None:
 def _drop_table(cursor: Cursor) -> Statement:
     if_exists = cursor.take_words("IF", "EXISTS")
     if not cursor.at_name():
-        return _spark(cursor)
+        return spark(cursor)
     name = cursor.need_name("the table")
     cascade = cursor.take_words("CASCADE")
     if cursor.peek() is not None:
-        return _spark(cursor)
+        return spark(cursor)
     return st.DropTable(part=cursor.whole, name=name, if_exists=if_exists, cascade=cascade)
 
 
 def _insert_or_spark(cursor: Cursor) -> Statement:
     overwrite = cursor.take_words("OVERWRITE")
     if not overwrite and not cursor.take_words("INTO"):
-        return _spark(cursor)
+        return spark(cursor)
     try:
         return _insert(cursor, cursor.whole.start, overwrite)
     except SqlError:
         # Spark has more forms of INSERT, and its parser gives better errors for them.
-        return _spark(cursor)
+        return spark(cursor)
 
 
 def _insert(cursor: Cursor, start: int, overwrite: bool) -> st.Insert:
@@ -207,30 +204,17 @@ def _insert(cursor: Cursor, start: int, overwrite: bool) -> st.Insert:
     target = cursor.need_name("the table")
     columns = None
     if not cursor.take_words("BY", "NAME") and cursor.at_symbol("(") and not cursor.at_query():
-        columns = _column_names(cursor)
+        columns = cursor.need_names("a column")
     query = cursor.query()
     return st.Insert(
         part=cursor.part(start, query.end), target=target, overwrite=overwrite, columns=columns, query=query
     )
 
 
-def _column_names(cursor: Cursor) -> tuple[str, ...]:
-    cursor.need_symbol("(")
-    names = [cursor.need_simple_name("a column").parts[0]]
-    while cursor.take_symbol(","):
-        names.append(cursor.need_simple_name("a column").parts[0])
-    cursor.need_symbol(")")
-    return tuple(names)
-
-
 # -- scans --------------------------------------------------------------------------------------------
 
 
-def _replace_scan(cursor: Cursor) -> Statement:
-    return _create_scan(cursor, replace=True)
-
-
-def _create_scan(cursor: Cursor, replace: bool = False) -> Statement:
+def _create_scan(cursor: Cursor, *, replace: bool = False) -> Statement:
     name = cursor.need_simple_name("the scan")
     cursor.need_words("ON")
     table = cursor.need_name("the table")
@@ -241,15 +225,6 @@ def _create_scan(cursor: Cursor, replace: bool = False) -> Statement:
     return st.CreateScan(
         part=cursor.whole, name=name, table=table, streaming=streaming, replace=replace, options=cursor.options()
     )
-
-
-def _show_scans(cursor: Cursor) -> Statement:
-    return st.ShowScans(part=cursor.whole)
-
-
-def _drop_scan(cursor: Cursor) -> Statement:
-    if_exists = cursor.take_words("IF", "EXISTS")
-    return st.DropScan(part=cursor.whole, name=cursor.need_simple_name("the scan"), if_exists=if_exists)
 
 
 # -- streams ------------------------------------------------------------------------------------------
@@ -272,41 +247,12 @@ def _stream_body(cursor: Cursor) -> StreamBody:
     return _insert(cursor, start, False)
 
 
-def _replace_stream(cursor: Cursor) -> st.CreateStream:
-    return _create_stream(cursor, replace=True)
-
-
-def _show_streams(cursor: Cursor) -> Statement:
-    return st.ShowStreams(part=cursor.whole)
-
-
-def _describe_stream(cursor: Cursor) -> Statement:
-    return st.DescribeStream(part=cursor.whole, name=cursor.need_simple_name("the stream"))
-
-
-def _stop_stream(cursor: Cursor) -> Statement:
-    return st.StopStream(part=cursor.whole, name=cursor.need_simple_name("the stream"))
-
-
-def _start_stream(cursor: Cursor) -> Statement:
-    return st.StartStream(part=cursor.whole, name=cursor.need_simple_name("the stream"))
-
-
-def _drop_stream(cursor: Cursor) -> Statement:
-    if_exists = cursor.take_words("IF", "EXISTS")
-    return st.DropStream(part=cursor.whole, name=cursor.need_simple_name("the stream"), if_exists=if_exists)
-
-
 def _explain_stream(cursor: Cursor) -> Statement:
     return st.ExplainStream(part=cursor.whole, target=cursor.need_simple_name("the stream"))
 
 
-def _explain_create_stream(cursor: Cursor) -> Statement:
-    return st.ExplainStream(part=cursor.whole, target=_create_stream(cursor))
-
-
-def _explain_replace_stream(cursor: Cursor) -> Statement:
-    return st.ExplainStream(part=cursor.whole, target=_replace_stream(cursor))
+def _explain_create_stream(cursor: Cursor, *, replace: bool = False) -> Statement:
+    return st.ExplainStream(part=cursor.whole, target=_create_stream(cursor, replace=replace))
 
 
 # -- tunnels ------------------------------------------------------------------------------------------
@@ -358,24 +304,24 @@ def _drop_tunnel(cursor: Cursor) -> Statement:
     return st.DropTunnel(part=cursor.whole, name=name, if_exists=if_exists, table=table, cascade=cascade)
 
 
-_READERS: dict[str, Callable[[Cursor], Statement]] = {
+_READERS: dict[str, Reader] = {
     "CREATE TABLE": _create_table,
     "DROP TABLE": _drop_table,
     "CREATE SCAN": _create_scan,
-    "CREATE OR REPLACE SCAN": _replace_scan,
-    "SHOW SCANS": _show_scans,
-    "DROP SCAN": _drop_scan,
+    "CREATE OR REPLACE SCAN": partial(_create_scan, replace=True),
+    "SHOW SCANS": plain(st.ShowScans),
+    "DROP SCAN": dropped(st.DropScan, "the scan"),
     "CREATE STREAM": _create_stream,
-    "CREATE OR REPLACE STREAM": _replace_stream,
-    "SHOW STREAMS": _show_streams,
-    "DESCRIBE STREAM": _describe_stream,
-    "DESC STREAM": _describe_stream,
-    "STOP STREAM": _stop_stream,
-    "START STREAM": _start_stream,
-    "DROP STREAM": _drop_stream,
+    "CREATE OR REPLACE STREAM": partial(_create_stream, replace=True),
+    "SHOW STREAMS": plain(st.ShowStreams),
+    "DESCRIBE STREAM": named(st.DescribeStream, "the stream"),
+    "DESC STREAM": named(st.DescribeStream, "the stream"),
+    "STOP STREAM": named(st.StopStream, "the stream"),
+    "START STREAM": named(st.StartStream, "the stream"),
+    "DROP STREAM": dropped(st.DropStream, "the stream"),
     "EXPLAIN STREAM": _explain_stream,
     "EXPLAIN CREATE STREAM": _explain_create_stream,
-    "EXPLAIN CREATE OR REPLACE STREAM": _explain_replace_stream,
+    "EXPLAIN CREATE OR REPLACE STREAM": partial(_explain_create_stream, replace=True),
     "CREATE TUNNEL": _create_tunnel,
     "SHOW TUNNELS": _show_tunnels,
     "DESCRIBE TUNNEL": _describe_tunnel,

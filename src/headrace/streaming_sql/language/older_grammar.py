@@ -6,6 +6,7 @@ from headrace.sql_text.cursor import Cursor
 from headrace.sql_text.lexer import Token, TokenKind
 from headrace.sql_text.script import Statement
 from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.language.forms import spark
 
 _QUERY_SETTINGS = "spark.sql.streaming.query."
 _CHECKPOINT_SETTING = "spark.sql.streaming.checkpointlocation."
@@ -18,7 +19,7 @@ def set_statement(cursor: Cursor) -> Statement:
     lower = key.lower()
     named = lower == "streaming.query.name"
     if name is None or not (named or lower.startswith((_QUERY_SETTINGS, _CHECKPOINT_SETTING))):
-        return st.SparkStatement(part=cursor.whole)
+        return spark(cursor)
     cursor.take_key()
     cursor.need_symbol("=")
     if cursor.peek() is None:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 
 from headrace.sql_text.cursor import Cursor
 from headrace.sql_text.script import Name, Statement
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.column_grammar import columns_and_key
+from headrace.streaming_sql.language.forms import Reader, dropped_in_store, plain
 from headrace.streaming_sql.providers import QUEUE_PROVIDERS
 
 _WHOLE_NUMBER = re.compile("[1-9][0-9]{0,8}")
@@ -48,19 +48,8 @@ def _whole_number(cursor: Cursor, what: str) -> int:
     return int(cursor.take().text)
 
 
-def _show_queues(cursor: Cursor) -> Statement:
-    return st.ShowQueues(part=cursor.whole)
-
-
 def _describe_queue(cursor: Cursor) -> Statement:
     return st.DescribeQueue(part=cursor.whole, name=cursor.need_store_name("the queue"))
-
-
-def _drop_queue(cursor: Cursor) -> Statement:
-    if_exists = cursor.take_words("IF", "EXISTS")
-    name = cursor.need_store_name("the queue")
-    cascade = cursor.take_words("CASCADE")
-    return st.DropQueue(part=cursor.whole, name=name, if_exists=if_exists, cascade=cascade)
 
 
 # -- consumers and producers --------------------------------------------------------------------------
@@ -85,13 +74,6 @@ def _describe_consumer(cursor: Cursor) -> Statement:
     return st.DescribeConsumer(part=cursor.whole, name=name, queue=_for_queue(cursor))
 
 
-def _drop_consumer(cursor: Cursor) -> Statement:
-    if_exists = cursor.take_words("IF", "EXISTS")
-    name = cursor.need_store_name("the consumer")
-    cascade = cursor.take_words("CASCADE")
-    return st.DropConsumer(part=cursor.whole, name=name, if_exists=if_exists, cascade=cascade)
-
-
 def _register_consumer(cursor: Cursor) -> Statement:
     name = cursor.need_store_name("the consumer")
     cursor.need_words("FOR", "QUEUE")
@@ -105,22 +87,18 @@ def _unregister_consumer(cursor: Cursor) -> Statement:
     return st.UnregisterConsumer(part=cursor.whole, name=name, queue=cursor.need_store_name("the queue"))
 
 
-def _show_producers(cursor: Cursor) -> Statement:
-    return st.ShowProducers(part=cursor.whole)
-
-
-READERS: dict[str, Callable[[Cursor], Statement]] = {
+READERS: dict[str, Reader] = {
     "CREATE QUEUE": _create_queue,
-    "SHOW QUEUES": _show_queues,
+    "SHOW QUEUES": plain(st.ShowQueues),
     "DESCRIBE QUEUE": _describe_queue,
     "DESC QUEUE": _describe_queue,
-    "DROP QUEUE": _drop_queue,
+    "DROP QUEUE": dropped_in_store(st.DropQueue, "the queue"),
     "CREATE CONSUMER": _create_consumer,
     "SHOW CONSUMERS": _show_consumers,
     "DESCRIBE CONSUMER": _describe_consumer,
     "DESC CONSUMER": _describe_consumer,
-    "DROP CONSUMER": _drop_consumer,
+    "DROP CONSUMER": dropped_in_store(st.DropConsumer, "the consumer"),
     "REGISTER CONSUMER": _register_consumer,
     "UNREGISTER CONSUMER": _unregister_consumer,
-    "SHOW PRODUCERS": _show_producers,
+    "SHOW PRODUCERS": plain(st.ShowProducers),
 }

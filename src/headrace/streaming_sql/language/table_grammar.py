@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable
+from typing import TypeAlias
 
 from headrace.errors import SqlError
 from headrace.sql_text.cursor import Cursor
@@ -14,12 +15,9 @@ from headrace.sql_text.lexer import Token
 from headrace.sql_text.script import Name, ScriptPart, Statement
 from headrace.streaming_sql.language import statements as st
 from headrace.streaming_sql.language.column_grammar import column_type, columns_and_key
+from headrace.streaming_sql.language.forms import Reader, spark
 
 _OPENING, _CLOSING = ("(", "["), (")", "]")
-
-
-def _spark(cursor: Cursor) -> Statement:
-    return st.SparkStatement(part=cursor.whole)
 
 
 def _target(cursor: Cursor) -> Name | None:
@@ -30,14 +28,29 @@ def _target(cursor: Cursor) -> Name | None:
     return cursor.need_name("the table")
 
 
+_ReaderOfTable: TypeAlias = Callable[[Cursor, Name], Statement]
+
+
+def _of_table(read: _ReaderOfTable) -> Reader:
+    """Return the reader of a statement about a table, from what reads the part after the table."""
+
+    def read_whole(cursor: Cursor) -> Statement:
+        target = _target(cursor)
+        return spark(cursor) if target is None else read(cursor, target)
+
+    return read_whole
+
+
+def _alone(kind: Callable[..., Statement]) -> _ReaderOfTable:
+    """Return the reader of a statement that ends with its table: longer ones are Spark's."""
+    return lambda cursor, target: kind(part=cursor.whole, target=target) if cursor.peek() is None else spark(cursor)
+
+
 # -- rows ---------------------------------------------------------------------------------------------
 
 
-def _update(cursor: Cursor) -> Statement:
-    target = _target(cursor)
-    if target is None:
-        return _spark(cursor)
-    alias = _alias(cursor, "SET")
+def _update(cursor: Cursor, target: Name) -> Statement:
+    alias = cursor.take_alias("SET")
     cursor.need_words("SET")
     values: list[tuple[Name, ScriptPart]] = []
     while True:
@@ -51,11 +64,8 @@ def _update(cursor: Cursor) -> Statement:
     return st.Update(part=cursor.whole, target=target, alias=alias, values=tuple(values), where=_where(cursor))
 
 
-def _delete(cursor: Cursor) -> Statement:
-    target = _target(cursor)
-    if target is None:
-        return _spark(cursor)
-    alias = _alias(cursor, "WHERE")
+def _delete(cursor: Cursor, target: Name) -> Statement:
+    alias = cursor.take_alias("WHERE")
     return st.Delete(part=cursor.whole, target=target, alias=alias, where=_where(cursor))
 
 
@@ -63,12 +73,6 @@ def _where(cursor: Cursor) -> ScriptPart | None:
     if not cursor.take_words("WHERE"):
         return None
     return _until(cursor, "a condition", lambda token: False)
-
-
-def _alias(cursor: Cursor, before: str) -> str | None:
-    if cursor.take_words("AS") or (cursor.at_name() and not cursor.at_words(before)):
-        return cursor.need_simple_name("the alias").parts[0]
-    return None
 
 
 def _until(cursor: Cursor, what: str, ends: Callable[[Token], bool]) -> ScriptPart:
@@ -104,17 +108,7 @@ def _upsert(cursor: Cursor) -> Statement:
     )
 
 
-def _truncate(cursor: Cursor) -> Statement:
-    target = _target(cursor)
-    if target is None:
-        return _spark(cursor)
-    return _spark(cursor) if cursor.peek() is not None else st.Truncate(part=cursor.whole, target=target)
-
-
-def _merge(cursor: Cursor) -> Statement:
-    target = _target(cursor)
-    if target is None:
-        return _spark(cursor)
+def _merge(cursor: Cursor, target: Name) -> Statement:
     cursor.rest_or_end()
     return st.BatchMerge(part=cursor.whole, target=target)
 
@@ -122,10 +116,7 @@ def _merge(cursor: Cursor) -> Statement:
 # -- tables -------------------------------------------------------------------------------------------
 
 
-def _alter(cursor: Cursor) -> Statement:
-    target = _target(cursor)
-    if target is None:
-        return _spark(cursor)
+def _alter(cursor: Cursor, target: Name) -> Statement:
     columns, if_not_exists, problem = None, False, None
     if cursor.take_words("ADD"):
         named = cursor.take_words("COLUMN") or cursor.take_words("COLUMNS")
@@ -162,30 +153,14 @@ def _new_columns(cursor: Cursor) -> dict[str, str]:
 def _replace(cursor: Cursor) -> Statement:
     # Its columns can follow in parentheses.
     if not cursor.at_name() or cursor.at_words("IDENTIFIER"):
-        return _spark(cursor)
+        return spark(cursor)
     target = cursor.need_name("the table")
     provider = next((after.name for word, after in itertools.pairwise(cursor.left()) if word.is_word("USING")), "")
     cursor.rest_or_end()
     return st.ReplaceTable(part=cursor.whole, target=target, provider=provider)
 
 
-def _show_create(cursor: Cursor) -> Statement:
-    target = _target(cursor)
-    if target is None:
-        return _spark(cursor)
-    return _spark(cursor) if cursor.peek() is not None else st.ShowCreateTable(part=cursor.whole, target=target)
-
-
 # -- refused ------------------------------------------------------------------------------------------
-
-
-def _materialized_view(cursor: Cursor) -> Statement:
-    raise cursor.refused(
-        "a materialized view is written as a table and a stream that keeps it",
-        cursor.whole.start,
-        remedy="CREATE TABLE t (…, PRIMARY KEY (…)) USING headrace OPTIONS (…); CREATE SCAN s ON orders USING STREAM "
-        "OPTIONS (tunnel = '…', readAs = 'table'); CREATE STREAM v INSERT INTO t SELECT … FROM s",
-    )
 
 
 def _streaming_table(cursor: Cursor) -> Statement:
@@ -197,22 +172,19 @@ def _streaming_table(cursor: Cursor) -> Statement:
     )
 
 
-READERS: dict[str, Callable[[Cursor], Statement]] = {
-    "UPDATE": _update,
-    "DELETE FROM": _delete,
+READERS: dict[str, Reader] = {
+    "UPDATE": _of_table(_update),
+    "DELETE FROM": _of_table(_delete),
     "DELETE": _delete_without_from,
     "REPLACE INTO": _upsert,
     "UPSERT INTO": _upsert,
     "REPLACE TABLE": _replace,
     "CREATE OR REPLACE TABLE": _replace,
-    "TRUNCATE TABLE": _truncate,
-    "TRUNCATE": _truncate,
-    "MERGE INTO": _merge,
-    "ALTER TABLE": _alter,
-    "SHOW CREATE TABLE": _show_create,
-    "CREATE MATERIALIZED VIEW": _materialized_view,
-    "CREATE OR REPLACE MATERIALIZED VIEW": _materialized_view,
-    "CREATE OR REFRESH MATERIALIZED VIEW": _materialized_view,
+    "TRUNCATE TABLE": _of_table(_alone(st.Truncate)),
+    "TRUNCATE": _of_table(_alone(st.Truncate)),
+    "MERGE INTO": _of_table(_merge),
+    "ALTER TABLE": _of_table(_alter),
+    "SHOW CREATE TABLE": _of_table(_alone(st.ShowCreateTable)),
     "CREATE STREAMING TABLE": _streaming_table,
     "CREATE OR REFRESH STREAMING TABLE": _streaming_table,
 }

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from functools import partial
 
 from headrace.sql_text.cursor import Cursor
 from headrace.sql_text.script import Statement
 from headrace.streaming_sql.language import statements as st
+from headrace.streaming_sql.language.forms import Reader, dropped, named, plain
 
 # The clauses of other systems, which stand where OPTIONS does.
 _CLAUSES = {
@@ -50,23 +51,6 @@ def _create(cursor: Cursor, *, replace: bool = False) -> Statement:
     )
 
 
-def _replace(cursor: Cursor) -> Statement:
-    return _create(cursor, replace=True)
-
-
-def _show(cursor: Cursor) -> Statement:
-    return st.ShowViews(part=cursor.whole)
-
-
-def _describe(cursor: Cursor) -> Statement:
-    return st.DescribeView(part=cursor.whole, name=cursor.need_simple_name("the view"))
-
-
-def _drop(cursor: Cursor) -> Statement:
-    if_exists = cursor.take_words("IF", "EXISTS")
-    return st.DropView(part=cursor.whole, name=cursor.need_simple_name("the view"), if_exists=if_exists)
-
-
 def _refresh(cursor: Cursor) -> Statement:
     raise cursor.refused(
         "a materialized view needs no REFRESH: it changes with each batch of its stream",
@@ -75,13 +59,13 @@ def _refresh(cursor: Cursor) -> Statement:
     )
 
 
-READERS: dict[str, Callable[[Cursor], Statement]] = {
+READERS: dict[str, Reader] = {
     "CREATE MATERIALIZED VIEW": _create,
-    "CREATE OR REPLACE MATERIALIZED VIEW": _replace,
-    "CREATE OR REFRESH MATERIALIZED VIEW": _replace,
-    "SHOW MATERIALIZED VIEWS": _show,
-    "DESCRIBE MATERIALIZED VIEW": _describe,
-    "DESC MATERIALIZED VIEW": _describe,
-    "DROP MATERIALIZED VIEW": _drop,
+    "CREATE OR REPLACE MATERIALIZED VIEW": partial(_create, replace=True),
+    "CREATE OR REFRESH MATERIALIZED VIEW": partial(_create, replace=True),
+    "SHOW MATERIALIZED VIEWS": plain(st.ShowViews),
+    "DESCRIBE MATERIALIZED VIEW": named(st.DescribeView, "the view"),
+    "DESC MATERIALIZED VIEW": named(st.DescribeView, "the view"),
+    "DROP MATERIALIZED VIEW": dropped(st.DropView, "the view"),
     "REFRESH MATERIALIZED VIEW": _refresh,
 }
