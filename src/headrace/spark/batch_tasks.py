@@ -19,9 +19,7 @@ from pyspark.sql.types import IntegerType, LongType, StructField, StructType
 from headrace.batches.sinks import batch_figures
 from headrace.batches.sinks.batch_writer import BatchWriter
 from headrace.batches.sinks.feedback import check_batch
-from headrace.batches.sinks.jobs import target_taken
 from headrace.batches.sinks.targets import Target
-from headrace.errors import ClaimLostError
 from headrace.ports import Claim, Staged, Store
 from headrace.spark.checkpoint import BatchOffsets, query_id, read_tunnels
 from headrace.spark.executors import sent, task_store
@@ -225,11 +223,9 @@ class PublishedBatches(StreamBatches):
 
     Attributes:
         content: what a batch writes.
-        claim: the claim of the query on its target; None without.
     """
 
     content: BatchContent
-    claim: Claim | None = None
     _checked: bool = field(default=False, init=False)
 
     def publish(self, store: Store, job: str, batch: DataFrame, number: int) -> None:
@@ -238,16 +234,18 @@ class PublishedBatches(StreamBatches):
             # At the start, a DataFrame of Spark Connect does not tell what it reads.
             read = read_tunnels(self.sink.checkpoint, number, batch.sparkSession, store=store)
             check_batch(read, store, tasks.targets, "this stream")
-        try:
-            publish_batch(store, tasks, batch, self.content, check=not self._checked, claim=self.claim)
-        except ClaimLostError as error:
-            assert self.claim is not None
-            raise target_taken(self.claim.after["target"], self.claim.after["job"], number) from error
+        publish_batch(store, tasks, batch, self.content, check=not self._checked)
         self._checked = True
 
 
 def publish_batch(
-    store: Store, tasks: BatchTasks, batch: DataFrame, content: BatchContent, *, check: bool, claim: Claim | None
+    store: Store,
+    tasks: BatchTasks,
+    batch: DataFrame,
+    content: BatchContent,
+    *,
+    check: bool,
+    claim: Claim | None = None,
 ) -> None:
     """Stage and publish a batch.
 
@@ -255,7 +253,7 @@ def publish_batch(
         store: the open store of the targets.
         content: what the batch writes.
         check: whether to check that no earlier batch is missing.
-        claim: what must be unchanged for the publication.
+        claim: what must be unchanged for the publication; None for nothing.
     """
     spark, number, checkpoint, writer = batch.sparkSession, tasks.batch, tasks.sink.checkpoint, tasks.writer(store)
     publisher = writer.publisher
