@@ -29,7 +29,6 @@ from headrace.rows.nested import one_array
 KEY, _ROW = "k", "r"
 MANY_ROWS = 10_000
 """A lookup that finds more rows of one key is expensive."""
-_NOT_LOGGED = {"change_log": False}
 _log = logging.getLogger("headrace")
 # The lookups, by table of state and columns, that have found many rows of one key.
 _warned: set[tuple[str, tuple[str, ...]]] = set()
@@ -74,9 +73,7 @@ class Arranged:
         columns, found = pa.schema(fields), dict[str, StateTable]()
         for place, key in enumerate(self.keys):
             content = f"{self.name} by ({self.shown(key)})" if key else self.name
-            found[self._role(place)] = StateTable(
-                prefix + self._role(place), columns, (KEY, _ROW), _NOT_LOGGED, content
-            )
+            found[self._role(place)] = StateTable(prefix + self._role(place), columns, (KEY, _ROW), content)
         return found
 
     @property

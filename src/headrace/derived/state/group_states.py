@@ -45,8 +45,6 @@ from headrace.derived.state.state_tables import (
 from headrace.ports import Table
 
 _OUTPUT_ROWS = 16_384
-# No tunnel reads the tables of state, so they need no change log.
-_NOT_LOGGED: Mapping[str, object] = {"change_log": False}
 
 
 class GroupStates:
@@ -101,16 +99,15 @@ class GroupStates:
             prefix: the beginning of the tables' names.
         """
         key = {KEY: pa.binary()}
-        found = {GROUPS: StateTable(prefix + GROUPS, self._columns.schema(key), (KEY,), _NOT_LOGGED, "groups")}
+        found = {GROUPS: StateTable(prefix + GROUPS, self._columns.schema(key), (KEY,), "groups")}
         if self._values:
             key = {KEY: pa.binary(), NUMBER: pa.int64(), VALUE: pa.binary()}
             columns = self._value_columns.schema(key)
             content = "values of min, max and count(DISTINCT …)"
-            found[VALUES] = StateTable(prefix + VALUES, columns, state_tables.VALUE_KEY, _NOT_LOGGED, content)
+            found[VALUES] = StateTable(prefix + VALUES, columns, state_tables.VALUE_KEY, content)
         if self._keeps_previous:
-            found[REMOVED] = StateTable(
-                prefix + REMOVED, state_tables.REMOVED_COLUMNS, state_tables.REMOVED_KEY, _NOT_LOGGED, "removed rows"
-            )
+            columns = state_tables.REMOVED_COLUMNS
+            found[REMOVED] = StateTable(prefix + REMOVED, columns, state_tables.REMOVED_KEY, "removed rows")
         return found
 
     def sweep(self, tables: Mapping[str, Table], batch: int) -> None:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -44,7 +44,6 @@ class StateTable:
     name: str
     columns: pa.Schema
     primary_key: tuple[str, ...]
-    options: Mapping[str, Any]
     content: str
 
 
@@ -138,7 +137,7 @@ class NoState:
 
 
 class ValueTable:
-    """The counts in a table of values before a batch; see `headrace.derived.state.kept_values.ValueStates`."""
+    """The counts in a table of values, as of the last batch."""
 
     def __init__(self, table: StateReads, columns: StateColumns, batch: int) -> None:
         self._table = table
@@ -176,11 +175,13 @@ def open_tables(store: Store, definitions: Mapping[str, StateTable]) -> dict[str
 def create_tables(store: Store, definitions: Mapping[str, StateTable]) -> dict[str, Table]:
     """Create the tables that do not exist, and return all, by role.
 
+    No tunnel reads them, so they need no change log.
+
     Raises:
         SchemaError: a table exists with other columns.
     """
     return {
-        role: store.create_table(each.name, each.columns, each.primary_key, exist_ok=True, **each.options)
+        role: store.create_table(each.name, each.columns, each.primary_key, exist_ok=True, change_log=False)
         for role, each in definitions.items()
     }
 
