@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -18,6 +17,7 @@ from headrace.derived.state.aggregates import Aggregate
 from headrace.derived.state.kept_numbers import State, added, check_counts, mismatch, numbers, present
 from headrace.derived.state.keys import group_keys, normalized, ordered_values, restored_values
 from headrace.derived.state.signed_rows import SignedRows, column_of
+from headrace.derived.state.state_tables import ValueTable
 from headrace.model.tables.conditions import KeyRange
 from headrace.rows.by_position import aggregated, sort_indices
 from headrace.rows.nested import Mask, Numbers, is_valid, one_array
@@ -43,16 +43,6 @@ class ValueCounts:
     after: Numbers
 
 
-class ValueStates(Protocol):
-    """The counts of values in the table of values, as of the last batch."""
-
-    def counts(self, keys: pa.BinaryArray, number: int, values: pa.BinaryArray) -> Numbers:
-        """Return the count of each value of a group; 0 if the value does not exist."""
-
-    def first(self, ranges: list[KeyRange], rows: int) -> tuple[pa.BinaryArray, pa.BinaryArray, Numbers]:
-        """Return the first values of each range: the keys of their groups, the values, their counts."""
-
-
 class KeptValues:
     """The values of some arguments.
 
@@ -67,7 +57,7 @@ class KeptValues:
         self.number = number
         self.arguments = arguments
 
-    def changed(self, rows: SignedRows, states: ValueStates) -> ValueCounts:
+    def changed(self, rows: SignedRows, states: ValueTable) -> ValueCounts:
         """Return the values that the rows add or remove.
 
         Raises:
@@ -106,7 +96,7 @@ class KeptDistinct(KeptValues):
         columns = [normalized(column_of(rows, name)).filter(pa.array(used)) for name in self.arguments]
         return group_keys(columns, int(used.sum()))
 
-    def merged(self, old: State, rows: SignedRows, counts: ValueCounts, states: ValueStates) -> dict[str, pa.Array]:
+    def merged(self, old: State, rows: SignedRows, counts: ValueCounts, states: ValueTable) -> dict[str, pa.Array]:
         """Return the state after the rows."""
         change = (counts.after > 0).astype(np.int64) - (counts.before > 0)
         found = numbers(old[self.name]) + added(counts.groups, change, rows.count)
@@ -138,7 +128,7 @@ class KeptExtreme(KeptValues):
         column = column_of(rows, self.arguments[0])
         return ordered_values(column.filter(pa.array(used)), descending=self._greatest)
 
-    def merged(self, old: State, rows: SignedRows, counts: ValueCounts, states: ValueStates) -> dict[str, pa.Array]:
+    def merged(self, old: State, rows: SignedRows, counts: ValueCounts, states: ValueTable) -> dict[str, pa.Array]:
         """Return the state after the rows.
 
         The first value of a group changes if a smaller value is added, or if it is removed itself. Only then the next
@@ -155,7 +145,7 @@ class KeptExtreme(KeptValues):
         return {self.name: _lesser(first, _first_of_groups(counts, rows.count))}
 
     def _next_values(
-        self, first: pa.BinaryArray, lost: Mask, rows: SignedRows, counts: ValueCounts, states: ValueStates
+        self, first: pa.BinaryArray, lost: Mask, rows: SignedRows, counts: ValueCounts, states: ValueTable
     ) -> pa.BinaryArray:
         """Return the first value after a removed one that the batch does not remove, for the groups that lost one."""
         found = pa.nulls(rows.count, pa.binary())
