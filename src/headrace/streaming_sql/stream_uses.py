@@ -48,7 +48,7 @@ class StreamUses:
         """Return the running streams that read a tunnel of a store, as texts."""
 
         def reads(status: StreamStatus) -> bool:
-            return any(self._reads(scan, store, tunnel_id) for scan in _scans(status))
+            return any(self._reads(scan, store, tunnel_id) for scan in scans_of(status))
 
         return [f"stream {status.name}" for status in self._running() if reads(status)]
 
@@ -71,7 +71,7 @@ class StreamUses:
         """
         for status in self._running():
             if status.name.lower() != besides.lower():
-                for scan in _scans(status):
+                for scan in scans_of(status):
                     tunnel = self.tunnel_of(scan)
                     if tunnel is not None and tunnel in tunnels:
                         return status.name, tunnel
@@ -107,7 +107,8 @@ class StreamUses:
             return None
 
 
-def _scans(status: StreamStatus) -> Iterator[ScanDefinition]:
+def scans_of(status: StreamStatus) -> Iterator[ScanDefinition]:
+    """Yield the scans that the script of a stream creates."""
     for statement in parse(status.script):
         if isinstance(statement, st.CreateScan):
             yield ScanDefinition.from_statement(statement)

@@ -12,7 +12,7 @@ Spark says which columns the query has, and `headrace.derived.follow.target_keys
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -37,6 +37,7 @@ from headrace.streaming_sql.results import Result
 from headrace.streaming_sql.scripts import stream_text
 from headrace.streaming_sql.stream_options import KNOWN
 from headrace.streaming_sql.stream_registry import StreamRegistry, StreamStatus
+from headrace.streaming_sql.stream_uses import scans_of
 from headrace.streaming_sql.streams import Streams
 from headrace.streaming_sql.tables import Tables
 
@@ -222,7 +223,7 @@ class Views:
                 return Result(message=f"materialized view {name} does not exist")
             raise self._unknown(name)
         self._streams.end(known)
-        for scan in _scans_of(known):
+        for scan in scans_of(known):
             self._drop_tunnel(scan, known.name)
         target = self._catalog.find_table(known.target)
         if target is not None:
@@ -332,12 +333,6 @@ def _scan_name(table: TableDefinition, view: str) -> str:
 def _scan(table: TableDefinition, view: str) -> ScanDefinition:
     option = str(format_named(table.provider).tunnel_option)
     return ScanDefinition(_scan_name(table, view), table.name, True, {option: view, "readAs": "table"})
-
-
-def _scans_of(status: StreamStatus) -> Iterator[ScanDefinition]:
-    for statement in parse(status.script):
-        if isinstance(statement, st.CreateScan):
-            yield ScanDefinition.from_statement(statement)
 
 
 def _renamed(query: ScriptPart, scans: Mapping[str, str]) -> str:
