@@ -79,5 +79,13 @@ def find_queue(store: Store, name: str | None) -> Queue | None:
         return None
 
 
+def find_table(store: Store, name: str, columns: pa.Schema | None = None) -> Table | None:
+    """Return the table of a name; None if there is none. For ``columns`` see `Location`."""
+    try:
+        return store.table(name, columns)
+    except NotFoundError:
+        return None
+
+
 def _queues(store: Store) -> list[str]:
     return store.queues() if store.capabilities.queues else []

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from headrace.errors import AlreadyExistsError, NotFoundError, SchemaError
+from headrace.errors import AlreadyExistsError, SchemaError
+from headrace.formats.location import find_table
 from headrace.model.tables.schema import TableSchema
 from headrace.model.types import type_name
 from headrace.options.kinds import boolean, duration, natural
@@ -64,35 +65,30 @@ def create_in_store(
     location = location_of(definition)
     with location.open_store(create=True) as store:
         name = str(location.table)
-        try:
-            store.table(name)
-        except NotFoundError:
-            exists = False
-        else:
-            exists = True
-        if exists and may_exist and _has_more_columns(store.table(name).schema, statement):
+        known = find_table(store, name)
+        if known is not None and may_exist and _has_more_columns(known.schema, statement):
             return False
-        if exists and not may_exist:
+        if known is not None and not may_exist:
             raise AlreadyExistsError(
                 "a table of this name exists in the store",
                 received=name,
                 remedy="use CREATE TABLE IF NOT EXISTS, or leave out the columns to define a name for it",
             )
         try:
-            store.create_table(name, statement.new_columns, statement.primary_key, exist_ok=exists, **settings)
+            exist_ok = known is not None
+            store.create_table(name, statement.new_columns, statement.primary_key, exist_ok=exist_ok, **settings)
         except (AlreadyExistsError, SchemaError) as error:
-            if not exists:
+            if known is None:
                 raise
-            known = store.table(name).schema
             raise AlreadyExistsError(
                 f"table {name} exists in the store with other columns, another key or other options",
                 received=", ".join(f"{column} {kind}" for column, kind in statement.new_columns.items()),
-                valid=", ".join(f"{column.name} {type_name(column.type)}" for column in known.columns)
-                + f", PRIMARY KEY ({', '.join(known.primary_key)})",
+                valid=", ".join(f"{column.name} {type_name(column.type)}" for column in known.schema.columns)
+                + f", PRIMARY KEY ({', '.join(known.schema.primary_key)})",
                 remedy=f"ALTER TABLE {statement.name} ADD COLUMNS adds columns; `headrace table drop {name}` removes "
                 "the table with its rows; option table = '…' names another one",
             ) from error
-    return not exists
+    return known is None
 
 
 def _has_more_columns(known: TableSchema, statement: st.CreateTable) -> bool:

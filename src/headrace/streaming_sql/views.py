@@ -21,6 +21,7 @@ from headrace.derived.follow.gathered import is_of_with, named_elsewhere
 from headrace.derived.follow.target_keys import key_of
 from headrace.errors import AlreadyExistsError, NotFoundError, OptionError, SqlError
 from headrace.formats.checkpoint_locations import parse_location
+from headrace.formats.location import find_table
 from headrace.formats.registry import format_named
 from headrace.model.types import type_name
 from headrace.spark.default_checkpoint import default_checkpoint
@@ -163,12 +164,7 @@ class Views:
             )
         location = location_of(view.target)
         with location.open_store(create=True) as store:
-            try:
-                store.table(str(location.table))
-            except NotFoundError:
-                exists = False
-            else:
-                exists = True
+            exists = find_table(store, str(location.table)) is not None
             if exists and self._registry.find(view.name) is None:
                 raise AlreadyExistsError(
                     f"the store has a table with the name of materialized view {view.name}",

@@ -36,7 +36,7 @@ from headrace.errors import (
     SchemaError,
     UnsupportedError,
 )
-from headrace.formats.location import Location
+from headrace.formats.location import Location, find_table
 from headrace.model.own_names import PREFIX
 from headrace.model.tables import bad_rows
 from headrace.model.tables.schema import Column, TableSchema
@@ -279,11 +279,8 @@ class MirrorSetup:
         if self._form.bad_rows is not None or not self._target.capabilities.bad_rows:
             return
         name = bad_rows.table_name(self._form.target)
-        try:
-            table = self._target.table(name)
-        except NotFoundError:
-            return
-        if table.schema.names == bad_rows.SCHEMA.names and _has_rows(table):
+        table = find_table(self._target, name)
+        if table is not None and table.schema.names == bad_rows.SCHEMA.names and _has_rows(table):
             raise OptionError(
                 "the target has bad rows, which a mirror without option badRows does not remove when their keys change",
                 received=f"rows in table {name!r}",
@@ -327,10 +324,7 @@ class MirrorSetup:
             )
 
     def _found(self, table: MirrorTable) -> Table | None:
-        try:
-            return self._target.table(table.name, table.schema.arrow)
-        except NotFoundError:
-            return None
+        return find_table(self._target, table.name, table.schema.arrow)
 
     def _begin(self, record: MirrorRecord | None) -> Tunnel:
         """Start from the base data of a tunnel.
