@@ -107,7 +107,6 @@ class MirrorSetup:
         by_workers: workers read the tunnel, and not a query of Spark.
 
     Raises:
-        UnsupportedError: the log of the source's store lacks values that a mirror needs.
         SchemaError: the source has no primary key.
         OptionError: the mirror would write into its source.
     """
@@ -124,7 +123,6 @@ class MirrorSetup:
         evolution: Evolution,
         by_workers: bool = False,
     ) -> None:
-        check_source(source)
         table.schema.check_keyed()
         self._jobs = TargetJobs(target)
         self._source = source
