@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from headrace.model.tables.conditions import KeyRange
-from headrace.spark.executors import sent, task_store
+from headrace.spark.arrow_functions import map_in_arrow
+from headrace.spark.executors import task_store
 from headrace.spark.versions import arrow_schema
 from headrace.stores.registry import StoreAddress
 
@@ -36,11 +37,7 @@ def stored_rows(
         columns: the columns to read.
         schema: their names and types in the result.
     """
-    from pyspark.sql.types import StructField, StructType
-
-    # mapInArrow parses column names as paths, with dots and back-ticks.
-    plain = StructType([StructField(f"c{place}", field.dataType) for place, field in enumerate(schema)])
-    types, read = arrow_schema(plain), list(columns)
+    types, read = arrow_schema(schema), list(columns)
 
     def in_task(numbers: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         with task_store(store) as opened:
@@ -50,4 +47,4 @@ def stored_rows(
                         yield from pa.Table.from_batches([part]).rename_columns(types.names).cast(types).to_batches()
 
     numbers = spark.range(0, len(ranges), 1, numPartitions=len(ranges))
-    return numbers.mapInArrow(sent(in_task), plain).toDF(*schema.names)
+    return map_in_arrow(numbers, in_task, schema)
